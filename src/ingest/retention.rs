@@ -120,6 +120,7 @@ impl Retention {
     /// # Errors
     /// If the store does not answer.
     pub async fn refresh(&self) -> Result<Arc<Settings>, StorageError> {
+        faults::halt_at("reading_settings").await;
         let asked = Instant::now();
         let rows = self.store.read_settings().await?;
         let settings = self.all(rows);

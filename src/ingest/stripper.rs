@@ -6,7 +6,7 @@
 //! itself, so whoever stops at any step leaves parts that are whole, each in one of the two forms. One instance does it for all;
 //! if two do, one of them loses each compare-and-set.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,15 +37,30 @@ struct Stripped<'a> {
     database: &'a str,
     days: Range<Day>,
     before: i64,
+    left: LeftDays,
 }
+
+/// The days that a round could not strip wholly, and those between them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct LeftDays(Option<Range<Day>>);
+
+impl LeftDays {
+    fn add(&mut self, day: Day) {
+        let held = self.0.get_or_insert(day..day.next());
+        *held = held.start.min(day)..held.end.max(day.next());
+    }
+}
+
+/// What the last rounds left, by database: without it each would read everything again while one day cannot be sealed.
+type LeftBefore = HashMap<String, (ExpiredReadings, Range<Day>)>;
 
 impl Stripper {
     /// Runs until it is aborted.
     pub async fn run(self) {
-        let mut failing = false;
+        let (mut failing, mut left) = (false, LeftBefore::new());
         loop {
             tokio::time::sleep(self.retention.pause).await;
-            let done = self.round().await;
+            let done = self.round(&mut left).await;
             if let (Err(error), false) = (&done, failing) {
                 tracing::warn!(%error, "readings that have expired could not be removed from days; it is tried again");
             }
@@ -53,8 +68,10 @@ impl Stripper {
         }
     }
 
-    async fn round(&self) -> Result<(), StorageError> {
+    async fn round(&self, left_before: &mut LeftBefore) -> Result<(), StorageError> {
         let settings = self.retention.settings.now();
+        // Another stamp may have let more come to days that were done.
+        left_before.retain(|name, (of, _)| settings.of(name).expired_readings == Some(*of));
         let left = |gone: &ExpiredReadings| gone.done < gone.before && gone.stamp < self.floor();
         let waiting: Vec<(&String, ExpiredReadings)> = settings
             .by_database
@@ -66,9 +83,11 @@ impl Stripper {
         }
         let (mut failed, stored) = (Ok(()), self.retention.store.databases().await?);
         for (database, gone) in waiting.into_iter().filter(|(name, _)| stored.contains(*name)) {
-            match self.strip(database, gone).await {
-                Ok(true) => self.retention.note_stripped(database, gone.before).await?,
-                Ok(false) => {}
+            let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
+            let days = left_before.get(database).map_or_else(all, |(_, left)| left.clone());
+            match self.strip(Stripped { database, days, before: gone.before, left: LeftDays::default() }).await {
+                Ok(LeftDays(None)) => self.retention.note_stripped(database, gone.before).await?,
+                Ok(LeftDays(Some(days))) => drop(left_before.insert(database.clone(), (gone, days))),
                 Err(error) => failed = Err(error),
             }
         }
@@ -79,39 +98,44 @@ impl Stripper {
         self.sealer.context.registry_view.view().floor
     }
 
-    /// Strips everything that has expired; says whether all of it is.
-    async fn strip(&self, database: &str, gone: ExpiredReadings) -> Result<bool, StorageError> {
-        let days = Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
-        self.sealer.seal_before(database, days.end).await?;
+    /// Strips everything that has expired; returns what is left.
+    async fn strip(&self, mut of: Stripped<'_>) -> Result<LeftDays, StorageError> {
+        self.sealer.seal_before(of.database, of.days.end).await?;
         faults::point("strip_sealed");
-        let stripped = Stripped { database, days, before: gone.before };
-        let (mut after, mut is_all) = (None, true);
+        let mut after = None;
         loop {
             let began = Instant::now();
             let filter = SensorFilter { after: after.take(), outliers: false, limit: SENSORS };
-            let documents = self.retention.store.list_sensors(database, &filter).await?;
-            let Some(last) = documents.last() else { return Ok(is_all) };
+            let documents = self.retention.store.list_sensors(of.database, &filter).await?;
+            let Some(last) = documents.last() else { return Ok(of.left) };
             after = Some(last.sensor.key.to_string());
-            is_all &= self.strip_some(&stripped, &documents).await?;
-            is_all &= self.forget_recent(&stripped, documents).await?;
+            self.strip_some(&mut of, &documents).await?;
+            if !self.forget_recent(&of, documents).await? {
+                // Whichever day is left, all documents are looked at again.
+                of.left.add(of.days.start);
+            }
             // Flushes and queries have the store for as long as this had it.
             tokio::time::sleep(began.elapsed()).await;
         }
     }
 
     /// Strips days of some sensors.
-    async fn strip_some(&self, of: &Stripped<'_>, documents: &[SensorDocument]) -> Result<bool, StorageError> {
+    async fn strip_some(&self, of: &mut Stripped<'_>, documents: &[SensorDocument]) -> Result<(), StorageError> {
         let context = &self.sealer.context;
         let turn = self.sealer.turns.of(of.database);
         let _turn = turn.lock().await;
         // Before the deletions: what is kept must not have what a deletion below the floor covers.
         let floor = self.floor();
         let keys: Vec<&str> = documents.iter().map(|document| &*document.sensor.key).collect();
-        let parts = context.store.parts_of(of.database, &keys, of.days.clone()).await?;
         let hours = of.days.start.hours().start..of.days.end.hours().start;
+        // Before the parts: what another instance folds in between is in a part, or was seen as a page.
         let places = context.raw.scan_sensors(of.database, &keys, hours, &Projection::places(), PLACES_BYTES).await?;
-        // So much is not sealed that it is not even listed.
-        let Some(places) = places else { return Ok(false) };
+        let parts = context.store.parts_of(of.database, &keys, of.days.clone()).await?;
+        let Some(places) = places else {
+            // So much is not sealed that it is not even listed.
+            of.left = LeftDays(Some(of.days.clone()));
+            return Ok(());
+        };
         // Nothing can come beside a part that is stripped.
         let mut unsealed: HashSet<(usize, Day)> = HashSet::new();
         for (place, pages) in places.iter().enumerate() {
@@ -135,16 +159,20 @@ impl Stripper {
             part: *part,
         };
         let ids: Vec<DayId> = parts.iter().filter(is_sealed).map(id).collect();
-        let mut is_all = unsealed.is_empty();
+        unsealed.iter().for_each(|(_, day)| of.left.add(*day));
+        faults::halt_at("strip_listed").await;
         for ids in ids.chunks(PARTS) {
-            is_all &= self.write_stripped(of.database, ids, floor).await?;
+            self.write_stripped(of, ids, floor).await?;
         }
-        Ok(is_all)
+        Ok(())
     }
 
-    async fn write_stripped(&self, database: &str, ids: &[DayId], floor: Stamp) -> Result<bool, StorageError> {
+    async fn write_stripped(&self, of: &mut Stripped<'_>, ids: &[DayId], floor: Stamp) -> Result<(), StorageError> {
         let store = &self.sealer.context.store;
-        let held = store.read_days(database, ids).await?;
+        let held = store.read_days(of.database, ids).await?;
+        // Another instance has moved its readings on, to parts that are not listed.
+        let moved = ids.iter().zip(&held).filter(|(_, held)| held.is_none());
+        moved.for_each(|(id, _)| of.left.add(id.day));
         let mut none = Readings::default();
         none.raise_floor(floor);
         // A part without readings is a claim that its writer never came back to.
@@ -154,7 +182,7 @@ impl Stripper {
         };
         let stripped: Vec<(DayId, u64, ExpiredDay)> = ids.iter().zip(held).filter_map(strip).collect();
         if stripped.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         let writes: Vec<DayWrite<'_>> = stripped
             .iter()
@@ -166,17 +194,16 @@ impl Stripper {
                 expired: Some(expired),
             })
             .collect();
-        let outcomes = store.write_days(database, &writes).await;
+        let outcomes = store.write_days(of.database, &writes).await;
         faults::point("stripped");
-        let mut is_all = true;
-        for written in outcomes {
+        for ((id, ..), written) in stripped.iter().zip(outcomes) {
             match written {
                 Written::Yes => {}
-                Written::Conflict => is_all = false,
+                Written::Conflict => of.left.add(id.day),
                 Written::Failed(error) => return Err(error),
             }
         }
-        Ok(is_all)
+        Ok(())
     }
 
     /// Removes readings that have expired from sensors' documents.
@@ -201,5 +228,19 @@ impl Stripper {
             }
         }
         Ok(is_all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_reaches_from_the_first_to_the_last_of_its_days() {
+        let mut left = LeftDays::default();
+        for (day, expected) in [(5, 5..6), (5, 5..6), (9, 5..10), (7, 5..10), (-2, -2..10)] {
+            left.add(Day(day));
+            assert_eq!(left, LeftDays(Some(Day(expected.start)..Day(expected.end))), "{day}");
+        }
     }
 }

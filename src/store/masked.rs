@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 
-use crate::bucket::day::{in_several, may_be_sealed, unite};
+use crate::bucket::day::{in_several, keep_expired, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
 use crate::bucket::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
@@ -118,6 +118,7 @@ impl Masked {
         if days.is_empty() {
             return Ok(pages);
         }
+        keep_expired(&mut pages, &mut days);
         let both = if projection.readings { Vec::new() } else { in_several(&pages, &days) };
         // Their summaries cannot be added up: the same reading may be in both.
         for hour in &both {

@@ -2,6 +2,7 @@
 //! policies, which are databases of their own. Times are relative to now.
 
 mod expiry;
+mod late;
 mod policies;
 mod settings;
 mod summaries;

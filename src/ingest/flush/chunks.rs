@@ -29,7 +29,7 @@ pub struct DirectRules {
 }
 
 /// Marks the buckets whose readings become chunks: together with the other hours of their day they are enough, all of
-/// them are newer than the floor, and no remembered deletion covers any.
+/// them are newer than the floor, no remembered deletion covers any, and nothing of their hour can have expired.
 pub fn choose(context: &FlushContext, runs: &mut [BucketFlush]) {
     let Some(rules) = context.direct else { return };
     let (clock, floor) = (now_ns(), context.registry_view.view().floor);
@@ -37,7 +37,8 @@ pub fn choose(context: &FlushContext, runs: &mut [BucketFlush]) {
     let mut days: HashMap<(u32, Day), (usize, Vec<usize>)> = HashMap::new();
     for (place, run) in runs.iter().enumerate() {
         let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
-        if is_over(run.id.hour) && run.load.first > floor && cells <= CHUNK_CELLS && run.fates(context).takes_all() {
+        let takes_all = || !context.may_have_expired(run) && run.fates(context).takes_all();
+        if is_over(run.id.hour) && run.load.first > floor && cells <= CHUNK_CELLS && takes_all() {
             let (readings, places) = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
             *readings += run.load.rows.len();
             places.push(place);

@@ -8,5 +8,6 @@ pub mod document_writer;
 pub mod documents;
 pub mod failing;
 pub mod outliers;
+mod sealed;
 pub mod sensors;
 pub mod task;

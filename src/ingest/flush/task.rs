@@ -15,9 +15,9 @@ use super::sensors::store_before_pages;
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::{Packed, Unpacked};
 use crate::bucket::page::StoredPage;
-use crate::bucket::store::{BucketId, Extent, Order, PageWrite, Projection, Written};
+use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{
-    Applied, Bucket, Caps, DayId, DayPart, HourVersions, MergeOptions, Readings, Row, StorageError, Store, day,
+    Applied, Bucket, Caps, HourVersions, KnownSettings, MergeOptions, Readings, Row, StorageError, Store, day,
 };
 use crate::clock::now_ns;
 use crate::faults;
@@ -27,7 +27,7 @@ use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
 use crate::ingest::memtable::Load;
 use crate::reading::stamp::SETTLED;
-use crate::reading::{Day, Hour, Stamp, Value};
+use crate::reading::{Hour, Stamp, Value};
 use crate::telemetry::Metrics;
 
 /// Most buckets read back at a time: at first, and ever. All of them are in memory, so their size decides in between.
@@ -77,6 +77,8 @@ pub struct FlushContext {
     pub bytes: usize,
     /// Which readings of days that are long over become chunks; `None` if no day is sealed.
     pub direct: Option<DirectRules>,
+    /// How long databases keep readings.
+    pub settings: KnownSettings,
 }
 
 /// One bucket in a flush.
@@ -96,8 +98,8 @@ pub struct BucketFlush {
     pub set_aside: Vec<usize>,
     /// How many pages the bucket had before.
     pub pages_before: usize,
-    /// What the sealed day has of the hour, for readings up to a floor; no set if its readings have expired. Read only if some
-    /// of the readings are below the floor.
+    /// What the sealed day has of the hour, for readings up to a floor; no set if its readings have expired. Read only where it
+    /// may matter ([`FlushContext::may_be_sealed`]).
     sealed: Option<(Stamp, Option<Readings>)>,
     /// The times of the first and the last reading, if the readings are in a chunk of their day instead of the bucket.
     pub in_chunk: Option<(i64, i64)>,
@@ -546,38 +548,6 @@ impl FlushContext {
                 Err(error) => run.state = BucketFlushState::Failed(error),
             }
         }
-    }
-
-    /// Whether some of the readings are below the floor, and their day may be sealed: it may have other values for them
-    /// although there is no page.
-    fn may_be_sealed(&self, run: &BucketFlush) -> bool {
-        run.load.first <= self.registry_view.view().floor && day::may_be_sealed(run.id.hour, now_ns())
-    }
-
-    /// What the sealed day has of a bucket's hour. Call it after the pages are read: a part is written before its pages are
-    /// removed.
-    async fn sealed(
-        &self,
-        database: &Database,
-        run: &BucketFlush,
-    ) -> Result<Option<(Stamp, Option<Readings>)>, StorageError> {
-        let floor = self.registry_view.view().floor;
-        let (sensor, hours) = (&*run.id.sensor.key, run.id.hour..run.id.hour.next());
-        let scanned = self
-            .store
-            .scan_days(&database.name, sensor, hours, Order::Ascending, &Projection::ALL, Extent::ALL)
-            .await?;
-        let united = day::unite(Vec::new(), scanned.pages).into_iter().next();
-        if let Some(readings) = united.and_then(|page| page.readings) {
-            return Ok(Some((floor, Some(readings))));
-        }
-        // Summaries of expired readings cannot take in another reading.
-        let day = Day::of(run.id.hour);
-        let number = u8::try_from(run.id.hour.0 - day.hours().start.0).unwrap_or_default();
-        let id = |part| DayId { sensor: run.id.sensor.clone(), day, part };
-        let parts = self.store.read_days(&database.name, &[id(DayPart::Whole), id(DayPart::Hour(number))]).await?;
-        let is_expired = parts.iter().flatten().any(|part| part.expired.is_some());
-        Ok(is_expired.then_some((floor, None)))
     }
 
     /// Writes readings that are set aside to the dead-letter file: their WAL came back after the others had moved on.

@@ -71,6 +71,7 @@ impl Ingest {
             // The registry still has an entry of this folder, so the floor waits for this WAL already.
             registry_view.note_joined();
         }
+        let settings = KnownSettings::default();
         let context = Arc::new(FlushContext {
             store: store.clone(),
             raw,
@@ -85,6 +86,7 @@ impl Ingest {
             blocked: blocked.clone(),
             bytes: options.bytes_of_flush(),
             direct: options.direct_rules(),
+            settings: settings.clone(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
@@ -181,7 +183,7 @@ impl Ingest {
         });
         let retention = Arc::new(Retention {
             store: store.clone(),
-            settings: KnownSettings::default(),
+            settings,
             member: member.clone(),
             submitter: submitter.clone(),
             metrics: metrics.clone(),

@@ -353,12 +353,12 @@ pub fn decode_day_scanned(
 
 /// The hours of a part with their summaries.
 fn summarized_hours(document: &RawDocument, day: Day, projection: &Projection) -> Result<Vec<ScannedPage>, Trouble> {
-    let oldest = whole(document, "floor")?;
+    let (oldest, is_expired) = (whole(document, "floor")?, is_expired(document)?);
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
     let numbers = list(by_hour, "hour", |value| value.as_i32())?;
     let page = |number: &i32| {
         let hour = Hour(day.hours().start.0 + i64::from(*number));
-        ScannedPage { hour, number: 0, summary: Vec::new(), oldest, readings: None }
+        ScannedPage { hour, number: 0, summary: Vec::new(), oldest, readings: None, is_expired }
     };
     let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
     for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {

@@ -13,7 +13,8 @@ use crate::support::{eventually, poll};
 
 /// Days from this age on have readings, and days before `KEPT` lose them.
 const DAYS: i64 = 5;
-const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n[clock]\nmax_offset = \"1s\"\n";
+pub(super) const SEALS: &str =
+    "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n[clock]\nmax_offset = \"1s\"\n";
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
 fn launch(store: &str) -> Launch {
@@ -21,17 +22,17 @@ fn launch(store: &str) -> Launch {
 }
 
 /// The start of the oldest day that is written.
-fn first_day() -> i64 {
+pub(super) fn first_day() -> i64 {
     (now().div_euclid(DAY) - DAYS) * DAY
 }
 
 /// The start of the first day that keeps its readings.
-fn kept_from() -> i64 {
+pub(super) fn kept_from() -> i64 {
     (now() - 3 * DAY).div_euclid(DAY) * DAY
 }
 
 /// Two sensors, all hours of one and few of the other, with floats, integers and text.
-fn fill(server: &Server, first: i64) {
+pub(super) fn fill(server: &Server, first: i64) {
     let of_sensor = |sensor: i64, step: i64| {
         (0..(DAYS - 1) * 24 * 4).step_by(usize::try_from(step).expect("small")).map(move |n| {
             let (time, value) = (first + n * HOUR / 4 + 7 * sensor, n * 7 % 101);
@@ -47,7 +48,7 @@ fn fill(server: &Server, first: i64) {
 }
 
 /// Answers about whole hours of days before today.
-fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
+pub(super) fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
     let to = first + (DAYS - 1) * DAY;
     let range = format!("time >= {first} AND time < {to}");
     let mut answers = Vec::new();
@@ -69,7 +70,7 @@ fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
 }
 
 /// Waits until the readings are gone from the store.
-fn await_gone(server: &Server) {
+pub(super) fn await_gone(server: &Server) {
     let gone = poll(WITHIN, || {
         let shown = shown(server, "w");
         (!shown["expired_before"].is_null() && shown["expired_before"] == shown["removed_before"]).then_some(())

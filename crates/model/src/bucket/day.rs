@@ -25,6 +25,7 @@
 //! Sealing is merging: the pages and chunks are folded, the part is written by compare-and-set, and only then is each of them
 //! removed by its rev. Whatever happens between, readings are in both, which is a union.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -250,6 +251,16 @@ pub fn unite(pages: Vec<ScannedPage>, sealed: Vec<ScannedPage>) -> Vec<ScannedPa
     united
 }
 
+/// Leaves of hours whose readings have expired only what was kept of them. Nothing can be added to that, and what came later
+/// should have been refused.
+pub fn keep_expired(pages: &mut Vec<ScannedPage>, sealed: &mut Vec<ScannedPage>) {
+    let expired: BTreeSet<Hour> = sealed.iter().filter(|page| page.is_expired).map(|page| page.hour).collect();
+    if !expired.is_empty() {
+        pages.retain(|page| !expired.contains(&page.hour));
+        sealed.retain(|page| page.is_expired || !expired.contains(&page.hour));
+    }
+}
+
 /// The hours of a day that lie in a range of hours.
 #[must_use]
 pub fn within(day: Day, hours: &Range<Hour>) -> Range<Hour> {
@@ -261,12 +272,12 @@ pub fn within(day: Day, hours: &Range<Hour>) -> Range<Hour> {
 #[must_use]
 pub fn in_several(pages: &[ScannedPage], sealed: &[ScannedPage]) -> Vec<Hour> {
     let twice = sealed.windows(2).filter(|pair| pair[0].hour == pair[1].hour).map(|pair| pair[0].hour);
-    let mut several: std::collections::BTreeSet<Hour> = twice.collect();
+    let mut several: BTreeSet<Hour> = twice.collect();
     // As nearly always in history.
     if pages.is_empty() {
         return several.into_iter().collect();
     }
-    let sealed: std::collections::BTreeSet<Hour> = sealed.iter().map(|page| page.hour).collect();
+    let sealed: BTreeSet<Hour> = sealed.iter().map(|page| page.hour).collect();
     several.extend(pages.iter().map(|page| page.hour).filter(|hour| sealed.contains(hour)));
     several.into_iter().collect()
 }

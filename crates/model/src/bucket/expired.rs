@@ -89,7 +89,7 @@ impl ExpiredDay {
     pub fn pages(&self, wanted: &Range<Hour>, floor: Stamp, projection: &Projection) -> Vec<ScannedPage> {
         let page = |one: &ExpiredHour| {
             let summary = one.summaries.iter().filter(|(name, _)| projection.has(name)).cloned().collect();
-            ScannedPage { hour: one.hour, number: 0, summary, oldest: floor, readings: None }
+            ScannedPage { hour: one.hour, number: 0, summary, oldest: floor, readings: None, is_expired: true }
         };
         self.hours.iter().filter(|one| wanted.contains(&one.hour)).map(page).collect()
     }

@@ -263,6 +263,8 @@ pub struct ScannedPage {
     pub oldest: Stamp,
     /// The readings; `None` if the projection asks for summaries only.
     pub readings: Option<Readings>,
+    /// Whether its readings have expired, so that nothing can be added to its summaries.
+    pub is_expired: bool,
 }
 
 impl ScannedPage {
@@ -351,7 +353,7 @@ impl Projection {
         let page = |(hour, readings): (Hour, Readings)| {
             let (oldest, readings) = (readings.stamps().oldest(), self.of(readings));
             let (summary, readings) = (readings.owned_summaries(), self.readings.then_some(readings));
-            ScannedPage { hour, number: 0, summary, oldest, readings }
+            ScannedPage { hour, number: 0, summary, oldest, readings, is_expired: false }
         };
         by_hour(readings).into_iter().filter(|(hour, _)| hours.contains(hour)).map(page).collect()
     }

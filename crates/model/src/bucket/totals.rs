@@ -101,7 +101,7 @@ mod tests {
         let mut summary = Summary::fold(std::iter::once(&Value::Float(value))).expect("a number");
         summary.unite(&Summary::fold(std::iter::once(&Value::Float(value + 1.0))).expect("a number"));
         let (summary, readings) = (vec![(Arc::from("t"), summary)], None::<Readings>);
-        ScannedPage { hour: Hour(hour), number: 0, summary, oldest: 0, readings }
+        ScannedPage { hour: Hour(hour), number: 0, summary, oldest: 0, readings, is_expired: false }
     }
 
     #[test]

@@ -221,7 +221,9 @@ impl PartScan<'_> {
         }
         let before = pages.len();
         match head.summaries {
-            Summaries::Listed(hours) => pages.extend(listed(hours, &wanted, head.floor, projection)),
+            Summaries::Listed(hours) => {
+                pages.extend(listed(hours, &wanted, (head.floor, head.is_expired), projection));
+            }
             Summaries::ByColumn(_) => self.by_column(&head, day, &wanted, pages).map_err(damaged)?,
         }
         Ok(pages[before..]
@@ -247,7 +249,8 @@ impl PartScan<'_> {
             if wanted.contains(&hour) {
                 places[usize::from(number)] = pages.len();
                 let summary = Vec::with_capacity(fields);
-                pages.push(ScannedPage { hour, number: 0, summary, oldest: head.floor, readings: None });
+                let oldest = head.floor;
+                pages.push(ScannedPage { hour, number: 0, summary, oldest, readings: None, is_expired: false });
             }
         }
         Ok(hours.each(
@@ -271,12 +274,12 @@ impl PartScan<'_> {
 fn listed<'a>(
     hours: Vec<(Hour, HourFigures)>,
     wanted: &'a Range<Hour>,
-    oldest: Stamp,
+    (oldest, is_expired): (Stamp, bool),
     projection: &'a Projection,
 ) -> impl Iterator<Item = ScannedPage> + 'a {
     hours.into_iter().filter(|(hour, _)| wanted.contains(hour)).map(move |(hour, figures)| {
         let of_figures = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
         let summary = figures.iter().filter(|(name, _)| projection.has(name)).filter_map(of_figures).collect();
-        ScannedPage { hour, number: 0, summary, oldest, readings: None }
+        ScannedPage { hour, number: 0, summary, oldest, readings: None, is_expired }
     })
 }

@@ -212,6 +212,7 @@ impl World {
             summary: readings.owned_summaries(),
             oldest: readings.stamps().oldest(),
             readings: Some(readings),
+            is_expired: false,
         };
         let pages = self.pages.iter().flat_map(|(hour, bucket)| {
             stored(bucket).into_iter().map(|page| scanned(Hour(*hour), page.number, page.readings)).collect::<Vec<_>>()
@@ -230,6 +231,25 @@ impl World {
         }
         all
     }
+}
+
+/// A reading that came beside them hid the summaries of an hour.
+#[test]
+fn nothing_stays_beside_what_is_kept_of_expired_readings() {
+    let page = |hour: i64, is_expired: bool| ScannedPage {
+        hour: Hour(hour),
+        number: 0,
+        summary: Vec::new(),
+        oldest: 1,
+        readings: None,
+        is_expired,
+    };
+    let mut pages = vec![page(0, false), page(1, false), page(2, false)];
+    let mut sealed = vec![page(1, false), page(1, true), page(2, false), page(3, true)];
+    keep_expired(&mut pages, &mut sealed);
+    let hours = |pages: &[ScannedPage]| pages.iter().map(|page| (page.hour.0, page.is_expired)).collect::<Vec<_>>();
+    assert_eq!(hours(&pages), [(0, false), (2, false)]);
+    assert_eq!(hours(&sealed), [(1, true), (2, false), (3, true)]);
 }
 
 proptest! {

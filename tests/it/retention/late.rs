@@ -1,0 +1,132 @@
+//! What other instances do to days while their readings expire.
+
+use std::path::Path;
+
+use mongodb::Collection;
+use mongodb::bson::{DateTime, Document, doc};
+use serde_json::Value;
+
+use super::summaries::{SEALS, await_gone, fill, first_day, kept_from, whole_hours};
+use super::{CONFIG, HOUR, SECOND, WITHIN, put, shown};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::series::flush;
+use crate::support::server::{Launch, Server};
+
+const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
+
+fn in_store<T>(name: &str, ask: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(mongod().uri(name)).await.expect("a client");
+        ask(client.database(name)).await
+    })
+}
+
+fn halt(file: &Path) {
+    std::fs::write(file, "").expect("a file");
+    eventually("it is halted", WITHIN, || file.with_extension("met").exists().then_some(()));
+}
+
+/// An instance that could not read the settings took a reading of a day whose readings had expired, and stored a page beside what was
+/// left of it. From then on the hour was answered from the pages alone, and its summary was hidden for good.
+#[test]
+fn what_an_instance_took_that_did_not_know_hides_no_summary() {
+    let (name, folder) = (fresh_database_name(), Folder::new("late"));
+    // What was taken is stored when the test asks for it.
+    let config = CONFIG.replace("interval = \"200ms\"\nquiet = \"50ms\"", "interval = \"1h\"\nquiet = \"10m\"");
+    let config = format!("{config}{}", SEALS.replace("[seal]\n", "[seal]\ndirect_min = 2\n"));
+    let start = |file: &str| {
+        let file = folder.file(file);
+        let launch = Launch::with_store(mongod().uri(&name)).config(&config);
+        (launch.env("FAULT_HALT_AT", format!("reading_settings:{}", file.display())).start(), file)
+    };
+    let (one, other) = (start("one"), start("other"));
+    // The one that removes readings must know the settings.
+    let [(knowing, _), (late, file)] = if leads(&name, &one.0) { [one, other] } else { [other, one] };
+    let first = first_day();
+    fill(&knowing, first);
+    let before = whole_hours(&knowing, first);
+    halt(&file);
+    put(&knowing, "w", KEPT).expect(200);
+    await_gone(&knowing);
+    let write = |lines: String| post(&late.url("/write?db=w"), lines, &[]).expect(204);
+    write(format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
+    flush(&late);
+    assert_eq!(whole_hours(&late, first), before, "beside a page");
+    // Enough for a chunk; it learns of the settings before it stores them.
+    write((1..3).map(|n| format!("m,s=0 temp=7777.5 {}\n", first + 5 * HOUR + n * SECOND)).collect());
+    std::fs::remove_file(&file).expect("the file is there");
+    eventually("it knows", WITHIN, || (!shown(&late, "w")["expired_before"].is_null()).then_some(()));
+    post(&late.url("/api/v1/flush"), "", &[]).expect(409);
+    let letters: Value = get(&late.url("/api/v1/dead-letters")).expect(200).json();
+    assert_eq!(letters["readings"], 2, "{letters}");
+    for server in [&late, &knowing] {
+        assert_eq!(whole_hours(server, first), before, "set aside");
+    }
+}
+
+/// Whether an instance is the one with the least opening.
+fn leads(name: &str, server: &Server) -> bool {
+    let registry = in_store(name, async |store| {
+        let registry: Collection<Document> = store.collection("registry");
+        registry.find_one(doc! {}).await.expect("an answer").expect("the registry")
+    });
+    let logs = registry.get_array("logs").expect("logs").iter().filter_map(|log| log.as_document());
+    let least = logs.min_by_key(|log| log.get_str("opening").expect("an opening")).expect("a log");
+    least.get_str("host").expect("a host").ends_with(&format!(" pid {}", server.pid()))
+}
+
+/// A day was listed, and before it was read, another instance had split it into hours. As nothing was found, it was taken for
+/// done: the hours kept their readings for good, and the settings said that there were none.
+#[test]
+fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
+    let (name, folder) = (fresh_database_name(), Folder::new("split"));
+    let file = folder.file("halt");
+    let server = Launch::with_store(mongod().uri(&name))
+        .config(format!("{CONFIG}{SEALS}"))
+        .env("FAULT_HALT_AT", format!("strip_listed:{}", file.display()))
+        .start();
+    let (first, kept) = (first_day(), kept_from());
+    fill(&server, first);
+    // One hour of a sensor that has no other.
+    post(&server.url("/write?db=w"), format!("m,s=2 temp=3.5 {}", first + 14 * HOUR + 5), &[]).expect(204);
+    flush(&server);
+    let date = |ns: i64| DateTime::from_millis(ns / 1_000_000);
+    let expired = doc! { "start": { "$lt": date(kept) } };
+    let count = |collection: &str, filter: Document| {
+        in_store(&name, async |store| {
+            let documents: Collection<Document> = store.collection(collection);
+            documents.count_documents(filter).await.expect("an answer")
+        })
+    };
+    let are_sealed = || {
+        let sealed = count("w.days", doc! { "start": { "$lt": date(kept) }, "count": { "$gt": 0 } });
+        (sealed == 5 && count("w.days", expired.clone()) == 5 && count("w.buckets", expired.clone()) == 0).then_some(())
+    };
+    eventually("two days of two sensors and one of another are sealed", WITHIN, are_sealed);
+    let answers = whole_hours(&server, first);
+    std::fs::write(&file, "").expect("a file");
+    put(&server, "w", KEPT).expect(200);
+    halt(&file);
+    // As another instance does, of which this one knows nothing.
+    in_store(&name, async |store| {
+        let days: Collection<Document> = store.collection("w.days");
+        let whole = doc! { "sensor": "m,s=2", "schemaVersion": 1 };
+        let mut part = days.find_one(whole.clone()).await.expect("an answer").expect("the day");
+        let id = part.get_str("_id").expect("an id").replacen(' ', "T14 ", 1);
+        let hour = doc! {
+            "_id": id, "schemaVersion": 2, "hour": 14, "start": date(first + 14 * HOUR), "end": date(first + 15 * HOUR),
+        };
+        part.extend(hour);
+        days.insert_one(part).await.expect("it can be written");
+        assert_eq!(days.delete_one(whole).await.expect("an answer").deleted_count, 1);
+    });
+    std::fs::remove_file(&file).expect("the file is there");
+    await_gone(&server);
+    assert_eq!(count("w.days", doc! { "start": { "$lt": date(kept) }, "expired": true }), 5);
+    assert_eq!(count("w.days", expired.clone()), 5);
+    assert_eq!(whole_hours(&server, first), answers);
+}
