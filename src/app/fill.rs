@@ -7,10 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 
 use super::digest::{must_be_equal, stored_digest};
+use super::tokens::revoked_now;
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
 use crate::bucket::store::Written;
 use crate::bucket::{Caps, DatabaseSettings, Store};
+use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::reading::Stamp;
 use crate::verify::unflushed_records;
@@ -127,12 +129,11 @@ impl Target {
         Ok(())
     }
 
-    /// Stores tokens as they are now, whatever is there of them.
+    /// Stores tokens as they are now, whatever is there of them. Those that are there only are revoked: an earlier try may have
+    /// stored what the source no longer has.
     pub async fn replace_tokens(&self, tokens: &[Token]) -> anyhow::Result<()> {
-        let there = self.tokens.tokens().await?;
-        for token in tokens.iter().filter(|token| !there.contains(token)) {
-            let replaces = there.iter().find(|old| old.name == token.name).map(|old| old.rev);
-            if !self.tokens.put(token, replaces).await? {
+        for (token, replaces) in changes(&self.tokens.tokens().await?, tokens, wall_ms() / 1000) {
+            if !self.tokens.put(&token, replaces).await? {
                 bail!("somebody else changed the token named {:?}", token.name);
             }
         }
@@ -148,7 +149,8 @@ impl Target {
             wanted.entry(name.clone()).or_default();
         }
         for (name, settings) in wanted {
-            let settings = settings.map(|settings| DatabaseSettings { expired: None, ..settings });
+            let settings =
+                settings.map(|settings| DatabaseSettings { expired: None, expired_readings: None, ..settings });
             let held = there.remove(&name);
             let rev = held.as_ref().map_or(0, |held| held.rev);
             let settings = settings.map(|settings| DatabaseSettings { rev: settings.rev.max(rev + 1), ..settings });
@@ -175,6 +177,17 @@ impl Target {
         self.mark.finish().context("removing the mark of the data folder")?;
         Ok(found)
     }
+}
+
+/// The tokens to be written where some are there, each with the rev that it replaces.
+fn changes(there: &[Token], wanted: &[Token], now: i64) -> Vec<(Token, Option<i64>)> {
+    let put = |token: &Token| {
+        let replaces = there.iter().find(|old| old.name == token.name).map(|old| old.rev);
+        (token.clone(), replaces)
+    };
+    let is_left = |old: &&Token| old.revoked.is_none() && wanted.iter().all(|token| token.name != old.name);
+    let revoked = there.iter().filter(is_left).map(|old| (revoked_now(old.clone(), now), Some(old.rev)));
+    wanted.iter().filter(|token| !there.contains(token)).map(put).chain(revoked).collect()
 }
 
 async fn must_be_empty(store: &dyn Store) -> anyhow::Result<()> {
@@ -214,4 +227,38 @@ pub fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Quota, Scopes};
+
+    fn token(name: &str, rev: i64) -> Token {
+        Token {
+            name: name.to_owned(),
+            secrets: Vec::new(),
+            scopes: Scopes::default(),
+            certificates: Vec::new(),
+            quota: Quota::default(),
+            created: 1,
+            expires: None,
+            revoked: None,
+            rev,
+        }
+    }
+
+    /// A try to switch had stored a token that was gone from the source before the next one, and it was valid on the new
+    /// service.
+    #[test]
+    fn a_token_that_the_source_no_longer_has_is_revoked() {
+        let there = [token("gone", 3), token("same", 1), token("turned", 1)];
+        let wanted = [token("new", 1), token("same", 1), Token { revoked: Some(5), ..token("turned", 2) }];
+        let changed = changes(&there, &wanted, 7);
+        let gone = Token { revoked: Some(7), ..token("gone", 4) };
+        let expected = [(wanted[0].clone(), None), (wanted[2].clone(), Some(1)), (gone, Some(3))];
+        assert_eq!(changed, expected);
+        let there = changed.into_iter().map(|(token, _)| token).chain([token("same", 1)]).collect::<Vec<_>>();
+        assert_eq!(changes(&there, &wanted, 8), []);
+    }
 }

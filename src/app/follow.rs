@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use serde::Deserialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::fill::{Filling, Target};
@@ -32,6 +33,8 @@ use crate::telemetry::logs;
 const ALL_EVERY: u64 = 10;
 /// How long to wait for other instances on the source's store.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How often the rest is copied while the service is found to have taken writes meanwhile.
+const TRIES: usize = 5;
 /// Sensors that are listed at a time.
 const LISTED: usize = 512;
 /// Parts of days that are read at a time.
@@ -89,9 +92,9 @@ async fn run(to: &Settings, request: &FollowRequest) -> anyhow::Result<()> {
         begun = copying.origin.begin(PATIENCE).await?;
     }
     let service = service()?;
-    set_read_only(&service, true)?;
+    let quiet = set_read_only(&service, true)?;
     faults::point("read_only");
-    match copying.finish(to).await {
+    match copying.finish(to, &service, quiet).await {
         Ok(digest) => {
             println!("copied {}: {}", request.from, digest.total());
             println!("the service at {} takes no more writes: send them to the new one, and stop it", request.from);
@@ -105,10 +108,29 @@ async fn run(to: &Settings, request: &FollowRequest) -> anyhow::Result<()> {
     }
 }
 
-fn set_read_only(service: &post::Target, is_on: bool) -> anyhow::Result<()> {
+/// What a service says that takes no changes.
+#[derive(Debug, Deserialize)]
+struct Quiet {
+    opening: String,
+    /// How often this opening was told so while it took changes.
+    turns: u64,
+    /// The other openings on its store, those that ended, too.
+    others: BTreeSet<String>,
+}
+
+impl Quiet {
+    /// Whether nobody can have taken changes between an earlier answer and this one.
+    fn goes_on_from(&self, earlier: &Self) -> bool {
+        (&self.opening, self.turns) == (&earlier.opening, earlier.turns) && self.others.is_subset(&earlier.others)
+    }
+}
+
+fn set_read_only(service: &post::Target, is_on: bool) -> anyhow::Result<Quiet> {
     let state = if is_on { "on" } else { "off" };
     match service.post(&format!("/api/v1/read-only?state={state}"), b"")? {
-        PostAnswer { status: 200, .. } => Ok(()),
+        PostAnswer { status: 200, text } => {
+            serde_json::from_str(&text).context("the service answered what this version does not understand")
+        }
         answer => bail!("the service goes on taking writes: {answer}"),
     }
 }
@@ -180,8 +202,25 @@ impl Copying {
         Ok(true)
     }
 
-    /// Copies the rest, while the service takes no writes, and compares everything.
-    async fn finish(mut self, to: &Settings) -> anyhow::Result<StoreDigest> {
+    /// Copies the rest, while the service takes no writes, and compares everything; again if it took some meanwhile: it was
+    /// restarted, told to go on, or another instance began on its store.
+    async fn finish(mut self, to: &Settings, service: &post::Target, mut quiet: Quiet) -> anyhow::Result<StoreDigest> {
+        for _ in 0..TRIES {
+            let (found, expected) = self.rest(to).await?;
+            let now = set_read_only(service, true)?;
+            if now.goes_on_from(&quiet) {
+                return self.target.end(Ok(found), &expected).await;
+            }
+            println!("the service took writes again meanwhile: what it took is copied, too");
+            quiet = now;
+        }
+        bail!(
+            "the service was restarted or told to take writes {TRIES} times while the rest was copied: keep it from that"
+        )
+    }
+
+    /// Copies what is left, and settings and tokens; returns what the target has, and should have.
+    async fn rest(&mut self, to: &Settings) -> anyhow::Result<(StoreDigest, StoreDigest)> {
         let begun = self.origin.begin(PATIENCE).await?;
         self.pass(&begun, true).await?;
         faults::point("all_copied");
@@ -199,8 +238,10 @@ impl Copying {
         }
         self.target.replace_tokens(&begun.tokens).await.context("writing the tokens")?;
         let rows = serde_json::from_value(begun.settings).context("reading the databases' settings")?;
-        self.target.replace_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
-        self.target.end(Ok(found), &expected).await
+        let rows = settings_of_json(&rows);
+        super::backup::left_out(rows.clone()).iter().for_each(|left_out| println!("not copied: {left_out}"));
+        self.target.replace_settings(rows).await.context("writing the databases' settings")?;
+        Ok((found, expected))
     }
 
     /// Reads all of a database back, returns its digest, and makes the sensors' documents anew: each pass knew a part of them.

@@ -13,6 +13,7 @@ use super::influx_query::Address;
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use crate::access::{Caller, Event};
+use crate::bucket::registry::Registered;
 use crate::query::QueryError;
 
 /// `POST /api/v1/read-only`.
@@ -27,30 +28,32 @@ async fn done(app: &App, by: Caller, Extension(address): Address, query: Pairs) 
         Some("off") => false,
         _ => return Err(ApiError::Bad("parameter state is missing: on or off".to_owned())),
     };
-    if is_on {
-        let others = others(app).await?;
-        if !others.is_empty() {
-            let others = others.join(", ");
-            return Err(ApiError::Bad(format!(
-                "other instances on the same store would go on taking writes: {others}: stop them first"
-            )));
-        }
+    // To take changes again, no store is needed.
+    let others = if is_on { others(app).await? } else { Vec::new() };
+    let awake: Vec<&str> = others.iter().filter(|log| log.taken.is_none()).map(|log| &*log.host).collect();
+    if !awake.is_empty() {
+        let awake = awake.join(", ");
+        return Err(ApiError::Bad(format!(
+            "other instances on the same store would go on taking writes: {awake}: stop them first"
+        )));
     }
     if let Caller::Holder(_) = by {
         let (statement, outcome) = ("READ ONLY".to_owned(), if is_on { "on" } else { "off" }.to_owned());
         app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome });
     }
-    app.ingest.set_read_only(is_on).await?;
-    Ok(Json(json!({ "read_only": is_on })).into_response())
+    let turns = app.ingest.set_read_only(is_on).await?;
+    // Who asks again and gets the same answer, with no instance that was not there, knows that nobody took changes in between.
+    let others = others.iter().map(|log| format!("{:016x}", log.opening)).collect::<Vec<_>>();
+    let opening = format!("{:016x}", app.ingest.opening().0);
+    Ok(Json(json!({ "read_only": is_on, "opening": opening, "turns": turns, "others": others })).into_response())
 }
 
-/// The hosts of other instances that use the store, or were killed and may come back.
-async fn others(app: &App) -> Result<Vec<String>, ApiError> {
+/// The other openings on the store, those that ended a while ago, too.
+async fn others(app: &App) -> Result<Vec<Registered>, ApiError> {
     if !app.store.is_shared() {
         return Ok(Vec::new());
     }
     let (own, _) = app.ingest.opening();
     let registry = app.store.read_registry().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))?;
-    let others = registry.logs.into_iter().filter(|log| log.opening != own && log.taken.is_none());
-    Ok(others.map(|log| log.host.to_string()).collect())
+    Ok(registry.logs.into_iter().filter(|log| log.opening != own).collect())
 }

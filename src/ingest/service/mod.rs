@@ -451,12 +451,12 @@ impl Ingest {
     }
 
     /// Refuses all changes from now on, or takes them again. On return, everything acked before is logged, and nothing else
-    /// will be.
+    /// will be. Returns how often this process was told to refuse them while it took them.
     ///
     /// # Errors
     /// If the WAL does not write what it took.
-    pub async fn set_read_only(&self, is_on: bool) -> Result<(), IngestError> {
-        self.submitter.read_only.set(is_on);
+    pub async fn set_read_only(&self, is_on: bool) -> Result<u64, IngestError> {
+        let turns = self.submitter.read_only.set(is_on);
         let began = Instant::now();
         while is_on && !self.wal.is_settled() {
             if began.elapsed() > SETTLING {
@@ -465,7 +465,7 @@ impl Ingest {
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        Ok(())
+        Ok(turns)
     }
 
     /// This opening of the WAL as the registry lists it, and the time by which it stamps, in milliseconds since the epoch.

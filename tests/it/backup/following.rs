@@ -4,8 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use super::{DAY, PAGES, SEALS, START, delete, digest, filled, flush, folder, hourglass, path, ran, stores, write};
+use crate::support::eventually;
 use crate::support::http::{get, post};
 use crate::support::server::{Launch, Server, program};
 
@@ -89,6 +91,44 @@ fn a_running_service_is_followed_through_kills_and_switched() {
         assert_eq!(digest(&from, &server.data_dir()), digest(to_store, &data_dir));
         let verified = hourglass(&["verify", "--store", to_store, "--data-dir", path(&data_dir)]);
         assert_eq!(verified.status, Some(0), "{verified:?}");
+    }
+}
+
+/// After the last pass, before the copier ended, the service was restarted (by what watches over it), or told to take writes by
+/// another copier that failed. The copier said that it took no more and ended with status 0: what it had taken was lost.
+#[test]
+fn what_a_service_takes_after_the_last_pass_is_copied_too() {
+    for restarts in [true, false] {
+        let mut server = filled("embedded", "");
+        let there = folder("there");
+        let (config, data_dir, halt) = (there.file("own.toml"), there.file("data"), there.file("halt"));
+        std::fs::write(&config, PAGES).unwrap();
+        std::fs::write(&halt, "").unwrap();
+        let mut command = copy(&server, path(&data_dir), &data_dir, &config, &["--switch"]);
+        command.env("FAULT_HALT_AT", format!("all_copied:{}", halt.display()));
+        let child = command.stdout(Stdio::piped()).spawn().unwrap();
+        eventually("all is copied", Duration::from_secs(60), || halt.with_extension("met").exists().then_some(()));
+        let read_only =
+            |server: &Server, state| post(&server.url(&format!("/api/v1/read-only?state={state}")), "", &[]);
+        match restarts {
+            true => {
+                let address = server.address();
+                server.kill();
+                server.restart(address);
+            }
+            false => drop(read_only(&server, "off").expect(200)),
+        }
+        write(&server, "plant", &format!("climate,s=0 temp=7 {}\n", START + 5 * DAY));
+        if !restarts {
+            read_only(&server, "on").expect(200);
+        }
+        std::fs::remove_file(&halt).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && said.contains("took writes again meanwhile"), "{ended:?}");
+        post(&server.url("/write?db=plant"), "climate,s=0 temp=1\n", &[]).expect(503);
+        assert!(server.stop().success());
+        assert_eq!(digest("embedded", &server.data_dir()), digest("embedded", &data_dir), "restarts: {restarts}");
     }
 }
 
