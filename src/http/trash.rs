@@ -19,13 +19,12 @@ use super::influx_query::Address;
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use crate::access::{Caller, Event};
+use crate::bucket::Readings;
 use crate::bucket::settings::AUTOGEN;
-use crate::bucket::store::{Extent, Projection};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::Arrival;
 use crate::ingest::trash::{TrashChunk, TrashEntry};
-use crate::query::QueryError;
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Hour, Limits, Precision};
 use crate::wire::Points;
@@ -33,6 +32,8 @@ use crate::wire::line_protocol::{Lines, write_line};
 
 /// How long one request writes back: shorter than clients wait for an answer.
 const WORK: Duration = Duration::from_secs(20);
+/// How long other instances' writes are not looked for again: waiting for them may take as long as their flushes do.
+const FRESH: Duration = Duration::from_secs(1);
 /// Hours that are read together.
 const HOURS: i64 = 24;
 /// Most reasons of rejections in an answer.
@@ -120,13 +121,17 @@ async fn write_back(app: &Arc<App>, by: &Caller, id: &str, cursor: u64) -> Resul
         return Err(ApiError::Forbidden(format!("{} may not manage database {database:?}", by.name())));
     }
     reading.seek(cursor)?;
-    // What was written since is in the store then, and found.
-    app.ingest.all_stored(app.options.flush_timeout).await?;
     let (began, mut undone) = (Instant::now(), Undone::default());
+    let mut stored: Option<Instant> = None;
     loop {
         let (back, chunk) = next_chunk(reading).await?;
         reading = back;
         let Some(chunk) = chunk else { return Ok((database, undone)) };
+        // What this instance has not stored yet is in its memory; what others have written is found in the store only.
+        if app.store.is_shared() && stored.is_none_or(|stored| stored.elapsed() >= FRESH) {
+            app.ingest.all_stored(app.options.flush_timeout).await?;
+            stored = Some(Instant::now());
+        }
         write_chunk(app, by, &database, &chunk, &mut undone).await?;
         faults::point("chunk_undone");
         if began.elapsed() >= WORK {
@@ -193,28 +198,18 @@ async fn write_chunk(
     Ok(())
 }
 
-/// The fields that the store has at the times of a chunk.
+/// The fields that readings at the times of a chunk have, whether or not they are stored yet.
 async fn held(app: &App, database: &str, chunk: &TrashChunk) -> Result<HashMap<i64, HashSet<String>>, ApiError> {
     let mut held: HashMap<i64, HashSet<String>> = HashMap::new();
     let times: HashSet<i64> = chunk.times.iter().copied().collect();
-    for mut hours in ranges(&chunk.times) {
-        while !hours.is_empty() {
-            let scanned = app.store.scan(
-                database,
-                &chunk.sensor.key,
-                hours.clone(),
-                &Projection::ALL,
-                Extent::pages(HOURS as usize),
-            );
-            let scanned = scanned.await.map_err(|error| ApiError::Query(QueryError::Storage(error)))?;
-            for readings in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
-                for (place, time) in readings.times().iter().enumerate().filter(|(_, time)| times.contains(time)) {
-                    let names = readings.fields(place).map(|(name, _)| name.to_string());
-                    held.entry(*time).or_default().extend(names);
-                }
-            }
-            hours = scanned.rest;
+    let mut note = |readings: &Readings| {
+        for (place, time) in readings.times().iter().enumerate().filter(|(_, time)| times.contains(time)) {
+            let names = readings.fields(place).map(|(name, _)| name.to_string());
+            held.entry(*time).or_default().extend(names);
         }
+    };
+    for hours in ranges(&chunk.times) {
+        app.query.each_acked((database, &chunk.sensor.key), &hours, HOURS as usize, &mut note).await?;
     }
     Ok(held)
 }

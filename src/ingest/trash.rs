@@ -5,7 +5,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -17,6 +18,8 @@ use crate::wire::line_protocol::write_line;
 
 /// From which size on a chunk is complete: its bytes, and its readings.
 const CHUNK: (usize, usize) = (64 << 10, 1000);
+/// How often what is too old is removed.
+const CLEANED: Duration = Duration::from_secs(3600);
 /// Longest comment that is read.
 const COMMENT_BYTES: u64 = 1 << 20;
 const FILE: &str = "lp";
@@ -101,6 +104,42 @@ impl Trash {
         move |error| TrashError::Io { folder: folder.clone(), error }
     }
 
+    /// Removes, now and every hour, what is older than `undo.keep`. Runs until it is aborted.
+    pub async fn keep_clean(self: Arc<Self>) {
+        loop {
+            let trash = self.clone();
+            let listed = tokio::task::spawn_blocking(move || trash.list().map(drop)).await;
+            if let Ok(Err(error)) = listed {
+                tracing::warn!(%error, "what is too old could not be removed from the trash; it is tried again in an hour");
+            }
+            tokio::time::sleep(CLEANED).await;
+        }
+    }
+
+    /// Removes what an earlier process had begun to keep: its deletion had not begun. Before any is written.
+    pub fn drop_unfinished(&self) {
+        let removed = || self.files(NEW)?.iter().try_for_each(|left| removed(left).map_err(self.io()));
+        if let Err(error) = removed() {
+            tracing::warn!(%error, "an unfinished file is left in the trash");
+        }
+    }
+
+    /// Removes what deletions removed from a database that is dropped.
+    pub async fn forget(self: Arc<Self>, database: &str) {
+        let database = database.to_owned();
+        let forgotten = tokio::task::spawn_blocking(move || {
+            let of_it = self.list()?.into_iter().filter(|entry| entry.head.database == database);
+            of_it.map(|entry| self.path(entry.head.id)).try_for_each(|path| removed(&path).map_err(self.io()))
+        });
+        if let Ok(Err(error)) = forgotten.await {
+            tracing::warn!(%error, "what was deleted from a dropped database is left in the trash until it is too old");
+        }
+    }
+
+    fn path(&self, id: Stamp) -> PathBuf {
+        self.options.folder.join(format!("{id:016x}.{FILE}"))
+    }
+
     /// Begins to keep what a deletion will remove. Only one is written at a time.
     ///
     /// # Errors
@@ -157,12 +196,18 @@ impl Trash {
         let oldest = now_ns().saturating_sub(keep);
         let mut entries = Vec::new();
         for path in self.files(FILE)? {
-            let Some(entry) = entry(&path).map_err(self.io())? else {
-                tracing::warn!(file = %path.display(), "a file in the trash is damaged; it is left there");
-                continue;
+            let entry = match entry(&path) {
+                Ok(Some(entry)) => entry,
+                Ok(None) => {
+                    tracing::warn!(file = %path.display(), "a file in the trash is damaged; it is left there");
+                    continue;
+                }
+                // Somebody else who lists them has just removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(self.io()(error)),
             };
             if entry.head.at < oldest {
-                fs::remove_file(&path).map_err(self.io())?;
+                removed(&path).map_err(self.io())?;
             } else {
                 entries.push(entry);
             }
@@ -186,8 +231,16 @@ impl Trash {
     }
 }
 
+/// Removes a file, unless it is gone.
+fn removed(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// The head and the totals of a file; `None` if it is damaged.
-fn entry(path: &std::path::Path) -> io::Result<Option<TrashEntry>> {
+fn entry(path: &Path) -> io::Result<Option<TrashEntry>> {
     let mut file = File::open(path)?;
     let bytes = file.metadata()?.len();
     let mut first = String::new();

@@ -114,7 +114,7 @@ pub struct Ingest {
     failing: Arc<FailingDatabases>,
     member: Arc<Member>,
     sealing: Sealing,
-    trash: Trash,
+    trash: Arc<Trash>,
     migration: Migration,
     tasks: Vec<JoinHandle<()>>,
 }

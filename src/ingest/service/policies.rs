@@ -259,6 +259,7 @@ impl Ingest {
     pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
         self.submitter.drop_database(name, received, timeout).await?;
         self.rejections.forget(name);
+        self.trash.clone().forget(name).await;
         // The deletion removed them.
         self.settings_now().await.map(drop)
     }

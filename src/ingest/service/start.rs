@@ -197,7 +197,9 @@ impl Ingest {
         retention.recall();
         tasks.push(tokio::spawn(retention.clone().run()));
         tasks.push(tokio::spawn(Stripper { sealer, retention: retention.clone() }.run()));
-        let trash = Trash::new(options.trash.clone());
+        let trash = Arc::new(Trash::new(options.trash.clone()));
+        trash.drop_unfinished();
+        tasks.push(tokio::spawn(trash.clone().keep_clean()));
         let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
         let ingest = Self {
             options,

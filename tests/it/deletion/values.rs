@@ -7,7 +7,7 @@ use std::process::Output;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, write};
+use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, run, write};
 use crate::support::http::{Answer, get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
@@ -406,4 +406,53 @@ fn undo_by_the_command_writes_back_what_has_not_expired() {
     assert!(!done.status.success() && text.contains("refused: "), "{text}");
     assert_eq!(all(&server), of(&times[1..]));
     assert!(!undo(&["0000000000000001"]).status.success());
+}
+
+/// Undo looked into the store once and then wrote for 20 s: what a client had written meanwhile, and was not stored yet, was
+/// overwritten with the old value.
+#[test]
+fn undo_leaves_alone_what_was_written_while_it_runs() {
+    let folder = Folder::new("undo");
+    let halt = folder.file("halt");
+    std::fs::write(&halt, "").unwrap();
+    let slow = "[flush]\ninterval = \"10m\"\nquiet = \"10m\"\n";
+    let server =
+        Launch::embedded().config(slow).env("FAULT_HALT_AT", format!("chunk_undone:{}", halt.display())).start();
+    let row = |n: i64, v: i64| (("a", START + n * SECOND), BTreeMap::from([("v", v)]));
+    let mut expected: Model = (0..2500).map(|n| row(n, 5)).collect();
+    write(&server, &lines(&expected));
+    let id = id(&delete(&server, "DELETE FROM m WHERE v = 5"));
+    std::thread::scope(|threads| {
+        let undoes = threads.spawn(|| undo(&server, &id));
+        eventually("some is written back", WITHIN, || halt.with_extension("met").exists().then_some(()));
+        let newer = Model::from([row(2400, 7)]);
+        write(&server, &lines(&newer));
+        expected.extend(newer);
+        std::fs::remove_file(&halt).unwrap();
+        assert_eq!(undoes.join().expect("it is undone"), (2499, 1, 0));
+    });
+    assert_eq!(all(&server), expected);
+}
+
+/// The trash was cleaned by whoever looked at it: nobody did, and what had to be gone after `undo.keep` stayed for ever. What was
+/// deleted from a database stayed after it was dropped.
+#[test]
+fn the_trash_is_emptied_when_it_is_too_old_and_with_its_database() {
+    let launch = Launch::embedded().config(CONFIG);
+    let mut server = launch.clone().start();
+    let trash = server.data_dir().join("trash");
+    let files = || std::fs::read_dir(&trash).map_or(0, Iterator::count);
+    let fill = |server: &Server| {
+        write(server, &lines(&Model::from([(("a", START), BTreeMap::from([("v", 5)]))])));
+        delete(server, "DELETE FROM m WHERE v = 5");
+        assert_eq!(files(), 1);
+    };
+    fill(&server);
+    run(&server, &format!("DROP DATABASE {DATABASE}"));
+    assert_eq!(files(), 0);
+    fill(&server);
+    std::fs::write(trash.join("0000000000000001.new"), "# half").unwrap();
+    assert!(server.stop().success());
+    server.restart_as(launch.config(format!("{CONFIG}[undo]\nkeep = \"1ms\"\n")));
+    eventually("it is gone", WITHIN, || (files() == 0).then_some(()));
 }
