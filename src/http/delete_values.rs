@@ -2,7 +2,7 @@
 //! resolves its condition to times of sensors in bounded memory, keeps what will go in the trash, and then logs the times part by
 //! part.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::App;
@@ -15,7 +15,7 @@ use crate::influxql::Statement;
 use crate::ingest::trash::{TrashChunk, TrashError, TrashHead, TrashReading, TrashWriting};
 use crate::ingest::{DeletedTimes, IngestError, Mark};
 use crate::query::QueryError;
-use crate::query::influx::{DeleteTargets, StatementContext, StatementFailure};
+use crate::query::influx::{DeleteTargets, StatementContext, StatementFailure, ValueCondition};
 use crate::reading::{Hour, Sensor, Stamp};
 
 /// The memory that an element of a record takes beside a sensor's key, and the bytes of a time, at most.
@@ -85,19 +85,23 @@ impl ByValue {
 
     async fn delete_in(&self, target: DeleteTargets) -> Result<Option<String>, ApiError> {
         let (app, timeout) = (&*self.app, self.app.options.flush_timeout);
-        let DeleteTargets { database, sensors, range, values } = target;
-        if values.is_none() {
-            let text = self.statement.to_string();
-            app.ingest.delete((&database, self.now), (&sensors, &text), range, timeout).await?;
-            return Ok(None);
-        }
+        let DeleteTargets { database, values: Some(first), .. } = target else {
+            return Err(ApiError::Bad(format!("no deletion by value: {}", self.statement)));
+        };
         // One after the other: each takes the memory of a large query, and room in the trash.
         let Ok(_turn) = app.by_value.clone().acquire_owned().await else { return Err(IngestError::Stopping.into()) };
         let mark = app.ingest.mark(&database, self.now, timeout).await?;
         // Everything older is stored now, and every sensor that has some of it is listed.
-        let Some(target) = self.targets().await?.into_iter().find(|target| target.database == database) else {
+        let targets = self.targets(first.anywhere()).await?.into_iter();
+        let Some((target, values)) = targets.filter(|target| target.database == database).find_map(by_value) else {
             return Ok(None);
         };
+        if let Some((name, measurement)) = first.turned(&values) {
+            return Err(ApiError::Bad(format!(
+                "{name:?} was a field of {measurement:?} in database {database:?} and has become a tag of it: nothing was deleted \
+                 there; write \"{name}\"::field or \"{name}\"::tag"
+            )));
+        }
         let (extent, id) = match self.undo && app.ingest.trash().is_on() {
             true => {
                 let (extent, id) = self.keep(&target, &mark).await?;
@@ -116,7 +120,7 @@ impl ByValue {
         Ok(Some(said(&database, extent, id)))
     }
 
-    async fn targets(&self) -> Result<Vec<DeleteTargets>, ApiError> {
+    async fn targets(&self, before: &BTreeSet<String>) -> Result<Vec<DeleteTargets>, ApiError> {
         let budget = self.app.query.begin(&self.by, "DELETE by value");
         let asked = StatementContext {
             database: self.database.as_deref(),
@@ -125,7 +129,7 @@ impl ByValue {
             budget: &budget,
             by: &self.by,
         };
-        let targets = self.app.query.delete_targets(&self.statement, asked).await.map_err(of_statement)?;
+        let targets = self.app.query.delete_targets(&self.statement, asked, before).await.map_err(of_statement)?;
         Ok(targets.unwrap_or_default())
     }
 
@@ -158,6 +162,12 @@ impl ByValue {
         }
         parts.end().await
     }
+}
+
+/// A target that is one by value: without its condition, all of its sensors would go.
+fn by_value(target: DeleteTargets) -> Option<(DeleteTargets, Arc<ValueCondition>)> {
+    let values = target.values.clone()?;
+    Some((target, values))
 }
 
 /// The next chunk of a file in the trash, read where it keeps nobody waiting.

@@ -1,6 +1,6 @@
 //! `/query`: runs InfluxQL statements in order and returns one result per statement.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -463,7 +463,7 @@ fn together(first: Option<String>, second: Option<String>) -> Option<String> {
 
 /// What statements that delete readings would delete, counted.
 async fn previewed(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<StatementAnswer, ApiError> {
-    let targets = app.query.delete_targets(statement, asked).await.map_err(of_statement)?;
+    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await.map_err(of_statement)?;
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("dry_run is not supported for {}", keywords(statement))));
     };
@@ -481,7 +481,7 @@ async fn delete(
     asked: StatementContext<'_>,
     way: Way,
 ) -> Result<Option<String>, ApiError> {
-    let targets = app.query.delete_targets(statement, asked).await.map_err(of_statement)?;
+    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await.map_err(of_statement)?;
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
     };

@@ -1,5 +1,6 @@
 //! The entry point for queries: each waits for its turn and runs within its time and its budget.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -209,9 +210,10 @@ impl Query {
         &self,
         statement: &Statement,
         asked: StatementContext<'_>,
+        before: &BTreeSet<String>,
     ) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
         let database = asked.database.unwrap_or_default();
-        self.in_turn(asked.budget, database, || influx::delete_targets(&self.engine, statement, asked)).await
+        self.in_turn(asked.budget, database, || influx::delete_targets(&self.engine, statement, asked, before)).await
     }
 
     /// The readings of a sensor that were acked by now: first what is not flushed, then what is stored, part by part, so that

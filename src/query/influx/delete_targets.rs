@@ -1,10 +1,11 @@
 //! `DELETE`, `DROP SERIES` and `DROP MEASUREMENT`: which readings of which sensors they delete.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::delete_values::ValueCondition;
+use super::delete_values::{ValueCondition, must_be_known};
 use super::policies::covered;
 use super::show::{of_sources, wanted};
 use super::statement::{StatementContext, StatementFailure};
@@ -31,7 +32,8 @@ pub struct DeleteTargets {
 }
 
 /// What a statement deletes, in the database and in each of its policies; `None` if it deletes no readings, or a whole
-/// database. Lists the sensors from the store, not from the cache.
+/// database. Lists the sensors from the store, not from the cache. `before` are the names of its condition that were fields when
+/// this was asked before.
 ///
 /// # Errors
 /// See [`StatementFailure`].
@@ -39,6 +41,7 @@ pub async fn delete_targets(
     engine: &Engine,
     statement: &Statement,
     asked: StatementContext<'_>,
+    before: &BTreeSet<String>,
 ) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
     if !matches!(statement, Statement::Delete { .. } | Statement::DropSeries { .. } | Statement::DropMeasurement { .. })
     {
@@ -46,38 +49,69 @@ pub async fn delete_targets(
     }
     let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
     let name = asked.database.ok_or(StatementFailure::NoDatabase)?;
-    let mut targets = Vec::new();
+    let mut databases = Vec::new();
     for database in covered(engine, name, None, asked).await? {
-        targets.push(targets_in(engine, statement, (database, &patterns), asked).await?);
+        let sensors = sensors_now(engine, &database, asked).await?;
+        databases.push((database, sensors));
+    }
+    // Together: what a name means in one of them depends on the others.
+    let conditions = conditions(engine, statement, asked, (&databases, &patterns), before)?;
+    let mut conditions = conditions.into_iter().flatten();
+    let mut targets = Vec::new();
+    for (database, sensors) in databases {
+        let values = conditions.next().map(Arc::new);
+        targets.push(targets_in(statement, asked, (database, &sensors), (&patterns, values)).await?);
     }
     Ok(Some(targets))
 }
 
-async fn targets_in(
+/// The condition in each of the databases if it names fields; else it is one on tags, and all of its names must be tags.
+fn conditions(
     engine: &Engine,
     statement: &Statement,
-    (database, patterns): (String, &Patterns),
     asked: StatementContext<'_>,
+    (databases, patterns): (&[(String, Sensors)], &Patterns),
+    before: &BTreeSet<String>,
+) -> Result<Option<Vec<ValueCondition>>, StatementFailure> {
+    let (Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition }) = statement else {
+        return Ok(None);
+    };
+    let (_, rest) = split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+    let Some(rest) = rest else { return Ok(None) };
+    let is_source = of_sources(sources, patterns);
+    let about = databases.iter().map(|(_, sensors)| sensors.iter().filter(|entry| is_source(entry)).collect());
+    let about: Vec<Vec<&DirectoryEntry>> = about.collect();
+    let values = match statement {
+        Statement::Delete { .. } => ValueCondition::of_all(statement, &rest, &about, before)?,
+        _ => None,
+    };
+    // What another instance has acked and not stored is covered, and not known here.
+    let is_any_known = about.iter().any(|sensors| !sensors.is_empty());
+    if before.is_empty() && (is_any_known || engine.store.is_shared()) {
+        let fields = values.iter().flatten().next().map(ValueCondition::anywhere);
+        must_be_known(&rest, about.into_iter().flatten(), fields, patterns)?;
+    }
+    Ok(values)
+}
+
+async fn targets_in(
+    statement: &Statement,
+    asked: StatementContext<'_>,
+    (database, sensors): (String, &[DirectoryEntry]),
+    (patterns, values): (&Patterns, Option<Arc<ValueCondition>>),
 ) -> Result<DeleteTargets, StatementFailure> {
-    let sensors = sensors_now(engine, &database, asked).await?;
-    let mut values = None;
     let (range, chosen) = match statement {
-        Statement::Delete { sources, condition } => {
-            let (range, rest) = split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-            let is_source = of_sources(sources, patterns);
-            if let Some(rest) = &rest {
-                let from = sensors.iter().filter(|entry| is_source(entry));
-                values = ValueCondition::of(statement, rest, from)?.map(Arc::new);
-            }
-            if let Some(values) = &values {
+        Statement::Delete { sources, condition } => match &values {
+            Some(values) => {
+                let (range, _) = split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+                let is_source = of_sources(sources, patterns);
                 let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(&entry.sensor);
-                (range, Chosen::of(asked.budget, &sensors, sources.len() + 1, may_go).await?)
-            } else {
-                matching(&sensors, sources, condition.as_ref(), patterns, asked).await?
+                (range, Chosen::of(asked.budget, sensors, sources.len() + 1, may_go).await?)
             }
-        }
+            None => matching(sensors, sources, condition.as_ref(), patterns, asked).await?,
+        },
         Statement::DropSeries { sources, condition } => {
-            let (range, chosen) = matching(&sensors, sources, condition.as_ref(), patterns, asked).await?;
+            let (range, chosen) = matching(sensors, sources, condition.as_ref(), patterns, asked).await?;
             if range != TimeRange::default() {
                 return Err(StatementFailure::TimeInDropSeries);
             }
@@ -86,7 +120,7 @@ async fn targets_in(
         _ => {
             let measurement = if let Statement::DropMeasurement { name } = statement { &**name } else { "" };
             let is_named = |entry: &DirectoryEntry| *entry.sensor.measurement == *measurement;
-            (TimeRange::default(), Chosen::of(asked.budget, &sensors, 1, is_named).await?)
+            (TimeRange::default(), Chosen::of(asked.budget, sensors, 1, is_named).await?)
         }
     };
     let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);

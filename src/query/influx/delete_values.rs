@@ -1,40 +1,122 @@
 //! `DELETE` by value: which readings a condition on fields selects.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::schema::Schema;
 use super::statement::StatementFailure;
-use crate::influxql::{Expr, ReferenceKind, Statement};
+use crate::influxql::{Expr, Operator, ReferenceKind, Statement};
+use crate::query::QueryError;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::filter::{Lookup, ResolvedReference, holds};
 use crate::query::engine::plan::PlannedField;
 use crate::query::pattern::Patterns;
 use crate::reading::{Sensor, Value};
 
-/// A condition that names fields. What is a field is decided for each measurement by itself, as SELECT does for its sources;
-/// but a name that is a tag, too, means the tag, as it always has in DELETE, unless it is written `name::field`.
+/// A condition that names fields. What is a field is decided for each measurement of each database by itself, as SELECT does
+/// for its sources; but a name that is a tag there, too, means the tag, as it always has in DELETE, unless it is written
+/// `name::field`. A name that is neither there, and a field elsewhere where the statement deletes, is a field that no reading
+/// has: as a tag it would be empty, and `name != 'x'` would hold for everything.
 #[derive(Debug)]
 pub struct ValueCondition {
     condition: Expr,
     patterns: Patterns,
     /// The fields among the names, by measurement.
     fields: HashMap<String, Vec<PlannedField>>,
+    /// The tags among them, by measurement.
+    tags: HashMap<String, BTreeSet<String>>,
+    /// The names that are fields anywhere where the statement deletes.
+    anywhere: BTreeSet<String>,
+}
+
+/// A condition's names and whether it calls functions.
+struct Names<'c> {
+    all: Vec<(&'c str, Option<ReferenceKind>)>,
+    has_call: bool,
 }
 
 impl ValueCondition {
-    /// The condition of a deletion from these sensors; `None` if it names no field of theirs.
-    pub(super) fn of<'e>(
+    /// The condition in each of the databases in which a statement deletes, by the sensors that it is about there; `None` if
+    /// none of the names is a field of any of them. `before` are names that were fields when this was asked before.
+    pub(super) fn of_all(
         statement: &Statement,
         condition: &Expr,
-        sensors: impl Iterator<Item = &'e DirectoryEntry>,
-    ) -> Result<Option<Self>, StatementFailure> {
-        let mut names = Vec::new();
-        let has_call = references(condition, &mut names);
+        databases: &[Vec<&DirectoryEntry>],
+        before: &BTreeSet<String>,
+    ) -> Result<Option<Vec<Self>>, StatementFailure> {
+        let mut names = Names { all: Vec::new(), has_call: false };
+        names.has_call = references(condition, &mut names.all);
+        let mut all = Vec::new();
+        let mut anywhere = before.clone();
+        let is_typed = |kind: &Option<ReferenceKind>| !matches!(kind, None | Some(ReferenceKind::Tag));
+        anywhere.extend(names.all.iter().filter(|(_, kind)| is_typed(kind)).map(|(name, _)| (*name).to_owned()));
+        for sensors in databases {
+            let (fields, tags) = names.within(sensors);
+            anywhere.extend(fields.values().flatten().map(|field| field.name.clone()));
+            all.push((fields, tags));
+        }
+        if anywhere.is_empty() {
+            return Ok(None);
+        }
+        if names.has_call {
+            return Err(StatementFailure::Unsupported("a function in the condition of DELETE".to_owned()));
+        }
+        let of = |(fields, tags)| {
+            let patterns = Patterns::compile(statement.patterns(), None)?;
+            Ok(Self { condition: condition.clone(), patterns, fields, tags, anywhere: anywhere.clone() })
+        };
+        all.into_iter().map(of).collect::<Result<Vec<_>, QueryError>>().map(Some).map_err(StatementFailure::from)
+    }
+
+    /// The names that are fields anywhere where the statement deletes.
+    #[must_use]
+    pub fn anywhere(&self) -> &BTreeSet<String> {
+        &self.anywhere
+    }
+
+    /// A name that means a field in this condition, and the measurement of which it is a tag by now, for which the later one
+    /// takes it.
+    #[must_use]
+    pub fn turned<'l>(&self, later: &'l Self) -> Option<(&'l str, &'l str)> {
+        let was_field = |measurement: &str, name: &String| {
+            let was_tag = self.tags.get(measurement).is_some_and(|tags| tags.contains(name));
+            let is_field = later.fields.get(measurement).is_some_and(|of| of.iter().any(|field| field.name == *name));
+            self.anywhere.contains(name) && !was_tag && !is_field
+        };
+        let turned = |(measurement, tags): (&'l String, &'l BTreeSet<String>)| {
+            Some((&**tags.iter().find(|name| was_field(measurement, name))?, &**measurement))
+        };
+        later.tags.iter().find_map(turned)
+    }
+
+    /// Whether the condition may hold for a reading of a sensor, by its tags.
+    #[must_use]
+    pub fn may_hold(&self, sensor: &Sensor) -> bool {
+        let lookup = Looked { sensor, of: self, value: None::<fn(&str) -> Option<Value>> };
+        holds(&self.condition, &lookup, &self.patterns) != Some(false)
+    }
+
+    /// Whether the condition holds for a reading with these values.
+    pub fn holds(&self, sensor: &Sensor, value: impl Fn(&str) -> Option<Value>) -> bool {
+        let lookup = Looked { sensor, of: self, value: Some(value) };
+        holds(&self.condition, &lookup, &self.patterns) == Some(true)
+    }
+
+    /// Whether a name that is no field of this measurement is one elsewhere, and no tag here.
+    fn is_absent_field(&self, measurement: &str, name: &str) -> bool {
+        self.anywhere.contains(name) && self.tags.get(measurement).is_none_or(|tags| !tags.contains(name))
+    }
+}
+
+/// Fields and tags by measurement.
+type FieldsAndTags = (HashMap<String, Vec<PlannedField>>, HashMap<String, BTreeSet<String>>);
+
+impl Names<'_> {
+    /// Which of the names are fields, and which are tags, of which measurements of these sensors.
+    fn within(&self, sensors: &[&DirectoryEntry]) -> FieldsAndTags {
         let mut schemas: HashMap<&str, Schema> = HashMap::new();
         for entry in sensors {
-            let measurement = &*entry.sensor.measurement;
-            let schema = schemas.entry(measurement).or_default();
-            for (name, _) in &names {
+            let schema = schemas.entry(&*entry.sensor.measurement).or_default();
+            for (name, _) in &self.all {
                 if let Some(family) = entry.family(name) {
                     schema.add(name, family);
                 }
@@ -47,34 +129,62 @@ impl ValueCondition {
             let is_field = schema.fields.contains_key(*name) && (kind.is_some() || !schema.tags.contains(*name));
             schema.field(name, *kind).filter(|_| is_field)
         };
-        let of = |schema: &Schema| names.iter().filter_map(|name| field(schema, name)).collect::<Vec<_>>();
-        let fields: HashMap<String, Vec<PlannedField>> =
-            schemas.iter().map(|(measurement, schema)| ((*measurement).to_owned(), of(schema))).collect();
-        if fields.values().all(Vec::is_empty) {
-            return Ok(None);
+        let of = |schema: &Schema| self.all.iter().filter_map(|name| field(schema, name)).collect::<Vec<_>>();
+        let fields = schemas.iter().map(|(measurement, schema)| ((*measurement).to_owned(), of(schema))).collect();
+        (fields, schemas.into_iter().map(|(measurement, schema)| (measurement.to_owned(), schema.tags)).collect())
+    }
+}
+
+/// Checks that no name which is neither one of these fields nor a tag of any of these sensors selects some by its absence: it may
+/// be misspelt, or a field that this instance does not know yet, and everything would go. `name = 'x'` selects nothing.
+///
+/// # Errors
+/// [`StatementFailure::UnknownTag`].
+pub(super) fn must_be_known<'e>(
+    condition: &Expr,
+    sensors: impl Iterator<Item = &'e DirectoryEntry>,
+    fields: Option<&BTreeSet<String>>,
+    patterns: &Patterns,
+) -> Result<(), StatementFailure> {
+    let mut names = Vec::new();
+    references(condition, &mut names);
+    let is_field = |name: &str| fields.is_some_and(|fields| fields.contains(name));
+    names.retain(|(name, kind)| kind.is_none() && *name != "_name" && !is_field(name));
+    for entry in sensors {
+        if names.is_empty() {
+            return Ok(());
         }
-        if has_call {
-            return Err(StatementFailure::Unsupported("a function in the condition of DELETE".to_owned()));
+        names.retain(|(name, _)| entry.sensor.tag(name).is_none());
+    }
+    match selecting(condition, &names, patterns) {
+        Some(name) => Err(StatementFailure::UnknownTag(name.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// The first of these names whose comparison holds where it is absent.
+fn selecting<'c>(condition: &'c Expr, names: &[(&str, Option<ReferenceKind>)], patterns: &Patterns) -> Option<&'c str> {
+    match condition {
+        Expr::Paren(inner) => selecting(inner, names, patterns),
+        Expr::Binary { operator: Operator::And | Operator::Or, left, right } => {
+            selecting(left, names, patterns).or_else(|| selecting(right, names, patterns))
         }
-        let patterns = Patterns::compile(statement.patterns(), None)?;
-        Ok(Some(Self { condition: condition.clone(), patterns, fields }))
+        Expr::Binary { .. } => {
+            let mut compared = Vec::new();
+            references(condition, &mut compared);
+            let unknown = compared.iter().find(|of| names.contains(of)).map(|(name, _)| *name)?;
+            (holds(condition, &Absent, patterns) == Some(true)).then_some(unknown)
+        }
+        _ => None,
     }
+}
 
-    fn fields(&self, sensor: &Sensor) -> &[PlannedField] {
-        self.fields.get(&*sensor.measurement).map_or(&[], Vec::as_slice)
-    }
+/// A sensor without any tags.
+struct Absent;
 
-    /// Whether the condition may hold for a reading of a sensor, by its tags.
-    #[must_use]
-    pub fn may_hold(&self, sensor: &Sensor) -> bool {
-        let lookup = Looked { sensor, fields: self.fields(sensor), value: None::<fn(&str) -> Option<Value>> };
-        holds(&self.condition, &lookup, &self.patterns) != Some(false)
-    }
-
-    /// Whether the condition holds for a reading with these values.
-    pub fn holds(&self, sensor: &Sensor, value: impl Fn(&str) -> Option<Value>) -> bool {
-        let lookup = Looked { sensor, fields: self.fields(sensor), value: Some(value) };
-        holds(&self.condition, &lookup, &self.patterns) == Some(true)
+impl Lookup for Absent {
+    fn find(&self, _: &str, _: Option<ReferenceKind>) -> ResolvedReference {
+        ResolvedReference::Tag(String::new())
     }
 }
 
@@ -103,24 +213,114 @@ fn references<'c>(expr: &'c Expr, names: &mut Vec<(&'c str, Option<ReferenceKind
 /// A sensor's tags and a reading's values; without the latter, fields are unknown.
 struct Looked<'a, V> {
     sensor: &'a Sensor,
-    fields: &'a [PlannedField],
+    of: &'a ValueCondition,
     value: Option<V>,
 }
 
 impl<V: Fn(&str) -> Option<Value>> Lookup for Looked<'_, V> {
     fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
-        match (self.fields.iter().find(|field| field.is(name, kind)), kind) {
+        let measurement = &*self.sensor.measurement;
+        let fields = self.of.fields.get(measurement).map_or(&[][..], Vec::as_slice);
+        match (fields.iter().find(|field| field.is(name, kind)), kind) {
             (Some(field), _) => match &self.value {
                 Some(value) => ResolvedReference::Field(value(name).filter(|value| value.family() == field.family)),
                 None => ResolvedReference::Unknown,
             },
+            (None, None) if self.of.is_absent_field(measurement, name) => ResolvedReference::Field(None),
             (None, None | Some(ReferenceKind::Tag)) if name == "_name" => {
-                ResolvedReference::Tag(self.sensor.measurement.to_string())
+                ResolvedReference::Tag(measurement.to_owned())
             }
             (None, None | Some(ReferenceKind::Tag)) => {
                 ResolvedReference::Tag(self.sensor.tag(name).unwrap_or_default().to_owned())
             }
             (None, _) => ResolvedReference::Field(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::influxql::{Params, ParseOptions, parse};
+    use crate::reading::Family;
+
+    fn statement(condition: &str) -> Statement {
+        let (params, known_zone, regex_error) = (Params::new(), |_: &str| true, |_: &str| None);
+        let options = ParseOptions { params: &params, known_zone: &known_zone, regex_error: &regex_error };
+        parse(&format!("DELETE FROM cpu WHERE {condition}"), &options).expect("a statement").remove(0)
+    }
+
+    fn condition(statement: &Statement) -> &Expr {
+        let Statement::Delete { condition: Some(condition), .. } = statement else { panic!("{statement:?}") };
+        condition
+    }
+
+    fn entry(measurement: &str, tags: &[(&str, &str)], field: &str) -> DirectoryEntry {
+        let sensor = Sensor::new(measurement, tags.iter().copied()).expect("a sensor");
+        DirectoryEntry { sensor: Arc::new(sensor), fields: Arc::new([(Arc::from(field), Family::String)]) }
+    }
+
+    fn of_all(text: &str, databases: &[Vec<&DirectoryEntry>], before: &[&str]) -> Option<Vec<ValueCondition>> {
+        let (statement, before) = (statement(text), before.iter().map(|name| (*name).to_owned()).collect());
+        ValueCondition::of_all(&statement, condition(&statement), databases, &before).expect("a condition")
+    }
+
+    #[test]
+    fn a_field_of_one_place_is_an_absent_field_in_the_others() {
+        let (own, week, mem) = (
+            entry("cpu", &[("host", "a")], "status"),
+            entry("cpu", &[("host", "a")], "load"),
+            entry("mem", &[("status", "x")], "used"),
+        );
+        let all = of_all("status != 'ok'", &[vec![&own, &mem], vec![&week]], &[]).expect("by value");
+        let failed = |_: &str| Some(Value::String("failed".into()));
+        assert!(all[0].may_hold(&own.sensor) && all[0].holds(&own.sensor, failed));
+        assert!(!all[1].may_hold(&week.sensor) && !all[1].holds(&week.sensor, failed));
+        // There it is a tag.
+        assert!(all[0].holds(&mem.sensor, failed));
+        // Once it was a field it stays one, where nobody knows it any more, too.
+        assert!(of_all("status != 'ok'", &[vec![&week]], &[]).is_none());
+        let again = of_all("status != 'ok'", &[vec![&week]], &["status"]).expect("by value");
+        assert!(!again[0].may_hold(&week.sensor));
+        let typed = of_all("status::field != 'ok'", &[vec![&week]], &[]).expect("by value");
+        assert!(!typed[0].holds(&week.sensor, failed));
+    }
+
+    #[test]
+    fn a_field_that_turned_into_a_tag_is_noticed() {
+        let (field, tag) = (entry("cpu", &[("host", "a")], "status"), entry("cpu", &[("status", "x")], "load"));
+        let of =
+            |sensors: Vec<&DirectoryEntry>| of_all("status != 'ok'", &[sensors], &["status"]).expect("it is known");
+        let first = of(vec![&field]);
+        assert_eq!(first[0].turned(&of(vec![&field])[0]), None);
+        assert_eq!(first[0].turned(&of(vec![&field, &tag])[0]), Some(("status", "cpu")));
+        assert_eq!(of(vec![&tag])[0].turned(&of(vec![&field, &tag])[0]), None, "it was one before");
+    }
+
+    #[test]
+    fn a_name_that_nobody_knows_selects_nothing_by_its_absence() {
+        let known = entry("cpu", &[("host", "a")], "load");
+        for (text, unknown) in [
+            ("nothing = 'a'", None),
+            ("nothing =~ /a/ AND host != 'b'", None),
+            ("nothing = 'a' OR host = 'a'", None),
+            ("nothing::tag != 'a'", None),
+            ("_name != 'mem'", None),
+            ("host = 'a' AND nothing != 'a'", Some("nothing")),
+            ("(nothing = '')", Some("nothing")),
+            ("nothing !~ /a/", Some("nothing")),
+            ("nothing =~ /.*/", Some("nothing")),
+        ] {
+            let statement = statement(text);
+            let patterns = Patterns::compile(statement.patterns(), None).expect("patterns");
+            let checked = must_be_known(condition(&statement), std::iter::once(&known), None, &patterns);
+            let found = checked.err().map(|error| match error {
+                StatementFailure::UnknownTag(name) => name,
+                other => panic!("{text}: {other}"),
+            });
+            assert_eq!(found.as_deref(), unknown, "{text}");
         }
     }
 }

@@ -39,6 +39,12 @@ pub enum StatementFailure {
     /// A listing or a deletion whose condition tests anything but the equality of tags, or whether they match.
     #[error("invalid tag comparison operator")]
     NotOfTags,
+    /// A deletion whose condition would take everything because nothing has a name in it.
+    #[error(
+        "{0:?} is no tag of what this would delete, and no field that is known: everything would go where it is absent; correct the \
+         name, or write \"{0}\"::field or \"{0}\"::tag"
+    )]
+    UnknownTag(String),
     /// `DROP SERIES` deletes whole series. The text is InfluxDB's.
     #[error("DROP SERIES doesn't support time in WHERE clause")]
     TimeInDropSeries,

@@ -408,6 +408,48 @@ fn undo_by_the_command_writes_back_what_has_not_expired() {
     assert!(!undo(&["0000000000000001"]).status.success());
 }
 
+/// `status` is a field of `cpu` in the database. In its policy `week`, where nobody has it, it counted as an empty tag: `'' != 'ok'`
+/// held, and all of `cpu` went there, without trash and without a word.
+#[test]
+fn a_field_selects_nothing_where_nobody_has_it() {
+    let server = Launch::embedded().config(CONFIG).start();
+    run(
+        &server,
+        &format!("CREATE DATABASE {DATABASE}; CREATE RETENTION POLICY week ON {DATABASE} DURATION INF REPLICATION 1"),
+    );
+    let load = |n: i64| format!("cpu,host=a load={n}i {}\n", START + n * SECOND);
+    post(&server.url(&format!("/write?db={DATABASE}&rp=week")), load(1) + &load(2), &[]).expect(204);
+    let of = |n: i64, status: &str| format!("cpu,host=a status=\"{status}\" {}\n", START + n * SECOND);
+    write(&server, &(of(1, "ok") + &of(2, "failed") + &format!("mem,host=a used=1i {START}\n")));
+    let count = |call: &str, from: &str| {
+        let answer = ask(&server, &format!("SELECT count({call}) FROM {from}"), "").expect(200).json();
+        answer["results"][0]["series"][0]["values"][0][1].as_u64().unwrap_or_default()
+    };
+    let counts = || [count("load", "week.cpu"), count("status", "cpu"), count("used", "mem")];
+    assert_eq!(counts(), [2, 2, 1]);
+    let said = delete(&server, "DELETE FROM cpu WHERE status != 'ok'");
+    assert!(said.contains("deleted 1 readings") && said.contains("deleted 0 readings"), "{said}");
+    assert_eq!(counts(), [2, 1, 1]);
+    // Of another measurement neither.
+    delete(&server, "DELETE WHERE status != 'ok'");
+    assert_eq!(counts(), [2, 1, 1]);
+    // A name that nobody knows, as that of a field which only another instance knows yet, took everything, too.
+    for statement in [
+        "DELETE FROM cpu WHERE sttus != 'ok'",
+        "DELETE FROM cpu WHERE sttus != 'ok' AND status = 'ok'",
+        "DELETE WHERE host = 'a' AND nothing = ''",
+        "DROP SERIES FROM cpu WHERE status !~ /ok/",
+    ] {
+        let answer = ask(&server, statement, "").expect(200).json();
+        let error = answer["results"][0]["error"].as_str().unwrap_or_default();
+        assert!(error.contains("is no tag of what this would delete"), "{statement}: {answer}");
+        assert_eq!(counts(), [2, 1, 1], "{statement}");
+    }
+    delete(&server, "DELETE FROM cpu WHERE sttus = 'ok' OR nothing =~ /x/");
+    delete(&server, "DELETE FROM absent WHERE sttus != 'ok'");
+    assert_eq!(counts(), [2, 1, 1]);
+}
+
 /// Undo looked into the store once and then wrote for 20 s: what a client had written meanwhile, and was not stored yet, was
 /// overwritten with the old value.
 #[test]
