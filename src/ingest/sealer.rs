@@ -7,8 +7,9 @@ mod hourly;
 mod months;
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use super::catalog::reads::{read_buckets_each, read_sensors_each};
@@ -525,8 +526,10 @@ fn is_being_delivered(parts: &[DayPart], quiet: Duration) -> bool {
     (1..CHUNKS_MOST).contains(&count) && u128::from(rested) < quiet.as_millis()
 }
 
-/// The first rev of a part that is not stored: no other process, and no other moment of this one, chooses the same.
+/// The first rev of a part that is not stored: no other moment of this process chooses the same, and in the same millisecond one
+/// of 4096 others. Process ids would not do: in containers, all may be 1.
 fn first_rev() -> u64 {
+    static OF_PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
     let millis = u64::try_from(now_ns() / 1_000_000).unwrap_or_default();
-    millis << 20 | u64::from(std::process::id()) << 8 & 0xf_ff00
+    millis << 20 | *OF_PROCESS << 8 & 0xf_ff00
 }
