@@ -37,6 +37,9 @@ pub fn decode_page(document: &RawDocument) -> Result<StoredPage, StorageError> {
 pub const PAGE_MARKS: [&str; 10] =
     ["_id", "schemaVersion", "page", "rev", "closed", "hasOverflow", "applied", "count", "first", "last"];
 
+/// The size of the whole page, where it is asked for: a name that no page has.
+pub const PAGE_SIZE: &str = "size";
+
 /// A page without its readings, which the document need not have.
 ///
 /// # Errors
@@ -206,6 +209,10 @@ fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
 fn page_marks(document: &RawDocument) -> Result<StoredPage, Trouble> {
     check_version(document)?;
     let count = usize::try_from(whole(document, "count")?).map_err(|e| e.to_string())?;
+    let bytes = match document.get(PAGE_SIZE).map_err(|e| e.to_string())? {
+        Some(_) => usize::try_from(whole(document, PAGE_SIZE)?).map_err(|e| e.to_string())?,
+        None => document.as_bytes().len(),
+    };
     Ok(StoredPage {
         number: u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?,
         rev: whole(document, "rev")?,
@@ -214,7 +221,7 @@ fn page_marks(document: &RawDocument) -> Result<StoredPage, Trouble> {
         readings: Readings::default(),
         applied: applied(document)?,
         cut: false,
-        left_out: Some(LeftOut { count, span_ms: (date(document, "first")?, date(document, "last")?) }),
+        left_out: Some(LeftOut { count, bytes, span_ms: (date(document, "first")?, date(document, "last")?) }),
     })
 }
 

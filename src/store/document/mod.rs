@@ -43,7 +43,8 @@ mod writer;
 
 pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scanned, decode_part, decode_raw_day};
 pub use decode::{
-    PAGE_MARKS, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last, document_rev,
+    PAGE_MARKS, PAGE_SIZE, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last,
+    document_rev,
 };
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
 pub use month::{decode_month, month_document, month_id, month_update};

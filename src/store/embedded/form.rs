@@ -216,7 +216,7 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, Stora
 
 /// Decodes a page without its readings.
 pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
-    let read = |bytes, form| {
+    let read = |bytes: &[u8], form| {
         let head = PackedHead::read(bytes, form)?;
         let count = usize::try_from(head.count).unwrap_or(usize::MAX);
         Ok(StoredPage {
@@ -226,7 +226,7 @@ pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage,
             has_overflow: head.has_overflow(),
             readings: Readings::default(),
             cut: false,
-            left_out: Some(LeftOut { count, span_ms: head.span_ms(key.hour) }),
+            left_out: Some(LeftOut { count, bytes: bytes.len(), span_ms: head.span_ms(key.hour) }),
             applied: head.applied,
         })
     };

@@ -180,14 +180,19 @@ impl Store for MongoStore {
             let offset = places.len();
             places.extend(page_ids.iter().enumerate().map(|(i, id)| (id.clone(), offset + i)));
             let (collection, filter) = (collections.buckets.clone(), doc! { "_id": { "$in": page_ids } });
+            let sent = (pages_max == 0).then(scan::marks);
             let first_pages =
-                self.read(async move { find(&collection, filter, Document::new(), None, Extent::ALL).await }).await?;
+                self.read(async move { find(&collection, filter, Document::new(), sent, Extent::ALL).await }).await?;
             let mut spilled = Vec::new();
             for first in &first_pages {
-                let page = document::decode_page(first)?;
                 let Some(place) = first.get_str("_id").ok().and_then(|id| places.get(id)).copied() else { continue };
                 let id = &ids[place - offset];
-                document::check_owner(first, &id.sensor.key, id.hour)?;
+                let page = if pages_max == 0 {
+                    document::decode_page_marks(first)?
+                } else {
+                    document::check_owner(first, &id.sensor.key, id.hour)?;
+                    document::decode_page(first)?
+                };
                 if page.has_overflow {
                     spilled.push((&ids[place - offset], place));
                 } else {

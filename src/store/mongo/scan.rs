@@ -116,6 +116,14 @@ async fn older_pages(
     Ok(found)
 }
 
+/// The projection of a page's marks and size.
+pub(super) fn marks() -> Document {
+    let mut marks: Document =
+        document::PAGE_MARKS.map(|field| (field.to_owned(), Bson::Int32(1))).into_iter().collect();
+    marks.insert(document::PAGE_SIZE, doc! { "$bsonSize": "$$ROOT" });
+    marks
+}
+
 fn has_overflow(page: &RawDocument) -> bool {
     page.get_bool("hasOverflow").unwrap_or(false)
 }
@@ -151,9 +159,7 @@ impl MongoStore {
     ) -> Result<Vec<StoredPage>, StorageError> {
         let (sensor, hour) = (&*id.sensor.key, id.hour);
         if pages_max < usize::MAX {
-            let marks: Document =
-                document::PAGE_MARKS.map(|field| (field.to_owned(), Bson::Int32(1))).into_iter().collect();
-            let pages = self.spilled(collections, sensor, hour, Some(marks)).await?;
+            let pages = self.spilled(collections, sensor, hour, Some(marks())).await?;
             if pages.len() > pages_max {
                 return pages.iter().map(|page| document::decode_page_marks(page)).collect();
             }

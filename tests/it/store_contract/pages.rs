@@ -1,7 +1,7 @@
 //! Writing pages and reading them back.
 
 use hourglass::bucket::store::{Extent, PageWrite, Projection, Written};
-use hourglass::bucket::{Bucket, Caps, Reading, WriteKind};
+use hourglass::bucket::{Bucket, Caps, Reading, StoredPage, WriteKind};
 use hourglass::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
@@ -274,7 +274,17 @@ pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut
         let times = page.readings.times();
         assert_eq!((left_out.count, left_out.span_ms), (times.len(), (ms(times.first()), ms(times.last()))));
         assert!(mark.readings.is_empty() && page.left_out.is_none());
+        assert!(left_out.bytes >= times.len(), "{left_out:?}");
     }
+    // With 0 of every bucket, also of one of a single page.
+    let single = bucket_id(&sensor("slow", &[]), HOUR);
+    put(place.store(), &single, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
+    let both = place.store().read_buckets(DB, &[single.clone(), id.clone()], 0).await.expect("buckets");
+    let counts = |pages: &[StoredPage]| -> Vec<Option<usize>> {
+        pages.iter().map(|page| page.left_out.filter(|out| out.bytes > 0).map(|out| out.count)).collect()
+    };
+    assert_eq!(counts(&both[0]), [Some(3)]);
+    assert_eq!(counts(&both[1]), whole.iter().map(|page| Some(page.readings.len())).collect::<Vec<_>>());
     let mut some = place.store().read_pages(DB, &id, &[0, 7, 99]).await.expect("pages");
     some.sort_by_key(|page| page.number);
     assert_eq!(some.iter().map(|page| page.number).collect::<Vec<_>>(), [0, 7]);

@@ -33,6 +33,8 @@ pub struct StoredPage {
 pub struct LeftOut {
     /// How many there are.
     pub count: usize,
+    /// The bytes that they take in the store before any compression, and at least those of their texts.
+    pub bytes: usize,
     /// The milliseconds since the epoch, rounded down, of the first and the last one.
     pub span_ms: (i64, i64),
 }
@@ -180,7 +182,7 @@ impl Page {
     pub(super) fn leave_out(&mut self) {
         let Some((first, last)) = self.span() else { return };
         let span_ms = (first.div_euclid(MILLI_NS), last.div_euclid(MILLI_NS));
-        self.left_out = Some(LeftOut { count: self.readings.len(), span_ms });
+        self.left_out = Some(LeftOut { count: self.readings.len(), bytes: self.readings.bytes(), span_ms });
         self.readings = Readings::default();
     }
 

@@ -450,7 +450,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Reads all pages of each bucket, in the order given; no pages for a bucket that is not stored. `ids` holds no
     /// duplicates. The result contains every write confirmed before the call. Of a bucket with more than `pages_max`
-    /// pages, the readings of all pages are left out ([`StoredPage::left_out`]).
+    /// pages, the readings of all pages are left out ([`StoredPage::left_out`]); with 0, of every bucket.
     async fn read_buckets(
         &self,
         database: &str,

@@ -164,7 +164,8 @@ impl SimulatedStore {
     fn load_marks(&self) -> Bucket {
         let left_out = |readings: &Readings| {
             let ms = |time: Option<&i64>| time.expect("no page is empty").div_euclid(MILLI_NS);
-            LeftOut { count: readings.len(), span_ms: (ms(readings.times().first()), ms(readings.times().last())) }
+            let span_ms = (ms(readings.times().first()), ms(readings.times().last()));
+            LeftOut { count: readings.len(), bytes: readings.bytes(), span_ms }
         };
         Bucket::from_stored(self.stored().map(|page| StoredPage {
             left_out: Some(left_out(&page.readings)),
