@@ -18,6 +18,8 @@ use crate::reading::{Day, Hour};
 const CONFLICTS_MAX: usize = 30;
 /// Most cells of a chunk, empty ones included: several are folded together.
 const CHUNK_CELLS: usize = CELLS_MAX / 2;
+/// Most bytes of a chunk, as pages take them: texts may not compress, and a document of MongoDB has at most 16 MiB.
+const CHUNK_BYTES: usize = 4 << 20;
 
 /// Which readings become chunks.
 #[derive(Debug, Clone, Copy)]
@@ -37,8 +39,9 @@ pub fn choose(context: &FlushContext, runs: &mut [BucketFlush]) {
     let mut days: HashMap<(u32, Day), (usize, Vec<usize>)> = HashMap::new();
     for (place, run) in runs.iter().enumerate() {
         let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
+        let fits = cells <= CHUNK_CELLS && run.load.bytes <= CHUNK_BYTES;
         let takes_all = || !context.may_have_expired(run) && run.fates(context).takes_all();
-        if is_over(run.id.hour) && run.load.first > floor && cells <= CHUNK_CELLS && takes_all() {
+        if is_over(run.id.hour) && run.load.first > floor && fits && takes_all() {
             let (readings, places) = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
             *readings += run.load.rows.len();
             places.push(place);
@@ -63,7 +66,7 @@ struct Chunk {
     rev: u64,
 }
 
-/// Writes the chunks of buckets that were chosen. Each bucket is then stored, or failed.
+/// Writes the chunks of buckets that were chosen. Each bucket is then stored, or failed, or stale: it becomes hour pages.
 pub async fn write(context: &FlushContext, database: &Database, runs: &mut [BucketFlush]) {
     let mut left = gather(runs);
     for _ in 0..CONFLICTS_MAX {
@@ -97,8 +100,18 @@ pub async fn write(context: &FlushContext, database: &Database, runs: &mut [Buck
     }
 }
 
+/// A chunk that the store does not take, and would not take next time, becomes hour pages.
 fn fail(runs: &mut [BucketFlush], places: &[usize], error: &StorageError) {
-    places.iter().for_each(|place| runs[*place].state = BucketFlushState::Failed(error.clone()));
+    let is_of_chunk = matches!(error, StorageError::Refused { .. } | StorageError::Failing { .. });
+    for place in places {
+        let run = &mut runs[*place];
+        if is_of_chunk {
+            run.in_chunk = None;
+            run.state = BucketFlushState::Stale;
+        } else {
+            run.state = BucketFlushState::Failed(error.clone());
+        }
+    }
 }
 
 /// Chunks whose name is taken, with what is stored of them: an earlier try of unknown outcome wrote them, perhaps without
@@ -147,7 +160,8 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
         let day = Day::of(run.id.hour);
         let is_same = |chunk: &&mut Chunk| {
             let is_of_day = chunk.id.day == day && chunk.id.sensor.key == run.id.sensor.key;
-            is_of_day && chunk.readings.cells_in_all() + readings.cells_in_all() <= CHUNK_CELLS
+            let cells = chunk.readings.cells_in_all() + readings.cells_in_all();
+            is_of_day && cells <= CHUNK_CELLS && chunk.readings.bytes() + readings.bytes() <= CHUNK_BYTES
         };
         match chunks.last_mut().filter(is_same) {
             Some(chunk) => {

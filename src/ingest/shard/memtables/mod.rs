@@ -269,13 +269,15 @@ fn take(
     while left.buckets > 0 && left.bytes > 0 {
         let Some(key) = from.next_due(at.now, at.clock, at.due, at.pressed) else { break };
         let Some(load) = from.take(key) else { break };
-        let with_it = from.hours_of_day(key, at.now, at.clock);
-        for load in std::iter::once(load).chain(with_it.into_iter().filter_map(|key| from.take(key))) {
+        let mut with_it = from.hours_of_day(key, at.now, at.clock).into_iter();
+        let mut next = Some(load);
+        while let Some(load) = next {
             left = FlushBounds {
                 buckets: left.buckets.saturating_sub(1),
                 bytes: left.bytes.saturating_sub(load.bytes + more(&load)),
             };
             loads.push(load);
+            next = if left.bytes > 0 { with_it.find_map(|key| from.take(key)) } else { None };
         }
     }
     left
