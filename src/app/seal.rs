@@ -31,14 +31,20 @@ fn ask(target: &Target) -> anyhow::Result<u64> {
             if let Some(error) = body["error"].as_str() {
                 bail!("the service could not seal all days: {error}");
             }
-            let [unsettled, large] = ["unsettled", "large"].map(|why| body["left"][why].as_u64().unwrap_or_default());
+            let [unsettled, large, failed] =
+                ["unsettled", "large", "failed"].map(|why| body["left"][why].as_u64().unwrap_or_default());
             if unsettled > 0 {
                 println!("{unsettled} days stay in hour pages for now: a log may still have older values for them");
             }
             if large > 0 {
                 println!("{large} days stay in hour pages: they are larger than a sealed day may be");
             }
-            return Ok(unsettled);
+            if failed > 0 {
+                println!(
+                    "{failed} days stay in hour pages: they can be neither read nor written; see the log and `hourglass verify`"
+                );
+            }
+            return Ok(unsettled + failed);
         }
         path = format!("/api/v1/seal?round={}", escaped(body["round"].as_str().context("the answer has no round")?));
     }

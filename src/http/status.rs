@@ -259,7 +259,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.token_terms(&token_terms(&app));
     let sealing = app.ingest.sealing();
     let SealingDone { days, readings, left, .. } = sealing.done();
-    app.metrics.sealing(sealing.is_running(), [days, readings, left.unsettled + left.large]);
+    app.metrics.sealing(sealing.is_running(), [days, readings, left.unsettled + left.large + left.failed]);
     let compacted = app.compacting.done();
     let free = compacted.spaces.iter().map(|space| space.free).sum();
     app.metrics.compacting(app.compacting.is_running(), compacted.times, compacted.given_back, free);

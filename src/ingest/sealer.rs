@@ -4,6 +4,7 @@
 //! what is left.
 
 mod hourly;
+mod lot;
 mod months;
 
 use std::collections::{BTreeMap, HashSet};
@@ -12,12 +13,13 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use super::catalog::reads::{read_buckets_each, read_sensors_each};
+use self::lot::{Lot, Work};
+use super::catalog::reads::read_sensors_each;
 use super::deleter::{DatabaseTurns, write_buckets};
 use super::deletion::ALWAYS;
 use super::flush::task::FlushContext;
 use super::sealing::{Left, Sealing};
-use crate::bucket::day::{PartBounds, Unsealable, fold};
+use crate::bucket::day::Unsealable;
 use crate::bucket::store::{BucketId, Written};
 use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
 use crate::clock::now_ns;
@@ -27,10 +29,8 @@ use crate::reading::{Day, Hour, Sensor, Stamp};
 
 /// Buckets that are listed at a time.
 const LISTED: usize = 512;
-/// Most days that are sealed together. All their readings are in memory, so how many there are depends on the days before.
+/// Most days that are sealed together. All their readings are in memory: fewer where they would not fit ([`Lot`]).
 const DAYS_MOST: usize = 64;
-/// Most pages of a bucket of a day that is sealed whole.
-const PAGES_MAX: usize = 64;
 /// From how many chunks of a day on they are folded, even if more are coming: queries read all of them.
 const CHUNKS_MOST: usize = 24;
 /// How often a round that somebody waits for tries again what was not settled, and the wait before each try. A log holds
@@ -95,7 +95,7 @@ impl MonthsDue {
 struct Round {
     days: u64,
     readings: u64,
-    /// How many days may be sealed together.
+    /// How many days may be in the next lot: twice as many each time.
     together: usize,
     left: Left,
     /// Sensors and days that it could not seal, and that may come again in its lists.
@@ -105,34 +105,6 @@ struct Round {
 impl Round {
     fn skip(&mut self, day: Day, sensor: &str) {
         self.skipped.insert((day, sensor.to_owned()));
-    }
-}
-
-/// A sensor's day that is being sealed whole.
-struct Work {
-    id: DayId,
-    /// The rev of the stored part, or of this process's claim.
-    rev: u64,
-    held: Option<StoredDay>,
-    /// The chunks that were listed.
-    listed: Vec<DayId>,
-    chunks: Vec<(DayId, StoredDay)>,
-    buckets: Vec<(BucketId, Vec<StoredPage>)>,
-}
-
-impl Work {
-    fn sets(&self) -> impl Iterator<Item = &Readings> {
-        let pages = self.buckets.iter().flat_map(|(_, pages)| pages).map(|page| &page.readings);
-        let parts = self.held.iter().chain(self.chunks.iter().map(|(_, chunk)| chunk));
-        parts.map(|part| &part.readings).chain(pages)
-    }
-
-    fn fold(&self, floor: Stamp) -> Result<Readings, Unsealable> {
-        let is_left_out = |(_, pages): &(BucketId, Vec<StoredPage>)| pages.iter().any(|page| page.left_out.is_some());
-        if self.buckets.iter().any(is_left_out) {
-            return Err(Unsealable::Large);
-        }
-        fold(self.sets(), floor, PartBounds::DAY)
     }
 }
 
@@ -170,15 +142,22 @@ impl Sealer {
         if !self.context.registry_view.is_known() {
             return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
         }
+        let mut failed = Ok(());
         for database in self.context.store.databases().await? {
-            let round = self.seal(&database, pace).await?;
-            left.unsettled += round.left.unsettled;
-            left.large += round.left.large;
+            let round = match self.seal(&database, pace).await {
+                Err(error) if error.is_of_store() => return Err(error),
+                Err(error) => {
+                    failed = Err(error);
+                    continue;
+                }
+                Ok(round) => round,
+            };
+            left += round.left;
             if round.days > 0 {
                 tracing::info!(%database, days = round.days, readings = round.readings, "days sealed");
             }
         }
-        Ok(left)
+        failed.map(|()| left)
     }
 
     /// Makes the totals of all months.
@@ -246,43 +225,90 @@ impl Sealer {
         pace: Pace,
     ) -> Result<(), StorageError> {
         while !days.is_empty() {
-            let (some, rest) = days.split_at(round.together.min(days.len()));
-            let (began, before) = (Instant::now(), (round.days, round.readings));
-            self.seal_some(database, some, round, pace).await?;
+            let lot = &days[..days.len().min(round.together)];
+            round.together = (2 * round.together).min(DAYS_MOST);
+            let (began, before, left) = (Instant::now(), (round.days, round.readings), round.left);
+            let taken = match self.seal_some(database, lot, round, pace).await {
+                Err(error) if !error.is_away() => {
+                    round.left = left;
+                    self.seal_singly(database, lot, round, pace).await?;
+                    lot.len()
+                }
+                taken => taken?,
+            };
             self.sealing.sealed(round.days - before.0, round.readings - before.1);
             if pace == Pace::Background {
                 // Flushes and queries have the store for as long as this had it.
                 tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
             }
-            days = rest;
+            days = &days[taken..];
         }
         Ok(())
     }
 
-    async fn seal_some(
+    /// Seals days one by one, after one of them could not be read or written: it hides no other.
+    async fn seal_singly(
         &self,
         database: &str,
         days: &[(Day, String)],
         round: &mut Round,
         pace: Pace,
     ) -> Result<(), StorageError> {
+        for one in days {
+            match self.seal_some(database, std::slice::from_ref(one), round, pace).await {
+                Ok(_) => {}
+                Err(error) if error.is_transient() => {
+                    round.left.unsettled += 1;
+                    round.skip(one.0, &one.1);
+                }
+                Err(error) if !error.is_away() => {
+                    let (day, sensor) = (one.0.hours().start.start_ns(), &one.1);
+                    // Once, not every round.
+                    if round.left.failed == 0 && self.sealing.done().left.failed == 0 {
+                        tracing::warn!(database, sensor, day, %error, "a day could not be sealed; it is tried again");
+                    } else {
+                        tracing::debug!(database, sensor, day, %error, "a day could not be sealed; it is tried again");
+                    }
+                    round.left.failed += 1;
+                    round.skip(one.0, sensor);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals the first of these days, as many as fit into memory together; returns how many.
+    async fn seal_some(
+        &self,
+        database: &str,
+        days: &[(Day, String)],
+        round: &mut Round,
+        pace: Pace,
+    ) -> Result<usize, StorageError> {
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
         // Before the deletions: a merge must know every deletion below the floor that it uses.
         let floor = self.context.registry_view.view().floor;
-        let (mut work, mut hourly) = self.list(database, days, round, pace).await?;
+        let mut lot = self.list(database, days, round, pace).await?;
+        self.weigh(database, &mut lot).await?;
         faults::halt_at("parts_listed").await;
-        self.begin(database, &mut work, floor).await?;
+        self.begin(database, &mut lot, floor).await?;
         faults::point("claimed");
-        self.read(database, &mut work).await?;
+        if let Err(error) = self.read(database, &mut lot).await {
+            for one in &lot.work {
+                self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
+            }
+            return Err(error);
+        }
         faults::halt_at("pages_read").await;
         let mut sealed: Vec<(Work, Readings)> = Vec::new();
-        for one in work {
+        for one in std::mem::take(&mut lot.work) {
             match one.fold(floor) {
                 Ok(readings) if !readings.is_empty() => sealed.push((one, readings)),
                 Err(Unsealable::Large) => {
                     self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
-                    hourly.push((one.id.sensor, one.id.day));
+                    lot.hourly.push((one.place, one.id.sensor, one.id.day));
                 }
                 Ok(_) | Err(Unsealable::Unsettled) => {
                     round.left.unsettled += 1;
@@ -291,8 +317,6 @@ impl Sealer {
                 }
             }
         }
-        let bytes = sealed.iter().map(|(_, readings)| readings.memory()).max().unwrap_or(1).max(1);
-        round.together = (self.context.bytes / bytes).clamp(1, DAYS_MOST);
         let written = self.write(database, &sealed).await?;
         faults::point("sealed");
         let (mut singles, mut chunks) = (Vec::new(), Vec::new());
@@ -310,10 +334,10 @@ impl Sealer {
         self.remove_parts(database, &chunks).await?;
         self.context.store.remove_single_pages(database, &singles).await?;
         faults::point("pages_removed");
-        for (sensor, day) in hourly {
+        for (_, sensor, day) in lot.hourly {
             self.seal_hours(database, &sensor, day, floor, round).await?;
         }
-        Ok(())
+        Ok(lot.days)
     }
 
     /// The parts that are stored of these days: days that are to be sealed whole, and those that are sealed by hour already.
@@ -323,21 +347,21 @@ impl Sealer {
         days: &[(Day, String)],
         round: &mut Round,
         pace: Pace,
-    ) -> Result<(Vec<Work>, Vec<(Arc<Sensor>, Day)>), StorageError> {
+    ) -> Result<Lot, StorageError> {
         let store = &*self.context.store;
         let mut keys: Vec<&str> = days.iter().map(|(_, key)| &**key).collect();
         keys.sort_unstable();
         keys.dedup();
         let documents = read_sensors_each(store, database, &keys).await?;
         let (Some(first), Some(last)) = (days.iter().map(|day| day.0).min(), days.iter().map(|day| day.0).max()) else {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok(Lot::default());
         };
         let mut parts: BTreeMap<(Day, &str), Vec<DayPart>> = BTreeMap::new();
         for (place, day, part) in store.parts_of(database, &keys, first..last.next()).await? {
             parts.entry((day, keys[place])).or_default().push(part);
         }
-        let (mut work, mut hourly) = (Vec::new(), Vec::new());
-        for (day, key) in days {
+        let mut lot = Lot { days: days.len(), ..Lot::default() };
+        for (place, (day, key)) in days.iter().enumerate() {
             let document = documents.get(&**key).and_then(|document| document.as_ref().ok());
             let sensor = document.map(|document| document.sensor.clone());
             let Some(sensor) = sensor.or_else(|| Sensor::of_key(key).map(Arc::new)) else {
@@ -350,15 +374,20 @@ impl Sealer {
                 continue;
             }
             if parts.iter().any(|part| matches!(part, DayPart::Hour(_))) {
-                hourly.push((sensor, *day));
+                lot.hourly.push((place, sensor, *day));
                 continue;
             }
             let id = DayId { sensor: sensor.clone(), day: *day, part: DayPart::Whole };
             let chunk = |part: &DayPart| DayId { part: *part, ..id.clone() };
-            let listed = parts.iter().filter(|part| part.is_chunk()).map(chunk).collect();
-            work.push(Work { id, rev: 0, held: None, listed, chunks: Vec::new(), buckets: Vec::new() });
+            lot.work.push(Work {
+                place,
+                fields: document.map_or(1, |document| document.fields.len().max(1)),
+                is_stored: parts.contains(&DayPart::Whole),
+                listed: parts.iter().filter(|part| part.is_chunk()).map(chunk).collect(),
+                ..Work::of(id)
+            });
         }
-        Ok((work, hourly))
+        Ok(lot)
     }
 
     /// Reads parts; those that are gone are left out.
@@ -371,16 +400,9 @@ impl Sealer {
     }
 
     /// Reads the stored days. Where others share the store, claims those that are not stored.
-    async fn begin(&self, database: &str, work: &mut Vec<Work>, floor: Stamp) -> Result<(), StorageError> {
-        let ids: Vec<DayId> = work.iter().map(|one| one.id.clone()).collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let held = self.context.store.read_days(database, &ids).await?;
-        for (one, held) in work.iter_mut().zip(held) {
-            one.rev = held.as_ref().map_or(0, |day| day.rev);
-            one.held = held;
-        }
+    async fn begin(&self, database: &str, lot: &mut Lot, floor: Stamp) -> Result<(), StorageError> {
+        self.read_held(database, lot).await?;
+        let work = &mut lot.work;
         // Nothing can be folded into what is left of readings that have expired.
         work.retain(|one| one.held.as_ref().is_none_or(|held| held.expired.is_none()));
         if !self.context.store.is_shared() {
@@ -410,28 +432,6 @@ impl Sealer {
             Written::Failed(error) => Err(error),
         };
         claims.iter().zip(outcomes).map(of).collect()
-    }
-
-    /// Reads what is to be folded, only now that the days' revs are known or claims made: a deletion that comes later
-    /// changes them.
-    async fn read(&self, database: &str, work: &mut [Work]) -> Result<(), StorageError> {
-        let of = |one: &Work| {
-            let sensor = one.id.sensor.clone();
-            hours(one.id.day).map(move |hour| BucketId { sensor: sensor.clone(), hour })
-        };
-        let ids: Vec<BucketId> = work.iter().flat_map(of).collect();
-        let read = read_buckets_each(&*self.context.store, database, &ids, PAGES_MAX).await;
-        let mut found = ids.into_iter().zip(read);
-        for one in work {
-            for (id, pages) in found.by_ref().take(hours(one.id.day).count()) {
-                let pages = pages?;
-                if !pages.is_empty() {
-                    one.buckets.push((id, pages));
-                }
-            }
-            one.chunks = self.read_parts(database, std::mem::take(&mut one.listed)).await?;
-        }
-        Ok(())
     }
 
     /// Removes a claim of a part that cannot be folded now.

@@ -45,6 +45,16 @@ pub struct Left {
     pub unsettled: u64,
     /// They are larger than a sealed day may be.
     pub large: u64,
+    /// Something of them can be neither read nor written: it is damaged, or a newer version wrote it.
+    pub failed: u64,
+}
+
+impl std::ops::AddAssign for Left {
+    fn add_assign(&mut self, other: Self) {
+        self.unsettled += other.unsettled;
+        self.large += other.large;
+        self.failed += other.failed;
+    }
 }
 
 impl Default for Sealing {
@@ -127,7 +137,7 @@ mod tests {
         assert!(sealing.next(None).await);
         let second = sealing.ask();
         assert!(second > first && sealing.is_running());
-        sealing.end_round(Ok(Left { unsettled: 0, large: 3 }));
+        sealing.end_round(Ok(Left { large: 3, ..Left::default() }));
         assert!(sealing.wait(first, Duration::ZERO).await);
         assert!(!sealing.wait(second, Duration::ZERO).await);
         assert!(sealing.next(None).await);

@@ -109,7 +109,10 @@ impl Stripper {
             let documents = self.retention.store.list_sensors(of.database, &filter).await?;
             let Some(last) = documents.last() else { return Ok(of.left) };
             after = Some(last.sensor.key.to_string());
-            self.strip_some(&mut of, &documents).await?;
+            match self.strip_some(&mut of, &documents).await {
+                Err(error) if !error.is_away() => self.strip_singly(&mut of, &documents).await?,
+                stripped => stripped?,
+            }
             if !self.forget_recent(&of, documents).await? {
                 // Whichever day is left, all documents are looked at again.
                 of.left.add(of.days.start);
@@ -117,6 +120,22 @@ impl Stripper {
             // Flushes and queries have the store for as long as this had it.
             tokio::time::sleep(began.elapsed()).await;
         }
+    }
+
+    /// Strips days of sensors one by one, after something of one of them could not be read: it hides no other.
+    async fn strip_singly(&self, of: &mut Stripped<'_>, documents: &[SensorDocument]) -> Result<(), StorageError> {
+        for document in documents {
+            match self.strip_some(of, std::slice::from_ref(document)).await {
+                Err(error) if !error.is_away() => {
+                    let (database, sensor) = (of.database, &*document.sensor.key);
+                    tracing::debug!(database, sensor, %error, "days of a sensor could not be stripped");
+                    // Whichever of them it is.
+                    of.left = LeftDays(Some(of.days.clone()));
+                }
+                stripped => stripped?,
+            }
+        }
+        Ok(())
     }
 
     /// Strips days of some sensors.

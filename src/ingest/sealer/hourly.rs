@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::{Round, Sealer, hours};
-use crate::bucket::day::{PartBounds, Unsealable, by_hour, fold};
+use crate::bucket::day::{HOUR_BYTES_MAX, PartBounds, Unsealable, by_hour, fold};
 use crate::bucket::store::{BucketId, Written};
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
 use crate::faults;
-use crate::ingest::catalog::reads::read_buckets_each;
 use crate::reading::{Day, Hour, Sensor, Stamp};
 
 /// Most pages of an hour that is sealed.
@@ -38,11 +37,15 @@ impl Sealer {
         let parts = self.context.store.parts_of(database, &[&sensor.key], day..day.next()).await?;
         let whole: Vec<DayId> =
             parts.iter().filter(|(.., part)| !matches!(part, DayPart::Hour(_))).map(|(.., part)| id(*part)).collect();
-        let whole = self.read_parts(database, whole).await?;
-        if whole.iter().any(|(_, part)| part.expired.is_some()) {
-            return Ok(());
+        let mut revs: Vec<(DayId, u64)> = Vec::new();
+        // One at a time: each may be as large as a day.
+        for id in whole {
+            let read = self.read_parts(database, vec![id]).await?;
+            if read.iter().any(|(_, part)| part.expired.is_some()) {
+                return Ok(());
+            }
+            revs.extend(read.into_iter().map(|(id, part)| (id, part.rev)));
         }
-        let revs: Vec<(DayId, u64)> = whole.into_iter().map(|(id, part)| (id, part.rev)).collect();
         let (mut readings, mut left) = (0, None);
         for hour in hours(day) {
             match self.seal_hour(database, sensor, hour, &revs, floor).await? {
@@ -118,8 +121,13 @@ impl Sealer {
                 return Ok(Hourly::Left(why));
             }
         };
-        if !self.write_hour(database, &id, rev, &folded).await? {
-            return Ok(Hourly::Left(Unsealable::Unsettled));
+        match self.write_hour(database, &id, rev, &folded).await? {
+            None => {}
+            Some(Unsealable::Large) => {
+                self.give_back(database, &id, rev, held.as_ref()).await?;
+                return Ok(Hourly::Left(Unsealable::Large));
+            }
+            Some(why) => return Ok(Hourly::Left(why)),
         }
         faults::point("hour_sealed");
         let mut singles = Vec::new();
@@ -137,19 +145,18 @@ impl Sealer {
         bucket: &BucketId,
     ) -> Result<Result<Vec<StoredPage>, Unsealable>, StorageError> {
         let store = &*self.context.store;
-        let count =
-            |pages: &[StoredPage]| pages.iter().map(|page| page.left_out.map_or(0, |out| out.count)).sum::<usize>();
         // First without readings, to see how many there are.
-        let marks = read_buckets_each(store, database, std::slice::from_ref(bucket), 1).await;
-        let marks = marks.into_iter().next().unwrap_or_else(|| Ok(Vec::new()))?;
-        if marks.len() > PAGES_MAX || count(&marks) > self.hour_cells {
+        let marks = store.read_buckets(database, std::slice::from_ref(bucket), 1).await?.pop().unwrap_or_default();
+        let left_out = || marks.iter().filter_map(|page| page.left_out);
+        let (count, bytes) = left_out().fold((0, 0), |(count, bytes), out| (count + out.count, bytes + out.bytes));
+        if marks.len() > PAGES_MAX || count > self.hour_cells || bytes > 2 * HOUR_BYTES_MAX {
             return Ok(Err(Unsealable::Large));
         }
         if marks.len() <= 1 {
             return Ok(Ok(marks));
         }
-        let pages = read_buckets_each(store, database, std::slice::from_ref(bucket), PAGES_MAX).await;
-        let pages = pages.into_iter().next().unwrap_or_else(|| Ok(Vec::new()))?;
+        let pages =
+            store.read_buckets(database, std::slice::from_ref(bucket), PAGES_MAX).await?.pop().unwrap_or_default();
         let is_whole = pages.iter().all(|page| page.left_out.is_none());
         Ok(if is_whole { Ok(pages) } else { Err(Unsealable::Large) })
     }
@@ -171,19 +178,21 @@ impl Sealer {
         Ok(found)
     }
 
-    /// Whether the part is written; if not, somebody else changed it meanwhile.
+    /// Why the part is not written, if it is not: somebody else changed it meanwhile, or the store takes none of its size.
     async fn write_hour(
         &self,
         database: &str,
         id: &DayId,
         rev: u64,
         readings: &Readings,
-    ) -> Result<bool, StorageError> {
+    ) -> Result<Option<Unsealable>, StorageError> {
         let next_rev = if rev == 0 { super::first_rev() } else { rev + 1 };
         let write = DayWrite { id, rev, next_rev, readings: Some(readings), expired: None };
         match self.context.store.write_days(database, &[write]).await.pop() {
+            Some(Written::Yes) => Ok(None),
+            Some(Written::Failed(StorageError::Refused { .. })) => Ok(Some(Unsealable::Large)),
             Some(Written::Failed(error)) => Err(error),
-            written => Ok(written == Some(Written::Yes)),
+            Some(Written::Conflict) | None => Ok(Some(Unsealable::Unsettled)),
         }
     }
 }

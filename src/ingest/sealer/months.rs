@@ -20,6 +20,17 @@ const HOURS_BYTES: usize = 16 << 20;
 /// How many days a month must be over.
 const DAYS_OVER: i64 = 1;
 
+/// What cannot be read keeps only the months that are added up with it from being made: they are made for speed alone.
+fn some_at_least(made: Result<u64, StorageError>) -> Result<u64, StorageError> {
+    match made {
+        Err(error) if !error.is_away() => {
+            tracing::debug!(%error, "some months could not be added up; it is tried again");
+            Ok(0)
+        }
+        made => made,
+    }
+}
+
 impl Sealer {
     /// Makes the totals of all months of a database that are over and have none; returns how many.
     ///
@@ -35,7 +46,7 @@ impl Sealer {
             if let Some(first) = sensors.iter().filter_map(first).min() {
                 let keys: Vec<Arc<str>> = sensors.iter().map(|document| Arc::from(&*document.sensor.key)).collect();
                 for month in (first.0..end.0).map(Month) {
-                    made += self.add_up_month(database, &keys, month, pace).await?;
+                    made += some_at_least(self.add_up_month(database, &keys, month, pace).await)?;
                 }
             }
             filter.after = Some(last);
@@ -74,7 +85,7 @@ impl Sealer {
         let mut made = 0;
         for some in wanted.chunks(TOGETHER) {
             let began = Instant::now();
-            made += self.add_up(database, some).await?;
+            made += some_at_least(self.add_up(database, some).await)?;
             if pace == Pace::Background {
                 tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
             }

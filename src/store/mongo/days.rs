@@ -25,6 +25,8 @@ const HOURS: usize = 24;
 /// How often a read at one moment is tried again while the server has none, and the wait before each try.
 const UNSETTLED_MAX: usize = 20;
 const UNSETTLED_WAIT: Duration = Duration::from_millis(50);
+/// Most bytes of a part: MongoDB takes documents and commands of 16 MiB.
+const PART_BYTES_MAX: usize = 14 << 20;
 /// Pages per command that removes them.
 const REMOVED: usize = 50;
 
@@ -144,6 +146,12 @@ impl MongoStore {
                 0 => insertion(document::day_document(day)),
                 rev => MongoWrite::Update { id, shard: None, rev, update: document::day_update(day) },
             };
+            if change.bytes() > PART_BYTES_MAX {
+                let detail = format!("a part of a day of {} bytes is larger than MongoDB takes", change.bytes());
+                let refused = Written::Failed(StorageError::Refused { detail });
+                outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = refused;
+                continue;
+            }
             changes.push((place, change));
         }
         self.write(&collections.days, changes, &outcomes).await;

@@ -46,7 +46,8 @@ pub enum MongoWrite {
 }
 
 impl MongoWrite {
-    fn bytes(&self) -> usize {
+    /// About how many bytes it takes in a command.
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Insert(document) => document.as_bytes().len(),
             Self::Update { id, update, .. } => 2 * id.len() + update.len() + 96,

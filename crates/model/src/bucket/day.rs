@@ -147,14 +147,14 @@ pub enum Unsealable {
     Large,
 }
 
-/// The largest part: its bytes as pages take them.
-pub const BYTES_MAX: usize = 16 << 20;
+/// The largest part: its bytes as pages take them. Texts may not compress, and a document of MongoDB has at most 16 MiB.
+pub const BYTES_MAX: usize = 12 << 20;
 /// The most cells of a part for a whole day, empty ones included.
 pub const CELLS_MAX: usize = 1 << 18;
 /// The same for an hour: three fields, a hundred times a second.
 pub const HOUR_CELLS_MAX: usize = 1 << 20;
-/// The most bytes of an hour: they are packed before they are stored.
-pub const HOUR_BYTES_MAX: usize = 64 << 20;
+/// The most bytes of an hour: they are packed before they are stored. A reader takes no more than 64 MiB.
+pub const HOUR_BYTES_MAX: usize = 48 << 20;
 
 /// How much one part may hold.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,119 @@
+//! What is larger than a document may be, or cannot be read, stops nothing else.
+
+use std::time::Duration;
+
+use mongodb::bson::{Document, doc};
+use serde_json::{Value, json};
+
+use super::{PAGES, START, line};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::random::Random;
+use crate::support::series::readings;
+use crate::support::server::{Launch, Server};
+
+const WITHIN: Duration = Duration::from_secs(60);
+const TEXT_BYTES: usize = 16 << 10;
+
+/// Seals until nothing is unsettled; says what the last round told.
+fn seal(server: &Server) -> Value {
+    eventually("everything settles", WITHIN, || {
+        let answer = post(&server.url("/api/v1/seal"), "", &[]);
+        let round: Value = answer.json();
+        (answer.status == 200 && round["left"]["unsettled"] == 0).then_some(round)
+    })
+}
+
+/// A text that compresses by no more than a quarter.
+fn text(seed: u64) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut random = Random::new(seed);
+    (0..TEXT_BYTES).map(|_| char::from(random.of(DIGITS))).collect()
+}
+
+/// A day of texts, acked and flushed at once, was one chunk of 18 MB: MongoDB refused it, the flush tried the same again for
+/// ever, the WAL filled, and in the end every write was 503. An hour of them larger than a document failed every round of
+/// sealing, and with it everything behind.
+#[test]
+fn texts_larger_than_a_document_are_stored_and_read_back() {
+    let config = "[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+    let server = Launch::with_store(mongod().uri(&fresh_database_name())).config(config).start();
+    // A day of one a minute; then an hour of the next day of 1,300, which no document takes, beside a small one.
+    let times: Vec<u64> = (0..1440)
+        .map(|minute| START + minute * 60)
+        .chain((0..1300).map(|n| START + 86_400 + n * 2))
+        .chain([START + 86_400 + 7200])
+        .collect();
+    // Each its own: zstd finds a text that came before.
+    let given: Vec<(u64, String)> = times.into_iter().map(|time| (time, text(time))).collect();
+    for some in given.chunks(60) {
+        let lines = some.iter().map(|(time, text)| format!("m,s=a note=\"{text}\" {time}\n"));
+        post(&server.url("/write?db=d&precision=s"), lines.collect::<String>(), &[]).expect(204);
+    }
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    let check = |when: &str| {
+        for some in given.chunks(60) {
+            let (first, last) = (some[0].0, some[some.len() - 1].0);
+            let path =
+                format!("/query?db=d&epoch=s&q=SELECT+note+FROM+m+WHERE+time+%3E%3D+{first}s+AND+time+%3C%3D+{last}s");
+            let answer: Value = get(&server.url(&path)).expect(200).json();
+            let found = &answer["results"][0]["series"][0]["values"];
+            let same = some.iter().enumerate().all(|(at, (time, text))| found[at] == json!([time, text]));
+            assert!(
+                same && found[some.len()].is_null(),
+                "{when}: the texts from {first} on: {:.200}",
+                answer.to_string()
+            );
+        }
+    };
+    check("flushed");
+    let round = seal(&server);
+    assert_eq!((&round["left"]["large"], &round["left"]["failed"]), (&1.into(), &0.into()), "{round}");
+    assert!(round["error"].is_null(), "{round}");
+    check("sealed");
+}
+
+/// One damaged page, or one that a newer version wrote, stopped the sealing of all later days of all databases.
+#[test]
+fn a_page_that_cannot_be_read_keeps_only_its_own_day_from_being_sealed() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config(format!("{PAGES}[seal]\nafter = \"0s\"\n")).start();
+    for (database, sensors) in [("d", 0..4), ("later", 0..1)] {
+        for sensor in sensors {
+            let lines: String = (0..1440).step_by(20).map(|minute| line(sensor, minute, minute * 7 % 101)).collect();
+            post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
+        }
+    }
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    let page = |sensor: u64, hour: i64| {
+        let start =
+            mongodb::bson::DateTime::from_millis(i64::try_from(START).expect("a time") * 1000 + hour * 3_600_000);
+        doc! { "sensor": format!("climate,s={sensor}"), "start": start }
+    };
+    change(&uri, page(0, 3), doc! { "schemaVersion": 99 });
+    change(&uri, page(2, 5), doc! { "readings": "none" });
+    let round = seal(&server);
+    assert_eq!(round["left"]["failed"], 2, "{round}");
+    assert_eq!((&round["days"], &round["error"]), (&3.into(), &Value::Null), "{round}");
+    let status = get(&server.url("/api/v1/status")).expect(200).json();
+    assert_eq!(status["sealing"]["left"]["failed"], 2, "{status}");
+    change(&uri, page(0, 3), doc! { "schemaVersion": 1 });
+    let round = seal(&server);
+    assert_eq!((&round["left"]["failed"], &round["days"]), (&1.into(), &4.into()), "{round}");
+    assert_eq!(readings(&server, "d", "climate,s=0", None, 100).len(), 72);
+}
+
+fn change(uri: &str, which: Document, set: Document) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(uri).await.expect("a client");
+        let update = doc! {
+            "update": "d.buckets",
+            "updates": [{ "q": which, "u": { "$set": set } }],
+            "bypassDocumentValidation": true,
+        };
+        let done = client.default_database().expect("a database").run_command(update).await.expect("an answer");
+        assert_eq!(done.get_i32("n").expect("a count"), 1);
+    });
+}
