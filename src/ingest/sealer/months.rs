@@ -127,7 +127,7 @@ impl Sealer {
         }
         faults::halt_at("month_read").await;
         let fill = |(id, rev): &(&'a MonthId, u64)| {
-            Some(MonthWrite { id: *id, rev: *rev, next_rev: rev + 1, totals: Some(totals.get(id)?) })
+            Some(MonthWrite { id, rev: *rev, next_rev: rev + 1, totals: Some(totals.get(id)?) })
         };
         let fills: Vec<MonthWrite<'_>> = claimed.iter().filter_map(fill).collect();
         let written = store.write_months(database, &fills).await;

@@ -16,6 +16,9 @@ use crate::reading::{Day, Hour, Month};
 /// Most months in a range that is answered from totals: those of a century.
 const MONTHS: i64 = 1200;
 
+/// Sensors, by their places, that have the same ranges of time to be read by hour, in nanoseconds.
+type LeftByHour = BTreeMap<Vec<(i64, i64)>, Vec<usize>>;
+
 impl Engine {
     /// As [`Engine::each_summary`], for windows of whole UTC days: a summary may be that of a day, with the day's first hour. The
     /// summaries of a sensor come in parts that are each in order.
@@ -58,7 +61,7 @@ impl Engine {
         wanted: &PointsQuery<'_>,
         days: &Range<Day>,
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
-    ) -> Result<BTreeMap<Vec<(i64, i64)>, Vec<usize>>, QueryError> {
+    ) -> Result<LeftByHour, QueryError> {
         let keys: Vec<&str> = wanted.sensors.iter().map(|sensor| &*sensor.key).collect();
         // Before the months are read; `bucket::totals` says why.
         let hours = days.start.hours().start..days.end.hours().start;
@@ -71,7 +74,7 @@ impl Engine {
                 by_sensor.entry(id.sensor).or_default().insert(id.month, totals);
             }
         }
-        let mut left: BTreeMap<Vec<(i64, i64)>, Vec<usize>> = BTreeMap::new();
+        let mut left = LeftByHour::new();
         for (place, (key, open)) in keys.iter().zip(&unflushed).enumerate() {
             let mut months = by_sensor.remove(*key).unwrap_or_default();
             let is_open = |day: Day| open.range(day.hours()).next().is_some();

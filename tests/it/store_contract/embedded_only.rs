@@ -188,11 +188,12 @@ fn a_file_of_a_later_format_is_refused() {
     let folder = Folder::new("embedded");
     drop(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store"));
     let database = Database::open(folder.file(FILE_NAME)).expect("the file");
-    // 4 is that of a file with sealed days, 5 with days in several parts, 6 with expired readings.
-    set_format(&database, 7);
+    // 4 is that of a file with sealed days, 5 with days in several parts, 6 with expired readings, 7 with totals of
+    // months.
+    set_format(&database, 8);
     drop(database);
     let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("an unknown format");
-    assert!(matches!(error, FileOpenError::OtherFormat { found: 7, known: 6, .. }), "{error}");
+    assert!(matches!(error, FileOpenError::OtherFormat { found: 8, known: 7, .. }), "{error}");
 }
 
 /// Files of the first format have every page as a document.
