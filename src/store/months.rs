@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::figures::{FieldFigures, NoFigures, NumberSet, PackedFigures, Room, Span, put_fields};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::store::Projection;
-use crate::bucket::{MonthTotals, Summary};
+use crate::bucket::{DaySummaries, MonthTotals, Summary};
 use crate::reading::varint::put_varint;
 use crate::reading::{Day, Month};
 
@@ -86,7 +86,7 @@ pub fn decode(bytes: &[u8], month: Month, projection: &Projection, room: &mut Ro
     }
     let figures = PackedFigures::at_end(Span::Days, bytes)?;
     let wanted = names.iter().flatten().count();
-    let mut days: Vec<(Day, Vec<(Arc<str>, Summary)>)> =
+    let mut days: Vec<(Day, DaySummaries)> =
         figures.set.numbers().map(|number| (day(number), Vec::with_capacity(wanted))).collect();
     figures.each(
         names.len(),

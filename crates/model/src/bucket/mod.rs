@@ -33,5 +33,5 @@ pub use readings::{Reading, Readings};
 pub use settings::{DatabaseSettings, Keep, KnownSettings};
 pub use store::{BucketId, SensorDocument, StorageError, Store, StoreSpace, Unusable};
 pub use summary::Summary;
-pub use totals::{MonthId, MonthTotals, MonthWrite, StoredMonth};
+pub use totals::{DaySummaries, MonthId, MonthTotals, MonthWrite, StoredMonth};
 pub use unflushed::{Behind, CatalogSensor, CatalogVersion, UnflushedHour, UnflushedReadings};

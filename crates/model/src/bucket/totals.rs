@@ -27,11 +27,14 @@ pub struct MonthId {
     pub month: Month,
 }
 
+/// The summaries of a day, by field.
+pub type DaySummaries = Vec<(Arc<str>, Summary)>;
+
 /// Totals of the days of a sensor's month.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MonthTotals {
     /// In order of days: the summaries of the numeric fields over all readings of the day.
-    pub days: Vec<(Day, Vec<(Arc<str>, Summary)>)>,
+    pub days: Vec<(Day, DaySummaries)>,
     /// Days whose parts overlap: only their hours tell.
     pub overlapping: Vec<Day>,
 }
@@ -47,7 +50,7 @@ impl MonthTotals {
                 totals.overlapping.push(day);
                 continue;
             }
-            let mut of_fields: Vec<(Arc<str>, Summary)> = Vec::new();
+            let mut of_fields = DaySummaries::new();
             for (name, summary) in of_day.iter().flat_map(|page| &page.summary) {
                 match of_fields.iter_mut().find(|(held, _)| held == name) {
                     Some((_, held)) => held.unite(summary),
