@@ -131,7 +131,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let (access, first_token) = tokens::open(&settings, opened.mongo()).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
-    let listeners = Listeners::open(&settings, &metrics)?;
+    let listeners = Listeners::open(&settings, &metrics).await?;
     tell_memory(&settings, &metrics);
     let stamps = Arc::new(StampClock::new(settings.clock));
     let (log, recovery) = match open_wal(&settings, &stamps).await {

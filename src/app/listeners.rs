@@ -1,14 +1,13 @@
 //! Opens the listeners that the configuration names and serves each with its protocol. All but the status listener
 //! share their connection limits.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use axum::http::HeaderValue;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -20,9 +19,6 @@ use crate::tcp;
 use crate::telemetry::Metrics;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many connections the kernel completes before one is accepted, at most net.core.somaxconn. The SYNs of more are
-/// dropped, and their clients try again after 1, 3 and 7 s.
-const BACKLOG: u32 = 4096;
 /// Maximum time in which a client reads nothing of its answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -59,16 +55,16 @@ impl Addresses {
 }
 
 impl Listeners {
-    /// Opens the sockets, and loads the certificate and key. Needs a runtime.
-    pub fn open(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Self> {
+    /// Opens the sockets, and loads the certificate and key.
+    pub async fn open(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Self> {
         let tls = match settings.tls.listen.is_some() || settings.tcp.tls {
             true => Some(Tls::load(files(settings), metrics.clone()).context("setting up TLS")?),
             false => None,
         };
-        let http = optional(settings.server.listen, "--listen ADDR:PORT")?;
-        let https = optional(settings.tls.listen, "tls.listen")?;
-        let lines = optional(settings.tcp.listen, "tcp.listen")?;
-        let status = optional(settings.status.listen, "status.listen")?;
+        let http = optional(settings.server.listen, "--listen ADDR:PORT").await?;
+        let https = optional(settings.tls.listen, "tls.listen").await?;
+        let lines = optional(settings.tcp.listen, "tcp.listen").await?;
+        let status = optional(settings.status.listen, "status.listen").await?;
         let addresses = Addresses {
             http: http.as_ref().map(|open| open.1),
             status: status.as_ref().map(|open| open.1),
@@ -155,23 +151,19 @@ fn lines_service(settings: &Settings, app: &App, http: String) -> tcp::TcpServic
     tcp::TcpService::new(app.ingest.clone(), (app.access.clone(), app.audit.clone()), options, app.metrics.clone())
 }
 
-fn listen(address: SocketAddr, key: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = bind(address)
+async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)
+        .await
         .with_context(|| format!("listening on {address}: is it in use? Choose a free address with {key}"))?;
     let address = listener.local_addr().context("reading the listener's address")?;
     Ok((listener, address))
 }
 
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart takes the port over from connections that are still closing.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-fn optional(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Option<(TcpListener, SocketAddr)>> {
-    address.map(|address| listen(address, key)).transpose()
+async fn optional(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Option<(TcpListener, SocketAddr)>> {
+    match address {
+        Some(address) => listen(address, key).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Reloads the certificate and key whenever their files change, and at once on SIGHUP. Never returns.

@@ -42,7 +42,7 @@ pub struct Metrics {
     sensors_silent: Gauge,
     pub query_points: Counter,
     pub query_seconds: Histogram,
-    pub query_days_from_totals: Counter,
+    pub query_daily_totals: Counter,
     pub query_cache_hits: Counter,
     pub query_cache_misses: Counter,
     query_cache_bytes: Gauge,
@@ -94,7 +94,7 @@ impl Metrics {
             sensors_silent: gauge!("hourglass_ingest_sensors_silent"),
             query_points: counter!("hourglass_query_points_total"),
             query_seconds: histogram!("hourglass_query_seconds"),
-            query_days_from_totals: counter!("hourglass_query_days_from_totals_total"),
+            query_daily_totals: counter!("hourglass_query_daily_totals_total"),
             query_cache_hits: counter!("hourglass_query_cache_hits_total"),
             query_cache_misses: counter!("hourglass_query_cache_misses_total"),
             query_cache_bytes: gauge!("hourglass_query_cache_bytes"),
@@ -575,7 +575,7 @@ fn describe() {
     count("hourglass_query_points_total", "Readings and windows returned by queries");
     spread("hourglass_query_seconds", "Seconds per query");
     count(
-        "hourglass_query_days_from_totals_total",
+        "hourglass_query_daily_totals_total",
         "Days of a sensor that a query was answered for from the totals of months",
     );
     count("hourglass_query_cache_hits_total", "Hours of a sensor whose summaries a query found in the cache");

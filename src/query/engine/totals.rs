@@ -80,7 +80,7 @@ impl Engine {
             let is_open = |day: Day| open.range(day.hours()).next().is_some();
             months.values_mut().for_each(|totals| totals.narrow(days, is_open));
             let answered = months.values().map(|totals| totals.days.len() as u64).sum();
-            self.metrics.query_days_from_totals.increment(answered);
+            self.metrics.query_daily_totals.increment(answered);
             take(place, &summaries(&months, wanted.fields))?;
             left.entry(by_hour(&months, &wanted.range, days, is_open)).or_default().push(place);
         }

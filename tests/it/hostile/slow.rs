@@ -84,7 +84,8 @@ fn a_thousand_clients_that_hardly_read_their_answers_leave_room() {
     let asked = b"GET /api/v1/sensors HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(300);
     let mut held: Vec<TcpStream> = (0..1024)
         .map(|_| {
-            let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10)).expect("there is room");
+            // A full backlog drops SYNs, which are sent again after 1, 3, 7, 15 and 31 s.
+            let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(60)).expect("there is room");
             stream.set_nonblocking(true).expect("a socket");
             let _ = stream.write(&asked);
             stream

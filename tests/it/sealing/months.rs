@@ -24,7 +24,7 @@ fn daily(server: &Server) -> Value {
 }
 
 fn from_totals(server: &Server) -> f64 {
-    metric(server, "hourglass_query_days_from_totals_total")
+    metric(server, "hourglass_query_daily_totals_total")
 }
 
 fn write(server: &Server, lines: impl Into<String>) {
