@@ -9,7 +9,6 @@ use crate::bucket::store::{Extent, Order, Projection, Written};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, Store, StoredMonth};
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Month};
-use crate::store::document::month_id;
 
 /// Sensors whose months are read together.
 const SENSORS: usize = 50;
@@ -61,7 +60,7 @@ async fn check_one(
         }
         if !store.is_shared() || attempt + 1 == TRIES {
             let shown = |totals: &MonthTotals| format!("{totals:?}").chars().take(SHOWN_MAX).collect::<String>();
-            findings.differs(&month_id(&id.sensor, id.month), What::Totals, shown(&expected), shown(&found));
+            findings.differs(&format!("{} {}", id.month, id.sensor), What::Totals, shown(&expected), shown(&found));
             break;
         }
         tokio::time::sleep(WAIT).await;

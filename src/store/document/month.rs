@@ -14,9 +14,7 @@ use crate::store::months;
 /// The `_id` of a sensor's month.
 #[must_use]
 pub fn month_id(sensor: &str, month: Month) -> String {
-    let mut id = super::date_of(month.days().start, sensor.len());
-    id.truncate("2026-01".len());
-    id + " " + sensor
+    format!("{month} {sensor}")
 }
 
 /// A whole document, with the rev it has once written.

@@ -136,6 +136,13 @@ impl Month {
     }
 }
 
+/// As `2026-01`.
+impl std::fmt::Display for Month {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:04}-{:02}", 1970 + self.0.div_euclid(12), self.0.rem_euclid(12) + 1)
+    }
+}
+
 /// The unit of an integer timestamp in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
