@@ -25,6 +25,8 @@ use crate::bucket::{
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Month, Sensor, Stamp};
 
+/// Most days with chunks that are listed beside months: with more, backfill is under way.
+const CHUNKS_MOST: usize = 512;
 /// Most bytes of the pages that are listed beside months.
 const PLACES_BYTES: usize = 4 << 20;
 
@@ -400,6 +402,11 @@ impl Store for Masked {
         // Before the months, as `bucket::totals` asks for.
         let pages = self.store.scan_sensors(database, sensors, hours.clone(), &places, PLACES_BYTES).await?;
         let Some(pages) = pages else { return Ok(Vec::new()) };
+        let (first, until) = (months.start.days().start, Month(months.end.0 - 1).days().end);
+        let chunks = self.store.next_chunks(database, &(first, String::new()), until, CHUNKS_MOST).await?;
+        if chunks.len() == CHUNKS_MOST {
+            return Ok(Vec::new());
+        }
         let mut found = self.store.read_months(database, sensors, months, projection).await?;
         let others: HashMap<&str, Vec<ScannedPage>> =
             sensors.iter().copied().zip(pages).filter(|(_, pages)| !pages.is_empty()).collect();
@@ -413,7 +420,10 @@ impl Store for Masked {
                 let is_in = |page: &ScannedPage| Day::of(page.hour) == day;
                 let Range { start, end } = day.hours();
                 let is_covered = |range: &Range<i64>| range.start < end.start_ns() && start.start_ns() < range.end;
-                pages.is_some_and(|pages| pages.iter().any(is_in)) || covers.iter().any(|(range, _)| is_covered(range))
+                let is_chunk = |(of, sensor): &(Day, String)| *of == day && **sensor == *id.sensor;
+                pages.is_some_and(|pages| pages.iter().any(is_in))
+                    || chunks.iter().any(is_chunk)
+                    || covers.iter().any(|(range, _)| is_covered(range))
             });
         }
         Ok(found)

@@ -75,12 +75,27 @@ impl Deleter {
                 id,
                 rev: day.rev,
                 next_rev: day.rev + 1,
-                readings: Some(&day.readings).filter(|_| !day.is_empty()),
+                readings: Some(&day.readings),
                 expired: day.expired.as_ref(),
             })
             .collect();
-        let mut conflicts = Vec::new();
-        for ((id, _), written) in changed.iter().zip(self.context.raw.write_days(gone.database, &writes).await) {
+        let (mut conflicts, mut emptied) = (Vec::new(), Vec::new());
+        for ((id, day), written) in changed.iter().zip(self.context.raw.write_days(gone.database, &writes).await) {
+            match written {
+                Written::Yes if day.is_empty() => emptied.push((*id, day.rev + 1)),
+                Written::Yes => {}
+                Written::Conflict => conflicts.push(DayId::clone(id)),
+                Written::Failed(error) => return Err(error),
+            }
+        }
+        faults::point("parts_emptied");
+        // Only now, with the totals of their months gone: who tries again after a kill would not find a removed part, and leave
+        // totals that still have it.
+        let removals: Vec<DayWrite<'_>> = emptied
+            .iter()
+            .map(|&(id, rev)| DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None })
+            .collect();
+        for ((id, _), written) in emptied.iter().zip(self.context.raw.write_days(gone.database, &removals).await) {
             match written {
                 Written::Yes => {}
                 Written::Conflict => conflicts.push(DayId::clone(id)),

@@ -6,9 +6,10 @@
 //! * A month is claimed, by an empty one, before its parts are read, and filled by compare-and-set.
 //! * Who writes or removes a part removes its month afterwards, and before anything goes away that the part replaces or that
 //!   stands for it: hour pages, chunks, records of the WAL, remembered deletions.
-//! * Who reads totals has looked for those before, and for hour pages, and takes no totals of a day that has some.
+//! * Who reads totals has looked for those before, and takes no totals of a day that has some. A part that a deletion empties is
+//!   written empty, and only then removed: a deletion that is tried again after a kill finds it.
 //!
-//! So whoever finds a month that is older than a part also finds what the part was made of, and reads the day instead.
+//! So a reader that finds a month older than a part also finds what the part was made of, and reads the day's hours instead.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
