@@ -37,6 +37,8 @@ const CHUNKS_MOST: usize = 24;
 /// readings until their sensors' documents are written (`sensors.write_interval`).
 const SETTLING_MAX: usize = 60;
 const SETTLING: Duration = Duration::from_secs(2);
+/// Most days of which a round remembers that it has counted them. Of more, some count twice.
+const COUNTED_MOST: usize = 100_000;
 /// How long after the last look for months without totals there is another one, if nothing was sealed.
 const MONTHS_PAUSE: Duration = Duration::from_secs(6 * 3600);
 /// The longest rest after a step in the background.
@@ -100,9 +102,19 @@ struct Round {
     left: Left,
     /// Sensors and days that it could not seal, and that may come again in its lists.
     skipped: HashSet<(Day, String)>,
+    /// Those that `left` counts, so that a day with pages and chunks counts once. At most [`COUNTED_MOST`].
+    counted: HashSet<(Day, String)>,
 }
 
 impl Round {
+    /// Leaves a day for another round, and counts it.
+    fn leave(&mut self, day: Day, sensor: &str, count: impl FnOnce(&mut Left)) {
+        if self.counted.len() >= COUNTED_MOST || self.counted.insert((day, sensor.to_owned())) {
+            count(&mut self.left);
+        }
+        self.skip(day, sensor);
+    }
+
     fn skip(&mut self, day: Day, sensor: &str) {
         self.skipped.insert((day, sensor.to_owned()));
     }
@@ -258,8 +270,7 @@ impl Sealer {
             match self.seal_some(database, std::slice::from_ref(one), round, pace).await {
                 Ok(_) => {}
                 Err(error) if error.is_transient() => {
-                    round.left.unsettled += 1;
-                    round.skip(one.0, &one.1);
+                    round.leave(one.0, &one.1, |left| left.unsettled += 1);
                 }
                 Err(error) if !error.is_away() => {
                     let (day, sensor) = (one.0.hours().start.start_ns(), &one.1);
@@ -269,8 +280,7 @@ impl Sealer {
                     } else {
                         tracing::debug!(database, sensor, day, %error, "a day could not be sealed; it is tried again");
                     }
-                    round.left.failed += 1;
-                    round.skip(one.0, sensor);
+                    round.leave(one.0, sensor, |left| left.failed += 1);
                 }
                 Err(error) => return Err(error),
             }
@@ -311,8 +321,7 @@ impl Sealer {
                     lot.hourly.push((one.place, one.id.sensor, one.id.day));
                 }
                 Ok(_) | Err(Unsealable::Unsettled) => {
-                    round.left.unsettled += 1;
-                    round.skip(one.id.day, &one.id.sensor.key);
+                    round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
                     self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
                 }
             }
@@ -322,8 +331,7 @@ impl Sealer {
         let (mut singles, mut chunks) = (Vec::new(), Vec::new());
         for ((one, readings), written) in sealed.into_iter().zip(written) {
             if !written {
-                round.left.unsettled += 1;
-                round.skip(one.id.day, &one.id.sensor.key);
+                round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
                 continue;
             }
             round.days += 1;

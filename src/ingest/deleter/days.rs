@@ -88,7 +88,6 @@ impl Deleter {
                 Written::Failed(error) => return Err(error),
             }
         }
-        faults::point("parts_emptied");
         // Only now, with the totals of their months gone: who tries again after a kill would not find a removed part, and leave
         // totals that still have it.
         let removals: Vec<DayWrite<'_>> = emptied

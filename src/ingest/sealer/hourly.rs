@@ -60,13 +60,10 @@ impl Sealer {
                 round.days += u64::from(readings > 0);
                 self.remove_parts(database, &revs).await?;
             }
-            Some(why) => {
-                match why {
-                    Unsealable::Large => round.left.large += 1,
-                    Unsealable::Unsettled => round.left.unsettled += 1,
-                }
-                round.skip(day, &sensor.key);
-            }
+            Some(why) => round.leave(day, &sensor.key, |left| match why {
+                Unsealable::Large => left.large += 1,
+                Unsealable::Unsettled => left.unsettled += 1,
+            }),
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use super::{MongoStore, READ_BUCKETS, date};
 use crate::bucket::day::within;
 use crate::bucket::store::{BucketId, DaysScanned, Extent, Order, Projection, ScannedPage, Written};
 use crate::bucket::{DayId, DayPart, DayWrite, StorageError, StoredDay};
+use crate::faults;
 use crate::reading::{Day, Hour};
 use crate::store::document;
 
@@ -155,6 +156,7 @@ impl MongoStore {
             changes.push((place, change));
         }
         self.write(&collections.days, changes, &outcomes).await;
+        faults::point("month_left");
         // Whatever became of the writes: some may have been applied that failed.
         match self.remove_months(&collections, days).await {
             Ok(()) => outcomes.into_inner().unwrap_or_else(PoisonError::into_inner),

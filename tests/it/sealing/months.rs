@@ -116,6 +116,48 @@ fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
     }
 }
 
+/// A kill between the removal of an emptied day and that of its month left totals that still had the day, and the deletion's
+/// next try did not find it any more.
+#[test]
+fn a_kill_before_the_month_is_removed_brings_no_deleted_day_back() {
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
+    let (mut server, plain) = (launch.clone().start(), Launch::embedded().config(PAGES).start());
+    [&server, &plain].into_iter().for_each(|server| write(server, forty_days()));
+    flush_and_seal(&server);
+    assert!(server.stop().success());
+    server.restart_as(launch.clone().env("FAULT_KILL_AT", "month_left:1"));
+    let (from, to) = (START + 86_400, START + 2 * 86_400);
+    let path = format!("/query?db=d&q=DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
+    let url = server.url(&path);
+    let _ = std::panic::catch_unwind(|| post(&url, "", &[]));
+    eventually("it is killed", WITHIN, || server.exited().map(|_| ()));
+    server.restart_as(launch);
+    post(&plain.url(&path), "", &[]).expect(200);
+    eventually("the deletion is forgotten", WITHIN, || {
+        (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(())
+    });
+    assert_eq!(daily(&server), daily(&plain));
+}
+
+/// A kill between the write of a chunk and the removal of its month hid the chunk's readings from daily sums of other instances.
+#[test]
+fn a_kill_before_the_month_is_removed_hides_no_chunk() {
+    let config = format!("{PAGES}[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n");
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config);
+    let (here, plain) = (launch.clone().start(), Launch::embedded().config(PAGES).start());
+    [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
+    flush_and_seal(&here);
+    assert_eq!(daily(&here), daily(&plain));
+    assert!(from_totals(&here) > 0.0);
+    let mut there = launch.env("FAULT_KILL_AT", "month_left:1").start();
+    let more: String = (0..60).map(|n| line(0, 3 * 1440 + 7 + n * 3, 8)).collect();
+    [&there, &plain].into_iter().for_each(|server| write(server, more.clone()));
+    let url = there.url("/api/v1/flush");
+    let _ = std::panic::catch_unwind(|| post(&url, "", &[]));
+    eventually("it is killed", WITHIN, || there.exited().map(|_| ()));
+    assert_eq!(daily(&here), daily(&plain));
+}
+
 /// Totals are derived, so nothing else would notice when they are damaged.
 #[test]
 fn verify_compares_totals_with_their_days() {
