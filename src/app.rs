@@ -400,6 +400,8 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         deletions: settings.limits.deletions,
         dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
+        meta_bytes: settings.limits.meta_bytes,
+        list_age: settings.query.cache_max_age,
         sensor_interval: settings.sensors.write_interval,
         outlier_ttl: settings.sensors.outlier_ttl,
         silent_after: settings.sensors.silent_after,

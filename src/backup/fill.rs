@@ -85,13 +85,11 @@ impl<'a> Fill<'a> {
         let Part { of, readings, .. } = part;
         let mut is_new = !self.sensors.contains_key(&of.sensor.key);
         let document = self.sensors.entry(of.sensor.key.clone()).or_insert_with(|| SensorDocument {
-            rev: 0,
-            first_seen: None,
-            last_seen: None,
-            recent: Vec::new(),
-            outlier: None,
-            ..(**of).clone()
+            fields: of.fields.clone(),
+            meta: of.meta.clone(),
+            ..SensorDocument::new(of.sensor.clone())
         });
+        document.meta.merge(&of.meta);
         for (name, family) in &of.fields {
             if !document.fields.iter().any(|(known, _)| known == name) {
                 document.fields.push((name.clone(), *family));
@@ -343,6 +341,7 @@ impl<'a> Fill<'a> {
             for document in &mut again {
                 let stored = stored.iter().find(|stored| stored.sensor.key == document.sensor.key);
                 document.rev = stored.map_or(0, |stored| stored.rev);
+                stored.into_iter().for_each(|stored| document.meta.merge(&stored.meta));
             }
             documents = again;
         }

@@ -101,8 +101,7 @@ impl KeptSensor {
             Ok((Arc::from(&**name), Family::from_name(family).ok_or_else(|| unknown(family))?))
         };
         let fields = self.fields.iter().map(field).collect::<Result<_, NoBackup>>()?;
-        let (first_seen, last_seen, recent, outlier) = (None, None, Vec::new(), None);
-        Ok(SensorDocument { sensor, rev: 0, fields, first_seen, last_seen, recent, outlier })
+        Ok(SensorDocument { fields, ..SensorDocument::new(sensor) })
     }
 }
 

@@ -308,6 +308,7 @@ pub struct LimitsSettings {
     pub sensors: usize,
     pub databases: usize,
     pub deletions: usize,
+    pub meta_bytes: usize,
     /// Zero accepts any age.
     pub max_past: Duration,
     /// Zero accepts any time.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::Method;
-use axum::routing::{MethodRouter, get, post, put};
+use axum::routing::{MethodRouter, get, patch, post, put};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
@@ -14,7 +14,7 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, influx_query, lists, migrate, openapi, read_only, readings,
+    App, backup, compact, databases, dead_letters, influx_query, lists, meta, migrate, openapi, read_only, readings,
     rejections, seal, sensors, status, summary, trash, write,
 };
 
@@ -123,6 +123,10 @@ const RESULTS: &[DescribedAnswer] = &[
     (400, "The statements cannot be parsed.", &[json("ErrorV1"), (CSV, "Text"), ("application/csv", "Text")]),
     (503, "A complete answer is not available now: try again.", FAILED_V1),
 ];
+const META_CHANGED: &[DescribedAnswer] = &[
+    (200, "The metadata as it is now, with its ETag.", &[json("Anything")]),
+    (412, "The metadata is not as If-Match says.", FAILED),
+];
 const FORM_READ: &[DescribedAnswer] = &[
     (413, "The body is too large (limits.body_bytes).", FAILED_V1),
     (415, "Content-Encoding is not supported.", FAILED_V1),
@@ -154,6 +158,17 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         route (get(summary::summary));
     "GET" "/api/v1/sensors", Token, "sensors with their fields, latest reading and outlier flag", params::SENSORS, &[],
         &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, route (get(sensors::sensors));
+    "GET" "/api/v1/sensors/{key}/meta", Token, "what is said of a sensor: its metadata", params::META, &[],
+        &[&[(200, "The metadata, with its ETag.", &[json("Anything")])], ASKED], true, route (get(meta::show));
+    "PUT" "/api/v1/sensors/{key}/meta", Token, "replace the metadata of a sensor", params::META_CHANGE, &[json("Meta")],
+        &[META_CHANGED, FORM_READ_NATIVE, ASKED], true, route (put(meta::put));
+    "PATCH" "/api/v1/sensors/{key}/meta", Token, "change the metadata of a sensor by a merge patch (RFC 7396)", params::META_CHANGE,
+        &[json("Meta")], &[META_CHANGED, FORM_READ_NATIVE, ASKED], true, route (patch(meta::patch));
+    "GET" "/api/v1/meta", Token, "the metadata of all sensors that have some", params::META_EXPORT, &[],
+        &[&[(200, "Sensors with their metadata.", &[json("SensorMetas")])], ASKED], true, route (get(meta::export));
+    "POST" "/api/v1/meta", Token, "change the metadata of many sensors: NDJSON or CSV", params::META_IMPORT, &[(NDJSON, "Text"), (CSV, "Text")],
+        &[&[(200, "Every line was taken.", &[json("MetaImported")]), (400, "Some lines were refused; the others were taken.", &[json("MetaImportedOrError")])],
+            FORM_READ_NATIVE, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], false, route (post(meta::import));
     "GET" "/api/v1/latest", Token, "the latest reading of each sensor", params::LATEST, &[], &[READ, ASKED], true,
         route (get(sensors::latest));
     "GET" "/api/v1/measurements", Token, "measurements, each with its number of sensors", params::LISTS, &[],

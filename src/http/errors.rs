@@ -55,6 +55,8 @@ pub enum ApiError {
     Denied(Denied),
     /// The sender may not do this; the text says what.
     Forbidden(String),
+    /// What is to be changed is not as the request's `If-Match` says.
+    Changed(String),
     /// Writing failed.
     Ingest(IngestError),
     /// A query failed.
@@ -98,6 +100,7 @@ impl ApiError {
             Self::Denied(Denied::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Denied(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Changed(_) => StatusCode::PRECONDITION_FAILED,
             Self::Ingest(error) => match error {
                 IngestError::Storage(error) => of_storage(error),
                 IngestError::Overloaded { .. }
@@ -155,6 +158,7 @@ impl ApiError {
             Self::Denied(Denied::Unavailable) => "tokens_not_loaded",
             Self::Denied(_) => "unauthorized",
             Self::Forbidden(_) => "forbidden",
+            Self::Changed(_) => "changed",
             Self::Ingest(error) => code_of_ingest(error),
             Self::Query(error) => code_of_query(error),
         }
@@ -183,6 +187,7 @@ impl ApiError {
                     .to_owned()
             }
             Self::Forbidden(what) => format!("forbidden: {what}"),
+            Self::Changed(what) => what.clone(),
             Self::Ingest(error) => error.to_string(),
             Self::Query(error) => error.to_string(),
         }

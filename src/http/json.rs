@@ -164,6 +164,10 @@ pub fn sensor(out: &mut String, document: &SensorDocument, times: Times, with_re
         list(out, &document.recent, |out, recent| reading(out, recent, times));
         out.push(']');
     }
+    if !document.meta.is_without_values() {
+        out.push_str(",\"meta\":");
+        out.push_str(&document.meta.json(string));
+    }
     out.push_str(",\"outlier\":");
     optional(out, document.outlier, |out, outlier| {
         out.push_str("{\"since\":");

@@ -24,6 +24,7 @@ mod influx_query;
 mod influx_render;
 mod json;
 mod lists;
+mod meta;
 mod migrate;
 mod openapi;
 mod parameters;

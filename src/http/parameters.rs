@@ -144,7 +144,8 @@ impl Parameters {
         (sensor.tag("sensor") == Some(&*bare.measurement)).then(|| Arc::new(sensor))
     }
 
-    fn key(app: &App, text: &str) -> Result<Sensor, ApiError> {
+    /// The sensor of a key.
+    pub fn key(app: &App, text: &str) -> Result<Sensor, ApiError> {
         parse_series(text, &app.options.limits).map_err(|error| match error.column {
             // The whole key, not one place in it.
             0 => ApiError::Bad(format!("parameter sensor: {}", error.reason)),

@@ -208,6 +208,14 @@ pub const SUMMARY: &[Parameter] = &[
 pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, FORMAT, GUARD, EPOCH];
 /// Of `GET /api/v1/sensors`.
 pub const SENSORS: &[Parameter] = &[DB, OUTLIER, SILENT, RECENT, LIMIT, CURSOR, EPOCH];
+/// Of `GET /api/v1/sensors/KEY/meta`.
+pub const META: &[Parameter] = &[DB];
+/// Of changes of it.
+pub const META_CHANGE: &[Parameter] = &[DB];
+/// Of `POST /api/v1/meta`.
+pub const META_IMPORT: &[Parameter] = &[DB, DRY_RUN];
+/// Of `GET /api/v1/meta`.
+pub const META_EXPORT: &[Parameter] = &[DB, LIMIT, CURSOR];
 /// Of `PUT /api/v1/databases/NAME`.
 pub const DATABASE: &[Parameter] = &[DRY_RUN];
 /// Of `GET /api/v1/dead-letters`.

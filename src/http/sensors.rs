@@ -98,6 +98,17 @@ async fn chosen(
     Ok((found, next, held))
 }
 
+/// Sensors that pass a test, from one on: those, the next cursor, and the memory they hold.
+pub async fn all_of(
+    app: &App,
+    budget: &Budget,
+    (database, after, limit): (String, Option<String>, usize),
+    takes: impl Fn(&SensorDocument) -> bool,
+) -> Result<SensorPages, ApiError> {
+    let wanted = SensorListQuery { database, after, outliers: false, recent: false, limit };
+    chosen(app, budget, wanted, takes).await
+}
+
 /// `GET /api/v1/latest`.
 pub async fn latest(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
     read_latest(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
@@ -115,7 +126,8 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let after = parameters.get("cursor").map(str::to_owned);
     let wanted = SensorListQuery { database: database.clone(), after, outliers: false, recent: false, limit };
     let chooser = selected.selector.compile(&budget)?;
-    let (found, next, _held) = chosen(app, &budget, wanted, |document| chooser.takes(&document.sensor)).await?;
+    let (found, next, _held) =
+        chosen(app, &budget, wanted, |document| chooser.takes(&document.sensor, Some(&document.meta))).await?;
     let columns = match format {
         Format::Csv(_) => {
             TableColumns::of(app.query.vocabulary(&budget, &database, &selected.selector).await?, Vec::new())

@@ -88,7 +88,7 @@ async fn take_lines(
     let database = database(&parameters, dialect, by)?;
     let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
     let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
-    let ack = ack_level(&parameters, headers)?;
+    let ack = ack_level(parameters.ack.as_deref(), headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
     let (received, patient) = (now_ns(), false);
     let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by, address };
@@ -136,7 +136,7 @@ async fn take_json(
     let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
     let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
     let precision = Precision::from_name(name).ok_or_else(unknown)?;
-    let ack = ack_level(&parameters, headers)?;
+    let ack = ack_level(parameters.ack.as_deref(), headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
     let (received, declared, partial, patient) = (now_ns(), true, true, false);
     let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by, address };
@@ -216,9 +216,9 @@ fn with_notes(mut response: Response, ack: &Ack) -> Response {
 }
 
 /// The level requested by `ack` in the query, or else by the header.
-fn ack_level(parameters: &WriteParameters, headers: &HeaderMap) -> Result<Option<AckLevel>, ApiError> {
+pub fn ack_level(parameter: Option<&str>, headers: &HeaderMap) -> Result<Option<AckLevel>, ApiError> {
     let header = headers.get(ACK_HEADER).map(|value| value.to_str().unwrap_or("?"));
-    let asked = parameters.ack.as_deref().or(header).filter(|name| !name.is_empty());
+    let asked = parameter.or(header).filter(|name| !name.is_empty());
     let unknown = |name: &str| ApiError::Bad(format!("invalid ack level {name:?} (use log or store)"));
     asked.map(|name| AckLevel::from_name(name).ok_or_else(|| unknown(name))).transpose()
 }

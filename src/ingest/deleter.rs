@@ -122,7 +122,7 @@ impl Deleter {
         let (catalog, pending) = (self.catalog.clone(), pending.clone());
         beside(move || {
             faults::point("forgetting_deleted");
-            drop(catalog.forget_deleted(&pending.deletion, &pending.targets));
+            drop(catalog.forget_deleted(&pending.deletion, pending.sequence(), &pending.targets));
         })
         .await;
     }
@@ -414,6 +414,12 @@ impl Deleter {
                 match (rest, read.remove(&sensor.key)) {
                     // Without it nobody could bring the document back.
                     (None, Some(Err(error @ StorageError::Newer { .. }))) => return Err(error),
+                    // Its metadata is newer than the deletion, or not all times are deleted.
+                    (None, Some(Ok(mut document))) if !document.meta.is_without_values() => {
+                        (document.first_seen, document.last_seen) = (None, None);
+                        (document.recent, document.outlier) = (Vec::new(), None);
+                        documents.push(document);
+                    }
                     (None, document) => gone.push((sensor, document.and_then(Result::ok))),
                     (Some(rest), Some(document)) => {
                         let mut document = document?;

@@ -47,5 +47,8 @@ pub use self::positions::{Lag, Ledger};
 pub use self::rejections::{KeptRejection, RejectionOptions, Rejections, ShownAddresses};
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};
-pub use self::service::{Ack, Arrival, Ingest, PolicyError, PolicyTerms, SetSettings, Stores, check_database_name};
+pub use self::service::{
+    Ack, Arrival, Ingest, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, PolicyError, PolicyTerms, SetSettings,
+    Stores, Wish, check_database_name,
+};
 pub use self::truncate::Closing;

@@ -95,6 +95,10 @@ pub struct IngestOptions {
     pub dead_letters: PathBuf,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
+    /// Most bytes of names and values of a sensor's metadata.
+    pub meta_bytes: usize,
+    /// How old a list of sensors may be that a query uses.
+    pub list_age: Duration,
     /// How often changed sensor documents are written.
     pub sensor_interval: Duration,
     /// How long after its last overflow page a sensor stays marked as an outlier.
@@ -182,6 +186,8 @@ impl IngestOptions {
             deletions: 1000,
             dead_letters: PathBuf::from("dead-letters.lp"),
             recent: 10,
+            meta_bytes: 8 << 10,
+            list_age: Duration::from_secs(5),
             sensor_interval: Duration::from_secs(60),
             outlier_ttl: Duration::from_secs(60),
             silent_after: Duration::ZERO,

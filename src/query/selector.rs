@@ -1,10 +1,13 @@
 //! Which sensors a query covers: one by its key, or all that match a measurement and tags.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::engine::directory::meta_text;
 use super::pattern::Patterns;
 use super::{Budget, QueryError};
 use crate::access::Pin;
+use crate::bucket::Meta;
 use crate::reading::Sensor;
 
 #[derive(Debug, Clone)]
@@ -20,7 +23,7 @@ pub enum Selector {
     },
 }
 
-/// A test of one tag. A sensor without the tag counts as having it empty.
+/// A test of one tag, or with the prefix `meta.` of metadata. A sensor without the tag counts as having it empty.
 #[derive(Debug, Clone)]
 pub struct TagFilter {
     pub key: String,
@@ -65,22 +68,23 @@ pub struct Chooser<'a> {
 
 impl Chooser<'_> {
     #[must_use]
-    pub fn takes(&self, sensor: &Sensor) -> bool {
+    pub fn takes(&self, sensor: &Sensor, meta: Option<&Meta>) -> bool {
         match self.selector {
             Selector::Sensor(only) => sensor.key == only.key,
             Selector::Matching { measurement, tags, pins } => {
                 measurement.as_ref().is_none_or(|name| *sensor.measurement == **name)
-                    && tags.iter().all(|filter| self.passes(filter, sensor))
+                    && tags.iter().all(|filter| self.passes(filter, sensor, meta))
                     && pins.iter().all(|pin| pin.matches(sensor))
             }
         }
     }
 
-    fn passes(&self, filter: &TagFilter, sensor: &Sensor) -> bool {
-        let value = sensor.tag(&filter.key).unwrap_or("");
+    fn passes(&self, filter: &TagFilter, sensor: &Sensor, meta: Option<&Meta>) -> bool {
+        let of_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
+        let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta).unwrap_or_default();
         let passes = match &filter.test {
-            TagTest::Is(wanted) => value == wanted,
-            TagTest::Matches(pattern) => self.patterns.matches(pattern, value),
+            TagTest::Is(wanted) => value == *wanted,
+            TagTest::Matches(pattern) => self.patterns.matches(pattern, &value),
         };
         passes != filter.negated
     }

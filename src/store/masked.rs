@@ -23,12 +23,16 @@ use crate::bucket::{
     StoredDay, StoredMonth,
 };
 use crate::clock::now_ns;
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Day, Hour, Month, Sensor, Stamp};
 
 /// Most days with chunks that are listed beside months: with more, backfill is under way.
 const CHUNKS_MOST: usize = 512;
 /// Most bytes of the pages that are listed beside months.
 const PLACES_BYTES: usize = 4 << 20;
+
+/// All times that a reading can have, in nanoseconds.
+const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX;
 
 /// A store seen through the remembered deletions, with hour pages and sealed days as one.
 #[derive(Debug)]
@@ -56,6 +60,17 @@ impl Masked {
             Err(error) if error.is_of_document() => Ok(Sensor::of_key(key).map(Arc::new)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes the metadata that a deletion of whole sensors covers.
+    fn without_deleted_meta(&self, database: &str, mut documents: Vec<SensorDocument>) -> Vec<SensorDocument> {
+        let deletions = self.masks.now();
+        if deletions.is_about(database) {
+            for document in documents.iter_mut().filter(|document| !document.meta.is_empty()) {
+                document.meta.cut(deletions.of_sensor(database, &document.sensor, &ALWAYS));
+            }
+        }
+        documents
     }
 
     /// Removes deleted readings from a sensor's scanned pages. If a deletion may touch a page that was read without its
@@ -475,11 +490,11 @@ impl Store for Masked {
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
-        self.store.read_sensors(database, keys).await
+        Ok(self.without_deleted_meta(database, self.store.read_sensors(database, keys).await?))
     }
 
     async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
-        self.store.list_sensors(database, filter).await
+        Ok(self.without_deleted_meta(database, self.store.list_sensors(database, filter).await?))
     }
 
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {

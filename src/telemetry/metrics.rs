@@ -38,6 +38,7 @@ pub struct Metrics {
     pub conflicts: Counter,
     pub overflow_pages: Counter,
     pub sensor_writes: Counter,
+    pub meta_changes: Counter,
     pub sensors: Gauge,
     sensors_silent: Gauge,
     pub query_points: Counter,
@@ -90,6 +91,7 @@ impl Metrics {
             conflicts: counter!("hourglass_store_conflicts_total"),
             overflow_pages: counter!("hourglass_store_overflow_pages_total"),
             sensor_writes: counter!("hourglass_store_sensor_writes_total"),
+            meta_changes: counter!("hourglass_meta_changes_total"),
             sensors: gauge!("hourglass_ingest_sensors"),
             sensors_silent: gauge!("hourglass_ingest_sensors_silent"),
             query_points: counter!("hourglass_query_points_total"),
@@ -572,6 +574,7 @@ fn describe() {
     count("hourglass_store_conflicts_total", "Page writes that found another rev and were merged and written again");
     count("hourglass_store_overflow_pages_total", "Overflow pages written");
     count("hourglass_store_sensor_writes_total", "Sensor documents written");
+    count("hourglass_meta_changes_total", "Changes of sensors' metadata that were logged, or may have been");
     count("hourglass_query_points_total", "Readings and windows returned by queries");
     spread("hourglass_query_seconds", "Seconds per query");
     count(

@@ -157,13 +157,10 @@ async fn new_document(
         }
     }
     Ok(SensorDocument {
-        sensor: seen.sensor.clone(),
-        rev: 0,
-        fields: Vec::new(),
         first_seen: seen.times.map(|(first, _)| first),
         last_seen: seen.times.map(|(_, last)| last),
         recent: tail,
-        outlier: None,
+        ..SensorDocument::new(seen.sensor.clone())
     })
 }
 

@@ -27,6 +27,7 @@
 //! | `memory` | an hour of a fast sensor in 64 MiB, on both stores |
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
 //! | `migration` | what other versions stored: read, rewritten in the background; what is newer is waited for |
+//! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
@@ -52,6 +53,7 @@ mod lawful;
 mod line_protocol;
 mod many;
 mod memory;
+mod meta;
 mod metrics;
 mod migration;
 mod proof;

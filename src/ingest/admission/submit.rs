@@ -13,7 +13,7 @@ use super::read_only::ReadOnly;
 use crate::bucket::StorageError;
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
-use crate::ingest::dispatch::Dispatch;
+use crate::ingest::dispatch::{Dispatch, KnownChange};
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::marks::Mark;
 use crate::ingest::member::Member;
@@ -21,6 +21,7 @@ use crate::ingest::options::AckLevel;
 use crate::ingest::positions::LoggedRequest;
 use crate::ingest::record;
 use crate::ingest::record::batch::Batch;
+use crate::ingest::record::meta::MetaRecord;
 use crate::reading::Sensor;
 use crate::wal::{AppendError, Sequence, Wal};
 
@@ -168,6 +169,37 @@ impl Submitter {
         let above = self.member.registry_view.greatest();
         let sequence = self.append((above, record::deletion::KIND_DELETION), record, None, logged).await?;
         Ok(Mark::new(sequence, self.dispatch.marks.clone()))
+    }
+
+    /// Logs changes of metadata, all in one record, and waits for what the ack promises.
+    pub async fn change_meta(
+        &self,
+        database: &Arc<Database>,
+        (received, changes): (i64, Vec<KnownChange>),
+        level: AckLevel,
+    ) -> Result<(), IngestError> {
+        self.member.check()?;
+        let only = changes.iter().map(|(_, change)| change.clone()).collect();
+        let record = record::meta::encode(&MetaRecord { received, database: database.name.to_string(), changes: only });
+        let memory = record.len();
+        let (waiter, stored) = oneshot::channel();
+        let waiter = (level == AckLevel::Store).then_some(waiter);
+        let (dispatch, database) = (self.dispatch.clone(), database.clone());
+        let logged = move |sequence: Sequence| {
+            if let Some(waiter) = waiter {
+                dispatch.positions.wait_for(sequence, waiter);
+            }
+            dispatch.meta_logged(LoggedRequest { sequence, readings: 0, memory, received }, &database, changes);
+        };
+        let timeout = self.ack_timeout;
+        let deadline = Instant::now() + timeout;
+        let of_wal = AppendDeadline { at: deadline, waited: timeout, key: ACK_TIMEOUT };
+        let sequence = self.append((0, record::meta::KIND_META), record, Some(of_wal), logged).await?;
+        if level == AckLevel::Log {
+            return Ok(());
+        }
+        let stored = self.stored(sequence, stored, deadline).await?;
+        stored.ok_or(IngestError::StoreTimeout { waited: timeout, key: ACK_TIMEOUT })
     }
 
     /// Logs a part of a deletion by value, and waits until it is carried out.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
+use super::meta::NewMeta;
 use super::sensor::KnownSensor;
 use super::spellings::Spellings;
 use crate::access::{Allowance, Quota, Usage};
@@ -31,6 +32,8 @@ pub struct Database {
     pub(super) superseded: AtomicBool,
     /// Sensors that requests wait for.
     pub pending_lookups: PendingLookups,
+    /// Metadata that lists of its sensors may lack.
+    pub meta: NewMeta,
     /// How many sensors are known.
     pub(super) known: AtomicUsize,
     /// Whether the store did not have it when it became known.
@@ -53,6 +56,7 @@ impl Database {
             doubted: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
             pending_lookups: PendingLookups::default(),
+            meta: NewMeta::default(),
             known: AtomicUsize::new(0),
             is_new,
             usage: Usage::new("database", name, quota),

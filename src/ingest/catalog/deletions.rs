@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 use super::spellings::Spellings;
 use super::{Catalog, Database, KnownSensor};
 use crate::ingest::deletion::{Deletion, Scope};
+use crate::reading::Stamp;
 
 /// The delete targets: what a deletion removes from the catalog.
 #[derive(Debug, Default)]
@@ -96,7 +97,7 @@ impl Catalog {
 
     /// Removes the sensors that a deletion covers for all times. Returns the sensors of a dropped database, so that the
     /// caller can free them where nothing waits for it.
-    pub fn forget_deleted(&self, deletion: &Deletion, targets: &DeletedSensors) -> Spellings {
+    pub fn forget_deleted(&self, deletion: &Deletion, before: Stamp, targets: &DeletedSensors) -> Spellings {
         let Some(database) = &targets.database else { return Spellings::default() };
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
         if deletion.scope == Scope::Database {
@@ -104,7 +105,10 @@ impl Catalog {
             return std::mem::take(&mut *sensors);
         }
         if deletion.is_of_all_times() {
-            targets.sensors.iter().for_each(|known| self.take_out(database, &mut sensors, known));
+            targets.sensors.iter().for_each(|known| {
+                database.meta.cut(&known.sensor.key, before);
+                self.take_out(database, &mut sensors, known);
+            });
         }
         Spellings::default()
     }
@@ -185,7 +189,7 @@ mod tests {
         add_sensors(&catalog, &database, 0..1);
         let anew = catalog.sensor(&database, &sensor(0).key).expect("it is met anew");
         assert!(!targets.ids.contains(&anew.id));
-        drop(catalog.forget_deleted(&deletion, &targets));
+        drop(catalog.forget_deleted(&deletion, 1, &targets));
         assert_eq!([0, 1, 2].map(is_known), [true, true, false]);
         assert_eq!((catalog.len(), database.known()), (2, 2));
     }
@@ -205,7 +209,7 @@ mod tests {
         // A request that still holds the dropped database.
         add_sensors(&catalog, &before, 3..4);
         assert_eq!(catalog.len(), 5);
-        drop(catalog.forget_deleted(&deletion, &targets));
+        drop(catalog.forget_deleted(&deletion, 1, &targets));
         assert_eq!((catalog.len(), since.known(), before.known()), (2, 2, 0));
     }
 }

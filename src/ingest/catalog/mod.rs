@@ -6,6 +6,7 @@ mod database;
 pub mod deletions;
 mod fields;
 pub mod lookup;
+mod meta;
 pub mod reads;
 mod sensor;
 pub mod silence;
@@ -14,7 +15,7 @@ mod spellings;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use self::claims::Claims;
 pub use self::database::{Database, SensorsRead, WantedSensor};
@@ -25,7 +26,7 @@ use self::sensor::CatalogState;
 use self::spellings::Spellings;
 use super::IngestOptions;
 use crate::access::{Caller, Exhausted, Quota};
-use crate::bucket::{CatalogSensor, CatalogVersion, SensorDocument};
+use crate::bucket::{CatalogSensor, CatalogVersion, Meta, SensorDocument};
 use crate::reading::Sensor;
 
 /// Most other spellings (tags in another order) that are remembered for one sensor.
@@ -46,6 +47,8 @@ pub struct Catalog {
     /// Deletions in progress, by database: documents there are about to be deleted and do not count.
     deleting: Mutex<HashMap<String, usize>>,
     sensors_max: usize,
+    /// How old a list of sensors may be that was read from the store.
+    list_age: Duration,
     shards: usize,
     /// The quota of each database.
     quota: Quota,
@@ -82,6 +85,7 @@ impl Catalog {
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
             sensors_max: options.sensors,
+            list_age: options.list_age,
             shards: options.shards,
             quota: options.database_quota,
         }
@@ -277,21 +281,36 @@ impl Catalog {
         }
     }
 
-    /// The sensors that have unflushed readings, and those whose documents were found in the store after the catalog
-    /// had the version `since`.
+    /// Notes a change of metadata that is in the WAL.
+    pub fn note_meta(&self, database: &Database, known: &KnownSensor, change: &Meta) {
+        known.note_meta();
+        database.meta.note(&known.sensor.key, change, self.list_age);
+        self.note_news();
+    }
+
+    /// The sensors that have unflushed readings, those whose documents were found in the store after the catalog
+    /// had the version `since`, and those with new metadata.
     pub fn catalog_sensors(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
+        let new_meta: HashMap<Box<str>, Arc<Meta>> = database.meta.all().into_iter().collect();
         let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
         let is_listed = |known: &KnownSensor| {
-            known.waiting.load(Ordering::Relaxed) || known.adopted.load(Ordering::Relaxed) > since
+            known.waiting.load(Ordering::Relaxed)
+                || known.adopted.load(Ordering::Relaxed) > since
+                || new_meta.contains_key(&known.sensor.key)
         };
         let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_listed(known));
-        keys.map(|(_, known)| known.catalog_sensor()).collect()
+        let with_meta = |known: &KnownSensor| CatalogSensor {
+            meta: new_meta.get(&known.sensor.key).cloned(),
+            ..known.catalog_sensor()
+        };
+        keys.map(|(_, known)| with_meta(known)).collect()
     }
 
     /// A sensor, if it has unflushed readings or its document is known to be stored.
     pub fn catalog_sensor(&self, database: &Database, key: &str) -> Option<CatalogSensor> {
         let known = self.sensor(database, key)?;
         let is_waiting = known.waiting.load(Ordering::Relaxed);
-        Some(known.catalog_sensor()).filter(|sensor| is_waiting || sensor.is_stored)
+        let sensor = CatalogSensor { meta: database.meta.of(key), ..known.catalog_sensor() };
+        Some(sensor).filter(|sensor| is_waiting || sensor.is_stored)
     }
 }

@@ -108,6 +108,8 @@ pub struct KnownSensor {
     pub(super) adopted: AtomicU64,
     /// The sensor was deleted: holders of this `Arc` must get the current one from the catalog.
     pub(super) superseded: AtomicBool,
+    /// Whether its document was found to have metadata, or is going to get some.
+    has_meta: AtomicBool,
     /// When it last sent a reading, or became known: seconds since the epoch.
     heard: AtomicU32,
     /// The timestamp last given to an undated reading.
@@ -133,6 +135,7 @@ impl KnownSensor {
             waiting: AtomicBool::new(false),
             adopted: AtomicU64::new(0),
             superseded: AtomicBool::new(false),
+            has_meta: AtomicBool::new(false),
             heard: AtomicU32::new(seconds(now_seconds())),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
@@ -144,7 +147,13 @@ impl KnownSensor {
     pub(super) fn catalog_sensor(&self) -> CatalogSensor {
         let fields = self.fields();
         let firm = fields.firm().map(|(name, family)| (name.clone(), *family)).collect();
-        CatalogSensor { sensor: self.sensor.clone(), fields: firm, is_stored: fields.stored }
+        CatalogSensor {
+            sensor: self.sensor.clone(),
+            fields: firm,
+            is_stored: fields.stored,
+            meta: None,
+            has_more_meta: self.has_meta.load(Ordering::Relaxed),
+        }
     }
 
     /// Remembers that `other` followed this sensor in a request.
@@ -162,6 +171,11 @@ impl KnownSensor {
         if self.heard.load(Ordering::Relaxed) < now {
             self.heard.store(now, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that its document has or gets metadata.
+    pub fn note_meta(&self) {
+        self.has_meta.store(true, Ordering::Relaxed);
     }
 
     /// Whether it has sent nothing since `since`, in seconds since the epoch.
@@ -206,6 +220,9 @@ impl KnownSensor {
                     firm = grown.names.len();
                 }
             }
+        }
+        if !document.meta.is_without_values() {
+            self.note_meta();
         }
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;

@@ -20,11 +20,13 @@ use super::positions::{LoggedRequest, Tracked, WalPositions};
 use super::record;
 use super::record::batch::{Batch, DispatchedBatch, index};
 use super::record::deletion::{self, KIND_DELETION};
+use super::record::meta::{self, KIND_META, MetaChange};
 use super::record::{DecodedRecord, RecordError};
 use super::shard::ShardMessage;
 use super::shard::pending::PendingDeletion;
+use crate::bucket::Meta;
 use crate::faults;
-use crate::reading::{Hour, Value};
+use crate::reading::{Hour, Sensor, Value};
 use crate::wal::{ReadError, Record, Sequence, Wal, WalReader};
 
 /// Most records that are read back as one chunk, and the bytes that end it; the last record may exceed them.
@@ -32,6 +34,9 @@ const LOT: usize = 256;
 const LOT_BYTES: usize = 2 << 20;
 /// How long to wait after a failed read of the WAL.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// A sensor as the catalog knows it, and a change of its metadata.
+pub type KnownChange = (Arc<KnownSensor>, MetaChange);
 
 /// Passes logged batches to the shards. The shards' inboxes are bounded by the memory for unflushed readings, which
 /// [`WalPositions`] counts.
@@ -101,9 +106,34 @@ impl Dispatch {
         // If sensors became known since the lookup, the replay looks the targets up again.
         match self.positions.logged_if(logged, || self.catalog.begin_deletion(&deletion, &targets)) {
             Some(tracked) => self.delete(tracked, deletion, targets),
-            None => self.backlog.note_deletion(&deletion.database, logged.sequence),
+            None => self.backlog.note_change(&deletion.database, logged.sequence),
         }
         faults::point("after_dispatch");
+    }
+
+    /// Dispatches changes of metadata that have just become durable. Called in WAL order.
+    pub fn meta_logged(&self, logged: LoggedRequest, database: &Arc<Database>, changes: Vec<KnownChange>) {
+        faults::point("before_dispatch");
+        // If a sensor was deleted meanwhile, the replay looks it up again.
+        let is_current = || !database.is_superseded() && !changes.iter().any(|(known, _)| known.is_superseded());
+        match self.positions.logged_if(logged, is_current) {
+            Some(tracked) => self.give_meta(&tracked, database, changes),
+            None => self.backlog.note_change(&database.name, logged.sequence),
+        }
+        faults::point("after_dispatch");
+    }
+
+    fn give_meta(&self, tracked: &Tracked, database: &Arc<Database>, changes: Vec<KnownChange>) {
+        let mut by_shard: Vec<Vec<(Arc<KnownSensor>, Meta)>> = vec![Vec::new(); self.shards.len()];
+        for (known, change) in changes {
+            let change = change.at(tracked.0.sequence());
+            self.catalog.note_meta(database, &known, &change);
+            by_shard[known.shard].push((known, change));
+        }
+        for (shard, changes) in by_shard.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
+            let (database, tracked) = (database.clone(), tracked.clone());
+            self.ask(shard, ShardMessage::Meta { database, changes, tracked });
+        }
     }
 
     /// Notes a mark that has just become durable. Called in WAL order.
@@ -230,8 +260,10 @@ impl Replay {
     }
 
     async fn dispatch_record(&self, record: &Record) -> Result<(), RecordError> {
-        if record.kind == KIND_DELETION {
-            return self.dispatch_deletion(record);
+        match record.kind {
+            KIND_DELETION => return self.dispatch_deletion(record),
+            KIND_META => return self.dispatch_meta(record).await,
+            _ => {}
         }
         let request = record::decode(record.kind, &record.payload)?;
         faults::point("during_replay");
@@ -244,6 +276,24 @@ impl Replay {
         let batches = batches(&self.catalog, &database, &request, self.dispatch.shards.len())?;
         let tracked = self.dispatch.positions.read_back(logged, replayed);
         self.dispatch.give(&tracked, &database, batches);
+        Ok(())
+    }
+
+    async fn dispatch_meta(&self, record: &Record) -> Result<(), RecordError> {
+        let request = meta::decode(record.kind, &record.payload)?;
+        faults::point("during_replay");
+        let database = self.catalog.enlist_database(&request.database);
+        let sensors: Vec<Sensor> = request.changes.iter().map(|change| change.sensor.clone()).collect();
+        self.lookup.enlist(&database, &sensors).await;
+        let known = |change: MetaChange| match self.catalog.sensor(&database, &change.sensor.key) {
+            Some(known) => Ok((known, change)),
+            None => Err(RecordError::Unnumbered { name: change.sensor.key.to_string() }),
+        };
+        let changes = request.changes.into_iter().map(known).collect::<Result<_, _>>()?;
+        let (memory, received) = (record.payload.len(), request.received);
+        let logged = LoggedRequest { sequence: record.sequence, readings: 0, memory, received };
+        let tracked = self.dispatch.positions.read_back(logged, record.sequence <= self.last_at_start);
+        self.dispatch.give_meta(&tracked, &database, changes);
         Ok(())
     }
 

@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::documents::{BATCH, DocumentsOutcome, Outdated};
+use super::documents::{BATCH, DocumentsOutcome, MetaUpdate, Outdated};
 use super::task::BucketFlush;
-use crate::bucket::StorageError;
 use crate::bucket::cache::BucketCache;
 use crate::bucket::packed::Packed;
+use crate::bucket::{Meta, StorageError};
 use crate::ingest::catalog::{Database, KnownSensor};
-use crate::ingest::positions::{PendingAck, WalPin};
+use crate::ingest::membership::registry_view::RegistryView;
+use crate::ingest::positions::{PendingAck, Tracked, WalPin};
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
@@ -36,9 +37,32 @@ struct SensorChange {
     _pin: Option<Arc<WalPin>>,
     /// After a failure of the document's own: the wait after its next failure.
     retry: Option<Duration>,
+    /// New metadata.
+    meta: Meta,
+    /// Of the records of `meta`: they are stored when the document is.
+    meta_guards: Vec<Tracked>,
 }
 
 impl SensorChange {
+    fn new(known: &Arc<KnownSensor>, pin: Option<Arc<WalPin>>) -> Self {
+        Self {
+            known: known.clone(),
+            seen: None,
+            hours: BTreeSet::new(),
+            outlier: None,
+            _pin: pin,
+            retry: None,
+            meta: Meta::default(),
+            meta_guards: Vec::new(),
+        }
+    }
+
+    /// What stays of it when its readings are deleted.
+    fn without_readings(self) -> Option<Self> {
+        let Self { known, retry, meta, meta_guards, .. } = self;
+        (!meta.is_empty()).then(|| Self { retry, meta, meta_guards, ..Self::new(&known, None) })
+    }
+
     /// Adds later changes.
     fn add(&mut self, (first, last): (i64, i64), hours: impl IntoIterator<Item = Hour>, most: usize) {
         self.seen = Some(self.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
@@ -100,21 +124,19 @@ impl SensorDocumentWriter {
     pub fn note(&mut self, database: &Arc<Database>, run: &BucketFlush, pending_ack: Option<&Arc<PendingAck>>) {
         let pages = run.bucket.pages();
         let Some(seen) = run.in_chunk.or_else(|| run.bucket.span()) else { return };
-        let new = || SensorChange {
-            known: run.known.clone(),
-            seen: None,
-            hours: BTreeSet::new(),
-            outlier: None,
-            _pin: pending_ack.map(|pending_ack| pending_ack.pin()),
-            retry: None,
-        };
-        let (_, of) =
-            self.databases.entry(database.number).or_insert_with(|| (database.clone(), DatabaseDocuments::default()));
+        let recent = self.recent;
+        let of = self.or_new(database);
         let (change, is_failing) = match of.failing.get_mut(&run.known.id) {
             Some((change, ..)) => (change, true),
-            None => (of.changes.entry(run.known.id).or_insert_with(new), false),
+            None => {
+                let change = of.changes.entry(run.known.id).or_insert_with(|| SensorChange::new(&run.known, None));
+                if change.seen.is_none() {
+                    change._pin = pending_ack.map(|pending_ack| pending_ack.pin());
+                }
+                (change, false)
+            }
         };
-        change.add(seen, [run.id.hour], self.recent);
+        change.add(seen, [run.id.hour], recent);
         if run.changed() && pages.len() > 1 {
             change.spill((run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX)));
             if run.pages_before < 2 && !is_failing {
@@ -123,14 +145,40 @@ impl SensorDocumentWriter {
         }
     }
 
-    /// Forgets the changes of sensors that a deletion covers: the deleter updates their documents.
-    pub fn forget(&mut self, database: &Database, sensors: &HashSet<u32>) {
+    fn or_new(&mut self, database: &Arc<Database>) -> &mut DatabaseDocuments {
+        let new = || (database.clone(), DatabaseDocuments::default());
+        &mut self.databases.entry(database.number).or_insert_with(new).1
+    }
+
+    /// Takes a change of metadata from the WAL.
+    pub fn note_meta(&mut self, database: &Arc<Database>, known: &Arc<KnownSensor>, change: &Meta, tracked: &Tracked) {
+        let of = self.or_new(database);
+        let noted = match of.failing.get_mut(&known.id) {
+            Some((noted, ..)) => noted,
+            None => of.changes.entry(known.id).or_insert_with(|| SensorChange::new(known, None)),
+        };
+        noted.meta.merge(change);
+        noted.meta_guards.push(tracked.clone());
+    }
+
+    /// Forgets the changes of sensors that a deletion covers: the deleter updates their documents. Metadata goes only with
+    /// everything else of a sensor.
+    pub fn forget(&mut self, database: &Database, sensors: &HashSet<u32>, is_of_all_times: bool) {
         let Some(of) = self.of(database) else { return };
+        let rest = |change: SensorChange| if is_of_all_times { None } else { change.without_readings() };
         for id in sensors {
-            of.changes.remove(id);
-            of.failing.remove(id);
+            let change = of.changes.remove(id).and_then(rest);
+            let failing = of.failing.remove(id).and_then(|(change, at, wait)| Some((rest(change)?, at, wait)));
+            change.into_iter().for_each(|change| drop(of.changes.insert(*id, change)));
+            failing.into_iter().for_each(|failing| drop(of.failing.insert(*id, failing)));
             of.urgent.remove(id);
         }
+    }
+
+    /// Whether the document of a sensor with new metadata cannot be written at present, for a reason of its own.
+    pub fn has_failing_meta(&self) -> bool {
+        let is_new = |(change, ..): &(SensorChange, Instant, Duration)| !change.meta_guards.is_empty();
+        self.databases.values().any(|(_, of)| of.failing.values().any(is_new))
     }
 
     /// Forgets a whole database, and returns its changes so that they can be freed where nobody waits for that.
@@ -144,7 +192,12 @@ impl SensorDocumentWriter {
     }
 
     /// What is stored of a sensor and missing in its document, as far as is known here.
-    pub fn outdated(&self, database: &Database, known: &Arc<KnownSensor>, cache: &BucketCache) -> Option<Outdated> {
+    pub fn outdated(
+        &self,
+        database: &Database,
+        known: &Arc<KnownSensor>,
+        (cache, registry): (&BucketCache, &RegistryView),
+    ) -> Option<Outdated> {
         let (_, of) = self.databases.get(&database.number)?;
         let failing = || of.failing.get(&known.id).map(|(change, ..)| change);
         let later = of.changes.get(&known.id).or_else(failing);
@@ -161,7 +214,12 @@ impl SensorDocumentWriter {
             (hour, tail)
         };
         let hours = hours.into_iter().rev().take(self.recent).map(with_tail).collect();
-        Some(Outdated { known, seen, hours, outlier })
+        let mut change = Meta::default();
+        both.iter().flatten().for_each(|of| change.merge(&of.meta));
+        let before = registry.deleted_before(&database.name, &known.sensor);
+        change.cut(before);
+        let meta = MetaUpdate { change, before, floor: registry.view().floor };
+        Some(Outdated { known, seen, hours, outlier, meta })
     }
 
     /// Starts a round in every database that has none: the documents of all sensors that lag behind now.
@@ -183,10 +241,28 @@ impl SensorDocumentWriter {
         }
     }
 
+    /// Starts a round of the documents of sensors that have new metadata, in every database that has none.
+    pub fn begin_round_of_meta(&mut self, now: Instant) {
+        for (_, of) in self.databases.values_mut() {
+            let is_open = of.put_off.is_none_or(|until| until <= now) && of.round.is_empty() && of.under_way.is_empty();
+            if !is_open {
+                continue;
+            }
+            let new = of.changes.iter().filter(|(_, change)| !change.meta_guards.is_empty());
+            let mut all: Vec<(&str, u32)> = new.map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
+            if all.is_empty() {
+                continue;
+            }
+            of.put_off = None;
+            all.sort_unstable();
+            of.round = all.iter().rev().map(|(_, id)| *id).collect();
+        }
+    }
+
     /// Next documents of a round, at most [`BATCH`], from a database that may be written to and has none under way.
     pub fn next(
         &mut self,
-        cache: &BucketCache,
+        known: (&BucketCache, &RegistryView),
         may_be_written: impl Fn(&Database) -> bool,
     ) -> Option<(Arc<Database>, Vec<Outdated>)> {
         let is_open = |(database, of): &&mut (Arc<Database>, DatabaseDocuments)| {
@@ -204,11 +280,15 @@ impl SensorDocumentWriter {
                 break;
             }
         }
-        next.map(|database| self.under_way(database, cache))
+        next.map(|database| self.under_way(database, known))
     }
 
     /// The documents of sensors that have just become outliers, unless others of the database are under way.
-    pub fn next_urgent(&mut self, database: &Database, cache: &BucketCache) -> Option<(Arc<Database>, Vec<Outdated>)> {
+    pub fn next_urgent(
+        &mut self,
+        database: &Database,
+        known: (&BucketCache, &RegistryView),
+    ) -> Option<(Arc<Database>, Vec<Outdated>)> {
         let (database, of) = self.databases.get_mut(&database.number)?;
         if of.urgent.is_empty() || !of.under_way.is_empty() {
             return None;
@@ -217,13 +297,17 @@ impl SensorDocumentWriter {
         of.under_way = urgent.into_iter().filter_map(|id| Some((id, of.changes.remove(&id)?))).collect();
         of.landed_under_way = std::mem::take(&mut of.completed);
         let database = database.clone();
-        Some(self.under_way(database, cache))
+        Some(self.under_way(database, known))
     }
 
-    fn under_way(&self, database: Arc<Database>, cache: &BucketCache) -> (Arc<Database>, Vec<Outdated>) {
+    fn under_way(
+        &self,
+        database: Arc<Database>,
+        known: (&BucketCache, &RegistryView),
+    ) -> (Arc<Database>, Vec<Outdated>) {
         let (_, of) = &self.databases[&database.number];
         let mut outdated: Vec<Outdated> =
-            of.under_way.values().filter_map(|change| self.outdated(&database, &change.known, cache)).collect();
+            of.under_way.values().filter_map(|change| self.outdated(&database, &change.known, known)).collect();
         outdated.sort_unstable_by(|a, b| a.known.sensor.key.cmp(&b.known.sensor.key));
         (database, outdated)
     }
@@ -251,7 +335,10 @@ impl SensorDocumentWriter {
         let recent = self.recent;
         let Some(of) = self.of(database) else { return Vec::new() };
         for id in outcome.done {
-            of.under_way.remove(&id);
+            let Some(change) = of.under_way.remove(&id).filter(|change| !change.meta_guards.is_empty()) else {
+                continue;
+            };
+            database.meta.stored(&change.known.sensor.key, change.meta_guards.len());
         }
         for (id, error) in outcome.failed {
             metrics.store_error(error.class());
@@ -284,6 +371,8 @@ impl DatabaseDocuments {
                 change.add(seen, later.hours, recent);
             }
             later.outlier.into_iter().for_each(|outlier| change.spill(outlier));
+            change.meta.merge(&later.meta);
+            change.meta_guards.extend(later.meta_guards);
         }
         change
     }

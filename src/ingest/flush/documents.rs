@@ -10,7 +10,7 @@ use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{BucketId, Extent, Outlier, Projection, Written};
-use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour, day};
+use crate::bucket::{Bucket, Meta, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour, day};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::IngestOptions;
@@ -18,7 +18,7 @@ use crate::ingest::catalog::reads::{read_buckets_each, read_needed, read_sensors
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::deletion::ALL_HOURS;
 use crate::reading::time::MILLI_NS;
-use crate::reading::{Day, Hour};
+use crate::reading::{Day, Hour, Stamp};
 
 /// Documents per write.
 pub const BATCH: usize = 500;
@@ -46,6 +46,28 @@ pub struct Outdated {
     pub hours: Vec<(Hour, Option<Vec<Reading>>)>,
     /// The latest hour that took more than one page, and its number of pages.
     pub outlier: Option<(Hour, u32)>,
+    pub meta: MetaUpdate,
+}
+
+/// What is new of a sensor's metadata.
+#[derive(Debug)]
+pub struct MetaUpdate {
+    pub change: Meta,
+    /// Everything older is deleted.
+    pub before: Stamp,
+    /// No change at or below this can come any more.
+    pub floor: Stamp,
+}
+
+impl MetaUpdate {
+    fn apply(&self, meta: &mut Meta) {
+        if self.change.is_empty() && meta.is_empty() {
+            return;
+        }
+        meta.merge(&self.change);
+        meta.cut(self.before);
+        meta.settle(self.floor);
+    }
 }
 
 /// What a shard knows of a sensor that its document lacks.
@@ -138,6 +160,7 @@ impl Documents {
         now: i64,
     ) {
         add_fields(document, &outdated.known);
+        outdated.meta.apply(&mut document.meta);
         if let Some((first, last)) = outdated.seen.map(|(first, last)| (whole(first), whole(last))) {
             document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
             document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
@@ -282,6 +305,10 @@ async fn read<'a>(
     for outdated in open {
         let known = &outdated.known;
         match stored.remove(&known.sensor.key) {
+            // Metadata may come before any reading.
+            None if !outdated.meta.change.is_without_values() => {
+                documents.push((Some(outdated), new_document(known)));
+            }
             // Another instance deleted the document and the readings, unless some were stored since. A hidden page
             // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
             None => match context

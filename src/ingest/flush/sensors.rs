@@ -27,15 +27,7 @@ pub fn add_fields(document: &mut SensorDocument, known: &KnownSensor) -> bool {
 
 /// The document of a sensor that has none yet.
 pub fn new_document(known: &KnownSensor) -> SensorDocument {
-    SensorDocument {
-        sensor: known.sensor.clone(),
-        rev: 0,
-        fields: Vec::new(),
-        first_seen: None,
-        last_seen: None,
-        recent: Vec::new(),
-        outlier: None,
-    }
+    SensorDocument::new(known.sensor.clone())
 }
 
 /// Stores the documents of sensors that are new or have new fields, before any of their pages. Returns those that

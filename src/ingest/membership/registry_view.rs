@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::deletions::{Covers, Deletions, Masks, RememberedDeletion, SensorTest, Understand, covers};
 use crate::bucket::registry::MemberRegistry;
+use crate::ingest::deletion::ALWAYS;
 use crate::ingest::marks::Marks;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Hour, Sensor, Stamp};
@@ -177,6 +178,11 @@ impl RegistryView {
     pub fn covers(&self, database: &str, sensor: &Sensor, hour: Hour) -> Covers {
         let deletions = self.masks.now();
         if deletions.is_about(database) { deletions.of(database, sensor, &(hour..hour.next())) } else { Covers::new() }
+    }
+
+    /// The stamp below which everything of a sensor is deleted, its metadata too.
+    pub fn deleted_before(&self, database: &str, sensor: &Sensor) -> Stamp {
+        self.masks.now().of_sensor(database, sensor, &ALWAYS)
     }
 
     /// What decides the fate of a bucket's unflushed readings, whose first record is `first`.

@@ -16,6 +16,7 @@
 
 pub mod batch;
 pub mod deletion;
+pub mod meta;
 pub mod outline;
 
 use std::collections::HashMap;

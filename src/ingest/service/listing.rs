@@ -36,6 +36,11 @@ fn unite(sensors: &mut Vec<CatalogSensor>, others: Vec<CatalogSensor>) {
     }
 }
 
+/// Whether lists have a sensor.
+fn is_told(document: &SensorDocument) -> bool {
+    document.rev > 0 || document.last_seen.is_some() || !document.meta.is_without_values()
+}
+
 #[async_trait]
 impl UnflushedReadings for Ingest {
     async fn unflushed(
@@ -142,9 +147,43 @@ impl Ingest {
         }
         let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
         // Sensors that are known but never had an accepted reading.
-        refreshed.retain(|document| document.rev > 0 || document.last_seen.is_some());
+        refreshed.retain(is_told);
         refreshed.truncate(filter.limit);
         Ok(refreshed)
+    }
+
+    /// The documents of these sensors that have one or will have one, updated with what is acked. `keys` are in order.
+    ///
+    /// # Errors
+    /// As [`Ingest::sensors`].
+    pub async fn sensor_documents(
+        &self,
+        database: &str,
+        keys: &[&str],
+    ) -> Result<HashMap<Box<str>, SensorDocument>, IngestError> {
+        if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, |key| keys.contains(&key)) {
+            return Err(Behind.into());
+        }
+        // Before the store is read: what is stored in between is then asked for twice, never missed.
+        let known = self.catalog.database(database);
+        let unstored = |database: &Arc<Database>| {
+            let known = keys.iter().filter_map(|key| self.catalog.sensor(database, key));
+            known.map(|known| sensors::new_document(&known)).collect::<Vec<_>>()
+        };
+        let mut documents: BTreeMap<Box<str>, SensorDocument> = BTreeMap::new();
+        for document in known.as_ref().map(unstored).unwrap_or_default() {
+            documents.insert(document.sensor.key.clone(), document);
+        }
+        for document in self.store.read_sensors(database, keys).await? {
+            documents.insert(document.sensor.key.clone(), document);
+        }
+        let documents: Vec<SensorDocument> = documents.into_values().collect();
+        let refreshed = match &known {
+            Some(database) => self.refresh(database, documents).await?,
+            None => documents,
+        };
+        let told = refreshed.into_iter().filter(is_told);
+        Ok(told.map(|document| (document.sensor.key.clone(), document)).collect())
     }
 
     /// Updates documents read from the store with the readings that the shards have since their last write.

@@ -3,11 +3,13 @@
 mod by_value;
 mod drain;
 mod listing;
+mod meta;
 mod policies;
 mod start;
 #[cfg(test)]
 mod tests;
 
+pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings};
 
 use std::net::IpAddr;
@@ -116,6 +118,8 @@ pub struct Ingest {
     sealing: Sealing,
     trash: Arc<Trash>,
     migration: Migration,
+    /// Held from the read of metadata until what follows from it is logged.
+    meta_turn: tokio::sync::Mutex<()>,
     tasks: Vec<JoinHandle<()>>,
 }
 

@@ -221,6 +221,7 @@ impl Ingest {
             sealing,
             trash,
             migration,
+            meta_turn: tokio::sync::Mutex::new(()),
             tasks,
         };
         (ingest, closing)

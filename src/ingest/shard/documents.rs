@@ -13,7 +13,7 @@ impl Shard {
         let all = Hour(i64::MIN)..Hour(i64::MAX);
         let unflushed = self.unflushed.get(database);
         let unflushed = unflushed.map(|unflushed| unflushed.of_sensor(known.id, &all, &self.context.registry_view));
-        let outdated = self.document_writer.outdated(database, known, &self.cache);
+        let outdated = self.document_writer.outdated(database, known, (&self.cache, &self.context.registry_view));
         Latest { outdated, unflushed: unflushed.unwrap_or_default() }
     }
 
@@ -21,14 +21,20 @@ impl Shard {
     pub(super) fn write_documents(&mut self) {
         while self.in_progress.documents < self.flushes_max {
             let may_be_written = |database: &Database| !self.unflushed.is_stopped(&database.name);
-            let Some((database, outdated)) = self.document_writer.next(&self.cache, may_be_written) else { return };
+            let Some((database, outdated)) =
+                self.document_writer.next((&self.cache, &self.context.registry_view), may_be_written)
+            else {
+                return;
+            };
             self.start_writing(database, outdated);
         }
     }
 
     /// Starts to write the documents of sensors that have just become outliers, so that lists show them.
     pub(super) fn write_urgent_documents(&mut self, database: &Database) {
-        if let Some((database, outdated)) = self.document_writer.next_urgent(database, &self.cache) {
+        if let Some((database, outdated)) =
+            self.document_writer.next_urgent(database, (&self.cache, &self.context.registry_view))
+        {
             self.start_writing(database, outdated);
         }
     }

@@ -22,11 +22,11 @@ use super::flush::document_writer::SensorDocumentWriter;
 use super::flush::documents::{Documents, DocumentsOutcome, Latest};
 use super::flush::task::{BucketFlush, BucketFlushState, FlushContext, flush_bucket};
 use super::memtable::{DueRules, Load, MemtableBuckets};
-use super::positions::{SealAtEnd, WalPositions};
+use super::positions::{SealAtEnd, Tracked, WalPositions};
 use super::record::batch::DispatchedBatch;
 use crate::bucket::cache::BucketCache;
 use crate::bucket::packed::Packed;
-use crate::bucket::{StorageError, UnflushedHour};
+use crate::bucket::{Meta, StorageError, UnflushedHour};
 use crate::clock::now_ns;
 use crate::reading::Hour;
 use crate::wal::Sequence;
@@ -40,11 +40,16 @@ const MESSAGES: usize = 64;
 /// How often the shard looks for buckets that are due by the clock.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How often documents with new metadata are written.
+const META_INTERVAL: Duration = Duration::from_millis(200);
+
 /// A message to a shard.
 #[derive(Debug)]
 pub enum ShardMessage {
     /// Readings from the WAL.
     Dispatch(DispatchedBatch),
+    /// Changes of sensors' metadata, with the guards of their record.
+    Meta { database: Arc<Database>, changes: Vec<(Arc<KnownSensor>, Meta)>, tracked: Tracked },
     /// A deletion: no flush of its database starts until it is done.
     Delete(Arc<PendingDeletion>),
     /// The first pending deletion of this database is done.
@@ -149,7 +154,7 @@ impl Shard {
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<ShardMessage>) -> bool {
         // Must be dropped before the inbox and the shard, also on a panic: their readings must not count as stored.
         let seal = SealAtEnd::new(&self.positions);
-        let mut sensors_due = Instant::now() + self.sensor_interval;
+        let (mut sensors_due, mut meta_due) = (Instant::now() + self.sensor_interval, Instant::now());
         loop {
             tokio::select! {
                 message = inbox.recv() => match message {
@@ -178,6 +183,10 @@ impl Shard {
             if now >= sensors_due {
                 sensors_due = now + self.sensor_interval;
             }
+            if now >= meta_due {
+                self.document_writer.begin_round_of_meta(now);
+                meta_due = now + META_INTERVAL;
+            }
             if !self.context.presence.is_away() {
                 self.write_documents();
             }
@@ -192,6 +201,11 @@ impl Shard {
                 self.note_unflushed();
                 if self.unflushed.is_reported(&database) {
                     self.note_waits(&database);
+                }
+            }
+            ShardMessage::Meta { database, changes, tracked } => {
+                for (known, change) in changes {
+                    self.document_writer.note_meta(&database, &known, &change, &tracked);
                 }
             }
             ShardMessage::Delete(pending) => {
@@ -259,7 +273,7 @@ impl Shard {
         let unflushed = self.unflushed.get(database);
         let is_left = |key| unflushed.is_some_and(|unflushed| unflushed.has(key));
         self.context.blocked.retain(database, |key| !ids.contains(&key.0) || is_left(key));
-        self.document_writer.forget(database, ids);
+        self.document_writer.forget(database, ids, pending.deletion.is_of_all_times());
         // The readings that the store did not accept may have been deleted.
         self.note_health(database, None);
     }
@@ -497,7 +511,7 @@ impl Shard {
                 None => return false,
             }
         }
-        stored
+        stored && !self.document_writer.has_failing_meta()
     }
 }
 

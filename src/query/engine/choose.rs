@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Engine;
-use super::directory::{DirectoryEntry, entry, united};
+use super::directory::{DirectoryEntry, stored_entry, united};
 use super::memory::CHOOSE;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
@@ -51,7 +51,7 @@ impl Engine {
             Selector::Matching { .. } => {
                 let chooser = selector.compile(budget)?;
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
-                Chosen::of(budget, &sensors, 1, |entry| chooser.takes(&entry.sensor)).await
+                Chosen::of(budget, &sensors, 1, |entry| chooser.takes(&entry.sensor, entry.meta.as_deref())).await
             }
         }
     }
@@ -63,7 +63,8 @@ impl Engine {
         // seem not to exist.
         let listed = self.memtables.catalog_version(Some(database));
         let known = self.memtables.catalog_sensor(database, key).filter(|known| !known.fields.is_empty());
-        let is_all = known.as_ref().is_some_and(|known| known.is_stored) && !self.store.is_shared();
+        let is_all =
+            known.as_ref().is_some_and(|known| known.is_stored && !known.has_more_meta) && !self.store.is_shared();
         let deletions = listed.as_ref().ok().map(|version| version.deletions);
         let stored = if is_all { None } else { self.stored_sensor(database, key, deletions).await? };
         if known.is_none() && stored.is_none() {
@@ -87,7 +88,7 @@ impl Engine {
         }
         let at = Instant::now();
         let document = self.store.read_sensors(database, &[key]).await?.pop();
-        let read = document.map(|document| entry(document.sensor, document.fields));
+        let read = document.map(stored_entry);
         if let (Some(entry), Some(deletions)) = (&read, deletions) {
             self.sensors.put(database, entry, at, deletions);
         }

@@ -1,13 +1,15 @@
 //! The sensors of each database: the store's list, at most a few seconds old, merged with the sensors that this
 //! instance has added since.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::memory::document_bytes;
+use crate::bucket::meta::META_PREFIX;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{CatalogVersion, SensorDocument};
+use crate::bucket::{CatalogVersion, Meta, SensorDocument};
 use crate::reading::{Family, Sensor};
 
 /// A sensor with its fields in name order.
@@ -16,14 +18,37 @@ pub struct DirectoryEntry {
     pub sensor: Arc<Sensor>,
     /// Names, with the family of their values.
     pub fields: Arc<[(Arc<str>, Family)]>,
+    /// What is said of the sensor now.
+    pub meta: Option<Arc<Meta>>,
 }
 
 impl DirectoryEntry {
+    /// The value of a tag, or with the prefix `meta.` of metadata: of a text, the text itself. A tag of the same name wins.
+    #[must_use]
+    pub fn tag(&self, name: &str) -> Option<Cow<'_, str>> {
+        match self.sensor.tag(name) {
+            Some(tag) => Some(Cow::Borrowed(tag)),
+            None => meta_text(self.meta.as_deref()?, name),
+        }
+    }
+
     /// The family of a field's values, if the sensor has the field.
     #[must_use]
     pub fn family(&self, field: &str) -> Option<Family> {
         let at = self.fields.binary_search_by(|(name, _)| (**name).cmp(field)).ok()?;
         Some(self.fields[at].1)
+    }
+}
+
+/// The value of metadata that a name with the prefix `meta.` means.
+#[must_use]
+pub fn meta_text<'a>(meta: &'a Meta, name: &str) -> Option<Cow<'a, str>> {
+    let json: &str = meta.get(name.strip_prefix(META_PREFIX)?)?;
+    match json.strip_prefix('"') {
+        // Most texts have nothing escaped.
+        Some(text) if !text.contains('\\') => Some(Cow::Borrowed(text.strip_suffix('"').unwrap_or(text))),
+        Some(_) => Some(Cow::Owned(serde_json::from_str(json).unwrap_or_default())),
+        None => Some(Cow::Borrowed(json)),
     }
 }
 
@@ -80,17 +105,26 @@ impl Directory {
 }
 
 /// An entry; sorts the fields by name.
-pub(super) fn entry(sensor: Arc<Sensor>, mut fields: Vec<(Arc<str>, Family)>) -> DirectoryEntry {
+pub(super) fn entry(
+    sensor: Arc<Sensor>,
+    mut fields: Vec<(Arc<str>, Family)>,
+    meta: Option<Arc<Meta>>,
+) -> DirectoryEntry {
     fields.sort_by(|a, b| a.0.cmp(&b.0));
-    DirectoryEntry { sensor, fields: fields.into() }
+    DirectoryEntry { sensor, fields: fields.into(), meta }
+}
+
+/// The entry of a stored document.
+pub(super) fn stored_entry(document: SensorDocument) -> DirectoryEntry {
+    let SensorDocument { sensor, fields, meta, .. } = document;
+    entry(sensor, fields, (!meta.is_empty()).then(|| Arc::new(meta)))
 }
 
 /// Merges both lists, in key order. The catalog's entry has every field that this instance knows; other instances may
-/// have stored more.
+/// have stored more. Sensors without any field have no readings, and are left out.
 pub(super) fn united(stored: &[DirectoryEntry], unflushed: Vec<crate::bucket::CatalogSensor>) -> Vec<DirectoryEntry> {
-    let unflushed = unflushed.into_iter().filter(|unflushed| !unflushed.fields.is_empty());
-    let mut by_key: HashMap<Box<str>, DirectoryEntry> =
-        unflushed.map(|unflushed| (unflushed.sensor.key.clone(), entry(unflushed.sensor, unflushed.fields))).collect();
+    let new = |of: crate::bucket::CatalogSensor| (of.sensor.key.clone(), entry(of.sensor, of.fields, of.meta));
+    let mut by_key: HashMap<Box<str>, DirectoryEntry> = unflushed.into_iter().map(new).collect();
     for entry in stored {
         let Some(here) = by_key.get_mut(&entry.sensor.key) else {
             by_key.insert(entry.sensor.key.clone(), entry.clone());
@@ -98,11 +132,24 @@ pub(super) fn united(stored: &[DirectoryEntry], unflushed: Vec<crate::bucket::Ca
         };
         let is_new = |(name, _): &&(Arc<str>, Family)| here.family(name).is_none();
         let new: Vec<_> = entry.fields.iter().filter(is_new).cloned().collect();
+        let meta = both(entry.meta.as_ref(), here.meta.as_ref());
         if !new.is_empty() {
-            *here = self::entry(here.sensor.clone(), here.fields.iter().cloned().chain(new).collect());
+            *here = self::entry(here.sensor.clone(), here.fields.iter().cloned().chain(new).collect(), None);
         }
+        here.meta = meta;
     }
-    let mut entries: Vec<DirectoryEntry> = by_key.into_values().collect();
+    let mut entries: Vec<DirectoryEntry> = by_key.into_values().filter(|entry| !entry.fields.is_empty()).collect();
     entries.sort_unstable_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
     entries
+}
+
+fn both(one: Option<&Arc<Meta>>, other: Option<&Arc<Meta>>) -> Option<Arc<Meta>> {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let mut both = Meta::clone(one);
+            both.merge(other);
+            Some(Arc::new(both))
+        }
+        (one, other) => one.or(other).cloned(),
+    }
 }

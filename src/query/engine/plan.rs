@@ -1,6 +1,7 @@
 //! The plan of a query: columns are trees over calls and over parts of one reading; calls are over fields.
 
 use super::aggregates::Aggregate;
+use crate::bucket::meta::META_PREFIX;
 use crate::influxql::{Expr, Operator, ReferenceKind};
 use crate::reading::{Family, Value};
 
@@ -186,6 +187,37 @@ impl Plan {
     #[must_use]
     pub fn looks_back(&self) -> bool {
         self.calls.iter().any(Call::looks_back)
+    }
+
+    /// The names of metadata that the query groups by, shows, or has in its condition, each once.
+    pub fn meta_names(&self) -> impl Iterator<Item = &str> {
+        let mut names: Vec<&str> = self.group_by.iter().map(|name| &**name).collect();
+        names.extend(self.beside.iter().filter_map(|part| match part {
+            ReadingExpr::Tag(name) => Some(&**name),
+            ReadingExpr::Field(_) => None,
+        }));
+        for call in &self.calls {
+            if let Function::Top(_, tags) | Function::Bottom(_, tags) = &call.function {
+                names.extend(tags.iter().map(|name| &**name));
+            }
+        }
+        self.condition.iter().for_each(|condition| references(condition, &mut names));
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter().filter(|name| name.starts_with(META_PREFIX))
+    }
+}
+
+/// The names in a condition.
+fn references<'a>(condition: &'a Expr, names: &mut Vec<&'a str>) {
+    match condition {
+        Expr::Reference { name, .. } => names.push(name),
+        Expr::Binary { left, right, .. } => {
+            references(left, names);
+            references(right, names);
+        }
+        Expr::Paren(inner) => references(inner, names),
+        _ => {}
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::Engine;
-use super::directory::DirectoryEntry;
+use super::directory::{DirectoryEntry, meta_text};
 use super::evaluate::{Evaluation, Filter};
 use super::filter::{Lookup, ResolvedReference, holds};
 use super::plan::{Call, Input, Plan, PlannedField};
@@ -85,7 +85,7 @@ impl Engine {
                 span.sees_all(&points.times)?;
                 let (entry, of_condition) = chosen[place];
                 let filter = Filter { of_sensor: true, of_condition };
-                evaluation.feed(&member(&entry.sensor), &meant(plan, entry, &points), filter).await?;
+                evaluation.feed(&member(plan, entry), &meant(plan, entry, &points), filter).await?;
             }
         }
         if let Some(hours) = hours {
@@ -102,10 +102,10 @@ impl Engine {
                     field.family == Family::Number && entry.family(&field.name) == Some(Family::Number)
                 };
                 if summaries.iter().all(|one| is_number(&one)) {
-                    return evaluation.absorb(&member(&entry.sensor), summaries);
+                    return evaluation.absorb(&member(plan, entry), summaries);
                 }
                 let numbers: Vec<HourSummary> = summaries.iter().filter(is_number).cloned().collect();
-                evaluation.absorb(&member(&entry.sensor), &numbers)
+                evaluation.absorb(&member(plan, entry), &numbers)
             };
             match is_by_day(frame) {
                 true => self.each_total(&wanted, take).await?,
@@ -135,7 +135,7 @@ pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluatio
         plan.condition.as_ref().is_none_or(|condition| holds(condition, &Alone(entry, plan), patterns) != Some(false))
     };
     for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
-        some.iter().filter(is_left).try_for_each(|entry| evaluation.count_in(&member(&entry.sensor)))?;
+        some.iter().filter(is_left).try_for_each(|entry| evaluation.count_in(&member(plan, entry)))?;
         budget.pause().await?;
     }
     Ok(())
@@ -151,7 +151,7 @@ impl Lookup for Alone<'_> {
             (Some(field), _) if has(entry, field) => ResolvedReference::Unknown,
             (Some(_), _) => ResolvedReference::Field(None),
             (None, None | Some(ReferenceKind::Tag)) => {
-                ResolvedReference::Tag(entry.sensor.tag(name).unwrap_or_default().to_owned())
+                ResolvedReference::Tag(entry.tag(name).unwrap_or_default().into_owned())
             }
             (None, _) => ResolvedReference::Field(None),
         }
@@ -177,8 +177,16 @@ fn meant<'a>(plan: &Plan, entry: &DirectoryEntry, points: &'a PointCursor) -> Co
     Cow::Owned(points)
 }
 
-fn member(sensor: &Sensor) -> ReadingSource {
-    let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+/// The sensor with its tags, and what the plan names of its metadata.
+fn member(plan: &Plan, entry: &DirectoryEntry) -> ReadingSource {
+    let sensor = &entry.sensor;
+    let mut tags: Vec<(String, String)> =
+        sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    if let Some(meta) = &entry.meta {
+        let named = plan.meta_names().filter(|name| sensor.tag(name).is_none());
+        tags.extend(named.filter_map(|name| Some((name.to_owned(), meta_text(meta, name)?.into_owned()))));
+        tags.sort_unstable();
+    }
     ReadingSource { name: Arc::from(&*sensor.measurement), tags }
 }
 

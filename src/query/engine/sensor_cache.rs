@@ -64,7 +64,12 @@ impl SensorCache {
 /// The memory of an entry. Hash tables are not always full.
 fn memory(entry: &DirectoryEntry) -> usize {
     let fields = entry.fields.iter().map(|(name, _)| name.len() + size_of_val(&entry.fields[0])).sum::<usize>();
-    2 * size_of::<(Arc<str>, SensorRead)>() + 3 * entry.sensor.key.len() + size_of_val(&*entry.sensor.tags) + fields
+    let meta = entry.meta.as_ref().map_or(0, |meta| meta.memory());
+    2 * size_of::<(Arc<str>, SensorRead)>()
+        + 3 * entry.sensor.key.len()
+        + size_of_val(&*entry.sensor.tags)
+        + fields
+        + meta
 }
 
 #[cfg(test)]
@@ -74,7 +79,7 @@ mod tests {
 
     fn entry(key: &str) -> DirectoryEntry {
         let sensor = Arc::new(Sensor { key: key.into(), measurement: "m".into(), tags: [].into() });
-        DirectoryEntry { sensor, fields: [(Arc::from("temp"), Family::Number)].into() }
+        DirectoryEntry { sensor, fields: [(Arc::from("temp"), Family::Number)].into(), meta: None }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::directory::{DirectoryEntry, KnownSensors, Sensors, entry, first_batch, next_batch, united};
+use super::directory::{DirectoryEntry, KnownSensors, Sensors, first_batch, next_batch, stored_entry, united};
 use crate::bucket::settings::owner;
 use crate::query::{Budget, QueryError};
 
@@ -49,7 +49,7 @@ impl Engine {
             filter.after = batch.last().map(|last| last.sensor.key.to_string());
             filter.limit = next_batch(filter.limit, &batch);
             budget.pause().await?;
-            entries.extend(batch.into_iter().map(|document| entry(document.sensor, document.fields)));
+            entries.extend(batch.into_iter().map(stored_entry));
             if is_last {
                 return Ok(entries);
             }

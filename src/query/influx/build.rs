@@ -45,7 +45,7 @@ impl Builder<'_> {
         Ok(match expr {
             Expr::Reference { name, kind } => {
                 let is_tag = *kind == Some(ReferenceKind::Tag)
-                    || (kind.is_none() && !self.schema.fields.contains_key(name) && self.schema.tags.contains(name));
+                    || (kind.is_none() && !self.schema.fields.contains_key(name) && self.schema.has_tag(name));
                 if is_tag {
                     return Ok(self.part(ReadingExpr::Tag(name.clone())));
                 }

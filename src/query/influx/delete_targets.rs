@@ -152,7 +152,7 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     let statement = statement.clone();
     let is_about = move |sensor: &Sensor| match &statement {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
-            let entry = DirectoryEntry { sensor: Arc::new(sensor.clone()), fields: Arc::new([]) };
+            let entry = DirectoryEntry { sensor: Arc::new(sensor.clone()), fields: Arc::new([]), meta: None };
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
             wanted(sources, condition.as_ref(), &patterns).is_ok_and(|(_, is_wanted)| is_wanted(&entry))

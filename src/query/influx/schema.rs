@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::bucket::meta::META_PREFIX;
 use crate::influxql::ReferenceKind;
 use crate::query::engine::memory::NAME_BYTES;
 use crate::query::engine::plan::{PlannedField, rank};
@@ -40,6 +41,12 @@ impl Schema {
             self.bytes += key.len() + NAME_BYTES;
             self.tags.insert(key.to_owned());
         }
+    }
+
+    /// Whether a name that is no field means a tag, or metadata.
+    #[must_use]
+    pub fn has_tag(&self, name: &str) -> bool {
+        self.tags.contains(name) || name.starts_with(META_PREFIX)
     }
 
     /// The family that a field's name alone means; `None` if there is no such field.

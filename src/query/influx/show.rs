@@ -188,7 +188,7 @@ impl Lookup for Tags<'_> {
         if name == "_name" {
             return ResolvedReference::Tag(self.0.sensor.measurement.to_string());
         }
-        ResolvedReference::Tag(self.0.sensor.tag(name).unwrap_or_default().to_owned())
+        ResolvedReference::Tag(self.0.tag(name).unwrap_or_default().into_owned())
     }
 }
 
@@ -273,7 +273,7 @@ impl Listed<'_> {
         let (mut all, mut held, mut count) = (Gathered::new(), self.budget.hold(0)?, 0);
         for (at, part) in self.parts.iter().enumerate() {
             for some in part.chosen.entries.chunks(CHOOSE) {
-                for DirectoryEntry { sensor, fields } in some {
+                for DirectoryEntry { sensor, fields, .. } in some {
                     let known = all.entry(&*sensor.measurement).or_default();
                     let before = known.len();
                     let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(keys, key));

@@ -133,11 +133,19 @@ impl<'a> AskedName<'a> {
         match self.kind {
             NameKind::Key => takes(&sensor.key),
             NameKind::Measurement => takes(&sensor.measurement),
-            NameKind::Tag | NameKind::GroupKey => sensor.tags.iter().any(|(key, _)| takes(key)),
-            NameKind::Value(tag) => sensor.tags.iter().any(|(key, value)| **key == *tag && takes(value)),
+            NameKind::Tag | NameKind::GroupKey => {
+                sensor.tags.iter().any(|(key, _)| takes(key)) || (entry.tag(self.name).is_some() && takes(self.name))
+            }
+            NameKind::Value(tag) => {
+                let is_meta = entry.tag(tag).is_some_and(|value| value == self.name);
+                sensor.tags.iter().any(|(key, value)| **key == *tag && takes(value)) || (is_meta && takes(self.name))
+            }
             NameKind::Field => entry.fields.iter().any(|(name, _)| takes(name)),
             NameKind::Column => {
-                entry.fields.iter().any(|(name, _)| takes(name)) || sensor.tags.iter().any(|(key, _)| takes(key))
+                let is_meta = entry.tag(self.name).is_some() && takes(self.name);
+                is_meta
+                    || entry.fields.iter().any(|(name, _)| takes(name))
+                    || sensor.tags.iter().any(|(key, _)| takes(key))
             }
         }
     }

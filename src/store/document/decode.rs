@@ -8,6 +8,7 @@ use bson::{Bson, Document};
 
 use super::day::EXPIRED_VERSION;
 use super::encode::SCHEMA_VERSION;
+use super::meta;
 use super::writer::DECIMAL_HIGH;
 use crate::bucket::exact::SumRest;
 use crate::bucket::page::{LeftOut, StoredPage};
@@ -398,6 +399,7 @@ fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
         last_seen: seen("lastSeen"),
         recent,
         outlier: outlier(document)?,
+        meta: meta::read(document),
     })
 }
 

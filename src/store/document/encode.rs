@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::page_id;
 use super::writer::BsonWriter;
+use super::{meta, page_id};
 use crate::bucket::exact::SumRest;
 use crate::bucket::store::BucketId;
 use crate::bucket::summary::Figures;
@@ -81,6 +81,7 @@ pub fn sensor_document(document: &SensorDocument) -> Vec<u8> {
     w.count("schemaVersion", SCHEMA_VERSION);
     identity(&mut w, &document.sensor);
     sensor_state(&mut w, document);
+    meta::put(&mut w, &document.meta);
     w.finish()
 }
 
@@ -90,10 +91,14 @@ pub fn sensor_update(document: &SensorDocument) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES);
     w.begin("$set");
     sensor_state(&mut w, document);
+    let mut left_out = meta::put(&mut w, &document.meta);
     w.end();
     if document.outlier.is_none() {
+        left_out.push("outlier");
+    }
+    if !left_out.is_empty() {
         w.begin("$unset");
-        w.count("outlier", 1);
+        left_out.iter().for_each(|name| w.count(name, 1));
         w.end();
     }
     w.finish()

@@ -12,7 +12,8 @@
 //!           applied: {} }                                                            from versions without stamps
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
-//!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one) }
+//!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one),
+//!           meta: { site: "lab" }, metaStamps: { site: Int64 } (both only if somebody set any) }
 //! ```
 //!
 //! `sum` is the exact sum of the values, rounded once; `rest` is the remainder that this rounding leaves. It is 0,
@@ -35,6 +36,7 @@
 mod day;
 mod decode;
 mod encode;
+mod meta;
 mod month;
 mod raw;
 mod registry;

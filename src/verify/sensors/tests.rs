@@ -1,7 +1,7 @@
 //! Sensor documents with planted errors, checked against pages.
 
 use super::*;
-use crate::bucket::Reading;
+use crate::bucket::{Meta, Reading};
 use crate::reading::{Hour, Value};
 use crate::verify::finding::Difference;
 
@@ -57,6 +57,7 @@ fn document() -> SensorDocument {
         last_seen: Some(START + 9_000_000_000),
         recent: vec![reading(9, "n", Value::Integer(2))],
         outlier: None,
+        meta: Meta::default(),
     }
 }
 

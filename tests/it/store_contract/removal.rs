@@ -1,7 +1,7 @@
 //! What is removed is gone, all of it and nothing else, and nobody's old view brings it back.
 
 use hourglass::bucket::store::{Extent, Projection, SensorFilter, Written};
-use hourglass::bucket::{Bucket, SensorDocument, Store};
+use hourglass::bucket::{Bucket, Meta, SensorDocument, Store};
 use hourglass::reading::Hour;
 
 use super::place::{
@@ -105,6 +105,7 @@ fn document(name: &str) -> SensorDocument {
         last_seen: None,
         recent: Vec::new(),
         outlier: None,
+        meta: Meta::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hourglass::bucket::store::{Extent, Outlier, Projection, SensorFilter, Written};
-use hourglass::bucket::{SensorDocument, Store};
+use hourglass::bucket::{Meta, SensorDocument, Store};
 use hourglass::reading::{Family, Hour, Sensor, Value};
 
 use super::place::{
@@ -23,6 +23,7 @@ fn fresh(sensor: &Arc<Sensor>) -> SensorDocument {
         last_seen: None,
         recent: Vec::new(),
         outlier: None,
+        meta: Meta::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hourglass::bucket::raw::{Cursor, RawBucket, RawPage};
 use hourglass::bucket::summary::Figures;
-use hourglass::bucket::{Reading, SensorDocument, Store};
+use hourglass::bucket::{Meta, Reading, SensorDocument, Store};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
 
@@ -136,6 +136,7 @@ pub async fn sensors_documents_are_walked_in_key_order(place: &mut impl Place) {
         last_seen: None,
         recent: Vec::new(),
         outlier: None,
+        meta: Meta::default(),
     };
     let documents: Vec<SensorDocument> = ["b", "a", "ü", "a!", "c"].map(document).to_vec();
     place.store().write_sensors(DB, &documents).await;

@@ -131,6 +131,19 @@ impl Deletions {
         self.by_database.get(database).is_some_and(|known| known.iter().any(overlaps))
     }
 
+    /// The stamp below which everything of a sensor is deleted, its metadata too.
+    #[must_use]
+    pub fn of_sensor(&self, database: &str, sensor: &Sensor, always: &Range<i64>) -> Stamp {
+        let is_whole = |known: &&KnownDeletion| {
+            let times = &known.deletion.range;
+            times.start <= always.start
+                && always.end <= times.end
+                && known.test.as_ref().is_none_or(|test| test(sensor))
+        };
+        let whole = self.by_database.get(database).into_iter().flatten().filter(is_whole);
+        whole.map(|known| known.deletion.stamp).max().unwrap_or_default()
+    }
+
     /// The deleted parts that overlap a sensor's hours.
     #[must_use]
     pub fn of(&self, database: &str, sensor: &Sensor, hours: &Range<Hour>) -> Covers {

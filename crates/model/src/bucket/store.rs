@@ -8,6 +8,7 @@ use async_trait::async_trait;
 
 use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
 use super::merge::Bucket;
+use super::meta::Meta;
 use super::page::StoredPage;
 use super::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
 use super::readings::{Reading, Readings};
@@ -406,6 +407,25 @@ pub struct SensorDocument {
     pub recent: Vec<Reading>,
     /// Set while hours of the sensor need more than one page.
     pub outlier: Option<Outlier>,
+    /// What people say of the sensor.
+    pub meta: Meta,
+}
+
+impl SensorDocument {
+    /// The document of a sensor of which nothing is known yet.
+    #[must_use]
+    pub fn new(sensor: Arc<Sensor>) -> Self {
+        Self {
+            sensor,
+            rev: 0,
+            fields: Vec::new(),
+            first_seen: None,
+            last_seen: None,
+            recent: Vec::new(),
+            outlier: None,
+            meta: Meta::default(),
+        }
+    }
 }
 
 /// MongoDB's Outlier pattern: a sensor whose hour outgrew one page.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::hour_versions::HourVersions;
 use super::merge::{Bucket, Caps, MergeOptions};
+use super::meta::Meta;
 use super::packed::{Packed, Unpacked};
 use super::readings::Readings;
 use crate::reading::stamp::SETTLED;
@@ -76,6 +77,10 @@ pub struct CatalogSensor {
     /// Whether the sensor's document is known to be stored. `fields` is then complete, unless other instances write to
     /// the store.
     pub is_stored: bool,
+    /// Metadata that the store may not have yet.
+    pub meta: Option<Arc<Meta>>,
+    /// Whether the sensor's document may have metadata beside `meta`.
+    pub has_more_meta: bool,
 }
 
 /// A version of the catalog: counters that only grow.

@@ -56,7 +56,7 @@ type BacklogEntries = HashMap<Box<str>, BacklogEntry, RandomState>;
 enum BacklogPart {
     /// The sensors with readings in the backlog, and the last record that has any of them.
     Sensors(BacklogEntries, Sequence),
-    /// Records up to this one may be about anything: there are too many sensors, or there was a deletion.
+    /// Records up to this one may be about anything: there are too many sensors, or there was a deletion or metadata.
     Anything(Sequence),
 }
 
@@ -126,8 +126,8 @@ impl Backlog {
         Noting { state, database, sequence, given, is_new: false }
     }
 
-    /// Notes a deletion: what was noted of the database's sensors no longer holds for records behind it.
-    pub fn note_deletion(&self, database: &str, sequence: Sequence) {
+    /// Notes a deletion, or metadata: what was noted of the database's sensors no longer holds for records behind it.
+    pub fn note_change(&self, database: &str, sequence: Sequence) {
         let mut state = self.lock();
         let through = state.databases.get(database).map_or(0, |waiting| waiting.extent().1).max(sequence);
         let before = state.databases.insert(database.into(), BacklogPart::Anything(through));
@@ -191,6 +191,8 @@ impl Backlog {
             sensor: entry.sensor.clone(),
             fields: entry.fields(),
             is_stored: false,
+            meta: None,
+            has_more_meta: false,
         };
         entries.values().filter(is_open).map(catalog_sensor).collect()
     }

@@ -10,6 +10,7 @@ use crate::ingest::positions::WalPositions;
 use crate::ingest::record;
 use crate::ingest::record::RecordError;
 use crate::ingest::record::deletion::{self, KIND_DELETION};
+use crate::ingest::record::meta::{self, KIND_META};
 use crate::wal::{ReadError, Record, Sequence, Wal, WalReader};
 
 /// Bytes of records, and their number, after which the blocking thread is given back.
@@ -100,7 +101,12 @@ fn scan_lot(
 fn note(record: &Record, backlog: &Backlog, catalog: &Catalog) -> Result<(), RecordError> {
     if record.kind == KIND_DELETION {
         let deletion = deletion::decode(record.kind, &record.payload)?;
-        backlog.note_deletion(&deletion.database, record.sequence);
+        backlog.note_change(&deletion.database, record.sequence);
+        return Ok(());
+    }
+    if record.kind == KIND_META {
+        let meta = meta::decode(record.kind, &record.payload)?;
+        backlog.note_change(&meta.database, record.sequence);
         return Ok(());
     }
     let outline = record::outline::outline(record.kind, &record.payload)?;

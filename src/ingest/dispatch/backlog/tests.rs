@@ -99,7 +99,7 @@ fn a_deletion_holds_its_database_back_until_all_behind_it_is_given() {
     let backlog = nothing_unknown(10);
     note(&backlog, "d", 1, "m", 5);
     note(&backlog, "e", 1, "m", 5);
-    backlog.note_deletion("d", 2);
+    backlog.note_change("d", 2);
     assert!(!note(&backlog, "d", 3, "n", 5));
     assert!(backlog.has("d", &["o"], &hours(0..1)) && backlog.is_unlisted(Some("d")));
     assert!(!backlog.has("e", &["o"], &hours(0..1)) && !backlog.is_unlisted(Some("e")) && !backlog.is_unlisted(None));

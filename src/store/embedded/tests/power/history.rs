@@ -10,7 +10,7 @@ use redb::Database;
 
 use super::disk::Disk;
 use crate::bucket::store::{BucketId, PageWrite, SensorFilter, Written};
-use crate::bucket::{Bucket, Caps, MergeOptions, Readings, Row, SensorDocument, Store, StoredPage};
+use crate::bucket::{Bucket, Caps, MergeOptions, Meta, Readings, Row, SensorDocument, Store, StoredPage};
 use crate::reading::{Family, Hour, Sensor, Value};
 use crate::store::EmbeddedStore;
 
@@ -193,6 +193,7 @@ impl History {
             last_seen: None,
             recent: Vec::new(),
             outlier: None,
+            meta: Meta::default(),
         };
         let mut document = self.sensors.get(&number).cloned().unwrap_or_else(new);
         document.last_seen = Some(self.time * 1_000_000);

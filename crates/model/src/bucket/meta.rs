@@ -1,0 +1,230 @@
+//! A sensor's metadata: what people say of it, such as its site or its unit. A map of names to JSON values in which, name by
+//! name, the value with the greatest stamp wins, so that merging is a union like that of readings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::reading::Stamp;
+use crate::reading::stamp::SETTLED;
+
+/// In tag filters and groupings, a name of metadata has this prefix.
+pub const META_PREFIX: &str = "meta.";
+
+/// Metadata, or a change of it: both merge alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Everything older was replaced or deleted.
+    replaced: Stamp,
+    entries: BTreeMap<Box<str>, MetaEntry>,
+}
+
+/// One name's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetaEntry {
+    /// The stamp of the record that set it.
+    pub stamp: Stamp,
+    /// JSON text, with the names of objects in order; `None` if the name was removed.
+    pub value: Option<Arc<str>>,
+}
+
+impl MetaEntry {
+    /// Whether this entry wins over another one of its name. Entries of equal stamps are told apart by their values.
+    fn wins(&self, other: &Self) -> bool {
+        (self.stamp, &self.value) > (other.stamp, &other.value)
+    }
+}
+
+impl Meta {
+    /// Metadata from its stored parts.
+    #[must_use]
+    pub fn new(replaced: Stamp, entries: BTreeMap<Box<str>, MetaEntry>) -> Self {
+        let mut meta = Self { replaced, entries };
+        meta.drop_replaced();
+        meta
+    }
+
+    /// A change at a stamp, which replaces everything older or only the named values.
+    #[must_use]
+    pub fn change(
+        stamp: Stamp,
+        replaces: bool,
+        values: impl IntoIterator<Item = (Box<str>, Option<Arc<str>>)>,
+    ) -> Self {
+        let entries = values.into_iter().map(|(name, value)| (name, MetaEntry { stamp, value })).collect();
+        Self { replaced: if replaces { stamp } else { SETTLED }, entries }
+    }
+
+    /// Adds what another instance, record or document says.
+    pub fn merge(&mut self, other: &Self) {
+        self.replaced = self.replaced.max(other.replaced);
+        for (name, entry) in &other.entries {
+            if self.entries.get(name).is_none_or(|known| entry.wins(known)) {
+                self.entries.insert(name.clone(), entry.clone());
+            }
+        }
+        self.drop_replaced();
+    }
+
+    /// Removes what is older than a deletion. The deletion itself is remembered elsewhere for as long as older changes may come.
+    pub fn cut(&mut self, before: Stamp) {
+        self.entries.retain(|_, entry| entry.stamp >= before);
+    }
+
+    /// Drops what is only remembered against older changes, once none at or below the floor can come any more.
+    pub fn settle(&mut self, floor: Stamp) {
+        if self.replaced <= floor {
+            self.replaced = SETTLED;
+        }
+        self.entries.retain(|_, entry| entry.value.is_some() || entry.stamp > floor);
+    }
+
+    fn drop_replaced(&mut self) {
+        let replaced = self.replaced;
+        self.entries.retain(|_, entry| entry.stamp >= replaced);
+    }
+
+    /// The stamp below which everything was replaced or deleted.
+    #[must_use]
+    pub fn replaced(&self) -> Stamp {
+        self.replaced
+    }
+
+    /// All entries in the order of their names, removed ones included.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &MetaEntry)> {
+        self.entries.iter().map(|(name, entry)| (&**name, entry))
+    }
+
+    /// Names with their JSON values, in order.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Arc<str>)> {
+        self.entries.iter().filter_map(|(name, entry)| Some((&**name, entry.value.as_ref()?)))
+    }
+
+    /// The JSON value of a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<str>> {
+        self.entries.get(name)?.value.as_ref()
+    }
+
+    /// Whether there is no value.
+    #[must_use]
+    pub fn is_without_values(&self) -> bool {
+        self.values().next().is_none()
+    }
+
+    /// Whether there is nothing to keep: no value, and nothing that is remembered against older changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.replaced == SETTLED && self.entries.is_empty()
+    }
+
+    /// The values as a JSON object.
+    #[must_use]
+    pub fn json(&self, quoted: impl Fn(&mut String, &str)) -> String {
+        let mut out = String::from("{");
+        for (number, (name, value)) in self.values().enumerate() {
+            if number > 0 {
+                out.push(',');
+            }
+            quoted(&mut out, name);
+            out.push(':');
+            out.push_str(value);
+        }
+        out.push('}');
+        out
+    }
+
+    /// The bytes of names and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let of =
+            |(name, entry): (&Box<str>, &MetaEntry)| name.len() + entry.value.as_ref().map_or(0, |value| value.len());
+        self.entries.iter().map(of).sum()
+    }
+
+    /// The memory of the map.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.bytes() + self.entries.len() * 2 * size_of::<(Box<str>, MetaEntry)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A change: its stamp, whether it replaces, and a value or a removal by name.
+    type Step = (Stamp, bool, BTreeMap<u8, Option<u8>>);
+
+    fn meta((stamp, replaces, values): &Step) -> Meta {
+        let text = |n: &u8| Arc::from(n.to_string());
+        let values = values.iter().map(|(name, value)| (name.to_string().into(), value.as_ref().map(text)));
+        Meta::change(*stamp, *replaces, values)
+    }
+
+    /// The model: every change in the order of stamps, on a plain map.
+    fn expected(steps: &[Step]) -> BTreeMap<String, String> {
+        let mut steps: Vec<&Step> = steps.iter().collect();
+        steps.sort_by_key(|(stamp, ..)| *stamp);
+        let mut values = BTreeMap::new();
+        for (_, replaces, changed) in steps {
+            if *replaces {
+                values.clear();
+            }
+            for (name, value) in changed {
+                match value {
+                    Some(value) => drop(values.insert(name.to_string(), value.to_string())),
+                    None => drop(values.remove(&name.to_string())),
+                }
+            }
+        }
+        values
+    }
+
+    fn values(meta: &Meta) -> BTreeMap<String, String> {
+        meta.values().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let changed = proptest::collection::btree_map(0_u8..4, proptest::option::of(0_u8..9), 0..4);
+        let step = (any::<bool>(), changed);
+        proptest::collection::vec(step, 0..12).prop_map(|steps| {
+            let stamped = steps.into_iter().enumerate();
+            stamped.map(|(at, (replaces, changed))| (at as Stamp + 1, replaces, changed)).collect()
+        })
+    }
+
+    proptest! {
+        /// In whatever order and how often changes arrive, and whatever was settled of older ones.
+        #[test]
+        fn changes_merge_in_any_order_to_what_their_stamps_say(
+            (steps, order) in steps().prop_flat_map(|steps| {
+                let twice: Vec<usize> = (0..steps.len()).chain(0..steps.len()).collect();
+                (Just(steps), Just(twice).prop_shuffle())
+            }),
+            floor in 0_u64..12,
+        ) {
+            let mut merged = Meta::default();
+            order.iter().for_each(|at| merged.merge(&meta(&steps[*at])));
+            prop_assert_eq!(values(&merged), expected(&steps));
+            // Nothing at or below the floor comes later.
+            let (old, new): (Vec<Step>, Vec<Step>) = steps.iter().cloned().partition(|(stamp, ..)| *stamp <= floor);
+            let mut settled = Meta::default();
+            old.iter().for_each(|step| settled.merge(&meta(step)));
+            settled.settle(floor);
+            prop_assert!(settled.entries().all(|(_, entry)| entry.value.is_some()) && settled.replaced() == SETTLED);
+            new.iter().rev().for_each(|step| settled.merge(&meta(step)));
+            prop_assert_eq!(values(&settled), expected(&steps));
+            let before = Meta::clone(&merged);
+            merged.merge(&before);
+            prop_assert_eq!(&merged, &before);
+            merged.cut(floor);
+            let mut deleted: Vec<Step> = steps.iter().filter(|(stamp, ..)| *stamp >= floor).cloned().collect();
+            deleted.sort_by_key(|(stamp, ..)| *stamp);
+            prop_assert_eq!(values(&merged), expected(&deleted));
+        }
+    }
+}

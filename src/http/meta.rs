@@ -1,0 +1,326 @@
+//! Metadata of sensors: one sensor's as JSON, many as NDJSON or CSV.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use super::App;
+use super::body;
+use super::errors::{ApiError, Dialect};
+use super::json::{comma, string};
+use super::parameters::{By, Pairs, Parameters};
+use super::params;
+use super::text::Text;
+use super::write::{ack_level, flag};
+use crate::access::{Caller, Pin};
+use crate::bucket::Meta;
+use crate::clock::now_ns;
+use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
+use crate::reading::Sensor;
+
+/// Most refusals that an answer names.
+const REASONS: usize = 20;
+/// The column of a CSV body that names the sensor.
+const SENSOR: &str = "sensor";
+
+type Key = Result<Path<String>, PathRejection>;
+
+/// `GET /api/v1/sensors/KEY/meta`.
+pub async fn show(State(app): State<Arc<App>>, Extension(by): By, key: Key, query: Pairs) -> Response {
+    let shown = async {
+        let (sensor, parameters) = named(&app, &by, key, query, params::META)?;
+        let database = parameters.database()?;
+        let mut found = app.ingest.sensor_documents(&database, &[&sensor.key]).await?;
+        let meta = found.remove(&sensor.key).map(|document| document.meta).unwrap_or_default();
+        Ok(told(meta.json(string)))
+    };
+    shown.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+}
+
+/// The answer that tells metadata, with its ETag.
+fn told(text: String) -> Response {
+    let tag = tag_of(&text);
+    let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+fn tag_of(text: &str) -> String {
+    format!("\"{:016x}\"", rapidhash::v3::rapidhash_v3(text.as_bytes()))
+}
+
+/// Whether metadata is as the request's `If-Match` says; it is without one.
+fn is_as_known(headers: &HeaderMap, meta: &Meta) -> bool {
+    let sent: Vec<&str> = headers.get_all(header::IF_MATCH).iter().filter_map(|value| value.to_str().ok()).collect();
+    let tag = tag_of(&meta.json(string));
+    sent.is_empty()
+        || sent.iter().flat_map(|value| value.split(',')).any(|sent| matches!(sent.trim(), "*") || sent.trim() == tag)
+}
+
+/// The sensor of a path, if the caller may see it, and the request's parameters.
+fn named(
+    app: &App,
+    by: &Caller,
+    key: Key,
+    query: Pairs,
+    known: &[params::Parameter],
+) -> Result<(Sensor, Parameters), ApiError> {
+    let Path(key) = key.map_err(|error| ApiError::Bad(error.body_text()))?;
+    let parameters = Parameters::of(app, query, known, by.clone())?;
+    Ok((sensor_of(app, by, &key).map_err(ApiError::Forbidden)?, parameters))
+}
+
+/// A sensor by its key, if the caller's token is not pinned to others.
+fn sensor_of(app: &App, by: &Caller, key: &str) -> Result<Sensor, String> {
+    let sensor = Parameters::key(app, key).map_err(|error| error.message())?;
+    match by.pins().iter().find(|pin| !pin.matches(&sensor)) {
+        None => Ok(sensor),
+        Some(Pin { key, .. }) => Err(format!("{} may not use this sensor, by its tag {key:?}", by.name())),
+    }
+}
+
+/// `PUT /api/v1/sensors/KEY/meta`: replaces the metadata.
+pub async fn put(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    key: Key,
+    query: Pairs,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    change(&app, &by, (key, query), (&headers, body), Wish::Put).await
+}
+
+/// `PATCH /api/v1/sensors/KEY/meta`: a merge patch (RFC 7396).
+pub async fn patch(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    key: Key,
+    query: Pairs,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    change(&app, &by, (key, query), (&headers, body), Wish::Patch).await
+}
+
+async fn change(
+    app: &App,
+    by: &Caller,
+    (key, query): (Key, Pairs),
+    (headers, mut body): (&HeaderMap, Body),
+    wish: impl FnOnce(Map<String, Value>) -> Wish,
+) -> Response {
+    let changed = async {
+        let (sensor, parameters) = named(app, by, key, query, params::META_CHANGE)?;
+        let database = writable(&parameters, by)?;
+        let (bytes, _admission) = body::read(app, headers, &mut body).await?;
+        let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
+            return Err(ApiError::Bad("the body is no JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
+        };
+        let arrival =
+            MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, headers)?, is_dry: false };
+        let wishes = vec![MetaWish { sensor, wish: wish(values) }];
+        let outcomes = app.ingest.change_meta(arrival, wishes, |meta| is_as_known(headers, meta)).await?;
+        match outcomes.into_iter().next() {
+            Some(Ok(MetaOutcome { values, .. })) => Ok(told(Value::Object(values).to_string())),
+            Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
+            Some(Err(refused)) => Err(ApiError::Bad(refused.to_string())),
+            None => Err(ApiError::Bad("nothing was asked for".to_owned())),
+        }
+    };
+    changed.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+}
+
+/// The database of a change, if the caller may write to it.
+fn writable(parameters: &Parameters, by: &Caller) -> Result<String, ApiError> {
+    let name = parameters.get("db").unwrap_or(super::parameters::DEFAULT_DATABASE);
+    match by.may_write(name) {
+        true => Ok(name.to_owned()),
+        false => Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", by.name()))),
+    }
+}
+
+/// `POST /api/v1/meta`: patches the metadata of many sensors.
+pub async fn import(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    query: Pairs,
+    headers: HeaderMap,
+    mut body: Body,
+) -> Response {
+    let imported = async {
+        let parameters = Parameters::of(&app, query, params::META_IMPORT, by.clone())?;
+        let database = writable(&parameters, &by)?;
+        let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
+        let (bytes, _admission) = body::read(&app, &headers, &mut body).await?;
+        let is_csv = headers.get(header::CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"text/csv"));
+        let rows = if is_csv { of_csv(&bytes)? } else { of_lines(&bytes) };
+        let (mut wishes, mut lines, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        for (line, row) in rows {
+            let wish = row.and_then(|(key, values)| {
+                Ok(MetaWish { sensor: sensor_of(&app, &by, &key)?, wish: Wish::Patch(values) })
+            });
+            match wish {
+                Ok(wish) => {
+                    wishes.push(wish);
+                    lines.push(line);
+                }
+                Err(why) => refused.push((line, why)),
+            }
+        }
+        let arrival =
+            MetaArrival { database: &database, received: now_ns(), by: &by, ack: ack_level(None, &headers)?, is_dry };
+        let outcomes = app.ingest.change_meta(arrival, wishes, |_| true).await?;
+        let (mut changed, mut new, mut unchanged) = (0, 0, 0);
+        for (line, outcome) in lines.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(MetaOutcome { is_changed: false, .. }) => unchanged += 1,
+                Ok(MetaOutcome { is_new, .. }) => {
+                    changed += 1;
+                    new += usize::from(is_new);
+                }
+                Err(why) => refused.push((line, why.to_string())),
+            }
+        }
+        refused.sort_unstable();
+        let reasons: Vec<Value> =
+            refused.iter().take(REASONS).map(|(line, why)| json!({ "line": line, "error": why })).collect();
+        let mut told = json!({
+            "dry_run": is_dry, "changed": changed, "new": new, "unchanged": unchanged, "rejected": refused.len(),
+            "reasons": reasons,
+        });
+        let mut status = StatusCode::OK;
+        if !refused.is_empty() {
+            status = StatusCode::BAD_REQUEST;
+            told["error"] = json!(format!(
+                "{} lines were refused; the others {}",
+                refused.len(),
+                if is_dry { "would be taken" } else { "were taken" }
+            ));
+            told["code"] = json!("invalid");
+        }
+        Ok((status, axum::Json(told)).into_response())
+    };
+    imported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+}
+
+/// A line's number, and its sensor and values.
+type Row = (usize, Result<(String, Map<String, Value>), String>);
+
+/// Lines such as `{"sensor":"climate,sensor=s1","meta":{"site":"lab"}}`.
+fn of_lines(body: &[u8]) -> Vec<Row> {
+    let row = |line: &[u8]| match serde_json::from_slice(line) {
+        Ok(Value::Object(mut of)) if of.len() == 2 => match (of.remove(SENSOR), of.remove("meta")) {
+            (Some(Value::String(key)), Some(Value::Object(values))) => Ok((key, values)),
+            _ => Err("expected the members \"sensor\", a text, and \"meta\", an object".to_owned()),
+        },
+        Ok(_) => Err("expected an object with the members \"sensor\" and \"meta\"".to_owned()),
+        Err(error) => Err(format!("it is no JSON: {error}")),
+    };
+    let lines = body.split(|byte| *byte == b'\n').enumerate();
+    lines.filter(|(_, line)| !line.trim_ascii().is_empty()).map(|(at, line)| (at + 1, row(line))).collect()
+}
+
+/// Rows below a header of names, of which one is `sensor`. An empty cell says nothing of its name; one that is a JSON number,
+/// `true` or `false` is that, everything else is text.
+fn of_csv(body: &[u8]) -> Result<Vec<Row>, ApiError> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
+    let names = reader.headers().map_err(|error| ApiError::Bad(format!("the CSV's header: {error}")))?.clone();
+    let Some(of_sensor) = names.iter().position(|name| name == SENSOR) else {
+        return Err(ApiError::Bad("the CSV has no column named sensor: name the columns in the first line".to_owned()));
+    };
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => {
+                let line = error.position().map_or(0, csv::Position::line);
+                rows.push((usize::try_from(line).unwrap_or_default(), Err(error.to_string())));
+                continue;
+            }
+        };
+        let line = record.position().map_or(0, |at| usize::try_from(at.line()).unwrap_or_default());
+        if record.len() != names.len() {
+            rows.push((line, Err(format!("it has {} cells, where the header has {}", record.len(), names.len()))));
+            continue;
+        }
+        let cells = names.iter().zip(&record).enumerate();
+        let said = cells.filter(|(at, (_, cell))| *at != of_sensor && !cell.is_empty());
+        let values = said.map(|(_, (name, cell))| (name.to_owned(), value_of(cell))).collect();
+        rows.push((line, Ok((record[of_sensor].to_owned(), values))));
+    }
+    Ok(rows)
+}
+
+fn value_of(cell: &str) -> Value {
+    match serde_json::from_str(cell) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+        _ => Value::from(cell),
+    }
+}
+
+/// `GET /api/v1/meta`: the metadata of all sensors that have some, in lines as [`import`] takes them.
+pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
+    let exported = async {
+        let parameters = Parameters::of(&app, query, params::META_EXPORT, by)?;
+        let budget = parameters.budget(&app);
+        let max = app.options.sensors_max;
+        let (database, limit) = (parameters.database()?, parameters.limit(max, max, "query.sensors_max")?);
+        let pins = parameters.pins();
+        let takes = |document: &crate::bucket::SensorDocument| {
+            !document.meta.is_without_values() && pins.iter().all(|pin| pin.matches(&document.sensor))
+        };
+        let after = parameters.get("cursor").map(str::to_owned);
+        let (documents, next, _held) = super::sensors::all_of(&app, &budget, (database, after, limit), takes).await?;
+        let mut text = Text::new(&budget)?;
+        text.out.push_str("{\"sensors\":[");
+        for (number, document) in documents.iter().enumerate() {
+            comma(&mut text.out, number);
+            text.out.push_str("{\"sensor\":");
+            string(&mut text.out, &document.sensor.key);
+            text.out.push_str(",\"meta\":");
+            text.out.push_str(&document.meta.json(string));
+            text.out.push('}');
+            text.row().await?;
+        }
+        super::json::end_with_next(&mut text.out, next.as_deref(), &[]);
+        budget.answered();
+        Ok(text.respond(super::format::Format::Json.media_type())?)
+    };
+    exported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_csv_are_patches_of_what_they_name() {
+        let body = "site,sensor,floor,serial\r\nlab,\"m,s=1\",3,007\n,\"m,s=2\",true,\"a \"\"b\"\"\"\nx,m\n";
+        let rows = of_csv(body.as_bytes()).unwrap();
+        let map = |json: &str| serde_json::from_str::<Map<String, Value>>(json).unwrap();
+        assert_eq!(rows[0], (2, Ok(("m,s=1".to_owned(), map(r#"{"site":"lab","floor":3,"serial":"007"}"#)))));
+        assert_eq!(rows[1], (3, Ok(("m,s=2".to_owned(), map(r#"{"floor":true,"serial":"a \"b\""}"#)))));
+        assert!(rows[2].0 == 4 && rows[2].1.is_err() && rows.len() == 3, "{rows:?}");
+        assert!(of_csv(b"site,floor\n").is_err());
+    }
+
+    #[test]
+    fn a_line_names_a_sensor_and_its_values() {
+        let rows = of_lines(
+            b"{\"sensor\":\"m\",\"meta\":{\"a\":null}}\n\n{\"sensor\":\"m\"}\n{\"sensor\":1,\"meta\":{}}\nx\n",
+        );
+        assert_eq!(
+            rows.iter().map(|(line, row)| (*line, row.is_ok())).collect::<Vec<_>>(),
+            [(1, true), (3, false), (4, false), (5, false)]
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! Metadata that lists of sensors may lack, because they were read from the store before it got there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::bucket::Meta;
+use crate::reading::Stamp;
+
+/// New metadata of a database's sensors, by their keys.
+#[derive(Debug)]
+pub struct NewMeta(Mutex<NewMetaState>);
+
+#[derive(Debug)]
+struct NewMetaState {
+    sensors: HashMap<Box<str>, NewEntry>,
+    /// When entries were last dropped that every list has by now.
+    pruned: Instant,
+}
+
+#[derive(Debug)]
+struct NewEntry {
+    meta: Arc<Meta>,
+    /// Changes that are not stored yet.
+    unstored: usize,
+    /// When the last change was stored, or noted.
+    since: Instant,
+}
+
+impl Default for NewMeta {
+    fn default() -> Self {
+        Self(Mutex::new(NewMetaState { sensors: HashMap::new(), pruned: Instant::now() }))
+    }
+}
+
+impl NewMeta {
+    fn lock(&self) -> MutexGuard<'_, NewMetaState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a logged change. `kept` is how old a list of sensors may be.
+    pub fn note(&self, key: &str, change: &Meta, kept: Duration) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        if now.duration_since(state.pruned) > kept {
+            state.pruned = now;
+            state.sensors.retain(|_, entry| entry.unstored > 0 || now.duration_since(entry.since) <= kept);
+        }
+        let new = || NewEntry { meta: Arc::default(), unstored: 0, since: now };
+        let entry = state.sensors.entry(key.into()).or_insert_with(new);
+        Arc::make_mut(&mut entry.meta).merge(change);
+        (entry.unstored, entry.since) = (entry.unstored + 1, now);
+    }
+
+    /// Notes that changes of a sensor are stored.
+    pub fn stored(&self, key: &str, changes: usize) {
+        if let Some(entry) = self.lock().sensors.get_mut(key) {
+            (entry.unstored, entry.since) = (entry.unstored.saturating_sub(changes), Instant::now());
+        }
+    }
+
+    /// Removes what is older than a deletion of the sensor.
+    pub fn cut(&self, key: &str, before: Stamp) {
+        if let Some(entry) = self.lock().sensors.get_mut(key) {
+            Arc::make_mut(&mut entry.meta).cut(before);
+        }
+    }
+
+    /// What a sensor has here.
+    pub fn of(&self, key: &str) -> Option<Arc<Meta>> {
+        self.lock().sensors.get(key).map(|entry| entry.meta.clone())
+    }
+
+    /// What all sensors have here.
+    pub fn all(&self) -> Vec<(Box<str>, Arc<Meta>)> {
+        self.lock().sensors.iter().map(|(key, entry)| (key.clone(), entry.meta.clone())).collect()
+    }
+}

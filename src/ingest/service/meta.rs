@@ -1,0 +1,323 @@
+//! Changes of metadata: from what a client asks for to a WAL record. A patch is resolved against what the sensor has, so that the
+//! record is final.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::Ingest;
+use crate::access::Caller;
+use crate::bucket::Meta;
+use crate::ingest::error::IngestError;
+use crate::ingest::options::AckLevel;
+use crate::ingest::record::meta::MetaChange;
+use crate::reading::Sensor;
+
+/// Most names of one sensor, and how deep a value may nest.
+const NAMES_MAX: usize = 64;
+const DEPTH_MAX: usize = 8;
+/// Sensors that are looked at together.
+const TOGETHER: usize = 500;
+
+/// What is to become of a sensor's metadata.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wish {
+    /// Exactly this.
+    Put(Map<String, Value>),
+    /// What there is, changed as RFC 7396 says: null removes a name.
+    Patch(Map<String, Value>),
+}
+
+/// A sensor, and what is to become of its metadata.
+#[derive(Debug, Clone)]
+pub struct MetaWish {
+    pub sensor: Sensor,
+    pub wish: Wish,
+}
+
+/// Who asks, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct MetaArrival<'a> {
+    pub database: &'a str,
+    /// When it was received, in nanoseconds since the epoch.
+    pub received: i64,
+    pub by: &'a Caller,
+    /// The ack level; `None` for `ingest.ack`.
+    pub ack: Option<AckLevel>,
+    /// Whether only to tell what would change.
+    pub is_dry: bool,
+}
+
+/// What became of one wish, or would become of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetaOutcome {
+    /// Whether the sensor was not known before.
+    pub is_new: bool,
+    pub is_changed: bool,
+    /// The metadata afterwards.
+    pub values: Map<String, Value>,
+}
+
+/// Why the metadata of one sensor is not changed. Sent again, it would be refused again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MetaRefusal {
+    #[error("the metadata of {sensor} would take {bytes} bytes, more than {limit} (limits.meta_bytes)")]
+    TooLarge { sensor: String, bytes: usize, limit: usize },
+    #[error("the metadata of {sensor} would have {names} names, more than {NAMES_MAX}")]
+    TooManyNames { sensor: String, names: usize },
+    #[error("a name of the metadata of {sensor} is empty or has more than {limit} bytes (limits.name_bytes)")]
+    Name { sensor: String, limit: usize },
+    #[error("the metadata of {sensor} nests deeper than {DEPTH_MAX} levels")]
+    TooDeep { sensor: String },
+    #[error("the sensor {sensor} is new, and {limit} leaves no room for it")]
+    NoRoom { sensor: String, limit: String },
+    #[error("the metadata of {sensor} is not as If-Match says: read it again")]
+    Changed { sensor: String },
+}
+
+/// A wish that passed, before it is logged.
+struct Resolved {
+    place: usize,
+    change: MetaChange,
+}
+
+impl Ingest {
+    /// Changes metadata. `may` says of what a sensor has whether it may be changed. Returns one outcome per wish, in their
+    /// order; of two wishes for one sensor the later one sees what the earlier one did.
+    ///
+    /// # Errors
+    /// When what a sensor has cannot be read, or a change is not durable, or not known to be. Sending all again is harmless.
+    pub async fn change_meta(
+        &self,
+        arrival: MetaArrival<'_>,
+        wishes: Vec<MetaWish>,
+        may: impl Fn(&Meta) -> bool,
+    ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
+        self.member.check()?;
+        self.submitter.read_only.check()?;
+        let name = self.resolve(arrival.database, None).await?;
+        let _turn = self.meta_turn.lock().await;
+        let mut outcomes = Vec::with_capacity(wishes.len());
+        for some in wishes.chunks(TOGETHER) {
+            outcomes.extend(self.change_some(&name, arrival, some, &may).await?);
+        }
+        Ok(outcomes)
+    }
+
+    async fn change_some(
+        &self,
+        name: &str,
+        arrival: MetaArrival<'_>,
+        wishes: &[MetaWish],
+        may: &impl Fn(&Meta) -> bool,
+    ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
+        let mut keys: Vec<&str> = wishes.iter().map(|wish| &*wish.sensor.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let documents = self.sensor_documents(name, &keys).await?;
+        let mut now: HashMap<&str, Map<String, Value>> = HashMap::new();
+        let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), Vec::new());
+        for (place, MetaWish { sensor, wish }) in wishes.iter().enumerate() {
+            let document = documents.get(&sensor.key);
+            let held = document.map(|document| &document.meta);
+            if !held.map_or_else(|| may(&Meta::default()), may) {
+                outcomes.push(Err(MetaRefusal::Changed { sensor: sensor.key.to_string() }));
+                continue;
+            }
+            let values = now.entry(&sensor.key).or_insert_with(|| held.map(values_of).unwrap_or_default());
+            let after = wish.applied_to(values);
+            if let Err(refused) = self.check_meta(sensor, &after) {
+                outcomes.push(Err(refused));
+                continue;
+            }
+            let is_changed = after != *values;
+            if is_changed {
+                resolved.push(Resolved { place, change: wish.change(sensor, values, &after) });
+            }
+            values.clone_from(&after);
+            outcomes.push(Ok(MetaOutcome { is_new: document.is_none(), is_changed, values: after }));
+        }
+        if !arrival.is_dry && !resolved.is_empty() {
+            self.log_meta(name, arrival, resolved, &mut outcomes).await?;
+        }
+        Ok(outcomes)
+    }
+
+    fn check_meta(&self, sensor: &Sensor, after: &Map<String, Value>) -> Result<(), MetaRefusal> {
+        let sensor = || sensor.key.to_string();
+        let (limit, name_bytes) = (self.options.meta_bytes, self.options.limits.name_bytes);
+        if after.len() > NAMES_MAX {
+            return Err(MetaRefusal::TooManyNames { sensor: sensor(), names: after.len() });
+        }
+        if after.keys().any(|name| name.is_empty() || name.len() > name_bytes) {
+            return Err(MetaRefusal::Name { sensor: sensor(), limit: name_bytes });
+        }
+        if after.values().any(|value| depth(value) > DEPTH_MAX) {
+            return Err(MetaRefusal::TooDeep { sensor: sensor() });
+        }
+        let bytes: usize = after.iter().map(|(name, value)| name.len() + value.to_string().len()).sum();
+        if bytes > limit {
+            return Err(MetaRefusal::TooLarge { sensor: sensor(), bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// Logs changes, a few per record, once their sensors are known.
+    async fn log_meta(
+        &self,
+        name: &str,
+        arrival: MetaArrival<'_>,
+        resolved: Vec<Resolved>,
+        outcomes: &mut [Result<MetaOutcome, MetaRefusal>],
+    ) -> Result<(), IngestError> {
+        let database = self.database(name, arrival.by).await?;
+        let is_unknown = |of: &&Resolved| self.catalog.sensor(&database, &of.change.sensor.key).is_none();
+        let unknown: Vec<Sensor> = resolved.iter().filter(is_unknown).map(|of| of.change.sensor.clone()).collect();
+        if !unknown.is_empty() {
+            self.lookup.look_up(&database, unknown, &arrival.by.allowance()).await;
+        }
+        let (mut changes, mut bytes) = (Vec::new(), 0);
+        let level = arrival.ack.unwrap_or(self.options.ack);
+        for Resolved { place, change } in resolved {
+            let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
+                let limit = self.catalog.full(&change.sensor).unwrap_or_else(|| "a quota of new sensors".to_owned());
+                outcomes[place] = Err(MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit });
+                continue;
+            };
+            known.hear(arrival.received);
+            self.metrics.meta_changes.increment(1);
+            bytes += change.bytes() + 2 * change.sensor.key.len();
+            changes.push((known, change));
+            if bytes > self.options.part_bytes {
+                self.submitter.change_meta(&database, (arrival.received, std::mem::take(&mut changes)), level).await?;
+                bytes = 0;
+            }
+        }
+        if changes.is_empty() {
+            self.catalog.forget_unused(database);
+            return Ok(());
+        }
+        self.submitter.change_meta(&database, (arrival.received, changes), level).await
+    }
+}
+
+/// The values as JSON.
+pub fn values_of(meta: &Meta) -> Map<String, Value> {
+    let value = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
+    meta.values().map(|(name, text)| (name.to_owned(), value(text))).collect()
+}
+
+impl Wish {
+    /// What follows from it where there are these values.
+    fn applied_to(&self, values: &Map<String, Value>) -> Map<String, Value> {
+        match self {
+            Self::Put(wanted) => wanted.iter().map(|(name, value)| (name.clone(), storable(value))).collect(),
+            Self::Patch(patch) => {
+                let mut after = values.clone();
+                merge_patch(&mut after, patch);
+                after
+            }
+        }
+    }
+
+    /// The change that makes `before` to `after`.
+    fn change(&self, sensor: &Sensor, before: &Map<String, Value>, after: &Map<String, Value>) -> MetaChange {
+        let replaces = matches!(self, Self::Put(_));
+        let is_news = |(name, value): &(&String, &Value)| replaces || before.get(*name) != Some(*value);
+        let set = after.iter().filter(is_news);
+        let mut values: Vec<_> =
+            set.map(|(name, value)| (name.as_str().into(), Some(value.to_string().into()))).collect();
+        if !replaces {
+            let gone = before.keys().filter(|name| !after.contains_key(*name));
+            values.extend(gone.map(|name| (name.as_str().into(), None)));
+        }
+        MetaChange { sensor: sensor.clone(), replaces, values }
+    }
+}
+
+/// RFC 7396.
+fn merge_patch(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (name, value) in patch {
+        match value {
+            Value::Null => drop(target.remove(name)),
+            Value::Object(inner) => {
+                let held = target.entry(name.clone()).or_insert_with(|| Value::Object(Map::new()));
+                if !held.is_object() {
+                    *held = Value::Object(Map::new());
+                }
+                if let Value::Object(held) = held {
+                    merge_patch(held, inner);
+                }
+            }
+            other => drop(target.insert(name.clone(), storable(other))),
+        }
+    }
+}
+
+/// As the stores give it back: a number that is no signed integer of 64 bits is a double.
+fn storable(value: &Value) -> Value {
+    match value {
+        Value::Number(number) if number.as_i64().is_none() => {
+            number.as_f64().and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
+        }
+        Value::Array(values) => Value::Array(values.iter().map(storable).collect()),
+        Value::Object(values) => {
+            Value::Object(values.iter().map(|(name, value)| (name.clone(), storable(value))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(values) => 1 + values.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn map(json: &str) -> Map<String, Value> {
+        serde_json::from_str(json).unwrap()
+    }
+
+    /// The examples of RFC 7396, appendix A, whose targets and patches are objects.
+    #[test]
+    fn a_patch_is_applied_as_its_standard_says() {
+        for (target, patch, expected) in [
+            (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"a":null}"#, "{}"),
+            (r#"{"a":"b","b":"c"}"#, r#"{"a":null}"#, r#"{"b":"c"}"#),
+            (r#"{"a":["b"]}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#),
+            (r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#),
+            (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
+            (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#),
+            ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
+        ] {
+            let after = Wish::Patch(map(patch)).applied_to(&map(target));
+            assert_eq!(after, map(expected), "{target} {patch}");
+        }
+    }
+
+    #[test]
+    fn a_change_names_what_differs_and_a_replacement_everything() {
+        let sensor = Sensor::new("m", [("s", "1")]).unwrap();
+        let (before, patch) =
+            (map(r#"{"a":1,"b":2,"c":3}"#), Wish::Patch(map(r#"{"a":1,"b":null,"d":18446744073709551615}"#)));
+        let after = patch.applied_to(&before);
+        let change = patch.change(&sensor, &before, &after);
+        let values: Vec<(&str, Option<&str>)> =
+            change.values.iter().map(|(name, value)| (&**name, value.as_deref())).collect();
+        assert_eq!(values, [("d", Some("1.8446744073709552e19")), ("b", None)]);
+        let put = Wish::Put(map(r#"{"a":{"z":1,"b":2}}"#));
+        let change = put.change(&sensor, &before, &put.applied_to(&before));
+        assert!(change.replaces);
+        assert_eq!(change.values[0].1.as_deref(), Some(r#"{"b":2,"z":1}"#), "names of objects in order");
+    }
+}

@@ -1,0 +1,289 @@
+//! Metadata of sensors: what is acked stays, through kills, deletions and other instances, and queries choose and group by it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::support::eventually;
+use crate::support::http::{Answer, get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::random::Random;
+use crate::support::server::{Launch, Server};
+
+const WITHIN: Duration = Duration::from_secs(30);
+const T: u64 = 1_768_489_200;
+
+fn stores() -> [String; 2] {
+    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
+}
+
+fn escaped(key: &str) -> String {
+    key.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn path(key: &str) -> String {
+    format!("/api/v1/sensors/{}/meta?db=d", escaped(key))
+}
+
+fn send(server: &Server, method: &str, key: &str, body: &Value, headers: &[(&str, &str)]) -> Answer {
+    request(method, &server.url(&path(key)), body.to_string().as_bytes(), headers).unwrap()
+}
+
+/// What is said of a sensor; `None` for nothing.
+fn meta(server: &Server, key: &str) -> Option<Value> {
+    let answer = get(&server.url(&path(key))).expect(200).json();
+    (answer != json!({})).then_some(answer)
+}
+
+fn replayed(server: &Server) {
+    eventually("the log is replayed", WITHIN, || (get(&server.url(&path("m,s=0"))).status == 200).then_some(()));
+}
+
+fn write(server: &Server, lines: &str) {
+    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+}
+
+fn influxql(server: &Server, statement: &str) -> Value {
+    let answer = get(&server.url(&format!("/query?db=d&epoch=s&q={}", escaped(statement)))).expect(200).json();
+    answer["results"][0]["series"].clone()
+}
+
+#[test]
+fn metadata_is_put_patched_and_guarded_by_its_tag() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).start();
+        assert_eq!(meta(&server, "m,s=1"), None);
+        let put = send(&server, "PUT", "m,s=1", &json!({"site": "lab", "at": {"x": 1, "y": 2.5}, "n": null}), &[])
+            .expect(200);
+        let first = put.header("etag").unwrap().to_owned();
+        // Before any reading: it is there, and listed.
+        assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab", "at": {"x": 1, "y": 2.5}, "n": null})));
+        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        assert_eq!(listed["sensors"][0]["meta"]["site"], "lab", "{listed}");
+        let patch = json!({"at": {"y": null, "z": 3}, "n": null, "unit": "°C"});
+        send(&server, "PATCH", "m,s=1", &patch, &[("if-match", &first)]).expect(200);
+        let second = json!({"site": "lab", "at": {"x": 1, "z": 3}, "unit": "°C"});
+        assert_eq!(meta(&server, "m,s=1"), Some(second.clone()));
+        let stale = send(&server, "PATCH", "m,s=1", &json!({"site": "roof"}), &[("if-match", &first)]).expect(412);
+        assert_eq!(stale.json()["code"], "changed");
+        for (body, why) in [
+            (json!([1]), "no JSON object"),
+            (json!({"": 1}), "empty"),
+            (json!({"x": "y".repeat(9000)}), "limits.meta_bytes"),
+            (json!({"x": [[[[[[[[[1]]]]]]]]]}), "nests"),
+        ] {
+            let refused = send(&server, "PATCH", "m,s=1", &body, &[]).expect(400);
+            assert!(refused.text().contains(why), "{body}: {}", refused.text());
+        }
+        server.kill();
+        server.restart("127.0.0.1:0");
+        replayed(&server);
+        assert_eq!(meta(&server, "m,s=1"), Some(second.clone()));
+        // Readings and metadata of one document do not get into each other's way.
+        write(&server, &format!("m,s=1 v=1 {T}\n"));
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        assert_eq!(meta(&server, "m,s=1"), Some(second));
+        send(&server, "PUT", "m,s=1", &json!({}), &[("x-hourglass-ack", "store")]).expect(200);
+        assert_eq!(meta(&server, "m,s=1"), None);
+        server.stop();
+    }
+}
+
+#[test]
+fn thousands_of_lines_are_imported_and_exported() {
+    for store in stores() {
+        let server = Launch::with_store(store).start();
+        let line =
+            |n: usize, site: usize| format!("{}\n", json!({"sensor": format!("m,s={n}"), "meta": {"site": site}}));
+        let body: String = (0..2000).map(|n| line(n, n % 10)).collect();
+        let import = |query: &str, body: &str, kind: &str| {
+            let url = server.url(&format!("/api/v1/meta?db=d{query}"));
+            let answer = post(&url, body, &[("content-type", kind)]);
+            (answer.status, answer.json())
+        };
+        let dry = import("&dry_run=true", &body, "application/x-ndjson");
+        let counts = |changed: usize, new: usize, unchanged: usize, dry: bool| json!({"dry_run": dry, "changed": changed, "new": new, "unchanged": unchanged, "rejected": 0, "reasons": []});
+        assert_eq!(dry, (200, counts(2000, 2000, 0, true)));
+        assert_eq!(meta(&server, "m,s=7"), None);
+        assert_eq!(import("", &body, "application/x-ndjson"), (200, counts(2000, 2000, 0, false)));
+        assert_eq!(import("", &body, "application/x-ndjson"), (200, counts(0, 0, 2000, false)));
+        let csv = "sensor,floor,site\n\"m,s=7\",3,\n\"m,s=7\",4,roof\n\"m,s=8\",,\nm;,1,1\n";
+        let (status, told) = import("", csv, "text/csv");
+        assert_eq!(
+            (status, &told["changed"], &told["unchanged"], &told["rejected"]),
+            (200, &json!(2 + 1), &json!(1), &json!(0)),
+            "{told}"
+        );
+        assert_eq!(meta(&server, "m,s=7"), Some(json!({"floor": 4, "site": "roof"})));
+        let (status, told) = import("", "{\"sensor\":\"m\"}\n", "application/x-ndjson");
+        assert_eq!((status, &told["rejected"], &told["reasons"][0]["line"]), (400, &json!(1), &json!(1)));
+        let (mut seen, mut cursor) = (BTreeMap::new(), String::new());
+        loop {
+            let page = get(&server.url(&format!("/api/v1/meta?db=d&limit=700{cursor}"))).expect(200).json();
+            for of in page["sensors"].as_array().unwrap() {
+                seen.insert(of["sensor"].as_str().unwrap().to_owned(), of["meta"].clone());
+            }
+            let Some(next) = page["next"].as_str() else { break };
+            cursor = format!("&cursor={}", escaped(next));
+        }
+        assert_eq!((seen.len(), &seen["m,s=19"]), (2001, &json!({"site": 9})));
+    }
+}
+
+#[test]
+fn queries_choose_and_group_by_metadata_as_it_is_now() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).start();
+        for s in 0..4_u64 {
+            write(&server, &format!("m,s={s} v={s} {T}\nm,s={s} v={} {}\n", s + 10, T + 60));
+            send(
+                &server,
+                "PUT",
+                &format!("m,s={s}"),
+                &json!({"site": if s % 2 == 0 { "lab" } else { "roof" }, "floor": s}),
+                &[],
+            )
+            .expect(200);
+        }
+        let mean = |site: &str| {
+            let path = format!("/api/v1/summary?db=d&measurement=m&tag.meta.site={site}&agg=sum&group_by=meta.site");
+            get(&server.url(&path)).expect(200).json()
+        };
+        let check = |server: &Server, roof: f64| {
+            let path = "/api/v1/summary?db=d&measurement=m&tag.meta.site=roof&agg=sum&group_by=meta.site";
+            let told = get(&server.url(path)).expect(200).json();
+            assert!(
+                told.to_string().contains("\"meta.site\":\"roof\"")
+                    && told.get("notices").is_none_or(|n| n == &json!([])),
+                "{told}"
+            );
+            let series = influxql(server, "SELECT sum(v) FROM m WHERE \"meta.site\" = 'roof' GROUP BY \"meta.site\"");
+            assert_eq!(series[0]["tags"], json!({"meta.site": "roof"}), "{series}");
+            assert_eq!(series[0]["values"][0][1].as_f64(), Some(roof), "{series}");
+            let all = influxql(server, "SELECT sum(v) FROM m GROUP BY \"meta.site\"");
+            assert_eq!(all.as_array().unwrap().len(), 2, "{all}");
+            // Whoever asks for everything gets what was sent.
+            let row = influxql(server, "SELECT * FROM m WHERE s = '0' LIMIT 1");
+            assert_eq!(row[0]["columns"], json!(["time", "s", "v"]));
+            let raw = influxql(server, "SELECT v, \"meta.floor\" FROM m WHERE \"meta.floor\" = '3' LIMIT 1");
+            assert_eq!(raw[0]["values"][0][2], "3", "{raw}");
+            let one = influxql(server, "SELECT sum(v) FROM m WHERE s = '1' GROUP BY \"meta.floor\"");
+            assert_eq!(one[0]["tags"], json!({"meta.floor": "1"}), "{one}");
+        };
+        mean("lab");
+        check(&server, (1 + 11 + 3 + 13) as f64);
+        // A move is seen at once, before it is stored and after.
+        send(&server, "PATCH", "m,s=0", &json!({"site": "roof"}), &[]).expect(200);
+        check(&server, (1 + 11 + 3 + 13 + 10) as f64);
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        check(&server, (1 + 11 + 3 + 13 + 10) as f64);
+        server.stop();
+        server.restart("127.0.0.1:0");
+        check(&server, (1 + 11 + 3 + 13 + 10) as f64);
+        let of_one = "/api/v1/summary?db=d&sensor=m,s%3D3&agg=sum&group_by=meta.site";
+        let told = get(&server.url(of_one)).expect(200).json();
+        assert!(told.to_string().contains("\"meta.site\":\"roof\""), "{told}");
+    }
+}
+
+/// Metadata goes with `DROP SERIES` and `DROP DATABASE`, and stays when readings are deleted by range.
+#[test]
+fn deletions_take_metadata_only_with_the_whole_sensor() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).start();
+        let delete = |server: &Server, statement: &str| {
+            let url = server.url(&format!("/query?db=d&q={}", escaped(statement)));
+            let told = post(&url, "", &[]).expect(200).json();
+            assert!(!told.to_string().contains("error"), "{told}");
+        };
+        write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
+        for s in 1..3 {
+            send(&server, "PUT", &format!("m,s={s}"), &json!({"site": s}), &[]).expect(200);
+        }
+        delete(&server, &format!("DELETE FROM m WHERE time < {}s", T + 1));
+        assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [1, 2].map(|s| Some(json!({"site": s}))));
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        delete(&server, "DROP SERIES FROM m WHERE s = '1'");
+        assert_eq!(meta(&server, "m,s=1"), None);
+        send(&server, "PATCH", "m,s=1", &json!({"unit": "K"}), &[]).expect(200);
+        server.kill();
+        server.restart("127.0.0.1:0");
+        replayed(&server);
+        assert_eq!(meta(&server, "m,s=1"), Some(json!({"unit": "K"})));
+        assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
+        delete(&server, "DROP DATABASE d");
+        assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [None, None]);
+    }
+}
+
+/// Random changes of few sensors beside readings and flushes, with kills; after each, what was acked is there.
+#[test]
+fn random_changes_survive_kills() {
+    for store in stores() {
+        let mut random = Random::new(17);
+        let mut server = Launch::with_store(store).start();
+        let mut model: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+        for step in 0..150 {
+            let key = format!("m,s={}", random.below(3));
+            let name = ["a", "b.c", "$d"][random.below(3) as usize];
+            let value = json!(random.below(5));
+            match random.below(12) {
+                0 => {
+                    send(&server, "PUT", &key, &json!({ name: value }), &[]).expect(200);
+                    model.insert(key, [(name.to_owned(), value)].into_iter().collect());
+                }
+                1..5 => {
+                    send(&server, "PATCH", &key, &json!({ name: value }), &[]).expect(200);
+                    model.entry(key).or_default().insert(name.to_owned(), value);
+                }
+                5..7 => {
+                    send(&server, "PATCH", &key, &json!({ name: null }), &[]).expect(200);
+                    model.entry(key).or_default().remove(name);
+                }
+                7..9 => write(&server, &format!("{key} v={step} {}\n", T + step)),
+                9 => drop(post(&server.url("/api/v1/flush"), "", &[]).expect(204)),
+                10 => {
+                    server.kill();
+                    server.restart("127.0.0.1:0");
+                    replayed(&server);
+                }
+                _ => {}
+            }
+            for (key, expected) in &model {
+                let found = meta(&server, key).unwrap_or_else(|| json!({}));
+                assert_eq!(found, Value::Object(expected.clone()), "{key} after step {step}");
+            }
+        }
+    }
+}
+
+/// Two instances on one store: the later change of a name wins, whoever stores first; a deletion through one takes what the
+/// other has logged before and not stored.
+#[test]
+fn two_instances_agree() {
+    let name = fresh_database_name();
+    let uri = mongod().uri(&name);
+    let (a, b) = (Launch::with_store(&uri).start(), Launch::with_store(&uri).start());
+    for n in 0..10 {
+        let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        let wait = || std::thread::sleep(Duration::from_millis(2));
+        send(first, "PATCH", "m,s=1", &json!({"x": n, format!("of{n}"): 1}), &[]).expect(200);
+        // "Later" through two instances means later by more than their clocks' tolerance; these two have one clock.
+        wait();
+        send(second, "PATCH", "m,s=1", &json!({"x": n + 100}), &[]).expect(200);
+        wait();
+    }
+    let all = |server: &Server| {
+        let found = meta(server, "m,s=1")?;
+        (found.as_object()?.len() == 11 && found["x"] == 109).then_some(found)
+    };
+    eventually("both have everything", WITHIN, || (all(&a)? == all(&b)?).then_some(()));
+    let listed = get(&b.url("/api/v1/meta?db=d")).expect(200).json();
+    assert_eq!(listed["sensors"][0]["meta"]["x"], 109);
+    let url = a.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m")));
+    post(&url, "", &[]).expect(200);
+    eventually("it is gone for both", WITHIN, || {
+        (meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none()).then_some(())
+    });
+}
