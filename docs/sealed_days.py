@@ -1,10 +1,11 @@
-"""Decodes the packed readings of sealed days, which sealed-days.md describes byte by byte.
+"""Decodes the readings of sealed days, which sealed-days.md describes: packed ones byte by byte, and columns.
 usage: python3 sealed_days.py [--json] [FILE]
 
 FILE, or standard input, holds the bytes of `readings` alone, or documents of `<db>.days` as Extended JSON, one per line,
 as mongoexport writes them. Prints line protocol, or with --json an object per reading; times are nanoseconds.
 """
-import base64, itertools, json, struct, sys
+import base64, calendar, itertools, json, struct, sys, time
+from urllib.parse import unquote
 
 def decompressed(frame, length):
     try:
@@ -14,8 +15,7 @@ def decompressed(frame, length):
         import zstandard  # from PyPI
         return zstandard.ZstdDecompressor().decompress(frame, max_output_size=length)
 
-class Unsigned(int):
-    """An unsigned integer, which line protocol writes differently from a signed one."""
+class Unsigned(int): pass  # which line protocol writes differently from a signed one
 
 class Bytes:
     def __init__(self, data): self.data, self.at = data, 0
@@ -61,6 +61,26 @@ def decode(packed):  # the bytes of `readings`, to [(time, {field: value}), …]
             if value is not None: fields[name] = value
     return rows
 
+def plain(value):  # a value of Extended JSON, relaxed or canonical; of a date its milliseconds
+    if not isinstance(value, dict): return value
+    (kind, value), = value.items()
+    if kind != "$date": return {"$numberDouble": float, "$numberDecimal": Unsigned}.get(kind, int)(value)
+    if isinstance(value, dict): return plain(value)
+    seconds, _, rest = value.rstrip("Z").partition(".")
+    return calendar.timegm(time.strptime(seconds, "%Y-%m-%dT%H:%M:%S")) * 1000 + int(rest.ljust(3, "0"))
+
+def columns(readings):  # `readings` that are columns, as `decode` does
+    rests = readings.get("ns", itertools.repeat(0))
+    rows = [(plain(at) * 10**6 + plain(rest), {}) for at, rest in zip(readings["at"], rests)]
+    for key, column in readings["fields"].items():
+        for (_, fields), value in zip(rows, column):
+            if value is not None: fields[unquote(key)] = plain(value)
+    return rows
+
+def rows_of(day):
+    readings = day.get("packed", day["readings"])
+    return columns(readings) if "at" in readings else decode(base64.b64decode(readings["$binary"]["base64"]))
+
 def line(sensor, time, fields):
     def text(value):
         if isinstance(value, str): return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -73,8 +93,8 @@ if __name__ == "__main__":
     files = [each for each in sys.argv[1:] if each != "--json"]
     data = open(files[0], "rb").read() if files else sys.stdin.buffer.read()
     documents = [] if data.startswith(b"\1") else map(json.loads, data.splitlines())
-    days = [(day["sensor"], base64.b64decode(day.get("packed", day["readings"])["$binary"]["base64"])) for day in documents]
-    for sensor, packed in days or [("readings", data)]:
-        for time, fields in decode(packed):
-            as_json = json.dumps({"sensor": sensor, "time": time, "fields": fields})
-            print(as_json if "--json" in sys.argv else line(sensor, time, fields))
+    days = [(day["sensor"], rows_of(day)) for day in documents]
+    for sensor, rows in days or [("readings", decode(data))]:
+        for at, fields in rows:
+            as_json = json.dumps({"sensor": sensor, "time": at, "fields": fields})
+            print(as_json if "--json" in sys.argv else line(sensor, at, fields))

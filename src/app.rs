@@ -42,9 +42,9 @@ use tokio::task::JoinHandle;
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::KEPT_MIN;
-use crate::bucket::{Caps, Keep, Store, Unusable};
+use crate::bucket::{Caps, Keep, SealForm, Store, Unusable};
 use crate::clock::{self, StampClock};
-use crate::config::{AckSetting, AddressesSetting, Settings, UndeclaredUnit};
+use crate::config::{AckSetting, AddressesSetting, SealFormSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
 use crate::ingest::trash::TrashOptions;
 use crate::ingest::{self, AckLevel, Closing, Ingest, ShownAddresses, StorePresence, Stores};
@@ -299,10 +299,20 @@ impl NeverServed {
     }
 }
 
+/// How days are sealed of databases that do not say it themselves.
+fn seal_form(settings: &Settings) -> SealForm {
+    match settings.seal.form {
+        SealFormSetting::Packed => SealForm::Packed,
+        SealFormSetting::Columns => SealForm::Columns,
+        SealFormSetting::Off => SealForm::Off,
+    }
+}
+
 async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
     let options = MongoOptions {
         command_timeout: settings.store.command_timeout,
         commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
+        seal_form: seal_form(settings),
     };
     Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
 }
@@ -388,6 +398,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
             bytes: settings.undo.bytes as u64,
             keep: settings.undo.keep,
         },
+        seal_form: seal_form(settings),
         seal_after: settings.seal.after,
         seal_pause: settings.seal.interval,
         direct_min: settings.seal.direct_min,

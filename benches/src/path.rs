@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hourglass::access::{Caller, Quota};
 use hourglass::bucket::deletions::Masks;
-use hourglass::bucket::{Caps, Store};
+use hourglass::bucket::{Caps, SealForm, Store};
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::ingest::{
     AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, RejectionOptions, ShownAddresses, Stores,
@@ -178,6 +178,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
             bytes: 0,
             keep: Duration::ZERO,
         },
+        seal_form: SealForm::Packed,
         seal_after: Duration::ZERO,
         seal_pause: NEVER,
         direct_min: 0,

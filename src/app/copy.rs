@@ -52,11 +52,12 @@ async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     let now = u64::try_from(wall_ms()).unwrap_or_default();
     let stamp = first_of(now).max(source.read_registry().await?.greatest());
     let mut target = Target::open(to, Filling { what: "copy", from: name_of(from), stamp }).await?;
+    // First: they say how days are sealed.
+    let rows = source.read_settings().await?;
+    target.put_settings(rows.clone()).await.context("writing the databases' settings")?;
     copy_readings(from, &*source, &mut target).await?;
     target.put_tokens(&tokens_of(from).await?).await.context("writing the tokens")?;
-    let rows = source.read_settings().await?;
-    super::backup::left_out(rows.clone()).iter().for_each(|left_out| println!("not copied: {left_out}"));
-    target.put_settings(rows).await.context("writing the databases' settings")?;
+    super::backup::left_out(rows).iter().for_each(|left_out| println!("not copied: {left_out}"));
     let expected = stored_digest(from, &*source).await?;
     let found = target.finish(to, &expected).await?;
     source.close().await;

@@ -95,6 +95,7 @@ impl Target {
             },
             stamp,
             seals: !settings.seal.after.is_zero(),
+            seal_form: super::seal_form(settings),
             recent: settings.sensors.recent,
         };
         let store = super::digest::as_queries_see_it(raw).await?;

@@ -145,6 +145,9 @@ impl Copying {
     /// Copies what differs; returns how many days did. With `all`, every day is compared, else the last ones.
     async fn pass(&mut self, begun: &Begun, all: bool) -> anyhow::Result<usize> {
         let mut copied = 0;
+        // First: they say how days are sealed.
+        let rows = serde_json::from_value(begun.settings.clone()).context("reading the databases' settings")?;
+        self.target.replace_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
         for dropped in self.target.store.databases().await? {
             if !begun.databases.contains(&dropped) {
                 self.target.mark.forget(&dropped).context("marking what is done")?;
@@ -238,9 +241,8 @@ impl Copying {
         }
         self.target.replace_tokens(&begun.tokens).await.context("writing the tokens")?;
         let rows = serde_json::from_value(begun.settings).context("reading the databases' settings")?;
-        let rows = settings_of_json(&rows);
-        super::backup::left_out(rows.clone()).iter().for_each(|left_out| println!("not copied: {left_out}"));
-        self.target.replace_settings(rows).await.context("writing the databases' settings")?;
+        let left_out = super::backup::left_out(settings_of_json(&rows));
+        left_out.iter().for_each(|left_out| println!("not copied: {left_out}"));
         Ok((found, expected))
     }
 

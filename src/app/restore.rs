@@ -49,6 +49,11 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     let from = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
     let stamp = first_of(manifest.began_ms);
     let mut target = Target::open(settings, Filling { what: "restore", from, stamp }).await?;
+    if let Some(settings) = &manifest.settings {
+        // First: they say how days are sealed.
+        let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
+        target.put_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
+    }
     let mut progress = Progress::new("restore");
     let (all, mut written) = (manifest.databases.iter().map(|database| database.days.len()).sum::<usize>(), 0);
     for database in &manifest.databases {
@@ -65,10 +70,6 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     if let Some(tokens) = &manifest.tokens {
         let tokens: Vec<Token> = serde_json::from_slice(&folder.read(tokens)?).context("reading the tokens")?;
         target.put_tokens(&tokens).await.context("writing the tokens")?;
-    }
-    if let Some(settings) = &manifest.settings {
-        let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
-        target.put_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
     }
     if let Some(config) = &manifest.config {
         let beside = settings.server.data_dir.join(CONFIG);

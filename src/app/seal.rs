@@ -31,8 +31,8 @@ fn ask(target: &Target) -> anyhow::Result<u64> {
             if let Some(error) = body["error"].as_str() {
                 bail!("the service could not seal all days: {error}");
             }
-            let [unsettled, large, failed] =
-                ["unsettled", "large", "failed"].map(|why| body["left"][why].as_u64().unwrap_or_default());
+            let [unsettled, large, failed, off] = ["unsettled", "large", "failed", "databases_off"]
+                .map(|why| body["left"][why].as_u64().unwrap_or_default());
             if unsettled > 0 {
                 println!("{unsettled} days stay in hour pages for now: a log may still have older values for them");
             }
@@ -43,6 +43,9 @@ fn ask(target: &Target) -> anyhow::Result<u64> {
                 println!(
                     "{failed} days stay in hour pages: they can be neither read nor written; see the log and `hourglass verify`"
                 );
+            }
+            if off > 0 {
+                println!("not sealed, as seal_form says: {off} databases");
             }
             return Ok(unsettled + failed);
         }

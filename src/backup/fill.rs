@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use super::read::Part;
 use crate::bucket::day::{BYTES_MAX, CELLS_MAX, by_hour};
+use crate::bucket::settings::Settings;
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{
-    Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Reading, Readings, Row, SensorDocument, StorageError, Store,
+    Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Reading, Readings, Row, SealForm, SensorDocument,
+    StorageError, Store,
 };
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Stamp, Value};
@@ -28,6 +30,8 @@ pub struct FillOptions {
     pub stamp: Stamp,
     /// Whether days that are over become sealed days.
     pub seals: bool,
+    /// How days are sealed of databases that do not say it themselves.
+    pub seal_form: SealForm,
     /// Config key `sensors.recent`.
     pub recent: usize,
 }
@@ -64,6 +68,13 @@ impl<'a> Fill<'a> {
         store.create_database(database).await?;
         let (sensors, days, buckets) = (BTreeMap::new(), Vec::new(), Vec::new());
         let new = BTreeSet::new();
+        let settings = Settings {
+            by_database: store.read_settings().await?.into_iter().collect(),
+            seal_form: Some(options.seal_form),
+            ..Settings::default()
+        };
+        let seals = options.seals && settings.sealed_as(database) != SealForm::Off;
+        let options = FillOptions { seals, ..options };
         Ok(Self { store, database, options, sensors, new, current: None, days, buckets, bytes: 0 })
     }
 

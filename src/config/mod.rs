@@ -25,9 +25,9 @@ pub use renamed::RenamedKey;
 pub use settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
     CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings,
-    PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealSettings, SensorsSettings,
-    ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
-    UndeclaredUnit, UndoSettings, WalSettings,
+    PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings,
+    SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings,
+    TlsSettings, UndeclaredUnit, UndoSettings, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

@@ -12,9 +12,9 @@ use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
     CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings,
-    QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealSettings, SensorsSettings, ServerSettings,
-    StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, UndoSettings,
-    WalSettings,
+    QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings,
+    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
+    UndeclaredUnit, UndoSettings, WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -138,6 +138,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             tasks: reader.count("flush.tasks", 1..=16),
         },
         seal: SealSettings {
+            form: reader.seal_form("seal.form"),
             after: reader.duration("seal.after", Duration::ZERO..=365 * 24 * HOUR),
             interval: reader.duration("seal.interval", TICK..=24 * HOUR),
             direct_min: reader.count("seal.direct_min", 0..=1_000_000),
@@ -381,6 +382,15 @@ impl KeyReader<'_> {
             "auto" => Ok(LogFormat::Auto),
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
+            _ => Err(ValueFault::UnknownWord),
+        })
+    }
+
+    fn seal_form(&mut self, key: &'static str) -> SealFormSetting {
+        self.read(key, r#""packed", "columns" or "off""#, |value| match text_of(value)? {
+            "packed" => Ok(SealFormSetting::Packed),
+            "columns" => Ok(SealFormSetting::Columns),
+            "off" => Ok(SealFormSetting::Off),
             _ => Err(ValueFault::UnknownWord),
         })
     }

@@ -233,9 +233,11 @@ pub struct WalSettings {
     pub horizon: Duration,
 }
 
-/// `[seal]`: when days are sealed.
+/// `[seal]`: when and how days are sealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealSettings {
+    /// Of databases that do not say it themselves.
+    pub form: SealFormSetting,
     /// Zero for never.
     pub after: Duration,
     pub interval: Duration,
@@ -404,6 +406,14 @@ pub enum AckSetting {
     Log,
     /// The readings are in the store.
     Store,
+}
+
+/// `seal.form`: how days are sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealFormSetting {
+    Packed,
+    Columns,
+    Off,
 }
 
 /// Whether clients must present a certificate.

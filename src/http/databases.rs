@@ -1,4 +1,4 @@
-//! `/api/v1/databases/NAME`: how long a database keeps its readings, and which policy is meant where none is named.
+//! `/api/v1/databases/NAME`: how long a database keeps its readings, how its days are sealed, and which policy is meant where none is named.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::write::flag;
 use crate::access::{Caller, Event};
 use crate::bucket::settings::{AUTOGEN, Settings, policy_database};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{DatabaseSettings, Keep};
+use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::now_ns;
 use crate::ingest::{PolicyError, SetSettings, check_database_name};
 use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
@@ -90,8 +90,9 @@ async fn changed(
     let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
     let (bytes, _admission) = body::read(app, headers, &mut body).await?;
     let wanted = Wanted::of(&bytes)?;
-    let Wanted { readings, summaries, default } = &wanted;
-    let set = SetSettings { readings: *readings, summaries: *summaries, default: default.as_deref() };
+    let Wanted { readings, summaries, default, seal_form } = &wanted;
+    let (default, seal_form) = (default.as_deref(), *seal_form);
+    let set = SetSettings { readings: *readings, summaries: *summaries, default, seal_form };
     app.ingest.check_settings(&name, set).await?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     if is_dry {
@@ -119,6 +120,7 @@ struct Wanted {
     readings: Option<Keep>,
     summaries: Option<Keep>,
     default: Option<String>,
+    seal_form: Option<SealForm>,
 }
 
 impl Wanted {
@@ -134,9 +136,18 @@ impl Wanted {
             Some(Value::String(name)) => Some(name),
             Some(other) => return Err(bad(format!("default is {other}: name a retention policy, or null"))),
         };
+        let seal_form = match sent.remove("seal_form") {
+            None | Some(Value::Null) => None,
+            Some(form) => match form.as_str().and_then(SealForm::from_name) {
+                Some(form) => Some(form),
+                None => return Err(bad(format!("seal_form is {form}: send \"packed\", \"columns\", \"off\" or null"))),
+            },
+        };
         match sent.keys().next() {
-            Some(unknown) => Err(bad(format!("unknown key {unknown:?}; use readings, summaries or default"))),
-            None => Ok(Self { readings, summaries, default }),
+            Some(unknown) => {
+                Err(bad(format!("unknown key {unknown:?}; use readings, summaries, default or seal_form")))
+            }
+            None => Ok(Self { readings, summaries, default, seal_form }),
         }
     }
 }
@@ -180,6 +191,8 @@ fn described(name: &str, settings: &Settings) -> Value {
         "readings": own.readings.map(text_of),
         "summaries": own.summaries.or(own.readings).map(text_of),
         "default": own.default,
+        "seal_form": own.seal_form.map(SealForm::name),
+        "sealed_as": settings.sealed_as(name).name(),
         "kept": text_of(kept),
         "expired_before": from.or_else(|| kept.cutoff(now)).map(time_of),
         "policies": settings.policies(name).map(policy).collect::<Vec<_>>(),
@@ -296,12 +309,16 @@ mod tests {
             (r#"{"readings":"INF","summaries":null,"default":null}"#, forever, None, None),
             (r#"{"readings":"1d","summaries":"inf"}"#, day, forever, None),
         ] {
-            let wanted = Wanted { readings, summaries, default: default.map(str::to_owned) };
+            let wanted = Wanted { readings, summaries, default: default.map(str::to_owned), seal_form: None };
             assert_eq!(Wanted::of(body.as_bytes()).ok(), Some(wanted), "{body}");
         }
+        let columns = Wanted::of(br#"{"seal_form":"columns"}"#).ok().and_then(|wanted| wanted.seal_form);
+        assert_eq!(columns, Some(SealForm::Columns));
         for body in [
             "",
             "[]",
+            r#"{"seal_form":"zip"}"#,
+            r#"{"seal_form":true}"#,
             r#"{"readings":7}"#,
             r#"{"readings":"7"}"#,
             r#"{"readings":"0s"}"#,

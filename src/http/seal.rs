@@ -56,14 +56,15 @@ pub fn round(parameters: &Parameters) -> Result<Option<u64>, ApiError> {
 
 /// What was sealed since the start.
 pub fn shown(done: &SealingDone) -> Value {
-    let SealingDone { days, readings, left: Left { unsettled, large, failed }, ended, error } = done;
+    let SealingDone { days, readings, left: Left { unsettled, large, failed, off }, ended, error } = done;
     let ended = ended.map(|at| {
         let mut text = String::new();
         write_rfc3339(&mut text, at);
         text
     });
     json!({
-        "days": days, "readings": readings, "left": { "unsettled": unsettled, "large": large, "failed": failed }, "ended": ended,
-        "error": error,
+        "days": days, "readings": readings,
+        "left": { "unsettled": unsettled, "large": large, "failed": failed, "databases_off": off },
+        "ended": ended, "error": error,
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::access::Quota;
 use crate::bucket::day::{CELLS_MAX, HOUR_CELLS_MAX};
-use crate::bucket::{Caps, Keep};
+use crate::bucket::{Caps, Keep, SealForm};
 use crate::ingest::flush::chunks::DirectRules;
 use crate::ingest::rejections::RejectionOptions;
 use crate::ingest::trash::TrashOptions;
@@ -68,6 +68,8 @@ pub struct IngestOptions {
     pub part_bytes: usize,
     /// What deletions by value removed.
     pub trash: TrashOptions,
+    /// How days are sealed of databases that do not say it themselves.
+    pub seal_form: SealForm,
     /// How long a day must be over to be sealed; zero for never. And the wait between two rounds of sealing.
     pub seal_after: Duration,
     pub seal_pause: Duration,
@@ -174,6 +176,7 @@ impl IngestOptions {
             wal_dir: PathBuf::new(),
             part_bytes: 16 << 10,
             trash: TrashOptions { folder: PathBuf::new(), bytes: 0, keep: Duration::ZERO },
+            seal_form: SealForm::Packed,
             seal_after: Duration::ZERO,
             seal_pause: Duration::from_secs(60),
             direct_min: 0,

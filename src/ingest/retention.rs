@@ -22,7 +22,7 @@ use super::error::IngestError;
 use super::member::Member;
 use crate::bucket::settings::{ExpiredReadings, Settings, owner};
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, Keep, KnownSettings, StorageError, Store};
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm, StorageError, Store};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::Hour;
@@ -59,6 +59,8 @@ pub struct Retention {
     pub default: Option<Keep>,
     /// `retention.summaries`.
     pub default_summaries: Option<Keep>,
+    /// `seal.form`.
+    pub default_form: SealForm,
     /// `retention.interval`.
     pub pause: Duration,
     /// The last known settings, for a start without the store; `None` if the store is always there.
@@ -73,12 +75,14 @@ impl Retention {
     /// Starts from the settings that the file has, if there is one.
     pub fn recall(&self) {
         let rows = self.file.as_deref().map(read_file).unwrap_or_default();
-        self.settings.set(self.all(rows));
+        // How days are sealed is known once the store was asked.
+        self.settings.set(Settings { seal_form: None, ..self.all(rows) });
     }
 
     fn all(&self, rows: Vec<(String, DatabaseSettings)>) -> Settings {
         let by_database = rows.into_iter().collect();
-        Settings { by_database, readings: self.default, summaries: self.default_summaries }
+        let (readings, summaries, seal_form) = (self.default, self.default_summaries, Some(self.default_form));
+        Settings { by_database, readings, summaries, seal_form }
     }
 
     /// Runs until it is aborted.
@@ -355,12 +359,14 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             expired,
             summaries,
             expired_readings,
+            seal_form,
         } = of;
         json!({
             "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
             "replication": replication, "shard_duration": shard_duration, "expired": expired,
             "summaries": summaries.map(Keep::ns),
             "expired_readings": expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
+            "seal_form": seal_form.map(SealForm::name),
         })
     };
     rows.into_iter().map(row).collect()
@@ -379,6 +385,7 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             expired: row["expired"].as_i64(),
             summaries: row["summaries"].as_i64().map(Keep::of_ns),
             expired_readings: expired_readings_of(&row["expired_readings"]),
+            seal_form: row["seal_form"].as_str().and_then(SealForm::from_name),
         };
         Some((row["database"].as_str()?.to_owned(), settings))
     };
@@ -421,9 +428,10 @@ mod tests {
             expired: Some(-1),
             summaries: Some(Keep::For(1 << 60)),
             expired_readings: Some(ExpiredReadings { before: -5, stamp: 1 << 62, done: -7 }),
+            seal_form: Some(SealForm::Columns),
         };
         let rows = [("d".to_owned(), full), ("d/week".to_owned(), DatabaseSettings { rev: 1, ..Default::default() })];
-        let settings = Settings { by_database: rows.clone().into(), readings: None, summaries: None };
+        let settings = Settings { by_database: rows.clone().into(), ..Settings::default() };
         write_file(&path, &settings).expect("it can be written");
         assert_eq!(read_file(&path), rows);
     }

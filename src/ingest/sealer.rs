@@ -20,8 +20,9 @@ use super::deletion::ALWAYS;
 use super::flush::task::FlushContext;
 use super::sealing::{Left, Sealing};
 use crate::bucket::day::Unsealable;
+use crate::bucket::settings::Settings;
 use crate::bucket::store::{BucketId, Written};
-use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
+use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, SealForm, StorageError, StoredDay, StoredPage};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::stamp::millis_of;
@@ -50,6 +51,8 @@ pub struct Sealer {
     pub turns: Arc<DatabaseTurns>,
     /// What was done, and who asks for more.
     pub sealing: Sealing,
+    /// How days are sealed of databases that do not say it themselves.
+    pub form: SealForm,
     /// How long a day must be over; `None` if days are sealed only when somebody asks for it.
     pub after: Option<Duration>,
     /// The wait between two rounds.
@@ -154,8 +157,15 @@ impl Sealer {
         if !self.context.registry_view.is_known() {
             return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
         }
+        // From the store: no day may be sealed before its database's settings are known.
+        let by_database = self.context.store.read_settings().await?.into_iter().collect();
+        let settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
         let mut failed = Ok(());
         for database in self.context.store.databases().await? {
+            if settings.sealed_as(&database) == SealForm::Off {
+                left.off += 1;
+                continue;
+            }
             let round = match self.seal(&database, pace).await {
                 Err(error) if error.is_of_store() => return Err(error),
                 Err(error) => {
@@ -194,7 +204,7 @@ impl Sealer {
         self.seal_until(database, Day::of(Hour::of(now)), pace).await
     }
 
-    /// Seals all days of a database before one, whenever they ended.
+    /// Seals all days of a database before one, whenever they ended and whatever its settings say.
     ///
     /// # Errors
     /// If the store fails.

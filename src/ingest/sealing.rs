@@ -38,7 +38,7 @@ pub struct SealingDone {
     pub error: Option<String>,
 }
 
-/// Days of a sensor that are over and were not sealed.
+/// Days of a sensor that are over and were not sealed, and databases that are not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
     /// A log may still have older values for some of their readings, or somebody else wrote to them meanwhile.
@@ -47,6 +47,8 @@ pub struct Left {
     pub large: u64,
     /// Something of them can be neither read nor written: it is damaged, or a newer version wrote it.
     pub failed: u64,
+    /// Databases, not days: their settings say that they are not sealed.
+    pub off: u64,
 }
 
 impl std::ops::AddAssign for Left {
@@ -54,6 +56,7 @@ impl std::ops::AddAssign for Left {
         self.unsettled += other.unsettled;
         self.large += other.large;
         self.failed += other.failed;
+        self.off += other.off;
     }
 }
 

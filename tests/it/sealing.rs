@@ -4,6 +4,7 @@ mod bounds;
 mod decoder;
 mod deleted_by_value;
 mod deleted_meanwhile;
+mod forms;
 mod months;
 
 use serde_json::Value;

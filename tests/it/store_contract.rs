@@ -72,6 +72,7 @@ contract! {
     days::a_day_comes_back_as_it_was,
     days::a_day_needs_the_rev_it_knows,
     days::of_expired_readings_the_summaries_stay,
+    days::days_of_all_forms_stand_side_by_side,
     days::a_scan_takes_days_in_both_orders_and_stops_where_it_may,
     months::a_month_comes_back_as_it_was,
     months::a_month_needs_the_rev_it_knows,

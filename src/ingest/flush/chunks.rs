@@ -7,7 +7,7 @@ use super::task::{BucketFlush, BucketFlushState, FlushContext};
 use crate::bucket::day::CELLS_MAX;
 use crate::bucket::packed::Unpacked;
 use crate::bucket::store::Written;
-use crate::bucket::{Applied, Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Readings, StorageError};
+use crate::bucket::{Applied, Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Readings, SealForm, StorageError};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::catalog::Database;
@@ -32,8 +32,10 @@ pub struct DirectRules {
 
 /// Marks the buckets whose readings become chunks: together with the other hours of their day they are enough, all of
 /// them are newer than the floor, no remembered deletion covers any, and nothing of their hour can have expired.
-pub fn choose(context: &FlushContext, runs: &mut [BucketFlush]) {
-    let Some(rules) = context.direct else { return };
+pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) {
+    let Some(rules) = context.direct.filter(|_| context.settings.now().sealed_as(database) != SealForm::Off) else {
+        return;
+    };
     let (clock, floor) = (now_ns(), context.registry_view.view().floor);
     let is_over = |hour: Hour| Day::of(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
     let mut days: HashMap<(u32, Day), (usize, Vec<usize>)> = HashMap::new();

@@ -77,7 +77,7 @@ pub struct FlushContext {
     pub bytes: usize,
     /// Which readings of days that are long over become chunks; `None` if no day is sealed.
     pub direct: Option<DirectRules>,
-    /// How long databases keep readings.
+    /// How long databases keep readings, and whether their days are sealed at all.
     pub settings: KnownSettings,
 }
 
@@ -308,7 +308,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
     faults::point("before_flush");
     let readings = runs.iter().map(|run| run.load.rows.len()).sum::<usize>();
     context.metrics.flush_readings.record(u32::try_from(readings).unwrap_or(u32::MAX));
-    chunks::choose(context, &mut runs);
+    chunks::choose(context, &database.name, &mut runs);
     let mut room = Unpacked::default();
     for run in &mut runs {
         if run.in_chunk.is_some() {

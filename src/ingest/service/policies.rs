@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Ingest, check_database_name};
 use crate::access::Caller;
 use crate::bucket::settings::{AUTOGEN, KEPT_MIN, NoSuchPolicy, Settings, is_policy_name, policy_database};
-use crate::bucket::{DatabaseSettings, Keep, KnownSettings};
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm};
 use crate::ingest::error::IngestError;
 
 /// The terms of a policy, as far as they are named. `replication` and `shard_duration` have no effect.
@@ -27,6 +27,8 @@ pub struct SetSettings<'a> {
     pub summaries: Option<Keep>,
     /// The default policy.
     pub default: Option<&'a str>,
+    /// How days are sealed; `None` for the config's default.
+    pub seal_form: Option<SealForm>,
 }
 
 /// Why a policy is not as asked. The texts are InfluxDB's, where it has one.
@@ -276,7 +278,7 @@ impl Ingest {
     ) -> Result<DatabaseSettings, IngestError> {
         self.submitter.read_only.check()?;
         self.check_settings(name, set).await?;
-        let SetSettings { readings: kept, summaries, default } = set;
+        let SetSettings { readings: kept, summaries, default, seal_form } = set;
         if let Some((database, _)) = name.split_once('/') {
             self.create_if_missing(database, by).await?;
         }
@@ -287,6 +289,7 @@ impl Ingest {
             settings.expired = settings.expired.filter(|_| is_same);
             (settings.readings, settings.summaries) = (kept, summaries);
             settings.shard_duration = None;
+            settings.seal_form = seal_form;
             settings.default = default.filter(|default| *default != AUTOGEN).map(str::to_owned);
             true
         };
@@ -300,7 +303,7 @@ impl Ingest {
     pub async fn check_settings(
         &self,
         name: &str,
-        SetSettings { readings: kept, summaries, default }: SetSettings<'_>,
+        SetSettings { readings: kept, summaries, default, .. }: SetSettings<'_>,
     ) -> Result<(), IngestError> {
         check_database_name(name)?;
         match name.split_once('/') {

@@ -166,7 +166,9 @@ impl Ingest {
         let migrator = Migrator { context: context.clone(), migration: migration.clone() };
         tasks.push(tokio::spawn(migrator.run()));
         let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
-        let sealer = Arc::new(Sealer { context, turns, sealing: sealing.clone(), after, pause, quiet, hour_cells });
+        let form = options.seal_form;
+        let sealer = Sealer { context, turns, sealing: sealing.clone(), form, after, pause, quiet, hour_cells };
+        let sealer = Arc::new(sealer);
         tasks.push(tokio::spawn(sealer.clone().run()));
         if !options.silent_after.is_zero() {
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), options.silent_after, metrics.clone())));
@@ -189,6 +191,7 @@ impl Ingest {
             metrics: metrics.clone(),
             default: options.kept,
             default_summaries: options.summaries_kept,
+            default_form: options.seal_form,
             pause: options.retention_pause,
             file: options.settings_file.clone().filter(|_| store.is_shared()),
             read: Mutex::default(),

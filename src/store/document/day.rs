@@ -1,11 +1,12 @@
-//! A part of a day as a document: hourly and daily summaries that people and aggregations read, and packed readings. A chunk
-//! has no summaries.
+//! A part of a day as a document: hourly and daily summaries that people and aggregations read, and the readings, packed or in
+//! columns. A chunk has no summaries, and is always packed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::columns::{columns_document, readings_of};
 use super::decode::{self, Trouble, check_version, date, field_value, get, named, whole};
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, chunks_of, day_id};
@@ -15,7 +16,7 @@ use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, StoredOtherwise};
 use crate::bucket::store::{Projection, ScannedPage};
 use crate::bucket::summary::Figures;
-use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, Summary};
+use crate::bucket::{DayId, DayPart, DayWrite, Readings, SealForm, StorageError, StoredDay, Summary};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Day, Hour, Value};
 use crate::store::names::{from_key, key};
@@ -24,7 +25,11 @@ use crate::store::sealed;
 /// Schema version of chunks, and of hours that are parts of their own.
 const PARTS_VERSION: u64 = 2;
 /// Schema version of parts whose readings have expired.
-pub(super) const EXPIRED_VERSION: u64 = 3;
+const EXPIRED_VERSION: u64 = 3;
+/// Schema version of parts whose readings are columns.
+const COLUMNS_VERSION: u64 = 4;
+/// The newest of them.
+pub(super) const NEWEST_VERSION: u64 = COLUMNS_VERSION;
 /// Estimated bytes of a day without its readings.
 const HEAD_BYTES: usize = 8 * 1024;
 /// Characters of a differing value that are shown.
@@ -34,13 +39,12 @@ const FIGURES: [&str; 5] = ["min", "max", "sum", "first", "last"];
 
 /// A whole document, with the rev it has once written.
 #[must_use]
-pub fn day_document(write: &DayWrite<'_>) -> Vec<u8> {
+pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     let (DayId { sensor, day, part }, hours) = (write.id, write.id.hours());
-    let mut w = BsonWriter::document(HEAD_BYTES + write.readings.map_or(0, Readings::len) * 4);
+    let columns = columns(write, form);
+    let mut w = BsonWriter::document(bytes_about(write, columns.as_deref()));
     w.text("_id", &day_id(&sensor.key, *day, *part));
-    if write.expired.is_none() {
-        w.count("schemaVersion", if *part == DayPart::Whole { SCHEMA_VERSION } else { PARTS_VERSION });
-    }
+    w.count("schemaVersion", version(write, columns.is_some()));
     w.text("sensor", &sensor.key);
     identity(&mut w, sensor);
     // A query for a range looks at all parts that begin in its days.
@@ -55,21 +59,43 @@ pub fn day_document(write: &DayWrite<'_>) -> Vec<u8> {
             w.count("hour", u64::from(*hour));
         }
     }
-    content(&mut w, write);
+    content(&mut w, write, columns.as_deref());
     w.finish()
 }
 
 /// The update that sets everything but the part's identity.
 #[must_use]
-pub fn day_update(write: &DayWrite<'_>) -> Vec<u8> {
-    let mut w = BsonWriter::document(HEAD_BYTES + write.readings.map_or(0, Readings::len) * 4);
+pub fn day_update(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
+    let columns = columns(write, form);
+    let mut w = BsonWriter::document(bytes_about(write, columns.as_deref()));
     w.begin("$set");
-    content(&mut w, write);
+    // The form may have changed.
+    w.count("schemaVersion", version(write, columns.is_some()));
+    content(&mut w, write, columns.as_deref());
     w.end();
     w.finish()
 }
 
-fn content(w: &mut BsonWriter, write: &DayWrite<'_>) {
+/// The readings as columns, if that is their form.
+fn columns(write: &DayWrite<'_>, form: SealForm) -> Option<Vec<u8>> {
+    let has_form = form == SealForm::Columns && write.expired.is_none() && !write.id.part.is_chunk();
+    write.readings.filter(|_| has_form).and_then(columns_document)
+}
+
+fn version(write: &DayWrite<'_>, in_columns: bool) -> u64 {
+    match write.id.part {
+        _ if write.expired.is_some() => EXPIRED_VERSION,
+        _ if in_columns => COLUMNS_VERSION,
+        DayPart::Whole => SCHEMA_VERSION,
+        DayPart::Hour(_) | DayPart::Chunk { .. } => PARTS_VERSION,
+    }
+}
+
+fn bytes_about(write: &DayWrite<'_>, columns: Option<&[u8]>) -> usize {
+    HEAD_BYTES + columns.map_or(write.readings.map_or(0, Readings::len) * 4, <[u8]>::len)
+}
+
+fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     let none = Readings::default();
     let readings = write.readings.unwrap_or(&none);
     let times = readings.times();
@@ -97,13 +123,15 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>) {
     readings.summaries().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
     w.end();
     by_hours(w, write.id.day, readings);
-    w.binary("readings", &sealed::pack(readings));
+    match columns {
+        Some(columns) => w.raw("readings", columns),
+        None => w.binary("readings", &sealed::pack(readings)),
+    }
 }
 
-/// What is left of readings that have expired. The version is set with it: older programs would take the part for empty.
+/// What is left of readings that have expired. The version goes with it: older programs would take the part for empty.
 fn expired_content(w: &mut BsonWriter, write: &DayWrite<'_>, expired: &ExpiredDay, floor: u64) {
     let ms = |time: Option<i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS));
-    w.count("schemaVersion", EXPIRED_VERSION);
     w.boolean("expired", true);
     w.count("rev", write.next_rev);
     w.count("count", expired.count());
@@ -223,11 +251,15 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageErro
         let id = DayId { sensor: decode::identity(document)?, day: start, part };
         let expired = day.expired.as_ref();
         let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
-        let expected = RawDocumentBuf::from_bytes(day_document(&write)).map_err(|e| e.to_string())?;
+        let form = match whole(document, "schemaVersion")? {
+            COLUMNS_VERSION => SealForm::Columns,
+            _ => SealForm::Packed,
+        };
+        let expected = RawDocumentBuf::from_bytes(day_document(&write, form)).map_err(|e| e.to_string())?;
         let mut differs = Vec::new();
         for element in &expected {
             let (name, expected) = element.map_err(|e| e.to_string())?;
-            // The readings were unpacked; whichever bytes they came from are right.
+            // The readings were decoded; whichever bytes they came from are right.
             let found = document.get(name).map_err(|e| e.to_string())?;
             if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
                 let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
@@ -265,7 +297,7 @@ fn part(document: &RawDocument) -> Result<DayPart, Trouble> {
                 None => DayPart::Hour(hour),
             })
         }
-        EXPIRED_VERSION => Ok(match document.get("hour").map_err(|e| e.to_string())? {
+        EXPIRED_VERSION | COLUMNS_VERSION => Ok(match document.get("hour").map_err(|e| e.to_string())? {
             Some(_) => DayPart::Hour(hour_of(document)?),
             None => DayPart::Whole,
         }),
@@ -319,7 +351,10 @@ fn readings(document: &RawDocument) -> Result<Readings, Trouble> {
         Ok(get(document, name)?.as_binary().ok_or_else(|| format!("{name} is not binary data"))?.bytes)
     };
     if document.get("chunk").map_err(|e| e.to_string())?.is_none() {
-        return sealed::unpack_readings(binary("readings")?, floor).map_err(|e| e.to_string());
+        return match get(document, "readings")? {
+            RawBsonRef::Document(columns) => readings_of(columns, floor),
+            _ => sealed::unpack_readings(binary("readings")?, floor).map_err(|e| e.to_string()),
+        };
     }
     let mut readings = sealed::unpack_readings(binary("packed")?, floor).map_err(|e| e.to_string())?;
     readings.decode_stamps(floor, binary("stamps")?).map_err(|e| e.to_string())?;
@@ -392,7 +427,7 @@ fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -
     Ok(())
 }
 
-fn optional(value: RawBsonRef<'_>) -> Option<Option<Value>> {
+pub(super) fn optional(value: RawBsonRef<'_>) -> Option<Option<Value>> {
     match value {
         RawBsonRef::Null => Some(None),
         value => field_value(value).map(Some),
@@ -413,7 +448,7 @@ fn rest_of(stored: RawBsonRef<'_>, sum: &Value) -> Result<SumRest, Trouble> {
     SumRest::of_doubles(sum, parts.into_iter()).ok_or_else(|| "rest of an hour is malformed".to_owned())
 }
 
-fn list<'d, T>(
+pub(super) fn list<'d, T>(
     document: &'d RawDocument,
     name: &str,
     item: impl Fn(RawBsonRef<'d>) -> Option<T>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
-use super::day::EXPIRED_VERSION;
+use super::day::NEWEST_VERSION;
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::DECIMAL_HIGH;
@@ -138,7 +138,7 @@ pub(super) fn named<T>(
 /// Whether a later version wrote the document.
 fn is_newer(document: &RawDocument) -> bool {
     // Only parts of days have a floor of their own.
-    let known = if matches!(document.get("floor"), Ok(Some(_))) { EXPIRED_VERSION } else { SCHEMA_VERSION };
+    let known = if matches!(document.get("floor"), Ok(Some(_))) { NEWEST_VERSION } else { SCHEMA_VERSION };
     whole(document, "schemaVersion").is_ok_and(|version| version > known)
 }
 

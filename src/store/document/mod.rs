@@ -10,6 +10,7 @@
 //!           summary: { <field>: { count, min, max, sum, rest, avg, first, last }, … },       numeric fields
 //!           order: { rev: 7, floor: Int64, first: Int64 (if above the floor), last: Int64, stamps: BinData (if any) },
 //!           applied: {} }                                                            from versions without stamps
+//! day:    see docs/sealed-days.md, and `columns` for readings that are not packed
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
 //!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one),
@@ -33,6 +34,7 @@
 //! `ts` is floored to whole milliseconds and `ns` (0..=999999) is the rest. Integers are Int64 (bookkeeping counts
 //! Int32 while they fit), unsigned values above 2^63-1 Decimal128, floats Double.
 
+mod columns;
 mod day;
 mod decode;
 mod encode;

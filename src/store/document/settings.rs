@@ -3,14 +3,14 @@
 //! ```text
 //! { _id: "<database>", rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
 //!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0 for ever),
-//!   readingsBefore, readingsStamp, readingsDone: Int64 }                   all but rev only where they are set
+//!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>" } all but rev only where they are set
 //! ```
 
 use bson::{Bson, Document, doc};
 
 use super::decode::known_version;
 use crate::bucket::settings::ExpiredReadings;
-use crate::bucket::{DatabaseSettings, Keep, StorageError};
+use crate::bucket::{DatabaseSettings, Keep, SealForm, StorageError};
 
 /// Fields that may be before the epoch.
 const TIMES: [&str; 3] = ["expired", "readingsBefore", "readingsDone"];
@@ -27,6 +27,7 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         expired,
         summaries,
         expired_readings: gone,
+        seal_form,
     } = settings;
     let mut document = doc! { "_id": database, "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
     let set = [
@@ -39,6 +40,7 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         ("readingsBefore", gone.map(|gone| Bson::from(gone.before))),
         ("readingsStamp", gone.map(|gone| Bson::from(i64::try_from(gone.stamp).unwrap_or(i64::MAX)))),
         ("readingsDone", gone.map(|gone| Bson::from(gone.done))),
+        ("sealForm", seal_form.map(|form| Bson::from(form.name()))),
     ];
     document.extend(set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     document
@@ -73,6 +75,10 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         }
         _ => return Err(unreadable()),
     };
+    let seal_form = match document.get("sealForm") {
+        None => None,
+        Some(form) => Some(form.as_str().and_then(SealForm::from_name).ok_or_else(unreadable)?),
+    };
     let settings = DatabaseSettings {
         rev: number("rev")?.and_then(|rev| u64::try_from(rev).ok()).ok_or_else(unreadable)?,
         readings: number("readings")?.map(Keep::of_ns),
@@ -82,6 +88,7 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         expired: number("expired")?,
         summaries: number("summaries")?.map(Keep::of_ns),
         expired_readings: gone,
+        seal_form,
     };
     Ok((id, settings))
 }

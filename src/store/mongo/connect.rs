@@ -9,7 +9,7 @@ use mongodb::{Client, Database};
 
 use super::told;
 use super::writes::durable;
-use crate::bucket::StorageError;
+use crate::bucket::{SealForm, StorageError};
 
 /// Options of the MongoDB store. Config section `[store]`.
 #[derive(Debug, Clone)]
@@ -18,11 +18,13 @@ pub struct MongoOptions {
     pub command_timeout: Duration,
     /// Maximum concurrent write commands; the same number of reads may run beside them.
     pub commands_in_flight: u32,
+    /// How days are written of databases that do not say it themselves.
+    pub seal_form: SealForm,
 }
 
 impl Default for MongoOptions {
     fn default() -> Self {
-        Self { command_timeout: Duration::from_secs(5), commands_in_flight: 4 }
+        Self { command_timeout: Duration::from_secs(5), commands_in_flight: 4, seal_form: SealForm::Packed }
     }
 }
 

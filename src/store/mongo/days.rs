@@ -134,6 +134,7 @@ impl MongoStore {
             Ok(collections) => collections,
             Err(error) => return vec![Written::Failed(error); days.len()],
         };
+        let form = self.seal_form(database).await;
         let outcomes = Mutex::new(vec![Written::Yes; days.len()]);
         let mut changes = Vec::new();
         for (place, day) in days.iter().enumerate() {
@@ -144,8 +145,8 @@ impl MongoStore {
                     outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = removed;
                     continue;
                 }
-                0 => insertion(document::day_document(day)),
-                rev => MongoWrite::Update { id, shard: None, rev, update: document::day_update(day) },
+                0 => insertion(document::day_document(day, form)),
+                rev => MongoWrite::Update { id, shard: None, rev, update: document::day_update(day, form) },
             };
             if change.bytes() > PART_BYTES_MAX {
                 let detail = format!("a part of a day of {} bytes is larger than MongoDB takes", change.bytes());

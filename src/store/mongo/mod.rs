@@ -42,6 +42,7 @@ use self::connect::Connected;
 use self::given_up::GivenUp;
 use self::outcome::classify;
 use self::reads::find;
+use self::settings::SealForms;
 use self::setup::Collections;
 use self::writes::MongoWrite;
 use crate::bucket::page::StoredPage;
@@ -79,6 +80,7 @@ pub struct MongoStore {
     checks: Arc<Semaphore>,
     /// Databases whose collections this process has created or found.
     created: Mutex<HashSet<String>>,
+    seal_forms: SealForms,
 }
 
 impl MongoStore {
@@ -100,6 +102,7 @@ impl MongoStore {
             given_up: Arc::default(),
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
+            seal_forms: SealForms::default(),
         })
     }
 
@@ -458,14 +461,18 @@ impl Store for MongoStore {
 
     async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
         let collection = settings::collection(&self.mongo);
-        self.read(async move { settings::read(&collection).await }).await
+        let rows = self.read(async move { settings::read(&collection).await }).await?;
+        self.seal_forms.note(&rows);
+        Ok(rows)
     }
 
     async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
         let (collection, database, settings) =
             (settings::collection(&self.mongo), database.to_owned(), settings.cloned());
         let write = async move { settings::write(&collection, &database, held, settings.as_ref()).await };
-        self.run(&self.checks, write).await.unwrap_or_else(Written::Failed)
+        let written = self.run(&self.checks, write).await.unwrap_or_else(Written::Failed);
+        self.seal_forms.forget();
+        written
     }
 
     async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {

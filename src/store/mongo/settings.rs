@@ -1,16 +1,54 @@
 //! The settings of databases: the collection `settings`, a document per database that has any.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use bson::{Document, doc};
 use mongodb::{Collection, Database};
 
+use super::MongoStore;
 use super::outcome::{classify, is_duplicate_key};
 use super::writes::durable;
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, StorageError};
+use crate::bucket::{DatabaseSettings, SealForm, StorageError, Store};
 use crate::store::document::{decode_settings, settings_document};
 
 pub fn collection(mongo: &Database) -> Collection<Document> {
     mongo.collection("settings")
+}
+
+/// How days are sealed of databases that say so, as when the settings were last read; `None` before that.
+#[derive(Debug, Default)]
+pub struct SealForms(Mutex<Option<HashMap<String, SealForm>>>);
+
+impl SealForms {
+    /// Keeps what was read.
+    pub fn note(&self, rows: &[(String, DatabaseSettings)]) {
+        let of = |(name, settings): &(String, DatabaseSettings)| Some((name.clone(), settings.seal_form?));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows.iter().filter_map(of).collect());
+    }
+
+    /// Forgets everything: it is read again before the next day is written.
+    pub fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn of(&self, database: &str) -> Option<Option<SealForm>> {
+        let forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        forms.as_ref().map(|forms| forms.get(database).copied())
+    }
+}
+
+impl MongoStore {
+    /// The form in which days of a database are written. Whatever it is, every form is read: so the config's default does
+    /// where the settings cannot be read.
+    pub(super) async fn seal_form(&self, database: &str) -> SealForm {
+        let known = match self.seal_forms.of(database) {
+            Some(known) => known,
+            None => self.read_settings().await.ok().and_then(|_| self.seal_forms.of(database)).flatten(),
+        };
+        known.unwrap_or(self.options.seal_form)
+    }
 }
 
 /// Reads the settings of all databases.

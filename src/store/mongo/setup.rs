@@ -228,7 +228,7 @@ fn day_schema() -> Document {
             "floor": { "bsonType": "long" },
             "day": { "bsonType": "object" },
             "hours": { "bsonType": "object" },
-            "readings": { "bsonType": "binData" },
+            "readings": { "bsonType": ["binData", "object"] },
         },
     }
 }

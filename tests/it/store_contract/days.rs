@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage, Written};
-use hourglass::bucket::{DayId, DayPart, DayWrite, ExpiredDay, Reading, Readings, Store, StoredDay};
+use hourglass::bucket::{
+    DatabaseSettings, DayId, DayPart, DayWrite, ExpiredDay, Reading, Readings, SealForm, Store, StoredDay,
+};
 use hourglass::reading::{Day, Hour, Sensor, Value};
 
 use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, read, reading, seconds, sensor};
@@ -147,6 +149,46 @@ pub async fn of_expired_readings_the_summaries_stay(place: &mut impl Place) {
         }
         assert_eq!(write(place.store(), &id, rev, rev + 1, None).await, Written::Yes);
     }
+}
+
+/// Every form is read, whichever is chosen now, and every part is written again in the one that is.
+pub async fn days_of_all_forms_stand_side_by_side(place: &mut impl Place) {
+    let sensor = sensor("climate", &[("sensor", "s1")]);
+    let held = |id: &DayId, rev: u64| {
+        let value = i64::try_from(rev).expect("small");
+        let hours: &[i64] = if id.part == DayPart::Whole { &[0, 1, 4, 9, 23] } else { &[4] };
+        readings(id.day.0 - DAY.0, hours, value)
+    };
+    let forms = [None, Some(SealForm::Columns), Some(SealForm::Packed), Some(SealForm::Off), Some(SealForm::Columns)];
+    let mut written: Vec<(DayId, u64)> = Vec::new();
+    for (number, form) in (0..).zip(forms) {
+        let settings = DatabaseSettings { rev: number + 1, seal_form: form, ..DatabaseSettings::default() };
+        assert_eq!(place.store().write_settings(DB, number, Some(&settings)).await, Written::Yes);
+        // Every second one of those written so far with other readings, and two new ones.
+        for (id, rev) in written.iter_mut().step_by(2) {
+            assert_eq!(write(place.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await, Written::Yes);
+            *rev += 1;
+        }
+        let day = 2 * i64::try_from(number).expect("small");
+        for id in [DayId { part: DayPart::Hour(4), ..id(&sensor, day + 1) }, id(&sensor, day)] {
+            assert_eq!(write(place.store(), &id, 0, 7, Some(&held(&id, 7))).await, Written::Yes);
+            written.push((id, 7));
+        }
+        place.reopen().await;
+        for (id, rev) in &written {
+            let day = stored(place.store(), id).await.expect("a day");
+            assert_eq!((day.rev, &day.readings), (*rev, &held(id, *rev)), "{form:?}");
+        }
+        let walked = place.store().walk_days(DB, None, 100).await.expect("a walk").found;
+        assert_eq!(walked.len(), written.len());
+        assert!(walked.iter().all(|day| day.document.as_ref().is_ok_and(|day| day.differs.is_empty())), "{form:?}");
+    }
+    // What has expired has no form.
+    let (id, rev) = &written[2];
+    let (expired, none) = (ExpiredDay::of(&held(id, *rev)), Readings::default());
+    let gone = DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
+    assert_eq!(place.store().write_days(DB, &[gone]).await, [Written::Yes]);
+    assert_eq!(stored(place.store(), id).await.expect("a day").expired, Some(expired));
 }
 
 pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut impl Place) {

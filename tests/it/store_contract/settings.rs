@@ -2,7 +2,7 @@
 
 use hourglass::bucket::settings::ExpiredReadings;
 use hourglass::bucket::store::Written;
-use hourglass::bucket::{DatabaseSettings, Keep, Store};
+use hourglass::bucket::{DatabaseSettings, Keep, SealForm, Store};
 
 use super::place::Place;
 
@@ -27,6 +27,7 @@ pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
         expired: Some(-5),
         summaries: Some(Keep::Forever),
         expired_readings: Some(ExpiredReadings { before: -1, stamp: 1 << 60, done: -2 }),
+        seal_form: Some(SealForm::Off),
     };
     let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
     let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];

@@ -32,7 +32,7 @@ pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use meta::Meta;
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
-pub use settings::{DatabaseSettings, Keep, KnownSettings};
+pub use settings::{DatabaseSettings, Keep, KnownSettings, SealForm};
 pub use store::{BucketId, SensorDocument, StorageError, Store, StoreSpace, Unusable};
 pub use summary::Summary;
 pub use totals::{DaySummaries, MonthId, MonthTotals, MonthWrite, StoredMonth};

@@ -77,6 +77,36 @@ impl Keep {
     }
 }
 
+/// How the days of a database are sealed once they are over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SealForm {
+    /// Packed readings beside readable summaries.
+    #[default]
+    Packed,
+    /// Readings in columns that people read, in a store that people read.
+    Columns,
+    /// Not at all: they stay in hour pages.
+    Off,
+}
+
+impl SealForm {
+    /// As people name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packed => "packed",
+            Self::Columns => "columns",
+            Self::Off => "off",
+        }
+    }
+
+    /// Reverses [`SealForm::name`].
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Packed, Self::Columns, Self::Off].into_iter().find(|form| form.name() == name)
+    }
+}
+
 /// How far readings have gone of which the summaries stay. It never goes back: nothing can come to those days any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiredReadings {
@@ -107,6 +137,8 @@ pub struct DatabaseSettings {
     pub summaries: Option<Keep>,
     /// Which readings have gone while their summaries stay.
     pub expired_readings: Option<ExpiredReadings>,
+    /// How days are sealed; `None` for the config's default.
+    pub seal_form: Option<SealForm>,
 }
 
 impl DatabaseSettings {
@@ -149,6 +181,8 @@ pub struct Settings {
     pub readings: Option<Keep>,
     /// How long it keeps summaries; `None` for as long as readings.
     pub summaries: Option<Keep>,
+    /// How its days are sealed; `None` until the store was asked.
+    pub seal_form: Option<SealForm>,
 }
 
 impl Settings {
@@ -173,6 +207,13 @@ impl Settings {
         let default = self.summaries.filter(|_| !database.contains(POLICY_MARK));
         let readings = self.kept(database);
         set.or(default).map_or(readings, |summaries| summaries.longer(readings))
+    }
+
+    /// How the days of a database are sealed: not at all where nobody knows yet.
+    #[must_use]
+    pub fn sealed_as(&self, database: &str) -> SealForm {
+        let set = self.by_database.get(database).and_then(|settings| settings.seal_form);
+        set.or(self.seal_form).unwrap_or(SealForm::Off)
     }
 
     /// The time before which everything has expired at `now`, summaries too.
@@ -292,7 +333,7 @@ mod tests {
         let rows =
             [("plant/week", week.clone()), ("plant/day", week), ("plant", plant), ("plant2", Default::default())];
         let by_database = rows.into_iter().map(|(name, settings)| (name.to_owned(), settings)).collect();
-        Settings { by_database, readings: Some(Keep::For(30 * DAY)), summaries: None }
+        Settings { by_database, readings: Some(Keep::For(30 * DAY)), summaries: None, seal_form: None }
     }
 
     #[test]
@@ -382,6 +423,20 @@ mod tests {
         settings.by_database.insert("other".to_owned(), own);
         let before = Some(gone.before);
         assert_eq!(kept(&settings), (Keep::For(365 * DAY), before, before));
+    }
+
+    #[test]
+    fn days_are_sealed_as_their_database_says_and_not_before_that_is_known() {
+        let mut settings = settings();
+        settings.by_database.entry("plant".to_owned()).or_default().seal_form = Some(SealForm::Columns);
+        let forms = |settings: &Settings| ["plant", "plant/week", "other"].map(|name| settings.sealed_as(name));
+        assert_eq!(forms(&settings), [SealForm::Columns, SealForm::Off, SealForm::Off]);
+        settings.seal_form = Some(SealForm::Packed);
+        assert_eq!(forms(&settings), [SealForm::Columns, SealForm::Packed, SealForm::Packed]);
+        for form in [SealForm::Packed, SealForm::Columns, SealForm::Off] {
+            assert_eq!(SealForm::from_name(form.name()), Some(form));
+        }
+        assert_eq!(SealForm::from_name("Packed"), None);
     }
 
     #[test]

@@ -1,0 +1,123 @@
+//! `seal.form`: packed days, days in columns that one reads in `mongosh`, and databases that are not sealed.
+
+use std::time::Duration;
+
+use mongodb::bson::{Bson, Document};
+use serde_json::{Value, json};
+
+use super::decoder::documents;
+use super::{MINUTES, PAGES, SEALS, START, await_sealed, compare, line};
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::poll;
+use crate::support::server::{Launch, Server, program};
+
+fn choose(server: &Server, database: &str, form: &str) {
+    let body = format!("{{\"seal_form\":\"{form}\"}}");
+    let path = server.url(&format!("/api/v1/databases/{database}"));
+    let answer = request("PUT", &path, body.as_bytes(), &[]).expect("an answer").expect(200).json();
+    assert_eq!((&answer["seal_form"], &answer["sealed_as"]), (&json!(form), &json!(form)), "{answer}");
+}
+
+fn give(servers: &[&Server], database: &str, lines: &str) {
+    for server in servers {
+        post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    }
+}
+
+/// What `line` wrote at a minute, as people find it in a document.
+fn written(minute: i64) -> [Bson; 4] {
+    let value = minute * 7 % 101;
+    let number = |rest: f64| Bson::Double(f64::from(i32::try_from(value).expect("small")) + rest);
+    let (none, hum) = (Bson::Null, Bson::Int64(value));
+    match value % 4 {
+        0 => [number(0.25), none.clone(), none.clone(), none],
+        1 => [none.clone(), hum, none.clone(), none],
+        2 => [number(0.5), hum, Bson::Boolean(true), none],
+        _ => [number(0.0), none.clone(), none, Bson::String(format!("n{value}"))],
+    }
+}
+
+/// The readings of a day in columns, as somebody in `mongosh` reads them, are those that were written; returns how many.
+fn check_columns(day: &Document) -> usize {
+    assert_eq!(day.get_i32("schemaVersion").ok(), Some(4));
+    let readings = day.get_document("readings").expect("columns");
+    let at = readings.get_array("at").expect("times");
+    let fields = readings.get_document("fields").expect("fields");
+    for (place, at) in at.iter().enumerate() {
+        let seconds = at.as_datetime().expect("a date").timestamp_millis() / 1000;
+        let found = ["temp", "hum", "ok", "note"]
+            .map(|name| fields.get_array(name).map_or(Bson::Null, |cells| cells[place].clone()));
+        assert_eq!(found, written((seconds - i64::try_from(START).expect("a time")) / 60), "{at}");
+    }
+    at.len()
+}
+
+#[test]
+fn days_of_a_database_are_columns_where_it_says_so_and_all_forms_answer_alike() {
+    let name = fresh_database_name();
+    let sealing = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
+    let plain = Launch::embedded().config(PAGES).start();
+    choose(&sealing, "d", "columns");
+    for sensor in 0..3 {
+        let step = if sensor == 2 { 400 } else { 1 };
+        let lines = (0..MINUTES).step_by(step).map(|minute| line(sensor, minute, minute * 7 % 101));
+        give(&[&sealing, &plain], "d", &lines.collect::<String>());
+    }
+    await_sealed(&sealing);
+    compare(&sealing, &plain, "in columns");
+    let days = documents(&name, "d.days");
+    assert_eq!(days.len(), 9);
+    let in_all: usize = days.iter().map(check_columns).sum();
+    assert_eq!(in_all as u64, 2 * MINUTES + MINUTES.div_ceil(400));
+
+    // A day is written in the form that is chosen now; the others stay as they are.
+    choose(&sealing, "d", "packed");
+    give(&[&sealing, &plain], "d", &line(0, 77, 50));
+    let packed =
+        |day: &&Document| day.get_binary_generic("readings").is_ok() && matches!(day.get_i32("schemaVersion"), Ok(1));
+    let written =
+        poll(Duration::from_secs(30), || (documents(&name, "d.days").iter().filter(packed).count() == 1).then_some(()));
+    assert!(written.is_some(), "{}", sealing.stderr());
+    compare(&sealing, &plain, "one of them packed");
+    // A deletion writes days, too.
+    choose(&sealing, "d", "columns");
+    let statement = format!("DELETE+FROM+climate+WHERE+time+%3E%3D+{}s+AND+time+%3C+{}s", START + 4000, START + 9000);
+    for server in [&sealing, &plain] {
+        post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
+    }
+    let written =
+        poll(Duration::from_secs(30), || (documents(&name, "d.days").iter().filter(packed).count() == 0).then_some(()));
+    assert!(written.is_some(), "{}", sealing.stderr());
+    compare(&sealing, &plain, "after a deletion");
+    let mut verify = program();
+    verify.args(["verify", "--store", &mongod().uri(&name), "--data-dir"]).arg(sealing.data_dir());
+    let output = verify.output().expect("hourglass can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_database_that_is_not_sealed_stays_in_hour_pages() {
+    let name = fresh_database_name();
+    let server = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
+    choose(&server, "o", "off");
+    let lines: String = (0..1440).map(|minute| line(0, minute, minute * 7 % 101)).collect();
+    give(&[&server], "o", &lines);
+    give(&[&server], "d", &lines);
+    let round = poll(Duration::from_secs(60), || {
+        let round: Value = post(&server.url("/api/v1/seal"), "", &[]).json();
+        (round["days"] == 1 && round["left"]["unsettled"] == 0).then_some(round)
+    });
+    let round = round.unwrap_or_else(|| panic!("{}", server.stderr()));
+    assert_eq!(round["left"], json!({"unsettled": 0, "large": 0, "failed": 0, "databases_off": 1}), "{round}");
+    let count = |collection: &str| documents(&name, collection).len();
+    assert_eq!((count("d.days"), count("d.buckets"), count("o.days"), count("o.buckets")), (1, 0, 0, 24));
+    let output = program().args(["seal", "--to", &server.url("")]).output().expect("hourglass can be run");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("not sealed, as seal_form says: 1 databases"), "{told}");
+    let ask = |database: &str| {
+        get(&server.url(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"))).expect(200).json()
+    };
+    assert_eq!(ask("o"), ask("d"));
+}
