@@ -12,7 +12,8 @@ fn a_copy_there_and_back_has_the_same_digest() {
     let (there, folder) = (folder("there"), server.data_dir());
     let original = digest("embedded", &folder);
     let config = there.file("own.toml");
-    for (round, seals) in ["", SEALS].into_iter().enumerate() {
+    let columns = format!("{SEALS}form = \"columns\"\n");
+    for (round, seals) in ["", SEALS, &columns].into_iter().enumerate() {
         std::fs::write(&config, format!("{PAGES}{seals}")).unwrap();
         let (uri, back) = (mongod().uri(&fresh_database_name()), there.file(&format!("back{round}")));
         let data = there.file(&format!("data{round}"));

@@ -120,4 +120,21 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
         get(&server.url(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"))).expect(200).json()
     };
     assert_eq!(ask("o"), ask("d"));
+
+    // Off and on again: it is sealed as it stands, and what comes once it is off stays beside the day.
+    choose(&server, "o", "columns");
+    let days = |form: i32| {
+        documents(&name, "o.days").iter().filter(|day| day.get_i32("schemaVersion").ok() == Some(form)).count()
+    };
+    let sealed = || (days(4) == 1 && count("o.buckets") == 0).then_some(());
+    assert!(poll(Duration::from_secs(60), sealed).is_some(), "{}", server.stderr());
+    assert_eq!(ask("o"), ask("d"));
+    choose(&server, "o", "off");
+    for database in ["o", "d"] {
+        give(&[&server], database, &line(0, 77, 50));
+    }
+    assert!(poll(Duration::from_secs(60), || (count("d.buckets") == 0).then_some(())).is_some(), "{}", server.stderr());
+    post(&server.url("/api/v1/seal"), "", &[]).expect(200);
+    assert_eq!((days(4), count("o.days"), count("o.buckets")), (1, 1, 1));
+    assert_eq!(ask("o"), ask("d"));
 }

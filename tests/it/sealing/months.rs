@@ -5,6 +5,7 @@ use std::time::Duration;
 use mongodb::bson::{Document, doc};
 use serde_json::Value;
 
+use super::decoder::documents;
 use super::{PAGES, START, line};
 use crate::support::eventually;
 use crate::support::http::{get, post};
@@ -46,8 +47,13 @@ fn forty_days() -> String {
 
 #[test]
 fn days_are_answered_from_totals_until_they_change() {
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
-        let server = Launch::with_store(store).config(format!("{PAGES}{CONFIG}")).start();
+    let database = fresh_database_name();
+    for (store, form) in [
+        ("embedded".to_owned(), "packed"),
+        (mongod().uri(&fresh_database_name()), "packed"),
+        (mongod().uri(&database), "columns"),
+    ] {
+        let server = Launch::with_store(store).config(format!("{PAGES}{CONFIG}form = \"{form}\"\n")).start();
         let plain = Launch::embedded().config(PAGES).start();
         let both = |body: &str| [&server, &plain].into_iter().for_each(|server| write(server, body));
         both(&forty_days());
@@ -83,6 +89,9 @@ fn days_are_answered_from_totals_until_they_change() {
         assert_eq!(daily(&server), daily(&plain), "deleted and added up again");
         assert_eq!(from_totals(&server) - before, 40.0);
     }
+    let days = documents(&database, "d.days");
+    assert_eq!(days.len() as u64, DAYS);
+    assert!(days.iter().all(|day| day.get_i32("schemaVersion").ok() == Some(4)), "all of them are in columns");
 }
 
 /// One instance has claimed a month to add it up, when another one seals more of one of its days.
