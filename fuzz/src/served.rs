@@ -184,6 +184,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
             bytes: 0,
             keep: std::time::Duration::ZERO,
         },
+        seal_form: hourglass::bucket::SealForm::Packed,
         seal_after: std::time::Duration::ZERO,
         seal_pause: LONG,
         direct_min: 0,
