@@ -71,6 +71,10 @@ pub enum Command {
     /// absent; without an id, list those deletions. They are kept for `undo.keep`. Exit status: 0 if nothing was refused,
     /// else 1.
     Undo(UndoFlags),
+    /// Have the running service say what would become of each line of a file, of line protocol or JSON, if it were written:
+    /// sensor, time, bucket, fields, warnings, and why it would be rejected. Nothing is kept. Exit status: 0 if all of it would be
+    /// accepted, else 1.
+    Explain(ExplainFlags),
     /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
     /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.
     Migrate(SealFlags),
@@ -191,6 +195,34 @@ pub struct UndoFlags {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
     pub to: String,
     /// The token of an admin of the database.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// The flags of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainFlags {
+    /// The file; `-` or nothing for the standard input.
+    pub file: Option<PathBuf>,
+    /// The database.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub db: String,
+    /// The retention policy.
+    #[arg(long, value_name = "NAME")]
+    pub rp: Option<String>,
+    /// The unit of the timestamps: ns, us, ms, s, m, h or auto.
+    #[arg(long, value_name = "UNIT")]
+    pub precision: Option<String>,
+    /// Print the service's answer as it is.
+    #[arg(long)]
+    pub json: bool,
+    /// The address of the service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
+    pub to: String,
+    /// A token that may write to the database.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
     /// A file that contains the token. Other users of the machine can see a token on the command line.

@@ -175,6 +175,19 @@ impl Caller {
         }
     }
 
+    /// The same caller with a copy of what it has used of its quota, for a dry run.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        match self {
+            Self::Anybody => Self::Anybody,
+            Self::Holder(holder) => Self::Holder(Arc::new(Holder {
+                token: holder.token.clone(),
+                usage: Arc::new(holder.usage.copy()),
+                uses: holder.uses.clone(),
+            })),
+        }
+    }
+
     /// Checks that the caller may bring one more database into being beside the `existing` ones. Those that it may write to
     /// count, whoever made them and when, so that neither a restart nor another instance gives it more. `default`
     /// applies to tokens without a quota of databases of their own, except those with all rights.

@@ -134,6 +134,22 @@ impl Usage {
         }
     }
 
+    /// A copy, for a dry run: what is charged to it is charged to nobody.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let bucket = |of: &Option<Mutex<TokenBucket>>| {
+            of.as_ref().map(|of| Mutex::new(of.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+        };
+        Self {
+            owner: self.owner.clone(),
+            scope: self.scope,
+            quota: self.quota,
+            readings: bucket(&self.readings),
+            new_sensors: bucket(&self.new_sensors),
+            sensors: Mutex::new(self.sensors.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+        }
+    }
+
     #[must_use]
     pub fn quota(&self) -> &Quota {
         &self.quota
@@ -267,7 +283,7 @@ impl Usage {
 }
 
 /// A token bucket whose balance may become negative.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct TokenBucket {
     left: f64,
     size: f64,

@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 /// Maximum time without data from the service. It must be longer than a flush request may take.
 const TIMEOUT: Duration = Duration::from_secs(330);
 /// Maximum number of bytes of an answer that are read.
-const ANSWER_BYTES: u64 = 1 << 20;
+const ANSWER_BYTES: u64 = 32 << 20;
 
 /// The address of a service, and the token for it.
 pub struct Target {

@@ -14,7 +14,7 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, influx_query, lists, meta, migrate, openapi, read_only, readings,
+    App, backup, compact, databases, dead_letters, explain, influx_query, lists, meta, migrate, openapi, read_only, readings,
     rejections, seal, sensors, status, summary, trash, write,
 };
 
@@ -118,6 +118,13 @@ const ACKED: &[DescribedAnswer] = &[
     (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED),
     (503, "The write is not acknowledged: send it again.", FAILED),
 ];
+const EXPLAINED: &[DescribedAnswer] = &[
+    (200, "What the write would be answered, and what would become of each line.", &[json("Explanation")]),
+    (400, "A parameter is invalid.", FAILED),
+    (413, "The body has more than 1,000 lines or 256 KiB.", FAILED),
+    (415, "Content-Encoding is not supported.", FAILED),
+    (503, "A complete answer is not available now: try again.", FAILED),
+];
 const RESULTS: &[DescribedAnswer] = &[
     (200, "One result per statement.", &[json("Results"), (CSV, "Text"), ("application/csv", "Text")]),
     (400, "The statements cannot be parsed.", &[json("ErrorV1"), (CSV, "Text"), ("application/csv", "Text")]),
@@ -153,6 +160,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "This document.", &[json("Anything")])]], true, route (get(openapi::document));
     "POST" "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", params::WRITE,
         &[json("Written"), (NDJSON, "Text")], &[ACKED], false, route (post(write::native));
+    "POST" "/api/v1/explain", Token, "what a write of this body would do, without keeping it", params::EXPLAIN,
+        &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")], &[EXPLAINED], true, route (post(explain::explain));
     "GET" "/api/v1/readings", Token, "raw readings", params::READINGS, &[], &[READ, NOT_MODIFIED, ASKED], true, route (get(readings::readings));
     "GET" "/api/v1/summary", Token, "summaries of readings per time window", params::SUMMARY, &[], &[WINDOWS, NOT_MODIFIED, ASKED], true,
         route (get(summary::summary));

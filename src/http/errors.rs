@@ -120,7 +120,7 @@ impl ApiError {
                 | IngestError::LongDeletions { .. }
                 | IngestError::Behind(_)
                 | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-                IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                IngestError::TooLarge { .. } | IngestError::LinesToExplain { .. } => StatusCode::PAYLOAD_TOO_LARGE,
                 IngestError::OverQuota(_) => StatusCode::TOO_MANY_REQUESTS,
                 // Not 429, which clients repeat.
                 IngestError::DatabaseQuota { .. } => StatusCode::FORBIDDEN,
@@ -227,7 +227,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
     match error {
         IngestError::Storage(error) => code_of_storage(error),
         IngestError::Overloaded { .. } => "overloaded",
-        IngestError::TooLarge { .. } => "too_large",
+        IngestError::TooLarge { .. } | IngestError::LinesToExplain { .. } => "too_large",
         IngestError::Log(_) => "log_unwritable",
         IngestError::Timeout { .. } => "timeout",
         IngestError::StoreTimeout { .. } => "store_timeout",

@@ -16,6 +16,7 @@ mod decompress;
 mod delete_values;
 mod endpoints;
 mod errors;
+mod explain;
 mod format;
 mod guard;
 mod head;

@@ -143,7 +143,9 @@ fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
 /// The headers that an answer with this status may have.
 fn headers_of(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'static str> {
     let (token, past) = (endpoint.needs != Needs::Nothing, endpoint.answers.contains(&NOT_MODIFIED));
-    let writes = endpoint.method == "POST" && !endpoint.body.is_empty() && endpoint.path != "/query";
+    let writes = endpoint.method == "POST"
+        && !endpoint.body.is_empty()
+        && !matches!(endpoint.path, "/query" | "/api/v1/explain");
     let changes = endpoint.method == "POST";
     let taken = writes && matches!(status, 200 | 204 | 400 | 422);
     let takes = |name: &str| endpoint.query.iter().any(|parameter| parameter.name == name);

@@ -236,6 +236,8 @@ pub const MIGRATE: &[Parameter] = &[ROUND];
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `POST /write` and `POST /api/v1/readings`.
 pub const WRITE: &[Parameter] = &[DB, POLICY, WRITE_PRECISION, ACK];
+/// Of `POST /api/v1/explain`.
+pub const EXPLAIN: &[Parameter] = &[DB, POLICY, WRITE_PRECISION, PARTIAL, ACK];
 /// Of `POST /api/v2/write`.
 pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
 /// Of `POST /api/v3/write_lp`.

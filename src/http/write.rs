@@ -49,7 +49,7 @@ pub struct Sender<'a> {
     pub address: Option<IpAddr>,
 }
 
-type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
+pub(super) type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
 
 /// Handles line protocol in the format of a client family.
 pub async fn lines(
@@ -84,15 +84,51 @@ async fn take_lines(
     dialect: Dialect,
     Sender { by, address }: Sender<'_>,
 ) -> Result<Ack, ApiError> {
-    let parameters = parameters(query)?;
-    let database = database(&parameters, dialect, by)?;
-    let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
-    let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
-    let ack = ack_level(parameters.ack.as_deref(), headers)?;
+    let terms = WriteTerms::of_lines(query, headers, dialect, by)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let (received, patient) = (now_ns(), false);
-    let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by, address };
+    let arrival = terms.arrival(by, address);
+    let precision = terms.precision;
     Ok(app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?)
+}
+
+/// What the parameters of a write say.
+pub(super) struct WriteTerms {
+    database: String,
+    pub precision: Precision,
+    declared: bool,
+    partial: bool,
+    ack: Option<AckLevel>,
+}
+
+impl WriteTerms {
+    /// Of line protocol.
+    pub fn of_lines(query: Parameters, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> Result<Self, ApiError> {
+        let parameters = parameters(query)?;
+        let database = database(&parameters, dialect, by)?;
+        let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
+        let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
+        let ack = ack_level(parameters.ack.as_deref(), headers)?;
+        Ok(Self { database, precision, declared, partial, ack })
+    }
+
+    /// Of JSON.
+    pub fn of_json(query: Parameters, headers: &HeaderMap, by: &Caller) -> Result<Self, ApiError> {
+        let parameters = parameters(query)?;
+        let database = database(&parameters, Dialect::Native, by)?;
+        let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
+        let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
+        let precision = Precision::from_name(name).ok_or_else(unknown)?;
+        let ack = ack_level(parameters.ack.as_deref(), headers)?;
+        Ok(Self { database, precision, declared: true, partial: true, ack })
+    }
+
+    /// A request with these terms that was received now.
+    pub fn arrival<'a>(&'a self, by: &'a Caller, address: Option<IpAddr>) -> Arrival<'a> {
+        let Self { database, precision, declared, partial, ack } = self;
+        let (precision, declared, partial, ack) = (*precision, *declared, *partial, *ack);
+        let (received, patient) = (now_ns(), false);
+        Arrival { database, precision, declared, received, partial, ack, patient, by, address }
+    }
 }
 
 /// `POST /api/v1/readings`.
@@ -131,15 +167,10 @@ async fn take_json(
     body: &mut Body,
     Sender { by, address }: Sender<'_>,
 ) -> Result<Ack, ApiError> {
-    let parameters = parameters(query)?;
-    let database = database(&parameters, Dialect::Native, by)?;
-    let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
-    let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
-    let precision = Precision::from_name(name).ok_or_else(unknown)?;
-    let ack = ack_level(parameters.ack.as_deref(), headers)?;
+    let terms = WriteTerms::of_json(query, headers, by)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let (received, declared, partial, patient) = (now_ns(), true, true, false);
-    let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by, address };
+    let arrival = terms.arrival(by, address);
+    let precision = terms.precision;
     Ok(app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?)
 }
 

@@ -22,6 +22,12 @@ pub enum IngestError {
         /// The limit's config key.
         key: &'static str,
     },
+    /// A dry run of more lines than are explained at once.
+    #[error("the body has more than {limit} lines, which is what a dry run explains at once: send fewer")]
+    LinesToExplain {
+        /// How many.
+        limit: usize,
+    },
     /// One request needs more memory than all requests together may take, or more bytes than a WAL record holds.
     #[error("the request takes more than {limit} bytes ({key}): send smaller batches")]
     TooLarge {

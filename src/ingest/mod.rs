@@ -34,7 +34,7 @@ pub mod trash;
 mod truncate;
 
 pub use self::admission::bytes_in_flight::BytesInFlight;
-pub use self::admission::validate::Rejected;
+pub use self::admission::validate::{ExplainedField, ExplainedPoint, Rejected};
 pub use self::catalog::lookup::StorePresence;
 pub use self::deletion::DeletedTimes;
 pub use self::error::IngestError;
@@ -48,7 +48,7 @@ pub use self::rejections::{KeptRejection, RejectionOptions, Rejections, ShownAdd
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};
 pub use self::service::{
-    Ack, Arrival, Ingest, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, PolicyError, PolicyTerms, SetSettings,
+    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, PolicyError, PolicyTerms, SetSettings,
     Stores, Wish, check_database_name,
 };
 pub use self::truncate::Closing;

@@ -384,6 +384,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::Behind(_) => true,
         IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. } | StorageError::Address { .. }),
         IngestError::TooLarge { .. }
+        | IngestError::LinesToExplain { .. }
         | IngestError::TooManyDatabases { .. }
         | IngestError::DatabaseQuota { .. }
         | IngestError::CutsExpired { .. }

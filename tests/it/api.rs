@@ -7,6 +7,7 @@ mod bodies;
 mod caching;
 mod compression;
 mod databases;
+mod explain;
 mod formats;
 mod good_faith;
 mod influx_query;

@@ -11,13 +11,14 @@ use crate::telemetry::Metrics;
 pub struct QuotaCharge<'a> {
     usages: [Option<&'a Usage>; 2],
     database: &'a Database,
-    metrics: &'a Metrics,
+    /// `None` in a dry run.
+    metrics: Option<&'a Metrics>,
     now: Instant,
 }
 
 impl<'a> QuotaCharge<'a> {
     /// For a request that came `now`.
-    pub fn of(by: &'a Caller, database: &'a Database, metrics: &'a Metrics, now: Instant) -> Self {
+    pub fn of(by: &'a Caller, database: &'a Database, metrics: Option<&'a Metrics>, now: Instant) -> Self {
         let usage_of_database = Some(&database.usage).filter(|usage| !usage.quota().is_none());
         Self { usages: [by.usage(), usage_of_database], database, metrics, now }
     }
@@ -55,14 +56,20 @@ impl<'a> QuotaCharge<'a> {
             let counted = (usage.scope() == "database").then(|| self.database.known());
             let due = [usage.charge(readings, self.now), usage.sensors_warning(counted, self.now)];
             for warning in due.into_iter().flatten() {
-                self.metrics.quota("warned", usage.scope(), warning.rate.label());
+                self.count("warned", usage, &warning);
                 warnings.push(warning.to_string());
             }
         }
     }
 
     fn refused(&self, usage: &Usage, exhausted: Exhausted) -> IngestError {
-        self.metrics.quota("refused", usage.scope(), exhausted.rate.label());
+        self.count("refused", usage, &exhausted);
         IngestError::OverQuota(exhausted)
+    }
+
+    fn count(&self, what: &'static str, usage: &Usage, exhausted: &Exhausted) {
+        if let Some(metrics) = self.metrics {
+            metrics.quota(what, usage.scope(), exhausted.rate.label());
+        }
     }
 }

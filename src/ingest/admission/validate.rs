@@ -1,6 +1,10 @@
 //! Validates points of any format. An accepted point is final; a rejected one is reported with its place and reason and
 //! never affects an accepted one.
 
+mod explain;
+
+pub use self::explain::{ExplainedField, ExplainedPoint};
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -314,7 +318,12 @@ impl<'a> Validator<'a> {
             (None, None) => format!("the limit of {} sensors (limits.sensors)", self.options.sensors),
         };
         self.validated.exhausted = exhausted.filter(|_| full.is_none());
-        let sensors = self.sensors.get_or_insert_with(|| database.sensors());
+        let original = std::ptr::eq(database.original(), &**database);
+        let sensors_of_original = (!original).then(|| database.original().sensors());
+        let sensors = match &sensors_of_original {
+            Some(sensors) => sensors,
+            None => &*self.sensors.get_or_insert_with(|| database.sensors()),
+        };
         // `widest_tag` walks many sensors, so it is done for few measurements per request.
         let widest_tag = (self.full.len() < FULL_MAX).then(|| widest_tag(sensors, self.by, new)).flatten();
         let reason = Reason::TooManySensors { measurement: new.measurement.to_string(), widest_tag, bound };

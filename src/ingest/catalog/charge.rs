@@ -24,6 +24,11 @@ impl CatalogBytes {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Sets what is used, for the copy of a catalog.
+    pub fn note_used(&self, bytes: usize) {
+        self.used.store(bytes, Ordering::Relaxed);
+    }
+
     /// Whether an entry of that size fits. Two requests that ask at once may both be told so: the bound may be exceeded
     /// by what the requests in flight bring.
     pub fn fits(&self, bytes: usize) -> bool {

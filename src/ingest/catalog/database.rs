@@ -39,6 +39,8 @@ pub struct Database {
     /// Whether the store did not have it when it became known.
     pub(super) is_new: bool,
     pub usage: Usage,
+    /// The database that this one is a copy of, for a dry run.
+    pub(super) original: Option<Arc<Self>>,
 }
 
 /// A read guard on a database's sensors by spelling.
@@ -60,6 +62,7 @@ impl Database {
             known: AtomicUsize::new(0),
             is_new,
             usage: Usage::new("database", name, quota),
+            original: None,
         })
     }
 
@@ -101,6 +104,11 @@ impl Database {
     /// The sensors by key and by other spellings. Call no catalog function that locks them while the guard is held.
     pub fn sensors(&self) -> SensorsRead<'_> {
         self.sensors.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The database whose sensors tell what its measurements look like: itself, unless it is a copy.
+    pub fn original(&self) -> &Self {
+        self.original.as_deref().unwrap_or(self)
     }
 
     /// Notes whether a sensor has unflushed readings.

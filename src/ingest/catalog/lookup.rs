@@ -114,13 +114,20 @@ impl SensorLookup {
 
     async fn look_up_to(&self, database: &Database, unknown: Vec<WantedSensor>, max: usize) {
         let keys: Vec<&str> = unknown.iter().map(|wanted| &*wanted.sensor.key).collect();
+        let found = self.find(database, &keys, max).await;
+        self.catalog.add_sensors(database, unknown, found, max);
+        self.metrics.sensors.set(u32::try_from(self.catalog.len()).unwrap_or(u32::MAX));
+    }
+
+    /// What the store has of sensors.
+    pub async fn find(&self, database: &Database, keys: &[&str], max: usize) -> LookupResult {
         // Read before the store is: documents of sensors that are deleted in between do not count.
         let mut found = LookupResult { deletions: database.deletions(), ..LookupResult::default() };
         if self.catalog.is_deleting(&database.name) {
             // The documents are about to be deleted and do not count: do not wait for a store that is busy deleting.
             found.counts = max != usize::MAX;
         } else if !self.presence.is_silent(&database.name, Instant::now()) {
-            match read_sensors_each(&*self.store, &database.name, &keys).await {
+            match read_sensors_each(&*self.store, &database.name, keys).await {
                 // A sensor whose document cannot be read becomes known too: only its own readings fail, at the flush.
                 Ok(documents) => {
                     found.documents = documents.into_values().flatten().collect();
@@ -130,8 +137,7 @@ impl SensorLookup {
                 Err(error) => self.missed(&database.name, &error),
             }
         }
-        self.catalog.add_sensors(database, unknown, found, max);
-        self.metrics.sensors.set(u32::try_from(self.catalog.len()).unwrap_or(u32::MAX));
+        found
     }
 
     /// Notes, counts and logs that a lookup failed.

@@ -2,6 +2,7 @@
 
 mod charge;
 mod claims;
+mod copy;
 mod database;
 pub mod deletions;
 mod fields;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 pub use self::claims::Claims;
+pub use self::copy::CatalogCopy;
 pub use self::database::{Database, SensorsRead, WantedSensor};
 pub use self::fields::SensorFields;
 pub use self::sensor::KnownSensor;
@@ -111,6 +113,29 @@ impl Catalog {
         (max, by, default): (usize, &Caller, Option<u32>),
     ) -> Result<Arc<Database>, NoRoom> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = Self::check_room(&databases, name, stored, (max, by, default))?;
+        Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name, is_new)).clone())
+    }
+
+    /// Whether a database would be new, and might become known: as [`Catalog::add_database`], which it would not.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn would_add_database(
+        &self,
+        name: &str,
+        stored: &[String],
+        terms: (usize, &Caller, Option<u32>),
+    ) -> Result<bool, NoRoom> {
+        Self::check_room(&self.databases.read().unwrap_or_else(PoisonError::into_inner), name, stored, terms)
+    }
+
+    fn check_room(
+        databases: &HashMap<Box<str>, Arc<Database>>,
+        name: &str,
+        stored: &[String],
+        (max, by, default): (usize, &Caller, Option<u32>),
+    ) -> Result<bool, NoRoom> {
         let is_new = !databases.contains_key(name) && !stored.iter().any(|known| known == name);
         if is_new {
             let is_stored = |name: &str| stored.iter().any(|stored| *stored == *name);
@@ -123,7 +148,7 @@ impl Catalog {
                 return Err(NoRoom::OfAll);
             }
         }
-        Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name, is_new)).clone())
+        Ok(is_new)
     }
 
     /// Forgets a database that became known by a request of which nothing was accepted, once no other request uses it.

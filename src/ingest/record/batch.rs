@@ -66,6 +66,11 @@ impl Batch {
         self.rows.iter().map(|row| (row.sensor, row.time, self.cells_of(row)))
     }
 
+    /// The timestamp of the reading that was accepted last.
+    pub fn last_time(&self) -> Option<i64> {
+        self.rows.last().map(|row| row.time)
+    }
+
     /// The hours of the readings, with the sensor's index. Each hour occurs at least once; consecutive ones are merged
     /// when they come in order.
     pub fn hours(&self) -> Vec<(u32, Range<Hour>)> {

@@ -2,6 +2,7 @@
 
 mod by_value;
 mod drain;
+mod explain;
 mod listing;
 mod meta;
 mod policies;
@@ -9,6 +10,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings};
 
@@ -292,7 +294,7 @@ impl Ingest {
         mut admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
-        let quotas = QuotaCharge::of(arrival.by, database, &self.metrics, started);
+        let quotas = QuotaCharge::of(arrival.by, database, Some(&self.metrics), started);
         quotas.admit()?;
         self.check_share(database)?;
         let validated = self.validate(database, arrival, admission.size(), read).await?;
@@ -338,24 +340,10 @@ impl Ingest {
         body_bytes: usize,
         read: impl Fn(Limits) -> P,
     ) -> Result<ValidatedBody, IngestError> {
-        let settings = self.retention.settings.now();
-        let kept = settings.kept(&database.name);
-        let from = settings.accepted_from(&database.name, arrival.received);
-        let kept_from = from.map_or((i64::MIN, 0), |from| (from, kept.ns()));
+        let terms = self.terms(&database.name, arrival, body_bytes);
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
-            let Arrival { received, precision, declared, .. } = arrival;
-            let refuses_other_units = self.options.refuse_undeclared_units && !declared;
-            let pass = ValidationPass {
-                received,
-                kept_from,
-                precision,
-                refuses_other_units,
-                looked_up,
-                publish,
-                budget,
-                body_bytes,
-            };
+            let pass = ValidationPass { looked_up, publish, budget, ..terms };
             let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by);
             let mut points = read(self.options.limits);
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
@@ -395,10 +383,20 @@ impl Ingest {
         Ok(validated)
     }
 
-    fn suspicions(&self, (count, unit): (usize, Option<&'static str>), declared: Precision) -> Vec<String> {
-        let Some(unit) = unit else { return Vec::new() };
-        self.metrics.suspect_timestamps.increment(count as u64);
-        vec![format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name())]
+    /// The parameters of the validation of a body that are the same in each pass.
+    fn terms(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
+        let Arrival { received, precision, declared, .. } = arrival;
+        let settings = self.retention.settings.now();
+        let from = settings.accepted_from(database, received);
+        let kept_from = from.map_or((i64::MIN, 0), |from| (from, settings.kept(database).ns()));
+        let refuses_other_units = self.options.refuse_undeclared_units && !declared;
+        let (looked_up, publish, budget) = (false, false, usize::MAX);
+        ValidationPass { received, kept_from, precision, refuses_other_units, looked_up, publish, budget, body_bytes }
+    }
+
+    fn suspicions(&self, suspects: (usize, Option<&'static str>), declared: Precision) -> Vec<String> {
+        self.metrics.suspect_timestamps.increment(suspects.0 as u64);
+        suspected(suspects, declared)
     }
 
     fn overloaded(&self) -> IngestError {
@@ -496,22 +494,34 @@ impl Ingest {
         if let Some(database) = self.catalog.database(name) {
             return Ok(database);
         }
+        let stored = self.stored_databases(name).await?;
+        let limit = self.options.databases;
+        self.catalog.add_database(name, &stored, (limit, by, self.options.token_databases)).map_err(|full| {
+            if let NoRoom::OfCaller(exhausted) = &full {
+                self.metrics.quota("refused", "token", exhausted.rate.label());
+            }
+            self.no_room(name, full)
+        })
+    }
+
+    fn no_room(&self, name: &str, full: NoRoom) -> IngestError {
+        let name = name.to_owned();
+        match full {
+            NoRoom::OfAll => IngestError::TooManyDatabases { name, limit: self.options.databases },
+            NoRoom::OfCaller(exhausted) => IngestError::DatabaseQuota { name, exhausted },
+        }
+    }
+
+    /// The databases that the store has, as far as it answers, for one that is not known.
+    async fn stored_databases(&self, name: &str) -> Result<Vec<String>, IngestError> {
         check_database_name(name)?;
-        let stored = if self.lookup.presence.is_silent(name, Instant::now()) {
+        Ok(if self.lookup.presence.is_silent(name, Instant::now()) {
             Vec::new()
         } else {
             self.store.databases().await.unwrap_or_else(|error| {
                 self.lookup.missed(name, &error);
                 Vec::new()
             })
-        };
-        let limit = self.options.databases;
-        self.catalog.add_database(name, &stored, (limit, by, self.options.token_databases)).map_err(|full| match full {
-            NoRoom::OfAll => IngestError::TooManyDatabases { name: name.to_owned(), limit },
-            NoRoom::OfCaller(exhausted) => {
-                self.metrics.quota("refused", "token", exhausted.rate.label());
-                IngestError::DatabaseQuota { name: name.to_owned(), exhausted }
-            }
         })
     }
 
@@ -522,6 +532,13 @@ impl Ingest {
             tracing::warn!(%error, "create database failed; request refused");
         })
     }
+}
+
+/// The warning about timestamps that look as if they were in another unit than declared.
+fn suspected((count, unit): (usize, Option<&'static str>), declared: Precision) -> Vec<String> {
+    let warning =
+        |unit| format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name());
+    unit.map(warning).into_iter().collect()
 }
 
 /// Checks the name of a database.

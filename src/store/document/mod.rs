@@ -59,7 +59,7 @@ pub use writer::BsonWriter;
 
 use std::fmt::Write;
 
-use crate::bucket::DayPart;
+use crate::bucket::{DayPart, bucket_name};
 use crate::reading::time::write_seconds;
 use crate::reading::{Day, Hour};
 
@@ -70,12 +70,9 @@ pub const FORMS: u64 = 1;
 /// A page's `_id`. Hours have four-digit years, so ids sort by time.
 #[must_use]
 pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
-    let mut id = String::with_capacity("2026-01-15T14:00:00".len() + sensor.len() + 4);
-    // From seconds: the first hour starts before the range of i64 nanoseconds.
-    write_seconds(&mut id, hour.start_ms().div_euclid(1000));
-    id.truncate("2026-01-15T14".len());
+    let mut id = bucket_name(sensor, hour);
     // Writing to a String cannot fail.
-    let _ = write!(id, " {sensor} {number}");
+    let _ = write!(id, " {number}");
     id
 }
 

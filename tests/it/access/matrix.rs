@@ -43,6 +43,7 @@ const CELLS: &[Asked] = &[
         Needs::Write,
     ),
     ("POST", "/write", "db=a", "m,site=lab v=1 1", Needs::Write),
+    ("POST", "/api/v1/explain", "db=a", "m,site=lab v=1 1", Needs::Write),
     ("POST", "/api/v2/write", "bucket=a/autogen", "m,site=lab v=1 1", Needs::Write),
     ("POST", "/api/v3/write_lp", "db=a", "m,site=lab v=1 1", Needs::Write),
     ("POST", "/query", "q=CREATE+DATABASE+a", "", Needs::Write),

@@ -217,3 +217,30 @@ fn one_token_does_not_take_all_databases() {
     }
     write(&server, &admin, "c_5").expect(400);
 }
+
+/// A dry run uses nothing up, and says what a write would be told: of rates, of new sensors, of sensors.
+#[test]
+fn a_dry_run_is_not_charged_and_tells_of_every_quota() {
+    let (server, _) = guarded("");
+    let words = ["--name", "slow", "--write", "a", "--rate", "10/s", "--new-sensors", "2/h", "--sensors", "2"];
+    let slow = create(&server, &words);
+    await_status(&server, &slow, 403);
+    let explain = |body: &str| with(&slow, "POST", &server.url("/api/v1/explain?db=a"), body).expect(200).json();
+    for _ in 0..5 {
+        let said = explain(&lines("m", 0, 40));
+        assert_eq!(said["quota"], serde_json::json!({"readings": 40, "new_sensors": 1, "passes": true}), "{said}");
+        let said = explain(&sensors(0, 2));
+        assert_eq!(said["quota"]["new_sensors"], 2, "{said}");
+    }
+    let said = explain(&sensors(0, 3));
+    assert_eq!((&said["write"]["status"], &said["quota"]["new_sensors"]), (&400.into(), &2.into()), "{said}");
+    with(&slow, "POST", &server.url("/write?db=a"), &sensors(0, 2)).expect(204);
+    // The hour's quota of new sensors is used up: a write of nothing else is told to come back.
+    let said = explain(&sensors(2, 1));
+    let written = with(&slow, "POST", &server.url("/write?db=a"), &sensors(2, 1));
+    assert_eq!(said["write"]["status"], written.status, "{said} {}", written.text());
+    with(&slow, "POST", &server.url("/write?db=a"), &lines("fleet,plant=p,device=d0", 0, 200)).expect(204);
+    let said = explain(&lines("fleet,plant=p,device=d0", 0, 1));
+    assert_eq!((&said["write"]["status"], &said["quota"]["passes"]), (&429.into(), &false.into()), "{said}");
+    with(&slow, "POST", &server.url("/write?db=a"), &lines("fleet,plant=p,device=d0", 0, 1)).expect(429);
+}

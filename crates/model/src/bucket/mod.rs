@@ -33,7 +33,7 @@ pub use meta::Meta;
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use settings::{DatabaseSettings, Keep, KnownSettings, SealForm};
-pub use store::{BucketId, SensorDocument, StorageError, Store, StoreSpace, Unusable};
+pub use store::{BucketId, SensorDocument, StorageError, Store, StoreSpace, Unusable, bucket_name};
 pub use summary::Summary;
 pub use totals::{DaySummaries, MonthId, MonthTotals, MonthWrite, StoredMonth};
 pub use unflushed::{Behind, CatalogSensor, CatalogVersion, UnflushedHour, UnflushedReadings};

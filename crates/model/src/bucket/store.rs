@@ -16,7 +16,7 @@ use super::registry::MemberRegistry;
 use super::settings::DatabaseSettings;
 use super::summary::Summary;
 use super::totals::{MonthId, MonthWrite, StoredMonth};
-use crate::reading::time::MILLI_NS;
+use crate::reading::time::{MILLI_NS, write_seconds};
 use crate::reading::{Day, Family, Hour, Month, Sensor, Stamp};
 
 /// Identifies a bucket: a sensor and an hour.
@@ -26,6 +26,19 @@ pub struct BucketId {
     pub sensor: Arc<Sensor>,
     /// The hour that the readings lie in.
     pub hour: Hour,
+}
+
+/// What the `_id` of every page of a bucket begins with: the hour and the sensor. Hours have four-digit years, so these
+/// sort by time.
+#[must_use]
+pub fn bucket_name(sensor: &str, hour: Hour) -> String {
+    let mut name = String::with_capacity("2026-01-15T14:00:00".len() + sensor.len() + 4);
+    // From seconds: the first hour starts before the range of i64 nanoseconds.
+    write_seconds(&mut name, hour.start_ms().div_euclid(1000));
+    name.truncate("2026-01-15T14".len());
+    name.push(' ');
+    name.push_str(sensor);
+    name
 }
 
 /// Pages of one bucket that the store writes all or none of: nearly always one page.

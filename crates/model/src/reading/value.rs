@@ -92,6 +92,18 @@ impl Value {
         }
     }
 
+    /// The name of the value's type.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Float(_) => "float",
+            Self::Integer(_) => "integer",
+            Self::Unsigned(_) => "unsigned",
+            Self::Boolean(_) => "boolean",
+            Self::String(_) => "string",
+        }
+    }
+
     /// The value's family.
     #[must_use]
     pub fn family(&self) -> Family {

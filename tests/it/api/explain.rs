@@ -1,0 +1,154 @@
+//! The dry run of a write says what the write then does, and leaves nothing behind.
+
+use serde_json::{Value, json};
+
+use super::client;
+use crate::support::http::{self, Answer};
+use crate::support::packed::gzip;
+use crate::support::process::Folder;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server, program};
+
+fn explain(server: &Server, query: &str, body: &str) -> Value {
+    http::post(&server.url(&format!("/api/v1/explain?{query}")), body, &[]).expect(200).json()
+}
+
+/// What a write was answered, without what only one of the two answers has.
+fn told(answer: &Answer) -> (u16, Vec<String>) {
+    let text = answer.text();
+    let reasons = serde_json::from_str::<Value>(text).ok().map(|body| {
+        let rejected = body["rejected"].as_array().cloned().unwrap_or_default();
+        rejected.iter().map(|one| one["reason"].as_str().expect("a reason").to_owned()).collect()
+    });
+    (answer.status, reasons.unwrap_or_default())
+}
+
+/// Everything that a write changes, as far as a client sees it.
+fn traces(server: &Server) -> Value {
+    let get = |path: &str| http::get(&server.url(path)).expect(200).json();
+    json!([
+        get("/query?q=SHOW+DATABASES"),
+        get("/api/v1/sensors?db=d"),
+        get("/api/v1/fields?db=d"),
+        get("/api/v1/rejections"),
+        metric(server, "hourglass_ingest_readings_accepted_total"),
+        metric(server, "hourglass_ingest_sensors"),
+        metric(server, "hourglass_ingest_timestamps_suspect_total"),
+        metric(server, "hourglass_wal_bytes"),
+    ])
+}
+
+const BODIES: &[&str] = &[
+    r#"{"measurement":"m","tags":{"a":"1"},"ts":"2026-01-15T14:30:00Z","fields":{"v":1.5,"on":true,"text":"x"}}"#,
+    r#"[{"sensor":"s","value":1,"ts":1768487400},{"sensor":"s","value":"text","ts":1768487401},{"sensor":"s","value":2}]"#,
+    r#"[{"sensor":"s","value":"now text"},{"sensor":"new","value":1},{"measurement":7},{"sensor":"s","ts":"2026-01-15"}]"#,
+    r#"[{"sensor":"s","value":true,"other":1},{"sensor":"s","other":"now text","value":3},{"sensor":"over","value":1}]"#,
+    r#"{"sensor":"s","value":1,"f1":1,"f2":2,"f3":3,"f4":4}"#,
+];
+
+/// One server, body after body: each is explained twice, then written, and the write is answered as it was said.
+#[test]
+fn what_is_said_is_what_a_write_then_does_and_saying_it_changes_nothing() {
+    let server = Launch::embedded().config("[limits]\nsensors = 3\nsensor_fields = 4\n").start();
+    for body in BODIES {
+        let before = traces(&server);
+        let said = explain(&server, "db=d", body);
+        assert_eq!(before, traces(&server), "{body}");
+        let again = explain(&server, "db=d", body);
+        assert_eq!((&said["write"], &said["quota"]), (&again["write"], &again["quota"]), "{body}");
+        let written = http::post(&server.url("/api/v1/readings?db=d"), body, &[]);
+        let (status, reasons) = told(&written);
+        let lines = said["lines"].as_array().expect("lines").iter();
+        let rejected = lines.flat_map(|line| line["rejected"].as_array().expect("a list").clone());
+        let rejected: Vec<String> = rejected.map(|one| one["reason"].as_str().expect("a reason").to_owned()).collect();
+        assert_eq!((said["write"]["status"].as_u64(), rejected), (Some(u64::from(status)), reasons), "{body}: {said}");
+        assert_eq!(said["accepted"], written.json()["accepted"], "{body}");
+        assert_eq!(said["new_database"], json!(*body == BODIES[0]), "{body}");
+    }
+    // Whole requests that are refused.
+    for query in ["db=d&rp=nope", "db=%01"] {
+        let said = explain(&server, query, "m v=1");
+        let refused = http::post(&server.url(&format!("/write?{query}")), "m v=1", &[]);
+        assert_eq!(said["write"]["status"], json!(refused.status), "{said}");
+        assert_eq!(said["write"]["error"], refused.json()["error"], "{said}");
+    }
+}
+
+#[test]
+fn each_line_is_told_with_its_time_bucket_and_fields() {
+    let client = client("explain");
+    client.keep("m,a=1 v=1 1\n");
+    let lines = "m,a=1 v=2i,w=\"x\" 1768487400000000000\nm,a=1 v=3 1768487400000000000\n\n# no line\nn v=1\nm,a=1 v=\"x\" 5\nbad\n";
+    let said = http::post(&client.url("/api/v1/explain", "precision=ns"), lines, &[]).expect(200).json();
+    let [first, second, undated, conflict, bad] = &**said["lines"].as_array().expect("lines") else { panic!("{said}") };
+    assert_eq!(
+        *first,
+        json!({
+            "line": 1, "kept": true, "rejected": [], "warnings": [], "sensor": "m,a=1", "measurement": "m",
+            "tags": {"a": "1"}, "new_sensor": false, "time": "2026-01-15T14:30:00Z", "ns": 1_768_487_400_000_000_000_i64,
+            "undated": false,
+            "bucket": {"database": "explain", "hour": "2026-01-15T14:00:00Z", "id": "2026-01-15T14 m,a=1"},
+            "fields": [
+                {"name": "v", "value": 2, "type": "integer", "family": "number", "known_family": "number", "conflict": false, "kept": true},
+                {"name": "w", "value": "x", "type": "string", "family": "string", "known_family": null, "conflict": false, "kept": true},
+            ],
+        })
+    );
+    assert_eq!(
+        second["warnings"],
+        json!(["line 1 has the same sensor and timestamp: field by field, the later line wins"])
+    );
+    assert_eq!(
+        (&undated["line"], &undated["undated"], &undated["new_sensor"]),
+        (&json!(5), &json!(true), &json!(true))
+    );
+    assert_eq!((&conflict["kept"], &conflict["fields"][0]["conflict"]), (&json!(false), &json!(true)));
+    assert_eq!((&conflict["rejected"][0]["code"], &bad["rejected"][0]["code"]), (&json!("family"), &json!("syntax")));
+    assert_eq!(said["quota"], json!({"readings": 3, "new_sensors": 1, "passes": true}));
+    // A unit that nobody declared, and a time that nobody means.
+    let said =
+        http::post(&client.url("/api/v1/explain", "precision=ms"), "m v=1 1768487400\nm v=1 4102444800000", &[]);
+    let said = said.expect(200).json();
+    assert!(said["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("looks like s")), "{said}");
+    assert!(said["lines"][1]["warnings"][0].as_str().is_some_and(|text| text.ends_with("h ahead of now")), "{said}");
+    // As a whole or not at all.
+    let said = http::post(&client.url("/api/v1/explain", "accept_partial=false"), "m v=1\nbad", &[]).expect(200).json();
+    assert_eq!(said["accepted"], json!(0), "{said}");
+}
+
+#[test]
+fn bodies_are_read_as_those_of_writes_and_bounded() {
+    let client = client("explain-bodies");
+    let packed = gzip(b"m v=1 1\n", 3);
+    let url = client.url("/api/v1/explain", "");
+    let said = http::post(&url, packed, &[("Content-Encoding", "gzip")]).expect(200).json();
+    assert_eq!(said["lines"].as_array().map(Vec::len), Some(3));
+    http::post(&url, "m v=1 1\n".repeat(1000), &[]).expect(200);
+    let refused = http::post(&url, "m v=1 1\n".repeat(1001), &[]).expect(413);
+    assert!(refused.text().contains("1000 lines"), "{}", refused.text());
+    let refused = http::post(&url, "m v=1 1\n".repeat(40_000), &[]).expect(413);
+    assert!(refused.text().contains("262144"), "{}", refused.text());
+    for query in ["colour=red", "precision=x"] {
+        http::post(&client.url("/api/v1/explain", query), "m v=1", &[]).expect(400);
+    }
+}
+
+#[test]
+fn the_command_prints_what_the_service_says() {
+    let client = client("explain-command");
+    let folder = Folder::new("explain");
+    let file = folder.file("lines.lp");
+    std::fs::write(&file, "climate,sensor=a temp=22.5 1768487400\n").expect("written");
+    let run = || {
+        let mut command = program();
+        command.arg("explain").arg(&file).args(["--db", "explain-command", "--precision", "s"]);
+        let output = command.args(["--to", &client.server.url("")]).output().expect("it runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
+    };
+    let expected = "line 1: kept  climate,sensor=a (new sensor)  2026-01-15T14:30:00Z  bucket \"2026-01-15T14 climate,sensor=a\"\n  \
+        temp = 22.5 (float; a new field)\nthe write would be answered 204; 1 readings and 1 new sensors would be charged\n";
+    assert_eq!(run(), (Some(0), expected.to_owned()));
+    std::fs::write(&file, "climate,sensor=a temp=\n").expect("written");
+    let (code, printed) = run();
+    assert!(code == Some(1) && printed.starts_with("line 1: rejected\n  syntax: expected "), "{printed}");
+}
