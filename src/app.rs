@@ -48,7 +48,7 @@ use crate::clock::{self, StampClock};
 use crate::config::{AckSetting, AddressesSetting, SealFormSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
 use crate::ingest::trash::TrashOptions;
-use crate::ingest::{self, AckLevel, Closing, Ingest, ShownAddresses, StorePresence, Stores};
+use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, ShownAddresses, StorePresence, Stores};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
@@ -377,6 +377,11 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         shards: settings.ingest.shards,
         bytes_in_flight: settings.ingest.bytes_in_flight,
         database_share: settings.ingest.database_share,
+        request_keys: KeyOptions {
+            file: settings.server.data_dir.join("request-keys.log"),
+            window: settings.ingest.idempotency_window,
+            count_max: settings.ingest.idempotency_keys,
+        },
         ack: match settings.ingest.ack {
             AckSetting::Log => AckLevel::Log,
             AckSetting::Store => AckLevel::Store,

@@ -9,7 +9,8 @@ use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, SealForm, Store};
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::ingest::{
-    AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, RejectionOptions, ShownAddresses, Stores,
+    AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, KeyOptions, RejectionOptions,
+    ShownAddresses, Stores,
 };
 use hourglass::query::influx::sensors_of;
 use hourglass::reading::{Limits, Precision};
@@ -118,6 +119,7 @@ impl Path {
             received: 0,
             partial,
             ack,
+            key: None,
             patient: false,
             by: &Caller::Anybody,
             address: None,
@@ -203,6 +205,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         databases: 10,
         token_databases: None,
         database_share: 25,
+        request_keys: KeyOptions { file: std::path::PathBuf::new(), window: Duration::from_secs(600), count_max: 100 },
         database_quota: Quota::default(),
         window: AcceptedTimes::default(),
         rejections: RejectionOptions {

@@ -196,7 +196,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         horizon: LONG,
         deletions: 1_000,
         wal_bytes: 1 << 30,
-        dead_letters,
+        dead_letters: dead_letters.clone(),
         recent: 10,
         sensor_interval: LONG,
         outlier_ttl: LONG,
@@ -210,6 +210,11 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         databases: 10,
         token_databases: None,
         database_share: 25,
+        request_keys: ingest::KeyOptions {
+            file: dead_letters.with_file_name("request-keys.log"),
+            window: std::time::Duration::from_secs(600),
+            count_max: 100,
+        },
         database_quota: Quota::default(),
         window: ingest::AcceptedTimes::default(),
         rejections: ingest::RejectionOptions {

@@ -119,6 +119,8 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             ack: reader.ack("ingest.ack"),
             ack_timeout: reader.duration("ingest.ack_timeout", TICK..=10 * MINUTE),
             database_share: reader.count("ingest.database_share", 1..=100),
+            idempotency_window: reader.duration("ingest.idempotency_window", 10 * SECOND..=24 * HOUR),
+            idempotency_keys: reader.count("ingest.idempotency_keys", 1..=1_000_000),
         },
         wal: WalSettings {
             dir: reader.read("wal.dir", "a path, or nothing", path_of),

@@ -218,6 +218,8 @@ pub struct IngestSettings {
     pub ack_timeout: Duration,
     /// Percent of `wal.budget_bytes` and of `memtable.max_bytes`.
     pub database_share: usize,
+    pub idempotency_window: Duration,
+    pub idempotency_keys: usize,
 }
 
 /// `[wal]`: the write-ahead log.

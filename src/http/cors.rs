@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode
 use axum::response::{IntoResponse, Response};
 
 /// Request headers that a page may send.
-const HEADERS: &str = "authorization, content-encoding, content-type, if-none-match, x-hourglass-ack, x-request-id";
+const HEADERS: &str = "authorization, content-encoding, content-type, idempotency-key, if-none-match, x-hourglass-ack, x-hourglass-request-id, x-request-id";
 /// Answer headers that a page may read.
 const EXPOSED: &str = "etag, retry-after, x-hourglass-ack, x-hourglass-notice, x-hourglass-warning, x-influxdb-error, x-next-cursor, x-request-id";
 /// Seconds for which a browser may cache a preflight answer.

@@ -104,6 +104,9 @@ impl ApiError {
             Self::Ingest(error) => match error {
                 IngestError::Storage(error) => of_storage(error),
                 IngestError::Overloaded { .. }
+                | IngestError::KeyInFlight
+                | IngestError::KeyUnwritten { .. }
+                | IngestError::TimesTaken
                 | IngestError::Log(_)
                 | IngestError::Timeout { .. }
                 | IngestError::StoreTimeout { .. }
@@ -127,6 +130,7 @@ impl ApiError {
                 IngestError::TooManyDatabases { .. }
                 | IngestError::CutsExpired { .. }
                 | IngestError::DatabaseName { .. }
+                | IngestError::KeyOfOtherBody
                 | IngestError::Policy(_) => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
@@ -227,6 +231,10 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
     match error {
         IngestError::Storage(error) => code_of_storage(error),
         IngestError::Overloaded { .. } => "overloaded",
+        IngestError::KeyInFlight => "key_in_flight",
+        IngestError::KeyOfOtherBody => "key_of_other_body",
+        IngestError::KeyUnwritten { .. } => "key_unwritten",
+        IngestError::TimesTaken => "times_taken",
         IngestError::TooLarge { .. } | IngestError::LinesToExplain { .. } => "too_large",
         IngestError::Log(_) => "log_unwritable",
         IngestError::Timeout { .. } => "timeout",

@@ -72,7 +72,7 @@ async fn explained(
     admission.grow(bytes.len() * MEMORY_PER_BYTE)?;
     let is_json = is_json(&bytes);
     let terms = if is_json { of_json } else { of_lines }?;
-    let (arrival, precision, length) = (terms.arrival(by, address), terms.precision, bytes.len());
+    let (arrival, precision, length) = (terms.arrival(&bytes, by, address), terms.precision, bytes.len());
     let explanation = match is_json {
         true => app.ingest.explain(arrival, |limits: Limits| Items::new(&bytes, precision, limits), length).await,
         false => app.ingest.explain(arrival, |limits: Limits| Lines::new(&bytes, precision, limits), length).await,

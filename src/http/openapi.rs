@@ -86,7 +86,14 @@ fn operation(endpoint: &Endpoint) -> Value {
     let in_path = endpoint.path.split(['{', '}']).skip(1).step_by(2).map(
         |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }),
     );
-    let parameters: Vec<Value> = in_path.chain(endpoint.query.iter().map(in_query)).collect();
+    let is_write = endpoint.query.iter().any(|parameter| parameter.name == "ack") && endpoint.path != "/api/v1/explain";
+    let key = is_write.then(|| {
+        json!({
+            "name": "Idempotency-Key", "in": "header", "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+            "description": "A key for this body and its retries: undated readings get the same times again. Also as X-Hourglass-Request-Id.",
+        })
+    });
+    let parameters: Vec<Value> = in_path.chain(endpoint.query.iter().map(in_query)).chain(key).collect();
     let mut responses = Map::new();
     for (status, what, content) in answers(endpoint) {
         let mut response = json!({ "description": what });

@@ -178,6 +178,7 @@ async fn write_chunk(
         received: now_ns(),
         partial: true,
         ack: None,
+        key: None,
         patient: false,
         by,
         address: None,

@@ -23,7 +23,7 @@ use super::unknown_parameters::{only_known, unknown_of};
 use super::{App, Health};
 use crate::access::{Caller, Event};
 use crate::clock::now_ns;
-use crate::ingest::{Ack, AckLevel, Arrival, IngestError};
+use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey};
 use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
@@ -86,7 +86,7 @@ async fn take_lines(
 ) -> Result<Ack, ApiError> {
     let terms = WriteTerms::of_lines(query, headers, dialect, by)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = terms.arrival(by, address);
+    let arrival = terms.arrival(&body, by, address);
     let precision = terms.precision;
     Ok(app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?)
 }
@@ -98,6 +98,7 @@ pub(super) struct WriteTerms {
     declared: bool,
     partial: bool,
     ack: Option<AckLevel>,
+    key: Option<String>,
 }
 
 impl WriteTerms {
@@ -108,7 +109,7 @@ impl WriteTerms {
         let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
         let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
         let ack = ack_level(parameters.ack.as_deref(), headers)?;
-        Ok(Self { database, precision, declared, partial, ack })
+        Ok(Self { database, precision, declared, partial, ack, key: request_key(headers)? })
     }
 
     /// Of JSON.
@@ -119,15 +120,16 @@ impl WriteTerms {
         let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
         let precision = Precision::from_name(name).ok_or_else(unknown)?;
         let ack = ack_level(parameters.ack.as_deref(), headers)?;
-        Ok(Self { database, precision, declared: true, partial: true, ack })
+        Ok(Self { database, precision, declared: true, partial: true, ack, key: request_key(headers)? })
     }
 
-    /// A request with these terms that was received now.
-    pub fn arrival<'a>(&'a self, by: &'a Caller, address: Option<IpAddr>) -> Arrival<'a> {
-        let Self { database, precision, declared, partial, ack } = self;
+    /// A request with these terms and this body that was received now.
+    pub fn arrival<'a>(&'a self, body: &[u8], by: &'a Caller, address: Option<IpAddr>) -> Arrival<'a> {
+        let Self { database, precision, declared, partial, ack, key } = self;
+        let key = key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) });
         let (precision, declared, partial, ack) = (*precision, *declared, *partial, *ack);
         let (received, patient) = (now_ns(), false);
-        Arrival { database, precision, declared, received, partial, ack, patient, by, address }
+        Arrival { database, precision, declared, received, partial, ack, patient, key, by, address }
     }
 }
 
@@ -169,7 +171,7 @@ async fn take_json(
 ) -> Result<Ack, ApiError> {
     let terms = WriteTerms::of_json(query, headers, by)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = terms.arrival(by, address);
+    let arrival = terms.arrival(&body, by, address);
     let precision = terms.precision;
     Ok(app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?)
 }
@@ -252,6 +254,26 @@ pub fn ack_level(parameter: Option<&str>, headers: &HeaderMap) -> Result<Option<
     let asked = parameter.or(header).filter(|name| !name.is_empty());
     let unknown = |name: &str| ApiError::Bad(format!("invalid ack level {name:?} (use log or store)"));
     asked.map(|name| AckLevel::from_name(name).ok_or_else(|| unknown(name))).transpose()
+}
+
+/// The headers that name a request, for its retries.
+const KEY_HEADERS: [&str; 2] = ["idempotency-key", "x-hourglass-request-id"];
+/// Most bytes of a request's key.
+const KEY_BYTES: usize = 255;
+
+/// The request's key.
+fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let mut keys = KEY_HEADERS.iter().flat_map(|name| headers.get_all(*name));
+    let Some(key) = keys.next() else { return Ok(None) };
+    if keys.any(|other| other != key) {
+        return Err(ApiError::Bad(
+            "two keys are given: send one Idempotency-Key (or X-Hourglass-Request-Id)".to_owned(),
+        ));
+    }
+    let text = key.to_str().ok().filter(|text| (1..=KEY_BYTES).contains(&text.len()));
+    let invalid =
+        || ApiError::Bad(format!("invalid Idempotency-Key: send 1 to {KEY_BYTES} printable ASCII characters"));
+    text.map(|text| Some(text.to_owned())).ok_or_else(invalid)
 }
 
 fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {

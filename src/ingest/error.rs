@@ -22,6 +22,18 @@ pub enum IngestError {
         /// The limit's config key.
         key: &'static str,
     },
+    /// A request with this key is being written.
+    #[error("a write with this Idempotency-Key is under way: send it again")]
+    KeyInFlight,
+    /// The key was used for other readings, which this request must not overwrite.
+    #[error("this Idempotency-Key was used for another body: a key is for one body and its retries; send another key")]
+    KeyOfOtherBody,
+    /// The request's key cannot be written.
+    #[error("the write is refused, since its Idempotency-Key cannot be written to the disk: {error}")]
+    KeyUnwritten { error: String },
+    /// Other writes took the times of this one's undated readings, again and again.
+    #[error("other writes of the same sensors came in between: send it again")]
+    TimesTaken,
     /// A dry run of more lines than are explained at once.
     #[error("the body has more than {limit} lines, which is what a dry run explains at once: send fewer")]
     LinesToExplain {

@@ -24,6 +24,7 @@ mod options;
 mod positions;
 mod record;
 mod rejections;
+mod request_keys;
 mod retention;
 mod sealer;
 mod sealing;
@@ -45,6 +46,7 @@ pub use self::migration::{Migration, MigrationDone};
 pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};
 pub use self::rejections::{KeptRejection, RejectionOptions, Rejections, ShownAddresses};
+pub use self::request_keys::{KeyOptions, RequestKey};
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};
 pub use self::service::{

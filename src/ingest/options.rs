@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::request_keys::KeyOptions;
 use crate::access::Quota;
 use crate::bucket::day::{CELLS_MAX, HOUR_CELLS_MAX};
 use crate::bucket::{Caps, Keep, SealForm};
@@ -93,6 +94,8 @@ pub struct IngestOptions {
     /// How much of the WAL and of [`IngestOptions::memtable_bytes`] a database may take while the store fails on it, in
     /// percent.
     pub database_share: usize,
+    /// Keys of writes with undated readings.
+    pub request_keys: KeyOptions,
     /// The file for readings that the store refuses for good.
     pub dead_letters: PathBuf,
     /// How many recent readings a sensor's document holds.
@@ -173,6 +176,11 @@ impl IngestOptions {
             flush_bytes: 32 << 20,
             wal_bytes: 1 << 30,
             database_share: 25,
+            request_keys: KeyOptions {
+                file: PathBuf::from("request-keys.log"),
+                window: Duration::from_secs(600),
+                count_max: 100,
+            },
             wal_dir: PathBuf::new(),
             part_bytes: 16 << 10,
             trash: TrashOptions { folder: PathBuf::new(), bytes: 0, keep: Duration::ZERO },

@@ -291,6 +291,7 @@ impl Conversation {
                         received: now_ns(),
                         partial: true,
                         ack,
+                        key: None,
                         patient: true,
                         by,
                         address: Some(self.connection.peer.address),
@@ -379,12 +380,16 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::Clock { .. }
         | IngestError::NotJoined
         | IngestError::ReadOnly
+        | IngestError::KeyInFlight
+        | IngestError::KeyUnwritten { .. }
+        | IngestError::TimesTaken
         | IngestError::Ahead { .. }
         | IngestError::LongDeletions { .. }
         | IngestError::Behind(_) => true,
         IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. } | StorageError::Address { .. }),
         IngestError::TooLarge { .. }
         | IngestError::LinesToExplain { .. }
+        | IngestError::KeyOfOtherBody
         | IngestError::TooManyDatabases { .. }
         | IngestError::DatabaseQuota { .. }
         | IngestError::CutsExpired { .. }

@@ -10,6 +10,7 @@ mod databases;
 mod explain;
 mod formats;
 mod good_faith;
+mod idempotency;
 mod influx_query;
 mod json_writes;
 mod limits;

@@ -161,6 +161,8 @@ fn the_defaults_are_these() {
             ack: AckSetting::Log,
             ack_timeout: seconds(15),
             database_share: 25,
+            idempotency_window: Duration::from_secs(600),
+            idempotency_keys: 10_000,
         },
         wal: WalSettings {
             dir: "".into(),

@@ -58,6 +58,10 @@ pub struct ValidatedBody {
     pub exhausted: Option<Exhausted>,
     /// New fields; they stay if the readings are logged.
     pub claims: Claims,
+    /// Where a key gives the times of undated readings: the sensors that have some.
+    pub undated: Vec<Arc<KnownSensor>>,
+    /// The number of the last line with an undated reading.
+    pub undated_span: i64,
     /// How many timestamps look as if they were in another unit than declared, and the unit that the first one seems to
     /// be in.
     pub suspects: (usize, Option<&'static str>),
@@ -70,6 +74,7 @@ impl ValidatedBody {
         self.memory = 0;
         self.batches.clear();
         self.claims = Claims::default();
+        self.undated.clear();
     }
 }
 
@@ -92,6 +97,9 @@ pub struct ValidationPass {
     pub budget: usize,
     /// Bytes of the body.
     pub body_bytes: usize,
+    /// The time of an undated reading on the body's first line, where a key gives it; on each further line one nanosecond more,
+    /// whatever becomes of other lines. `None`: each has the time of its receipt, or the next that the sensor has free.
+    pub undated_from: Option<i64>,
 }
 
 /// A sensor as one request uses it.
@@ -102,6 +110,8 @@ struct RequestSensor {
     claimed: usize,
     /// Its index in its shard's batch, once it has a reading there.
     in_batch: Option<u32>,
+    /// Whether it is in [`ValidatedBody::undated`].
+    is_undated: bool,
     /// Why the sender may not write it.
     barred: Option<Box<Reason>>,
 }
@@ -256,7 +266,14 @@ impl<'a> Validator<'a> {
             validated.memory += PLACES;
             let barred = barred(by, &known.sensor).or_else(|| one_too_many(by, &known.sensor, validated)).map(Box::new);
             let fields = known.fields();
-            locals.push(RequestSensor { known: known.clone(), claimed: fields.firm, fields, in_batch: None, barred });
+            locals.push(RequestSensor {
+                known: known.clone(),
+                claimed: fields.firm,
+                fields,
+                in_batch: None,
+                is_undated: false,
+                barred,
+            });
             locals.len() - 1
         });
         order.last = Some(local);
@@ -368,7 +385,7 @@ impl<'a> Validator<'a> {
                 Err(reason) => self.reject(point.refuse(0, reason)),
             }
         }
-        let RequestSensor { known, in_batch, .. } = &mut self.locals[local];
+        let RequestSensor { known, in_batch, is_undated, .. } = &mut self.locals[local];
         let batch = &mut self.validated.batches[shard];
         if batch.cells() == start {
             // Every field was rejected with its own reason: nothing is left of the line.
@@ -380,7 +397,18 @@ impl<'a> Validator<'a> {
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
         });
-        let time = point.timestamp.unwrap_or_else(|| known.stamp(self.pass.received));
+        let time = match (point.timestamp, self.pass.undated_from) {
+            (Some(time), _) => time,
+            (None, None) => known.stamp(self.pass.received),
+            (None, Some(base)) => {
+                if !std::mem::replace(is_undated, true) {
+                    self.validated.undated.push(known.clone());
+                }
+                let number = i64::try_from(point.number).unwrap_or(i64::MAX);
+                self.validated.undated_span = self.validated.undated_span.max(number);
+                base.saturating_add(number - 1)
+            }
+        };
         self.validated.memory += Batch::ROW_BYTES;
         batch.push_row(sensor, time, start);
         self.validated.accepted += 1;

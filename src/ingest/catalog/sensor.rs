@@ -266,6 +266,17 @@ impl KnownSensor {
 }
 
 impl KnownSensor {
+    /// Takes `count` timestamps from `from` on for undated readings, unless one of them was given before.
+    ///
+    /// # Errors
+    /// The timestamp that was given last, which is not before `from`. After a clock was set back by a second or more, what
+    /// was given before does not count, as in [`KnownSensor::stamp`].
+    pub fn take_times(&self, from: i64, count: i64) -> Result<(), i64> {
+        let last = from.saturating_add(count - 1);
+        let free = |given: i64| (!(0..1_000_000_000).contains(&given.saturating_sub(from))).then_some(last);
+        self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).map(|_| ())
+    }
+
     /// Adds the field if it is missing, and counts one more claim on it, except if it is firm or in `own`, which the
     /// request has claimed before. Returns all fields; `None` if the sensor has `max` others.
     pub(super) fn claim_field(

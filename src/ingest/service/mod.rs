@@ -3,6 +3,7 @@
 mod by_value;
 mod drain;
 mod explain;
+mod keyed;
 mod listing;
 mod meta;
 mod policies;
@@ -42,6 +43,7 @@ use crate::ingest::migration::Migration;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
 use crate::ingest::rejections::{RejectedBy, Rejections};
+use crate::ingest::request_keys::{RequestKey, RequestKeys};
 use crate::ingest::retention::Retention;
 use crate::ingest::sealing::Sealing;
 use crate::ingest::trash::Trash;
@@ -82,6 +84,8 @@ pub struct Arrival<'a> {
     /// Whether to wait for the WAL without the limit `ingest.ack_timeout`: the TCP sender resends only what was refused,
     /// and a timeout would not tell whether it was.
     pub patient: bool,
+    /// What a retry of it has in common with it, if the sender says so.
+    pub key: Option<RequestKey<'a>>,
     /// The sender.
     pub by: &'a Caller,
     /// Where the sender is.
@@ -111,6 +115,7 @@ pub struct Ingest {
     dispatch: Arc<Dispatch>,
     dead_letters: DeadLetters,
     rejections: Arc<Rejections>,
+    request_keys: RequestKeys,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
     changes: Arc<HourVersions>,
@@ -297,7 +302,13 @@ impl Ingest {
         let quotas = QuotaCharge::of(arrival.by, database, Some(&self.metrics), started);
         quotas.admit()?;
         self.check_share(database)?;
-        let validated = self.validate(database, arrival, admission.size(), read).await?;
+        let (validated, _in_flight) = match arrival.key {
+            None => (self.validate(database, arrival, None, admission.size(), read).await?, None),
+            Some(key) => {
+                let keyed = self.validate_keyed(database, arrival, key, admission.size(), read).await?;
+                (keyed.validated, Some(keyed.in_flight))
+            }
+        };
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(validated.memory)?;
         quotas.check(&validated)?;
@@ -337,10 +348,11 @@ impl Ingest {
         &self,
         database: &Arc<Database>,
         arrival: Arrival<'_>,
+        undated_from: Option<i64>,
         body_bytes: usize,
         read: impl Fn(Limits) -> P,
     ) -> Result<ValidatedBody, IngestError> {
-        let terms = self.terms(&database.name, arrival, body_bytes);
+        let terms = ValidationPass { undated_from, ..self.terms(&database.name, arrival, body_bytes) };
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
             let pass = ValidationPass { looked_up, publish, budget, ..terms };
@@ -390,8 +402,17 @@ impl Ingest {
         let from = settings.accepted_from(database, received);
         let kept_from = from.map_or((i64::MIN, 0), |from| (from, settings.kept(database).ns()));
         let refuses_other_units = self.options.refuse_undeclared_units && !declared;
-        let (looked_up, publish, budget) = (false, false, usize::MAX);
-        ValidationPass { received, kept_from, precision, refuses_other_units, looked_up, publish, budget, body_bytes }
+        ValidationPass {
+            received,
+            kept_from,
+            precision,
+            refuses_other_units,
+            looked_up: false,
+            publish: false,
+            budget: usize::MAX,
+            body_bytes,
+            undated_from: None,
+        }
     }
 
     fn suspicions(&self, suspects: (usize, Option<&'static str>), declared: Precision) -> Vec<String> {

@@ -6,7 +6,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{Ingest, Stores};
 use crate::bucket::{HourVersions, KnownSettings};
-use crate::clock::StampClock;
+use crate::clock::{StampClock, now_ns};
 use crate::ingest::admission::read_only::ReadOnly;
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
@@ -27,6 +27,7 @@ use crate::ingest::migrator::Migrator;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
 use crate::ingest::rejections::Rejections;
+use crate::ingest::request_keys::RequestKeys;
 use crate::ingest::retention::Retention;
 use crate::ingest::sealer::Sealer;
 use crate::ingest::sealing::Sealing;
@@ -61,6 +62,7 @@ impl Ingest {
         let changes = Arc::<HourVersions>::default();
         let dead_letters = DeadLetters::new(options.dead_letters.clone());
         let rejections = Arc::new(Rejections::open(options.rejections.clone()));
+        let request_keys = RequestKeys::open(options.request_keys.clone(), now_ns());
         let blocked = BlockedBuckets::default();
         let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, store.is_shared()));
         let mark = FolderMark::of(&options.wal_dir);
@@ -215,6 +217,7 @@ impl Ingest {
             dispatch,
             dead_letters,
             rejections,
+            request_keys,
             bytes,
             metrics,
             changes,

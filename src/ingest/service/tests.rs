@@ -75,6 +75,7 @@ async fn a_format_is_a_type_that_yields_points() {
         received: 1_768_485_600_000_000_000,
         partial: true,
         ack: None,
+        key: None,
         patient: false,
         by: &Caller::Anybody,
         address: None,

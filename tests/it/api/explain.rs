@@ -106,8 +106,7 @@ fn each_line_is_told_with_its_time_bucket_and_fields() {
     assert_eq!((&conflict["rejected"][0]["code"], &bad["rejected"][0]["code"]), (&json!("family"), &json!("syntax")));
     assert_eq!(said["quota"], json!({"readings": 3, "new_sensors": 1, "passes": true}));
     // A unit that nobody declared, and a time that nobody means.
-    let said =
-        http::post(&client.url("/api/v1/explain", "precision=ms"), "m v=1 1768487400\nm v=1 4102444800000", &[]);
+    let said = http::post(&client.url("/api/v1/explain", "precision=ms"), "m v=1 1768487400\nm v=1 4102444800000", &[]);
     let said = said.expect(200).json();
     assert!(said["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("looks like s")), "{said}");
     assert!(said["lines"][1]["warnings"][0].as_str().is_some_and(|text| text.ends_with("h ahead of now")), "{said}");
