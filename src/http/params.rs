@@ -28,6 +28,20 @@ const REJECTED_DB: Parameter = parameter(
     r#"{"type":"string","examples":["default"]}"#,
     "The database; all that the caller administers when missing.",
 );
+const REJECTED_CODE: Parameter =
+    parameter("code", r#"{"type":"string","examples":["syntax"]}"#, "Only rejections with this code.");
+const REJECTED_OF: Parameter = parameter(
+    "measurement",
+    r#"{"type":"string","examples":["climate"]}"#,
+    "Only rejections of lines that begin with this measurement, as far as the line tells it.",
+);
+const CONTAINS: Parameter =
+    parameter("contains", TEXT, "Only rejections whose line, as far as it is kept, or reason contains this text.");
+const REJECTED_SINCE: Parameter = parameter(
+    "since",
+    r#"{"type":"string","examples":["-24h"]}"#,
+    "Only rejections received since then: RFC 3339, an integer since 1970, or a duration before now such as `-24h`.",
+);
 const SENSOR: Parameter = parameter(
     "sensor",
     TEXT,
@@ -221,7 +235,7 @@ pub const DATABASE: &[Parameter] = &[DRY_RUN];
 /// Of `GET /api/v1/dead-letters`.
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.
-pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, LIMIT];
+pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, REJECTED_CODE, REJECTED_OF, CONTAINS, REJECTED_SINCE, LIMIT];
 /// Of `POST /api/v1/read-only`.
 pub const READ_ONLY: &[Parameter] = &[STATE];
 /// Of `POST /api/v1/compact`.

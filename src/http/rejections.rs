@@ -14,7 +14,7 @@ use super::params;
 use crate::access::Caller;
 use crate::bucket::settings::owner;
 use crate::ingest::KeptRejection;
-use crate::reading::time::write_rfc3339;
+use crate::reading::time::{TIMESTAMP_MIN, write_rfc3339};
 
 /// Rejections per answer: by default, and at most.
 const LIMITS: (usize, usize) = (100, 1000);
@@ -42,7 +42,16 @@ fn listed(app: &App, by: &Caller, query: Pairs) -> Result<Value, ApiError> {
     let may_see = |name: &str| {
         database.map_or_else(|| by.may_manage(name), |database| database == name || database == owner(name))
     };
-    let rejections = app.ingest.rejections().list(may_see, limit);
+    let since = parameters.time("since", TIMESTAMP_MIN)?;
+    let [code, measurement, contains] = ["code", "measurement", "contains"].map(|name| parameters.get(name));
+    let is_wanted = |rejection: &KeptRejection| {
+        may_see(&rejection.database)
+            && rejection.time >= since
+            && code.is_none_or(|code| rejection.code == code)
+            && measurement.is_none_or(|measurement| rejection.measurement() == measurement)
+            && contains.is_none_or(|part| rejection.text.contains(part) || rejection.reason.contains(part))
+    };
+    let rejections = app.ingest.rejections().list(is_wanted, limit);
     Ok(json!({ "rejections": rejections.iter().map(|rejection| shown(rejection)).collect::<Vec<_>>() }))
 }
 

@@ -37,6 +37,19 @@ pub struct KeptRejection {
 }
 
 impl KeptRejection {
+    /// The measurement, as far as the line tells it.
+    #[must_use]
+    pub fn measurement(&self) -> String {
+        let text = self.text.trim_start();
+        if !text.starts_with(['{', '[']) {
+            return line_protocol_name(text);
+        }
+        // The text may be cut off, so it is not parsed as a whole.
+        let behind = text.split_once("\"measurement\"").and_then(|(_, behind)| behind.trim_start().strip_prefix(':'));
+        let value = behind.map(|behind| serde_json::Deserializer::from_str(behind).into_iter::<String>().next());
+        value.flatten().and_then(Result::ok).unwrap_or_default()
+    }
+
     fn bytes(&self) -> usize {
         let texts = [&self.database, &self.text, &self.reason, &self.code];
         let optional = [&self.token, &self.address];
@@ -44,6 +57,19 @@ impl KeptRejection {
             + texts.iter().map(|text| text.len()).sum::<usize>()
             + optional.iter().map(|text| text.as_ref().map_or(0, String::len)).sum::<usize>()
     }
+}
+
+/// The text up to the first comma or space that is not escaped, without the escapes.
+fn line_protocol_name(text: &str) -> String {
+    let (mut name, mut characters) = (String::new(), text.chars().peekable());
+    while let Some(character) = characters.next() {
+        match character {
+            ',' | ' ' => break,
+            '\\' => name.push(characters.next_if(|next| matches!(next, ',' | ' ')).unwrap_or('\\')),
+            other => name.push(other),
+        }
+    }
+    name
 }
 
 /// Those of one sender, oldest first, with numbers that rise over all senders.
@@ -145,9 +171,9 @@ impl Kept {
     }
 
     /// At most so many, newest first.
-    pub fn newest(&self, may_see: impl Fn(&str) -> bool, limit: usize) -> Vec<Arc<KeptRejection>> {
+    pub fn newest(&self, is_wanted: impl Fn(&KeptRejection) -> bool, limit: usize) -> Vec<Arc<KeptRejection>> {
         let all = self.senders.values().flat_map(|of_sender| &of_sender.held);
-        let mut seen: Vec<_> = all.filter(|(_, rejection)| may_see(&rejection.database)).collect();
+        let mut seen: Vec<_> = all.filter(|(_, rejection)| is_wanted(rejection)).collect();
         seen.sort_unstable_by_key(|(number, _)| Reverse(*number));
         seen.into_iter().take(limit).map(|(_, rejection)| rejection.clone()).collect()
     }

@@ -118,12 +118,12 @@ impl Rejections {
         }
     }
 
-    /// The newest, for which `may_see` is asked by database.
+    /// The newest of those that are wanted.
     #[must_use]
-    pub fn list(&self, may_see: impl Fn(&str) -> bool, limit: usize) -> Vec<Arc<KeptRejection>> {
+    pub fn list(&self, is_wanted: impl Fn(&KeptRejection) -> bool, limit: usize) -> Vec<Arc<KeptRejection>> {
         let mut kept = lock(&self.kept);
         kept.expire(now_ns());
-        kept.newest(may_see, limit)
+        kept.newest(is_wanted, limit)
     }
 
     /// Forgets those of a database.

@@ -155,3 +155,20 @@ fn an_address_is_shown_as_the_key_says() {
         assert_eq!(shown(address, ShownAddresses::Off), None);
     }
 }
+
+#[test]
+fn the_measurement_of_a_line_is_found_as_far_as_it_tells() {
+    let cases = [
+        ("climate,sensor=a temp=", "climate"),
+        (r"a\ b\,c\d v=x", r"a b,c\d"),
+        ("alone", "alone"),
+        (r#"{"measurement" : "a \"b\"","fields":{"v":[1]}}"#, r#"a "b""#),
+        (r#"{"measurement":"cut o…"#, ""),
+        (r#"{"measurement":7}"#, ""),
+        (r#"{"sensor":"s"}"#, ""),
+    ];
+    for (text, measurement) in cases {
+        let rejection = KeptRejection { text: text.to_owned(), ..rejection("t", "a", 1) };
+        assert_eq!(rejection.measurement(), measurement, "{text}");
+    }
+}

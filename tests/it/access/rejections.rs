@@ -59,6 +59,22 @@ fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
     assert_eq!(listed(&server, &admin, "").len(), 5);
     assert_eq!(brief(&listed(&server, &admin, "db=b")), [json!(["b", "device", "json", 1, "{\"measurement\":7}"])]);
     assert_eq!(listed(&server, &admin, "limit=2").len(), 2);
+    let searched = [
+        ("code=syntax", 1),
+        ("code=nope", 0),
+        ("measurement=m", 2),
+        ("measurement=bad", 1),
+        ("measurement=m&code=unit", 1),
+        ("contains=NaN", 1),
+        ("contains=expected", 1),
+        ("contains=nowhere", 0),
+        ("since=-1h", 4),
+        ("since=2100-01-01T00:00:00Z", 0),
+    ];
+    for (query, count) in searched {
+        assert_eq!(listed(&server, &owner, &format!("db=a&{query}")).len(), count, "{query}");
+    }
+    with(&admin, "GET", &server.url(&format!("{PATH}?since=yesterday")), "").expect(400);
     for (token, query) in [(&owner, "db=b"), (&device, "db=a"), (&device, ""), (&reader, "db=a"), (&pinned, "db=a")] {
         let refused = with(token, "GET", &server.url(&format!("{PATH}?{query}")), "").expect(403);
         assert!(!refused.text().contains("bad one"), "{query}");
