@@ -14,8 +14,8 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, explain, influx_query, lists, meta, migrate, openapi, read_only, readings,
-    rejections, seal, sensors, status, summary, trash, write,
+    App, backup, compact, databases, dead_letters, explain, influx_query, lists, meta, migrate, openapi, read_only,
+    readings, rejections, seal, sensors, status, summary, trash, write,
 };
 
 pub struct Endpoint {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bson::raw::RawDocument;
 use hourglass::bucket::store::Outlier;
 use hourglass::bucket::store::Projection;
-use hourglass::bucket::{Bucket, BucketId, Caps, MergeOptions, Reading, Readings, Row, SensorDocument};
+use hourglass::bucket::{Bucket, BucketId, Caps, MergeOptions, Meta, Reading, Readings, Row, SensorDocument};
 use hourglass::reading::{Family, Hour, Sensor, Stamp, Value};
 use hourglass::store::document::{
     append_update, decode_page, decode_raw_page, decode_raw_sensor, decode_scanned, decode_sensor, page_document,
@@ -145,11 +145,27 @@ fn sensor(source: &mut Source<'_>) {
         last_seen: (source.byte() % 2 == 1).then(|| milli(source)),
         recent,
         outlier,
+        meta: meta(source),
     };
     let bytes = sensor_document(&document);
     let read = decode_sensor(RawDocument::from_bytes(&bytes).expect("a document"));
     // Encoding increments the rev.
     assert_eq!(read, Ok(SensorDocument { rev: document.rev + 1, ..document }));
+}
+
+/// Metadata with texts, numbers and removed names.
+fn meta(source: &mut Source<'_>) -> Meta {
+    let mut meta = Meta::default();
+    for _ in 0..source.byte() % 4 {
+        let value = match source.byte() % 3 {
+            0 => None,
+            1 => Some(Arc::from(i64::from_le_bytes(source.bytes()).to_string())),
+            _ => Some(Arc::from(format!("[{},null]", source.byte()))),
+        };
+        let stamp = u64::from(source.byte()) << 40 | 1;
+        meta.merge(&Meta::change(stamp, source.byte().is_multiple_of(4), [(source.name().into(), value)]));
+    }
+    meta
 }
 
 /// Reads numbers, names and values from the data, and zeros after its end.

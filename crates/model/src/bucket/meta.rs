@@ -136,9 +136,7 @@ impl Meta {
     /// The bytes of names and values.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let of =
-            |(name, entry): (&Box<str>, &MetaEntry)| name.len() + entry.value.as_ref().map_or(0, |value| value.len());
-        self.entries.iter().map(of).sum()
+        self.entries().map(|(name, entry)| name.len() + entry.value.as_ref().map_or(0, |value| value.len())).sum()
     }
 
     /// The memory of the map.
