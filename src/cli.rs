@@ -75,6 +75,11 @@ pub enum Command {
     /// sensor, time, bucket, fields, warnings, and why it would be rejected. Nothing is kept. Exit status: 0 if all of it would be
     /// accepted, else 1.
     Explain(ExplainFlags),
+    /// Send the metadata of many sensors to the running service, or print what it has: names, sites, units.
+    Sensors {
+        #[command(subcommand)]
+        command: SensorsCommand,
+    },
     /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
     /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.
     Migrate(SealFlags),
@@ -195,6 +200,40 @@ pub struct UndoFlags {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
     pub to: String,
     /// The token of an admin of the database.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SensorsCommand {
+    /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. Each changes what it
+    /// names and leaves the rest. Exit status: 0 if no line was refused, else 1.
+    Import {
+        /// The file, CSV if its name ends with .csv; `-` or nothing for lines of JSON from the standard input.
+        file: Option<PathBuf>,
+        /// Only count what would change.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        target: TargetFlags,
+    },
+    /// Print the metadata of all sensors that have some, in lines of JSON as `import` takes them.
+    Export(TargetFlags),
+}
+
+/// A database of a running service.
+#[derive(Debug, Args)]
+pub struct TargetFlags {
+    /// The database.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub db: String,
+    /// The address of the service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
+    pub to: String,
+    /// A token that may write to the database, or read it.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
     /// A file that contains the token. Other users of the machine can see a token on the command line.

@@ -69,6 +69,7 @@ fn main() -> ExitCode {
             token: flags.token,
             token_file: flags.token_file,
         }),
+        Command::Sensors { command } => sensors(command),
         Command::Migrate(flags) => app::migrate(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::Seal(flags) => app::seal(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::DeadLetters { command } => dead_letters(&command),
@@ -122,4 +123,15 @@ fn dead_letters(command: &DeadLettersCommand) -> ExitCode {
         }
         (Err(problems), _) => cli::report(&problems),
     }
+}
+
+fn sensors(command: cli::SensorsCommand) -> ExitCode {
+    let (what, target) = match command {
+        cli::SensorsCommand::Import { file, dry_run, target } => {
+            (app::SensorsTask::Import { file, is_dry: dry_run }, target)
+        }
+        cli::SensorsCommand::Export(target) => (app::SensorsTask::Export, target),
+    };
+    let cli::TargetFlags { db: database, to, token, token_file } = target;
+    app::sensors(&app::SensorsRequest { database, to, token, token_file, what })
 }

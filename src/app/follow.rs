@@ -266,6 +266,7 @@ impl Copying {
         for sensors in sensors_of(&*store, database).await? {
             let gone: Vec<&str> = sensors.iter().map(|key| &**key).filter(|key| !seen.contains(*key)).collect();
             if !gone.is_empty() {
+                let gone: Vec<(&str, Option<u64>)> = gone.iter().map(|key| (&**key, None)).collect();
                 store.remove_sensors(database, &gone).await?;
             }
         }

@@ -130,7 +130,12 @@ impl Target {
 
     /// Sends the request and reads the answer, on a new connection.
     pub fn post(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        self.exchange(path, body).with_context(|| format!("sending to http://{}", self.host))
+        self.post_as(path, "text/plain", body)
+    }
+
+    /// As [`Target::post`], with the media type of the body.
+    pub fn post_as(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
+        self.exchange(path, kind, body).with_context(|| format!("sending to http://{}", self.host))
     }
 
     /// Asks, and returns the answer before its body is read, on a new connection.
@@ -179,10 +184,10 @@ impl Target {
         header.unwrap_or_default()
     }
 
-    fn exchange(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
+    fn exchange(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
         let mut stream = self.connect()?;
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             self.host,
             self.authorization(),
             body.len()

@@ -25,6 +25,8 @@ use crate::reading::Sensor;
 
 /// Most refusals that an answer names.
 const REASONS: usize = 20;
+/// Times the bytes of a body that its parsed lines take, about.
+const PARSED: usize = 6;
 /// The column of a CSV body that names the sensor.
 const SENSOR: &str = "sensor";
 
@@ -58,10 +60,12 @@ fn tag_of(text: &str) -> String {
 
 /// Whether metadata is as the request's `If-Match` says; it is without one.
 fn is_as_known(headers: &HeaderMap, meta: &Meta) -> bool {
+    if !headers.contains_key(header::IF_MATCH) {
+        return true;
+    }
     let sent: Vec<&str> = headers.get_all(header::IF_MATCH).iter().filter_map(|value| value.to_str().ok()).collect();
     let tag = tag_of(&meta.json(string));
-    sent.is_empty()
-        || sent.iter().flat_map(|value| value.split(',')).any(|sent| matches!(sent.trim(), "*") || sent.trim() == tag)
+    sent.iter().flat_map(|value| value.split(',')).any(|sent| matches!(sent.trim(), "*") || sent.trim() == tag)
 }
 
 /// The sensor of a path, if the caller may see it, and the request's parameters.
@@ -129,6 +133,8 @@ async fn change(
         let wishes = vec![MetaWish { sensor, wish: wish(values) }];
         let outcomes = app.ingest.change_meta(arrival, wishes, |meta| is_as_known(headers, meta)).await?;
         match outcomes.into_iter().next() {
+            // Who may only write is not told what there is.
+            Some(Ok(_)) if !by.may_read(&database) => Ok(StatusCode::NO_CONTENT.into_response()),
             Some(Ok(MetaOutcome { values, .. })) => Ok(told(Value::Object(values).to_string())),
             Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
             Some(Err(refused)) => Err(ApiError::Bad(refused.to_string())),
@@ -159,7 +165,8 @@ pub async fn import(
         let parameters = Parameters::of(&app, query, params::META_IMPORT, by.clone())?;
         let database = writable(&parameters, &by)?;
         let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
-        let (bytes, _admission) = body::read(&app, &headers, &mut body).await?;
+        let (bytes, mut admission) = body::read(&app, &headers, &mut body).await?;
+        admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
         let is_csv = headers.get(header::CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"text/csv"));
         let rows = if is_csv { of_csv(&bytes)? } else { of_lines(&bytes) };
         let (mut wishes, mut lines, mut refused) = (Vec::new(), Vec::new(), Vec::new());
@@ -236,17 +243,16 @@ fn of_csv(body: &[u8]) -> Result<Vec<Row>, ApiError> {
     let Some(of_sensor) = names.iter().position(|name| name == SENSOR) else {
         return Err(ApiError::Bad("the CSV has no column named sensor: name the columns in the first line".to_owned()));
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut lines) = (Vec::new(), Lines { body, line: 1, byte: 0 });
     for record in reader.records() {
         let record = match record {
             Ok(record) => record,
             Err(error) => {
-                let line = error.position().map_or(0, csv::Position::line);
-                rows.push((usize::try_from(line).unwrap_or_default(), Err(error.to_string())));
+                rows.push((lines.at(error.position()), Err(error.to_string())));
                 continue;
             }
         };
-        let line = record.position().map_or(0, |at| usize::try_from(at.line()).unwrap_or_default());
+        let line = lines.at(record.position());
         if record.len() != names.len() {
             rows.push((line, Err(format!("it has {} cells, where the header has {}", record.len(), names.len()))));
             continue;
@@ -257,6 +263,26 @@ fn of_csv(body: &[u8]) -> Result<Vec<Row>, ApiError> {
         rows.push((line, Ok((record[of_sensor].to_owned(), values))));
     }
     Ok(rows)
+}
+
+/// Counts lines: the reader's own count is one behind where lines end with CR LF.
+struct Lines<'a> {
+    body: &'a [u8],
+    line: usize,
+    byte: usize,
+}
+
+impl Lines<'_> {
+    /// The line of a record that comes later than the one before.
+    fn at(&mut self, position: Option<&csv::Position>) -> usize {
+        let start = position.and_then(|at| usize::try_from(at.byte()).ok()).unwrap_or(self.byte);
+        let is_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
+        let ends = self.body.get(start..).unwrap_or_default().iter().take_while(is_end).count();
+        let passed = self.body.get(self.byte..start + ends).unwrap_or_default();
+        self.line += passed.iter().filter(|byte| **byte == b'\n').count();
+        self.byte = start + ends;
+        self.line
+    }
 }
 
 fn value_of(cell: &str) -> Value {

@@ -47,8 +47,14 @@ async fn listed(
 /// Documents still have what has expired until it is removed from the store.
 fn hide_expired(documents: &mut Vec<SensorDocument>, gone: Option<i64>, readings_from: Option<i64>) {
     let (gone, readings_from) = (gone.unwrap_or(i64::MIN), readings_from.unwrap_or(i64::MIN));
-    documents.retain(|document| document.last_seen.is_none_or(|last| last >= gone));
+    let is_gone = |document: &SensorDocument| document.last_seen.is_some_and(|last| last < gone);
+    documents.retain(|document| !is_gone(document) || !document.meta.is_without_values());
     for document in documents {
+        if is_gone(document) {
+            (document.first_seen, document.last_seen, document.outlier) = (None, None, None);
+            document.recent.clear();
+            continue;
+        }
         document.recent.retain(|reading| reading.time >= readings_from);
         document.first_seen = document.first_seen.map(|first| first.max(gone));
     }

@@ -401,6 +401,7 @@ impl Deleter {
             false => vec![false; sensors.len()],
         };
         let mut gone: Vec<(&Sensor, Option<SensorDocument>)> = Vec::new();
+        let mut dropped = Vec::new();
         let mut left: Vec<(&Sensor, bool)> = sensors.iter().zip(is_empty).collect();
         for _ in 0..CONFLICTS_MAX {
             // Documents before pages: another writer that stores readings in between will write a later rev of the
@@ -411,7 +412,11 @@ impl Deleter {
             let mut documents = Vec::new();
             for (sensor, is_empty) in &left {
                 let rest = if *is_empty { None } else { self.rest(database, sensor).await? };
-                match (rest, read.remove(&sensor.key)) {
+                let mut document = read.remove(&sensor.key);
+                if let Some(Ok(document)) = document.as_mut().filter(|_| deletion.is_all()) {
+                    document.meta.cut(deletion.before);
+                }
+                match (rest, document) {
                     // Without it nobody could bring the document back.
                     (None, Some(Err(error @ StorageError::Newer { .. }))) => return Err(error),
                     // Its metadata is newer than the deletion, or not all times are deleted.
@@ -430,23 +435,41 @@ impl Deleter {
                     (Some(_), None) => {}
                 }
             }
-            let mut changed = BTreeSet::new();
+            let mut changed: BTreeSet<Box<str>> = BTreeSet::new();
             for (document, written) in documents.iter().zip(store.write_sensors(database, &documents).await) {
                 match written {
                     Written::Yes => {}
-                    Written::Conflict => drop(changed.insert(&*document.sensor.key)),
+                    Written::Conflict => drop(changed.insert(document.sensor.key.clone())),
                     Written::Failed(error) => return Err(error),
                 }
             }
-            left.retain(|(sensor, _)| changed.contains(&*sensor.key));
+            changed.extend(self.remove_documents(database, &gone).await?);
+            gone.retain(|(sensor, _)| !changed.contains(&sensor.key));
+            self.restore_documents(database, &gone).await?;
+            dropped.extend(gone.drain(..).map(|(sensor, _)| &*sensor.key));
+            left.retain(|(sensor, _)| changed.contains(&sensor.key));
             if left.is_empty() {
-                let keys: Vec<&str> = gone.iter().map(|(sensor, _)| &*sensor.key).collect();
-                store.remove_sensors(database, &keys).await?;
-                self.restore_documents(database, gone).await?;
-                return Ok(keys);
+                return Ok(dropped);
             }
         }
         Err(StorageError::Contended { detail: left[0].0.key.to_string() })
+    }
+
+    /// Removes documents of sensors that have no readings left, as they were read. Returns the sensors whose documents others
+    /// have changed since: they may have metadata now, which nothing else would bring back.
+    async fn remove_documents(
+        &self,
+        database: &str,
+        gone: &[(&Sensor, Option<SensorDocument>)],
+    ) -> Result<Vec<Box<str>>, StorageError> {
+        let as_read = |(sensor, document): &'_ (&Sensor, Option<SensorDocument>)| {
+            (sensor.key.clone(), document.as_ref().map(|document| document.rev))
+        };
+        let removed: Vec<(Box<str>, Option<u64>)> = gone.iter().map(as_read).collect();
+        let removed: Vec<(&str, Option<u64>)> = removed.iter().map(|(key, rev)| (&**key, *rev)).collect();
+        self.context.store.remove_sensors(database, &removed).await?;
+        let keys: Vec<&str> = removed.iter().filter(|(_, rev)| rev.is_some()).map(|(key, _)| *key).collect();
+        Ok(read_sensors_each(&*self.context.store, database, &keys).await?.into_keys().collect())
     }
 
     /// Restores removed documents of sensors that have a page in the store, hidden by a deletion or not: another writer
@@ -455,12 +478,12 @@ impl Deleter {
     async fn restore_documents(
         &self,
         database: &str,
-        removed: Vec<(&Sensor, Option<SensorDocument>)>,
+        removed: &[(&Sensor, Option<SensorDocument>)],
     ) -> Result<(), StorageError> {
         let is_empty = self.empty_ones(database, removed.iter().map(|(sensor, _)| *sensor)).await?;
         let mut documents = Vec::new();
-        for ((sensor, document), is_empty) in removed.into_iter().zip(is_empty) {
-            let Some(mut document) = document.filter(|_| !is_empty) else { continue };
+        for ((sensor, document), is_empty) in removed.iter().zip(is_empty) {
+            let Some(mut document) = document.clone().filter(|_| !is_empty) else { continue };
             document.rev = 0;
             if let Some(rest) = self.rest(database, sensor).await? {
                 rest.describe(&mut document);

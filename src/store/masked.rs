@@ -519,8 +519,8 @@ impl Store for Masked {
         self.store.remove_buckets(database, sensors, hours, before).await
     }
 
-    async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
-        self.store.remove_sensors(database, keys).await
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError> {
+        self.store.remove_sensors(database, sensors).await
     }
 
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {

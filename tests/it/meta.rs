@@ -1,6 +1,8 @@
 //! Metadata of sensors: what is acked stays, through kills, deletions and other instances, and queries choose and group by it.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -8,8 +10,9 @@ use serde_json::{Map, Value, json};
 use crate::support::eventually;
 use crate::support::http::{Answer, get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
 use crate::support::random::Random;
-use crate::support::server::{Launch, Server};
+use crate::support::server::{Launch, Server, program};
 
 const WITHIN: Duration = Duration::from_secs(30);
 const T: u64 = 1_768_489_200;
@@ -128,6 +131,31 @@ fn thousands_of_lines_are_imported_and_exported() {
             cursor = format!("&cursor={}", escaped(next));
         }
         assert_eq!((seen.len(), &seen["m,s=19"]), (2001, &json!({"site": 9})));
+        // What one service exports another one imports; CSV in parts, with a record of two lines at the border.
+        let other = Launch::embedded().start();
+        let run = |arguments: &[&str], input: &[u8], server: &Server| {
+            let mut command = program();
+            command.arg("sensors").args(arguments).args(["--db", "d", "--to", &server.url("")]);
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || stdin.write_all(input).unwrap());
+                let output = child.wait_with_output().unwrap();
+                (output.status.code(), String::from_utf8(output.stdout).unwrap())
+            })
+        };
+        let (status, exported) = run(&["export"], b"", &server);
+        assert_eq!((status, exported.lines().count()), (Some(0), 2001));
+        let said = "2001 sensors changed (2001 of them new), 0 are as they were, 0 lines refused\n";
+        assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), said.to_owned()));
+        assert_eq!(run(&["export"], b"", &other), (Some(0), exported));
+        let folder = Folder::new("metadata");
+        let csv: String = (0..4500).map(|n| format!("\"m,s={n}\",\"of {n},\nof two lines\"\n")).collect();
+        std::fs::write(folder.file("of.csv"), format!("sensor,note\n{csv}nothing\n")).unwrap();
+        let (status, said) = run(&["import", folder.file("of.csv").to_str().unwrap()], b"", &other);
+        assert_eq!((status, said.lines().count()), (Some(1), 2), "{said}");
+        assert!(said.starts_with("line 9002: ") && said.contains("4500 sensors changed (2500 of them new)"), "{said}");
+        assert_eq!(meta(&other, "m,s=4499"), Some(json!({"note": "of 4499,\nof two lines"})));
     }
 }
 
@@ -204,6 +232,10 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
         delete(&server, &format!("DELETE FROM m WHERE time < {}s", T + 1));
         assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [1, 2].map(|s| Some(json!({"site": s}))));
         post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        // It once dropped whatever had this metadata at the moment, which no other instance and no replay could know.
+        let url = server.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m WHERE \"meta.site\" = '2'")));
+        post(&url, "", &[]).expect(200);
+        assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
         delete(&server, "DROP SERIES FROM m WHERE s = '1'");
         assert_eq!(meta(&server, "m,s=1"), None);
         send(&server, "PATCH", "m,s=1", &json!({"unit": "K"}), &[]).expect(200);
@@ -286,4 +318,30 @@ fn two_instances_agree() {
     eventually("it is gone for both", WITHIN, || {
         (meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none()).then_some(())
     });
+}
+
+/// A deletion reads a sensor's document, finds no readings, and removes it: metadata that another instance stored in between,
+/// acknowledged as stored, once went with it.
+#[test]
+fn metadata_stored_while_a_deletion_settles_stays() {
+    let (uri, folder) = (mongod().uri(&fresh_database_name()), Folder::new("settling"));
+    let halt = folder.file("halt");
+    std::fs::write(&halt, "").unwrap();
+    let a = Launch::with_store(&uri).env("FAULT_HALT_AT", format!("settling:{}", halt.display())).start();
+    let b = Launch::with_store(&uri).start();
+    write(&a, &format!("m,s=1 v=1 {T}\n"));
+    post(&a.url("/api/v1/flush"), "", &[]).expect(204);
+    std::thread::scope(|scope| {
+        let url = a.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m")));
+        let dropped = scope.spawn(move || post(&url, "", &[]).expect(200));
+        eventually("the deletion hides the reading, and goes on to the document", WITHIN, || {
+            let left = get(&b.url("/api/v1/readings?db=d&measurement=m"));
+            (!left.text().contains("\"v\"")).then_some(())
+        });
+        send(&b, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
+        std::fs::remove_file(&halt).unwrap();
+        dropped.join().unwrap();
+    });
+    assert_eq!(meta(&b, "m,s=1"), Some(json!({"site": "lab"})));
+    eventually("the other instance agrees", WITHIN, || (meta(&a, "m,s=1")? == json!({"site": "lab"})).then_some(()));
 }

@@ -34,6 +34,13 @@ const STATEMENT_BYTES_MAX: usize = 4 << 20;
 /// A deletion in the WAL, and the channel that reports when it is done.
 type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
 
+/// Metadata in the WAL, and the channel that reports when it is stored.
+pub(in crate::ingest) struct LoggedMeta {
+    sequence: Sequence,
+    stored: oneshot::Receiver<Result<(), StorageError>>,
+    deadline: Instant,
+}
+
 /// How many of these sensors, from the first on, fit into a record: at least one, if there is any.
 fn chunk(sensors: &[Arc<Sensor>]) -> usize {
     let mut bytes = 0;
@@ -171,13 +178,13 @@ impl Submitter {
         Ok(Mark::new(sequence, self.dispatch.marks.clone()))
     }
 
-    /// Logs changes of metadata, all in one record, and waits for what the ack promises.
+    /// Logs changes of metadata, all in one record. Returns what to wait for where the ack says that they are stored.
     pub async fn change_meta(
         &self,
         database: &Arc<Database>,
         (received, changes): (i64, Vec<KnownChange>),
         level: AckLevel,
-    ) -> Result<(), IngestError> {
+    ) -> Result<Option<LoggedMeta>, IngestError> {
         self.member.check()?;
         let only = changes.iter().map(|(_, change)| change.clone()).collect();
         let record = record::meta::encode(&MetaRecord { received, database: database.name.to_string(), changes: only });
@@ -195,11 +202,13 @@ impl Submitter {
         let deadline = Instant::now() + timeout;
         let of_wal = AppendDeadline { at: deadline, waited: timeout, key: ACK_TIMEOUT };
         let sequence = self.append((0, record::meta::KIND_META), record, Some(of_wal), logged).await?;
-        if level == AckLevel::Log {
-            return Ok(());
-        }
-        let stored = self.stored(sequence, stored, deadline).await?;
-        stored.ok_or(IngestError::StoreTimeout { waited: timeout, key: ACK_TIMEOUT })
+        Ok((level == AckLevel::Store).then_some(LoggedMeta { sequence, stored, deadline }))
+    }
+
+    /// Waits until logged metadata is stored.
+    pub async fn meta_stored(&self, logged: LoggedMeta) -> Result<(), IngestError> {
+        let stored = self.stored(logged.sequence, logged.stored, logged.deadline).await?;
+        stored.ok_or(IngestError::StoreTimeout { waited: self.ack_timeout, key: ACK_TIMEOUT })
     }
 
     /// Logs a part of a deletion by value, and waits until it is carried out.

@@ -16,6 +16,25 @@ struct NewMetaState {
     sensors: HashMap<Box<str>, NewEntry>,
     /// When entries were last dropped that every list has by now.
     pruned: Instant,
+    /// How old a list of sensors may be.
+    kept: Duration,
+}
+
+impl NewMetaState {
+    /// Drops what every list has by now.
+    fn prune(&mut self) {
+        let (now, kept) = (Instant::now(), self.kept);
+        if now.duration_since(self.pruned) > kept {
+            self.pruned = now;
+            self.sensors.retain(|_, entry| entry.is_new(kept));
+        }
+    }
+}
+
+impl NewEntry {
+    fn is_new(&self, kept: Duration) -> bool {
+        self.unstored > 0 || self.since.elapsed() <= kept
+    }
 }
 
 #[derive(Debug)]
@@ -29,7 +48,7 @@ struct NewEntry {
 
 impl Default for NewMeta {
     fn default() -> Self {
-        Self(Mutex::new(NewMetaState { sensors: HashMap::new(), pruned: Instant::now() }))
+        Self(Mutex::new(NewMetaState { sensors: HashMap::new(), pruned: Instant::now(), kept: Duration::ZERO }))
     }
 }
 
@@ -41,11 +60,9 @@ impl NewMeta {
     /// Notes a logged change. `kept` is how old a list of sensors may be.
     pub fn note(&self, key: &str, change: &Meta, kept: Duration) {
         let mut state = self.lock();
+        state.kept = kept;
+        state.prune();
         let now = Instant::now();
-        if now.duration_since(state.pruned) > kept {
-            state.pruned = now;
-            state.sensors.retain(|_, entry| entry.unstored > 0 || now.duration_since(entry.since) <= kept);
-        }
         let new = || NewEntry { meta: Arc::default(), unstored: 0, since: now };
         let entry = state.sensors.entry(key.into()).or_insert_with(new);
         Arc::make_mut(&mut entry.meta).merge(change);
@@ -68,11 +85,18 @@ impl NewMeta {
 
     /// What a sensor has here.
     pub fn of(&self, key: &str) -> Option<Arc<Meta>> {
-        self.lock().sensors.get(key).map(|entry| entry.meta.clone())
+        let state = self.lock();
+        state.sensors.get(key).filter(|entry| entry.is_new(state.kept)).map(|entry| entry.meta.clone())
     }
 
     /// What all sensors have here.
-    pub fn all(&self) -> Vec<(Box<str>, Arc<Meta>)> {
-        self.lock().sensors.iter().map(|(key, entry)| (key.clone(), entry.meta.clone())).collect()
+    pub fn all(&self) -> HashMap<Box<str>, Arc<Meta>> {
+        let mut state = self.lock();
+        if state.sensors.is_empty() {
+            return HashMap::new();
+        }
+        state.prune();
+        let new = state.sensors.iter().filter(|(_, entry)| entry.is_new(state.kept));
+        new.map(|(key, entry)| (key.clone(), entry.meta.clone())).collect()
     }
 }

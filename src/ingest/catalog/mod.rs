@@ -316,7 +316,7 @@ impl Catalog {
     /// The sensors that have unflushed readings, those whose documents were found in the store after the catalog
     /// had the version `since`, and those with new metadata.
     pub fn catalog_sensors(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
-        let new_meta: HashMap<Box<str>, Arc<Meta>> = database.meta.all().into_iter().collect();
+        let new_meta = database.meta.all();
         let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
         let is_listed = |known: &KnownSensor| {
             known.waiting.load(Ordering::Relaxed)

@@ -15,6 +15,7 @@ use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::membership::registry_view::RegistryView;
 use crate::ingest::positions::{PendingAck, Tracked, WalPin};
 use crate::reading::Hour;
+use crate::reading::stamp::SETTLED;
 use crate::telemetry::Metrics;
 
 /// How long a database waits after its documents could not be written.
@@ -94,6 +95,8 @@ pub struct DatabaseDocuments {
     round: Vec<u32>,
     /// Sensors whose bucket has just outgrown its page: lists must show them as outliers at once.
     urgent: BTreeSet<u32>,
+    /// Sensors with new metadata, whose documents are written soon.
+    described: BTreeSet<u32>,
     /// Stored readings that count as flushed once the `urgent` documents are stored.
     completed: Vec<Arc<Packed>>,
     /// Stored readings that count as flushed once the documents being written are stored.
@@ -159,14 +162,24 @@ impl SensorDocumentWriter {
         };
         noted.meta.merge(change);
         noted.meta_guards.push(tracked.clone());
+        of.described.insert(known.id);
     }
 
     /// Forgets the changes of sensors that a deletion covers: the deleter updates their documents. Metadata goes only with
     /// everything else of a sensor.
     pub fn forget(&mut self, database: &Database, sensors: &HashSet<u32>, is_of_all_times: bool) {
         let Some(of) = self.of(database) else { return };
-        let rest = |change: SensorChange| if is_of_all_times { None } else { change.without_readings() };
+        let rest = |change: SensorChange| {
+            if !is_of_all_times {
+                return change.without_readings();
+            }
+            database.meta.stored(&change.known.sensor.key, change.meta_guards.len());
+            None
+        };
         for id in sensors {
+            if is_of_all_times {
+                of.described.remove(id);
+            }
             let change = of.changes.remove(id).and_then(rest);
             let failing = of.failing.remove(id).and_then(|(change, at, wait)| Some((rest(change)?, at, wait)));
             change.into_iter().for_each(|change| drop(of.changes.insert(*id, change)));
@@ -216,8 +229,11 @@ impl SensorDocumentWriter {
         let hours = hours.into_iter().rev().take(self.recent).map(with_tail).collect();
         let mut change = Meta::default();
         both.iter().flatten().for_each(|of| change.merge(&of.meta));
-        let before = registry.deleted_before(&database.name, &known.sensor);
+        // What the store has is cut when it is read.
+        let before = if change.is_empty() { SETTLED } else { registry.deleted_before(&database.name, &known.sensor) };
         change.cut(before);
+        // Stored before a restart, and perhaps deleted since.
+        change.retain(|stamp| !registry.is_stored(stamp));
         let meta = MetaUpdate { change, before, floor: registry.view().floor };
         Some(Outdated { known, seen, hours, outlier, meta })
     }
@@ -243,17 +259,20 @@ impl SensorDocumentWriter {
 
     /// Starts a round of the documents of sensors that have new metadata, in every database that has none.
     pub fn begin_round_of_meta(&mut self, now: Instant) {
-        for (_, of) in self.databases.values_mut() {
-            let is_open = of.put_off.is_none_or(|until| until <= now) && of.round.is_empty() && of.under_way.is_empty();
-            if !is_open {
-                continue;
-            }
-            let new = of.changes.iter().filter(|(_, change)| !change.meta_guards.is_empty());
-            let mut all: Vec<(&str, u32)> = new.map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
-            if all.is_empty() {
+        for (_, of) in self.databases.values_mut().filter(|(_, of)| !of.described.is_empty()) {
+            if of.put_off.is_some_and(|until| now < until) || !of.round.is_empty() || !of.under_way.is_empty() {
                 continue;
             }
             of.put_off = None;
+            let described = &of.described;
+            let is_due =
+                |id: &u32, (_, at, _): &mut (SensorChange, Instant, Duration)| *at <= now && described.contains(id);
+            for (id, (mut change, _, wait)) in of.failing.extract_if(is_due) {
+                change.retry = Some(wait);
+                of.changes.insert(id, change);
+            }
+            let new = of.described.iter().filter_map(|id| Some((id, of.changes.get(id)?)));
+            let mut all: Vec<(&str, u32)> = new.map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
             all.sort_unstable();
             of.round = all.iter().rev().map(|(_, id)| *id).collect();
         }
@@ -367,6 +386,10 @@ impl DatabaseDocuments {
     /// Merges later changes of the same sensor into a change.
     fn with_later(&mut self, id: u32, mut change: SensorChange, recent: usize) -> SensorChange {
         if let Some(later) = self.changes.remove(&id) {
+            // The pin is that of the first readings: a change of metadata alone has none.
+            if change.seen.is_none() {
+                change._pin = later._pin;
+            }
             if let Some(seen) = later.seen {
                 change.add(seen, later.hours, recent);
             }

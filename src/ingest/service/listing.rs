@@ -80,6 +80,7 @@ impl UnflushedReadings for Ingest {
         let known = self.catalog.database(database);
         let mut sensors =
             known.map(|database| self.catalog.catalog_sensors(&database, since.additions)).unwrap_or_default();
+        sensors.iter_mut().for_each(|sensor| self.cut_deleted(database, sensor));
         if !self.dispatch.positions.is_live() {
             unite(&mut sensors, self.dispatch.backlog.catalog_sensors(database, |_| true));
         }
@@ -89,6 +90,7 @@ impl UnflushedReadings for Ingest {
     fn catalog_sensor(&self, database: &str, sensor: &str) -> Option<CatalogSensor> {
         let known = self.catalog.database(database);
         let mut sensors = Vec::from_iter(known.and_then(|database| self.catalog.catalog_sensor(&database, sensor)));
+        sensors.iter_mut().for_each(|sensor| self.cut_deleted(database, sensor));
         if !self.dispatch.positions.is_live() {
             unite(&mut sensors, self.dispatch.backlog.catalog_sensors(database, |key| key == sensor));
         }
@@ -115,6 +117,16 @@ impl UnflushedReadings for Ingest {
 }
 
 impl Ingest {
+    /// Removes new metadata that a deletion covers, of another instance too.
+    fn cut_deleted(&self, database: &str, sensor: &mut CatalogSensor) {
+        if let Some(meta) = &mut sensor.meta {
+            let before = self.member.registry_view.deleted_before(database, &sensor.sensor);
+            if meta.entries().any(|(_, entry)| entry.stamp < before) {
+                Arc::make_mut(meta).cut(before);
+            }
+        }
+    }
+
     /// A page of the list of sensors. Takes what the store returned, and the catalog's version from before that read.
     /// Adds sensors that are not stored yet, and updates every document with what is acked.
     ///

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Ingest;
 use crate::access::Caller;
 use crate::bucket::Meta;
+use crate::ingest::admission::submit::LoggedMeta;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::AckLevel;
 use crate::ingest::record::meta::MetaChange;
@@ -16,6 +17,8 @@ use crate::reading::Sensor;
 /// Most names of one sensor, and how deep a value may nest.
 const NAMES_MAX: usize = 64;
 const DEPTH_MAX: usize = 8;
+/// Most removed names of one sensor that are remembered.
+const REMOVED_MAX: usize = 256;
 /// Sensors that are looked at together.
 const TOGETHER: usize = 500;
 
@@ -65,6 +68,10 @@ pub enum MetaRefusal {
     TooLarge { sensor: String, bytes: usize, limit: usize },
     #[error("the metadata of {sensor} would have {names} names, more than {NAMES_MAX}")]
     TooManyNames { sensor: String, names: usize },
+    #[error(
+        "{REMOVED_MAX} names of the metadata of {sensor} were removed lately, and other instances may not know of it yet: retry later"
+    )]
+    TooManyRemoved { sensor: String },
     #[error("a name of the metadata of {sensor} is empty or has more than {limit} bytes (limits.name_bytes)")]
     Name { sensor: String, limit: usize },
     #[error("the metadata of {sensor} nests deeper than {DEPTH_MAX} levels")]
@@ -96,10 +103,21 @@ impl Ingest {
         self.member.check()?;
         self.submitter.read_only.check()?;
         let name = self.resolve(arrival.database, None).await?;
-        let _turn = self.meta_turn.lock().await;
-        let mut outcomes = Vec::with_capacity(wishes.len());
+        let waited = self.options.ack_timeout;
+        let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
+        let turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
+        let (mut outcomes, mut logged) = (Vec::with_capacity(wishes.len()), Vec::new());
         for some in wishes.chunks(TOGETHER) {
-            outcomes.extend(self.change_some(&name, arrival, some, &may).await?);
+            let mut of_some = self.change_some(&name, arrival, some, &may, &mut logged).await?;
+            if wishes.len() > 1 {
+                // Nobody is told, and they may be large.
+                of_some.iter_mut().flatten().for_each(|outcome| outcome.values.clear());
+            }
+            outcomes.extend(of_some);
+        }
+        drop(turn);
+        for logged in logged {
+            self.submitter.meta_stored(logged).await?;
         }
         Ok(outcomes)
     }
@@ -110,6 +128,7 @@ impl Ingest {
         arrival: MetaArrival<'_>,
         wishes: &[MetaWish],
         may: &impl Fn(&Meta) -> bool,
+        logged: &mut Vec<LoggedMeta>,
     ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
         let mut keys: Vec<&str> = wishes.iter().map(|wish| &*wish.sensor.key).collect();
         keys.sort_unstable();
@@ -126,28 +145,35 @@ impl Ingest {
             }
             let values = now.entry(&sensor.key).or_insert_with(|| held.map(values_of).unwrap_or_default());
             let after = wish.applied_to(values);
-            if let Err(refused) = self.check_meta(sensor, &after) {
+            let removed = held.map_or(0, |meta| meta.entries().count() - meta.values().count());
+            if let Err(refused) = self.check_meta(sensor, &after, removed) {
                 outcomes.push(Err(refused));
                 continue;
             }
             let is_changed = after != *values;
-            if is_changed {
-                resolved.push(Resolved { place, change: wish.change(sensor, values, &after) });
+            // Another instance may have logged and not stored an older change, which would win over no record at all.
+            let is_shared = self.store.is_shared();
+            if is_changed || is_shared {
+                resolved.push(Resolved { place, change: wish.change(sensor, values, &after, is_shared) });
             }
             values.clone_from(&after);
             outcomes.push(Ok(MetaOutcome { is_new: document.is_none(), is_changed, values: after }));
         }
         if !arrival.is_dry && !resolved.is_empty() {
-            self.log_meta(name, arrival, resolved, &mut outcomes).await?;
+            logged.extend(self.log_meta(name, arrival, resolved, &mut outcomes).await?);
         }
         Ok(outcomes)
     }
 
-    fn check_meta(&self, sensor: &Sensor, after: &Map<String, Value>) -> Result<(), MetaRefusal> {
+    /// `removed` names are remembered until no older change can come.
+    fn check_meta(&self, sensor: &Sensor, after: &Map<String, Value>, removed: usize) -> Result<(), MetaRefusal> {
         let sensor = || sensor.key.to_string();
         let (limit, name_bytes) = (self.options.meta_bytes, self.options.limits.name_bytes);
         if after.len() > NAMES_MAX {
             return Err(MetaRefusal::TooManyNames { sensor: sensor(), names: after.len() });
+        }
+        if removed > REMOVED_MAX {
+            return Err(MetaRefusal::TooManyRemoved { sensor: sensor() });
         }
         if after.keys().any(|name| name.is_empty() || name.len() > name_bytes) {
             return Err(MetaRefusal::Name { sensor: sensor(), limit: name_bytes });
@@ -169,14 +195,14 @@ impl Ingest {
         arrival: MetaArrival<'_>,
         resolved: Vec<Resolved>,
         outcomes: &mut [Result<MetaOutcome, MetaRefusal>],
-    ) -> Result<(), IngestError> {
+    ) -> Result<Vec<LoggedMeta>, IngestError> {
         let database = self.database(name, arrival.by).await?;
         let is_unknown = |of: &&Resolved| self.catalog.sensor(&database, &of.change.sensor.key).is_none();
         let unknown: Vec<Sensor> = resolved.iter().filter(is_unknown).map(|of| of.change.sensor.clone()).collect();
         if !unknown.is_empty() {
             self.lookup.look_up(&database, unknown, &arrival.by.allowance()).await;
         }
-        let (mut changes, mut bytes) = (Vec::new(), 0);
+        let (mut changes, mut bytes, mut logged) = (Vec::new(), 0, Vec::new());
         let level = arrival.ack.unwrap_or(self.options.ack);
         for Resolved { place, change } in resolved {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
@@ -184,20 +210,21 @@ impl Ingest {
                 outcomes[place] = Err(MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit });
                 continue;
             };
-            known.hear(arrival.received);
             self.metrics.meta_changes.increment(1);
             bytes += change.bytes() + 2 * change.sensor.key.len();
             changes.push((known, change));
             if bytes > self.options.part_bytes {
-                self.submitter.change_meta(&database, (arrival.received, std::mem::take(&mut changes)), level).await?;
+                let some = std::mem::take(&mut changes);
+                logged.extend(self.submitter.change_meta(&database, (arrival.received, some), level).await?);
                 bytes = 0;
             }
         }
         if changes.is_empty() {
             self.catalog.forget_unused(database);
-            return Ok(());
+            return Ok(logged);
         }
-        self.submitter.change_meta(&database, (arrival.received, changes), level).await
+        logged.extend(self.submitter.change_meta(&database, (arrival.received, changes), level).await?);
+        Ok(logged)
     }
 }
 
@@ -220,17 +247,22 @@ impl Wish {
         }
     }
 
-    /// The change that makes `before` to `after`.
-    fn change(&self, sensor: &Sensor, before: &Map<String, Value>, after: &Map<String, Value>) -> MetaChange {
-        let replaces = matches!(self, Self::Put(_));
-        let is_news = |(name, value): &(&String, &Value)| replaces || before.get(*name) != Some(*value);
-        let set = after.iter().filter(is_news);
-        let mut values: Vec<_> =
-            set.map(|(name, value)| (name.as_str().into(), Some(value.to_string().into()))).collect();
-        if !replaces {
-            let gone = before.keys().filter(|name| !after.contains_key(*name));
-            values.extend(gone.map(|name| (name.as_str().into(), None)));
-        }
+    /// The change that makes `before` to `after`, with `all` naming what stays as it is, too.
+    fn change(
+        &self,
+        sensor: &Sensor,
+        before: &Map<String, Value>,
+        after: &Map<String, Value>,
+        all: bool,
+    ) -> MetaChange {
+        let (replaces, wanted) = match self {
+            Self::Put(wanted) => (true, wanted),
+            Self::Patch(wanted) => (false, wanted),
+        };
+        let is_news = |name: &str| replaces || all || before.get(name) != after.get(name);
+        let value = |name: &str| after.get(name).map(|value| value.to_string().into());
+        let names = wanted.keys().filter(|name| is_news(name));
+        let values = names.map(|name| (name.as_str().into(), value(name))).collect();
         MetaChange { sensor: sensor.clone(), replaces, values }
     }
 }
@@ -311,12 +343,12 @@ mod tests {
         let (before, patch) =
             (map(r#"{"a":1,"b":2,"c":3}"#), Wish::Patch(map(r#"{"a":1,"b":null,"d":18446744073709551615}"#)));
         let after = patch.applied_to(&before);
-        let change = patch.change(&sensor, &before, &after);
+        let change = patch.change(&sensor, &before, &after, false);
         let values: Vec<(&str, Option<&str>)> =
             change.values.iter().map(|(name, value)| (&**name, value.as_deref())).collect();
-        assert_eq!(values, [("d", Some("1.8446744073709552e19")), ("b", None)]);
+        assert_eq!(values, [("b", None), ("d", Some("1.8446744073709552e+19"))]);
         let put = Wish::Put(map(r#"{"a":{"z":1,"b":2}}"#));
-        let change = put.change(&sensor, &before, &put.applied_to(&before));
+        let change = put.change(&sensor, &before, &put.applied_to(&before), false);
         assert!(change.replaces);
         assert_eq!(change.values[0].1.as_deref(), Some(r#"{"b":2,"z":1}"#), "names of objects in order");
     }

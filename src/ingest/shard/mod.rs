@@ -187,7 +187,8 @@ impl Shard {
                 self.document_writer.begin_round_of_meta(now);
                 meta_due = now + META_INTERVAL;
             }
-            if !self.context.presence.is_away() {
+            // Before the first read of the registry, the deletions are not known.
+            if !self.context.presence.is_away() && self.context.registry_view.is_known() {
                 self.write_documents();
             }
         }

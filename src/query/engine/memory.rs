@@ -18,10 +18,14 @@ pub fn memory_of(reading: &Reading) -> usize {
 
 /// The memory of a sensor's document.
 #[must_use]
-pub fn document_bytes(SensorDocument { sensor, fields, recent, .. }: &SensorDocument) -> usize {
+pub fn document_bytes(SensorDocument { sensor, fields, recent, meta, .. }: &SensorDocument) -> usize {
     let tags = 2 * sensor.key.len() + size_of_val(&*sensor.tags);
     let fields = size_of_val(&**fields) + fields.iter().map(|(name, _)| name.len()).sum::<usize>();
-    size_of::<(SensorDocument, Sensor)>() + tags + fields + recent.iter().map(memory_of).sum::<usize>()
+    size_of::<(SensorDocument, Sensor)>()
+        + tags
+        + fields
+        + 2 * meta.memory()
+        + recent.iter().map(memory_of).sum::<usize>()
 }
 
 /// The memory of a value's text; zero for other values.

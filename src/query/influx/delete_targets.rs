@@ -137,7 +137,12 @@ async fn sensors_now(
     if sensors.is_empty() && !engine.has_database(database).await? {
         return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
     }
-    Ok(sensors)
+    // Which sensors a deletion covers must not depend on what is said of them at a moment.
+    let without = |entry: &DirectoryEntry| DirectoryEntry { meta: None, ..entry.clone() };
+    Ok(match sensors.iter().any(|entry| entry.meta.is_some()) {
+        true => Arc::new(sensors.iter().map(without).collect()),
+        false => sensors,
+    })
 }
 
 /// A test whether a statement deletes readings of a sensor; `None` if the text is not such a statement. Times in the

@@ -576,8 +576,9 @@ impl Store for EmbeddedStore {
         Ok(())
     }
 
-    async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
-        let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError> {
+        let name = database.to_owned();
+        let sensors: Vec<_> = sensors.iter().map(|(key, rev)| ((*key).to_owned(), *rev)).collect();
         self.run_to_its_end(move |db| remove::sensor_documents(db, &name, &sensors)).await
     }
 

@@ -64,13 +64,27 @@ pub(super) fn buckets(
     Ok(next)
 }
 
-/// Removes sensor documents and their outlier marks.
-pub(super) fn sensor_documents(database: &Database, name: &str, of: &[String]) -> Result<(), FileFailure> {
+/// Removes sensor documents and their outlier marks: of those with a rev, the ones that still have it.
+pub(super) fn sensor_documents(
+    database: &Database,
+    name: &str,
+    of: &[(String, Option<u64>)],
+) -> Result<(), FileFailure> {
     let keys = Keys::of(name);
-    let found: Vec<Vec<u8>> = of.iter().map(|sensor| keys.sensor(sensor)).collect();
     let transaction = begin(database)?;
     {
         let mut tables = Tables::open(&transaction)?;
+        let mut found: Vec<Vec<u8>> = Vec::with_capacity(of.len());
+        for (sensor, rev) in of {
+            let key = keys.sensor(sensor);
+            let held = match (rev, tables.sensors.get(&*key)?) {
+                (Some(_), Some(value)) => Some(sensors::rev(&key, value.value())?),
+                _ => None,
+            };
+            if rev.is_none() || held == *rev {
+                found.push(key);
+            }
+        }
         refuse_newer(&tables.sensors, &found, sensors::rev)?;
         remove_all(&mut tables.sensors, &found)?;
         remove_all(&mut tables.outliers, &found)?;

@@ -58,6 +58,8 @@ use crate::bucket::{
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::store::{ScanBudget, document};
 
+/// Sensors that are removed together, each by its rev: mongod plans larger alternatives slowly.
+const REMOVE_SENSORS: usize = 50;
 /// Maximum sensors per read command.
 const READ_SENSORS: usize = 1000;
 /// Maximum buckets per read command: their pages may be large.
@@ -414,12 +416,17 @@ impl Store for MongoStore {
         Ok(())
     }
 
-    async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
-        let sensors = Collections::of(&self.mongo, database).sensors;
-        for lot in keys.chunks(READ_SENSORS) {
-            let of = doc! { "_id": { "$in": lot } };
-            self.remove(&sensors, doc! { "_id": { "$in": lot }, "$nor": [remove::is_newer()] }).await?;
-            self.refuse_newer(&sensors, of).await?;
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError> {
+        let documents = Collections::of(&self.mongo, database).sensors;
+        for lot in sensors.chunks(REMOVE_SENSORS) {
+            let one = |(key, rev): &(&str, Option<u64>)| match rev {
+                Some(rev) => doc! { "_id": key, "rev": i64::try_from(*rev).unwrap_or(i64::MAX) },
+                None => doc! { "_id": key },
+            };
+            let keys: Vec<&str> = lot.iter().map(|(key, _)| *key).collect();
+            let any: Vec<Document> = lot.iter().map(one).collect();
+            self.remove(&documents, doc! { "$or": any, "$nor": [remove::is_newer()] }).await?;
+            self.refuse_newer(&documents, doc! { "_id": { "$in": keys } }).await?;
         }
         Ok(())
     }

@@ -51,6 +51,11 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/readings", "db=a&sensor=m,site=lab", "", Needs::Read),
     ("GET", "/api/v1/summary", "db=a&measurement=m", "", Needs::Read),
     ("GET", "/api/v1/sensors", "db=a", "", Needs::Read),
+    ("GET", "/api/v1/sensors/{key}/meta", "db=a", "", Needs::Read),
+    ("PUT", "/api/v1/sensors/{key}/meta", "db=a", "{}", Needs::Write),
+    ("PATCH", "/api/v1/sensors/{key}/meta", "db=a", "{}", Needs::Write),
+    ("GET", "/api/v1/meta", "db=a", "", Needs::Read),
+    ("POST", "/api/v1/meta", "db=a", "{\"sensor\":\"m,site=lab\",\"meta\":{}}", Needs::Write),
     ("GET", "/api/v1/latest", "db=a", "", Needs::Read),
     ("GET", "/api/v1/measurements", "db=a", "", Needs::Read),
     ("GET", "/api/v1/tags", "db=a", "", Needs::Read),
@@ -167,7 +172,8 @@ impl Matrix {
         self.cells += 1;
         let own = query.contains(OWN).then(|| self.make_database());
         let query = query.replace(OWN, own.as_deref().unwrap_or_default());
-        let url = self.server.url(&format!("{}?{query}", path.replace("{key}", "site")));
+        let key = if path.contains("/sensors/") { "m,site=lab" } else { "site" };
+        let url = self.server.url(&format!("{}?{query}", path.replace("{key}", key)));
         let answer = match kind {
             "none" => request(method, &url, body.as_bytes(), &[]).unwrap(),
             kind => with(&self.tokens[kind], method, &url, body),

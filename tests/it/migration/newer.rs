@@ -146,7 +146,7 @@ fn removals_leave_what_a_newer_version_wrote() {
                 }
             };
             let is_newer = |result: Result<(), StorageError>| matches!(result, Err(StorageError::Newer { .. }));
-            assert!(is_newer(store.remove_sensors("d", &["m,s=a"]).await));
+            assert!(is_newer(store.remove_sensors("d", &[("m,s=a", None)]).await));
             let hours = Hour(0)..Hour(1);
             assert!(is_newer(store.remove_buckets("d", &["m,s=a"], hours, Stamp::MAX).await));
             let found = store.other_forms("d", None, 100).await.expect("an answer");

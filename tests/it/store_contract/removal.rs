@@ -112,7 +112,8 @@ fn document(name: &str) -> SensorDocument {
 pub async fn sensor_documents_go(place: &mut impl Place) {
     let documents: Vec<SensorDocument> = ["a", "b", "c"].map(document).into_iter().collect();
     assert_eq!(place.store().write_sensors(DB, &documents).await, vec![Written::Yes; 3]);
-    place.store().remove_sensors(DB, &["a", "c", "nobody"]).await.expect("removed");
+    let gone = [("a", Some(1)), ("b", Some(7)), ("c", None), ("nobody", None), ("nobody", Some(1))];
+    place.store().remove_sensors(DB, &gone).await.expect("removed");
     let filter = SensorFilter { limit: 10, ..SensorFilter::default() };
     let left = place.store().list_sensors(DB, &filter).await.expect("a list");
     assert_eq!(left.iter().map(|document| &*document.sensor.key).collect::<Vec<_>>(), ["b"]);

@@ -70,6 +70,11 @@ impl Meta {
         self.entries.retain(|_, entry| entry.stamp >= before);
     }
 
+    /// Keeps the entries whose stamps pass a test.
+    pub fn retain(&mut self, passes: impl Fn(Stamp) -> bool) {
+        self.entries.retain(|_, entry| passes(entry.stamp));
+    }
+
     /// Drops what is only remembered against older changes, once none at or below the floor can come any more.
     pub fn settle(&mut self, floor: Stamp) {
         if self.replaced <= floor {

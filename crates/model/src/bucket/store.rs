@@ -631,8 +631,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         before: Stamp,
     ) -> Result<(), StorageError>;
 
-    /// Removes the documents of these sensors that exist.
-    async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError>;
+    /// Removes the documents of these sensors that exist: those with a rev only if the store still holds it.
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError>;
 
     /// Removes all content of a database and unlists it, even if other processes write to it meanwhile.
     async fn drop_database(&self, database: &str) -> Result<(), StorageError>;
