@@ -37,8 +37,7 @@ pub async fn show(State(app): State<Arc<App>>, Extension(by): By, key: Key, quer
     let shown = async {
         let (sensor, parameters) = named(&app, &by, key, query, params::META)?;
         let database = parameters.database()?;
-        let mut found = app.ingest.sensor_documents(&database, &[&sensor.key]).await?;
-        let meta = found.remove(&sensor.key).map(|document| document.meta).unwrap_or_default();
+        let meta = app.ingest.sensor_metas(&database, &[&sensor.key]).await?.remove(&sensor.key).unwrap_or_default();
         Ok(told(meta.json(string)))
     };
     shown.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::Ingest;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{
-    Behind, CatalogSensor, CatalogVersion, HourVersions, SensorDocument, UnflushedHour, UnflushedReadings,
+    Behind, CatalogSensor, CatalogVersion, HourVersions, Meta, SensorDocument, UnflushedHour, UnflushedReadings,
 };
 use crate::clock::now_ns;
 use crate::ingest::catalog::{Database, KnownSensor};
@@ -164,38 +164,27 @@ impl Ingest {
         Ok(refreshed)
     }
 
-    /// The documents of these sensors that have one or will have one, updated with what is acked. `keys` are in order.
+    /// What is said of these sensors, as far as they are known: what the store has, and what is logged.
     ///
     /// # Errors
-    /// As [`Ingest::sensors`].
-    pub async fn sensor_documents(
-        &self,
-        database: &str,
-        keys: &[&str],
-    ) -> Result<HashMap<Box<str>, SensorDocument>, IngestError> {
+    /// If the store does not answer, or acked changes are still being replayed.
+    pub async fn sensor_metas(&self, database: &str, keys: &[&str]) -> Result<HashMap<Box<str>, Meta>, IngestError> {
         if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, |key| keys.contains(&key)) {
             return Err(Behind.into());
         }
-        // Before the store is read: what is stored in between is then asked for twice, never missed.
-        let known = self.catalog.database(database);
-        let unstored = |database: &Arc<Database>| {
-            let known = keys.iter().filter_map(|key| self.catalog.sensor(database, key));
-            known.map(|known| sensors::new_document(&known)).collect::<Vec<_>>()
-        };
-        let mut documents: BTreeMap<Box<str>, SensorDocument> = BTreeMap::new();
-        for document in known.as_ref().map(unstored).unwrap_or_default() {
-            documents.insert(document.sensor.key.clone(), document);
+        // Before the store is read: what is stored in between is then found in both.
+        let mut metas: HashMap<Box<str>, Meta> = HashMap::new();
+        if let Some(known) = self.catalog.database(database) {
+            for sensor in keys.iter().filter_map(|key| self.catalog.sensor(&known, key)) {
+                let mut meta = known.meta.of(&sensor.sensor.key).map(|meta| Meta::clone(&meta)).unwrap_or_default();
+                meta.cut(self.member.registry_view.deleted_before(database, &sensor.sensor));
+                metas.insert(sensor.sensor.key.clone(), meta);
+            }
         }
         for document in self.store.read_sensors(database, keys).await? {
-            documents.insert(document.sensor.key.clone(), document);
+            metas.entry(document.sensor.key.clone()).or_default().merge(&document.meta);
         }
-        let documents: Vec<SensorDocument> = documents.into_values().collect();
-        let refreshed = match &known {
-            Some(database) => self.refresh(database, documents).await?,
-            None => documents,
-        };
-        let told = refreshed.into_iter().filter(is_told);
-        Ok(told.map(|document| (document.sensor.key.clone(), document)).collect())
+        Ok(metas)
     }
 
     /// Updates documents read from the store with the readings that the shards have since their last write.

@@ -133,12 +133,11 @@ impl Ingest {
         let mut keys: Vec<&str> = wishes.iter().map(|wish| &*wish.sensor.key).collect();
         keys.sort_unstable();
         keys.dedup();
-        let documents = self.sensor_documents(name, &keys).await?;
+        let metas = self.sensor_metas(name, &keys).await?;
         let mut now: HashMap<&str, Map<String, Value>> = HashMap::new();
         let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), Vec::new());
         for (place, MetaWish { sensor, wish }) in wishes.iter().enumerate() {
-            let document = documents.get(&sensor.key);
-            let held = document.map(|document| &document.meta);
+            let held = metas.get(&sensor.key);
             if !held.map_or_else(|| may(&Meta::default()), may) {
                 outcomes.push(Err(MetaRefusal::Changed { sensor: sensor.key.to_string() }));
                 continue;
@@ -157,7 +156,7 @@ impl Ingest {
                 resolved.push(Resolved { place, change: wish.change(sensor, values, &after, is_shared) });
             }
             values.clone_from(&after);
-            outcomes.push(Ok(MetaOutcome { is_new: document.is_none(), is_changed, values: after }));
+            outcomes.push(Ok(MetaOutcome { is_new: held.is_none(), is_changed, values: after }));
         }
         if !arrival.is_dry && !resolved.is_empty() {
             logged.extend(self.log_meta(name, arrival, resolved, &mut outcomes).await?);
