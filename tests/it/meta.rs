@@ -290,8 +290,8 @@ fn random_changes_survive_kills() {
     }
 }
 
-/// Two instances on one store: the later change of a name wins, whoever stores first; a deletion through one takes what the
-/// other has logged before and not stored.
+/// Two instances on one store: the later change of a name wins, whichever instance stores its change first. `DROP SERIES` through
+/// one instance also removes metadata that the other one has logged earlier.
 #[test]
 fn two_instances_agree() {
     let name = fresh_database_name();

@@ -152,7 +152,7 @@ impl Ingest {
             let is_changed = after != *values;
             // Another instance may have logged and not stored an older change, which would win over no record at all.
             let is_shared = self.store.is_shared();
-            if is_changed || is_shared {
+            if is_changed || is_shared && !wish.is_nothing() {
                 resolved.push(Resolved { place, change: wish.change(sensor, values, &after, is_shared) });
             }
             values.clone_from(&after);
@@ -234,6 +234,11 @@ pub fn values_of(meta: &Meta) -> Map<String, Value> {
 }
 
 impl Wish {
+    /// Whether it changes nothing, whatever there is.
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Patch(patch) if patch.is_empty())
+    }
+
     /// What follows from it where there are these values.
     fn applied_to(&self, values: &Map<String, Value>) -> Map<String, Value> {
         match self {

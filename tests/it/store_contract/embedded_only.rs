@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use hourglass::bucket::store::{Extent, PageWrite, Projection, SensorFilter, Written};
-use hourglass::bucket::{Bucket, Meta, Reading, SensorDocument, StorageError};
+use hourglass::bucket::{Bucket, Reading, SensorDocument, StorageError};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::{page_document, page_id};
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME, FileOpenError};
@@ -104,16 +104,7 @@ async fn a_page_under_another_pages_key_is_unreadable() {
 #[tokio::test]
 async fn a_damaged_sensor_is_named() {
     let mut place = Embedded::new();
-    let document = SensorDocument {
-        sensor: sensor("climate", &[("room", "lab")]),
-        rev: 0,
-        fields: Vec::new(),
-        first_seen: None,
-        last_seen: None,
-        recent: Vec::new(),
-        outlier: None,
-        meta: Meta::default(),
-    };
+    let document = SensorDocument::new(sensor("climate", &[("room", "lab")]));
     assert_eq!(place.store().write_sensors(DB, std::slice::from_ref(&document)).await, [Written::Yes]);
     place.with_file(|database| damage(database, SENSORS, row_with(database, SENSORS, "climate,room=lab")));
     let key = "climate,room=lab";

@@ -1,7 +1,7 @@
 //! What is removed is gone, all of it and nothing else, and nobody's old view brings it back.
 
 use hourglass::bucket::store::{Extent, Projection, SensorFilter, Written};
-use hourglass::bucket::{Bucket, Meta, SensorDocument, Store};
+use hourglass::bucket::{Bucket, SensorDocument, Store};
 use hourglass::reading::Hour;
 
 use super::place::{
@@ -97,16 +97,7 @@ pub async fn buckets_of_some_sensors_and_hours_go(place: &mut impl Place) {
 }
 
 fn document(name: &str) -> SensorDocument {
-    SensorDocument {
-        sensor: sensor(name, &[]),
-        rev: 0,
-        fields: Vec::new(),
-        first_seen: None,
-        last_seen: None,
-        recent: Vec::new(),
-        outlier: None,
-        meta: Meta::default(),
-    }
+    SensorDocument::new(sensor(name, &[]))
 }
 
 pub async fn sensor_documents_go(place: &mut impl Place) {
