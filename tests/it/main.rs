@@ -28,6 +28,7 @@
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
 //! | `migration` | what other versions stored: read, rewritten in the background; what is newer is waited for |
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
+//! | `patterns` | docs/patterns.md on a real mongod: what it writes, what `mongosh` then shows |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
@@ -56,6 +57,7 @@ mod memory;
 mod meta;
 mod metrics;
 mod migration;
+mod patterns;
 mod proof;
 mod readme;
 mod retention;

@@ -23,6 +23,8 @@ pub enum Package {
     Curl,
     /// `openssl` of the Debian package openssl, which makes the tests' certificates.
     Openssl,
+    /// `mongosh` 2 of the npm package mongosh, MongoDB's shell.
+    Mongosh,
 }
 
 /// The program to run: for a PyPI package the Python interpreter that has it, for a Debian package its tool. None,
@@ -79,6 +81,7 @@ impl Package {
             Package::Promtool => "`promtool` of the Debian package prometheus",
             Package::Curl => "`curl` of the Debian package curl",
             Package::Openssl => "`openssl` of the Debian package openssl",
+            Package::Mongosh => "`mongosh` of the npm package mongosh",
         }
     }
 
@@ -92,6 +95,7 @@ impl Package {
             Package::Promtool => tool("promtool", "--version", "promtool, version"),
             Package::Curl => tool("curl", "--version", "curl "),
             Package::Openssl => tool("openssl", "version", "OpenSSL"),
+            Package::Mongosh => tool("mongosh", "--version", "2."),
         }
     }
 }
