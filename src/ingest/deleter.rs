@@ -21,7 +21,7 @@ use super::dispatch::Dispatch;
 use super::flush::documents::{newest, whole};
 use super::flush::task::FlushContext;
 use super::membership::registry_view::Understanding;
-use super::retention::{EXPIRY, remove_settings};
+use super::retention::{EXPIRY, unlist_dropped};
 use super::shard::pending::DroppedData;
 use super::shard::pending::PendingDeletion;
 use crate::bucket::deletions::RememberedDeletion;
@@ -203,13 +203,10 @@ impl Deleter {
             // No other instance writes to the store, and this one flushes nothing of the database meanwhile.
             Scope::Database if !self.context.registry_view.view().restamps => {
                 self.context.store.drop_database(database).await?;
-                remove_settings(&*self.context.store, database).await?;
             }
             Scope::Database => {
                 let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before };
                 self.delete_all(&gone, |_| true).await?;
-                self.context.store.unlist_database(database).await?;
-                remove_settings(&*self.context.store, database).await?;
             }
             Scope::Readings { sensors, range, statement } => {
                 // The database exists even if all of its readings were deleted before any was stored. One that was
@@ -230,6 +227,8 @@ impl Deleter {
                 return Ok(());
             }
         }
+        let left = unlist_dropped(&*self.context.store, database, before).await?;
+        self.context.settings.put(database, left);
         self.catalog.doubt(database, None);
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::bucket::store::Written;
 use crate::bucket::{HourVersions, StorageError, Store};
 use crate::clock::{ClockSample, StampClock, wall_ms};
 use crate::reading::Stamp;
-use crate::reading::stamp::millis_of;
+use crate::reading::stamp::{first_of, millis_of};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
 
@@ -92,6 +92,12 @@ impl Member {
             true => Ok(()),
             false => Err(IngestError::NotJoined),
         }
+    }
+
+    /// A stamp above every record that this process has logged or knows to be logged, for what is not a record itself.
+    pub fn stamp_now(&self) -> Stamp {
+        let logged = self.log.durable().max(self.registry_view.greatest());
+        first_of(self.clock.now_ms()).max(logged + 1)
     }
 
     /// Registers with the other members. Must precede the first ack: until then the floor does not wait for this WAL's

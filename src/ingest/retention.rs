@@ -25,9 +25,9 @@ use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm, StorageError, Store};
 use crate::clock::now_ns;
 use crate::faults;
-use crate::reading::Hour;
 use crate::reading::stamp::first_of;
 use crate::reading::time::{MILLI_NS, TIMESTAMP_MIN, write_rfc3339};
+use crate::reading::{Hour, Stamp};
 use crate::telemetry::Metrics;
 
 /// The statement of every deletion of expired readings. Its range stands beside it. As all of a database have the same text,
@@ -193,6 +193,19 @@ impl Retention {
         Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
     }
 
+    /// Notes that somebody creates a database; returns whether it had no settings.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn note_created(&self, database: &str, at: Stamp) -> Result<bool, StorageError> {
+        let is_new = self.refresh().await?.of(database).rev == 0;
+        let note = |settings: &mut DatabaseSettings| {
+            settings.created = settings.created.max(at);
+            settings.created == at
+        };
+        self.change(database, note).await.map(|_| is_new)
+    }
+
     /// Removes the settings of a database.
     ///
     /// # Errors
@@ -324,11 +337,45 @@ impl Retention {
     }
 }
 
+/// Takes a dropped database and its settings off the store's lists, but for what is later than the drop's stamp: that may be
+/// carried out long after it was logged, or once more. Returns the settings that stay.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn unlist_dropped(
+    store: &dyn Store,
+    database: &str,
+    dropped: Stamp,
+) -> Result<Option<DatabaseSettings>, StorageError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let rows = store.read_settings().await?;
+        let held = rows.into_iter().find(|(name, _)| name == database).map(|(_, held)| held).unwrap_or_default();
+        let left = held.left_by_drop(dropped);
+        match left {
+            // With its collections, which the drop may have taken along.
+            Some(_) => store.create_database(database).await?,
+            None => store.unlist_database(database).await?,
+        }
+        if left.as_ref() == Some(&held) {
+            return Ok(left);
+        }
+        faults::point("during_unlisting");
+        // Whoever creates the database writes its row first: a conflict says that it is to be listed again.
+        let left = left.map(|left| DatabaseSettings { rev: held.rev + 1, ..left });
+        match store.write_settings(database, held.rev, left.as_ref()).await {
+            Written::Yes => return Ok(left),
+            Written::Conflict => {}
+            Written::Failed(error) => return Err(error),
+        }
+    }
+    Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
+}
+
 /// Removes the settings of a database from the store.
 ///
 /// # Errors
 /// If the store does not answer.
-pub async fn remove_settings(store: &dyn Store, database: &str) -> Result<(), StorageError> {
+async fn remove_settings(store: &dyn Store, database: &str) -> Result<(), StorageError> {
     for _ in 0..ATTEMPTS_MAX {
         let rows = store.read_settings().await?;
         let Some((_, held)) = rows.iter().find(|(name, _)| name == database) else { return Ok(()) };
@@ -360,13 +407,15 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             summaries,
             expired_readings,
             seal_form,
+            created,
+            set,
         } = of;
         json!({
             "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
             "replication": replication, "shard_duration": shard_duration, "expired": expired,
             "summaries": summaries.map(Keep::ns),
             "expired_readings": expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
-            "seal_form": seal_form.map(SealForm::name),
+            "seal_form": seal_form.map(SealForm::name), "created": created, "set": set,
         })
     };
     rows.into_iter().map(row).collect()
@@ -386,6 +435,8 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             summaries: row["summaries"].as_i64().map(Keep::of_ns),
             expired_readings: expired_readings_of(&row["expired_readings"]),
             seal_form: row["seal_form"].as_str().and_then(SealForm::from_name),
+            created: row["created"].as_u64().unwrap_or_default(),
+            set: row["set"].as_u64().unwrap_or_default(),
         };
         Some((row["database"].as_str()?.to_owned(), settings))
     };
@@ -429,6 +480,8 @@ mod tests {
             summaries: Some(Keep::For(1 << 60)),
             expired_readings: Some(ExpiredReadings { before: -5, stamp: 1 << 62, done: -7 }),
             seal_form: Some(SealForm::Columns),
+            created: 1 << 61,
+            set: (1 << 61) + 1,
         };
         let rows = [("d".to_owned(), full), ("d/week".to_owned(), DatabaseSettings { rev: 1, ..Default::default() })];
         let settings = Settings { by_database: rows.clone().into(), ..Settings::default() };

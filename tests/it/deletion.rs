@@ -1,6 +1,7 @@
 //! What is deleted is gone and nothing else is, whatever happens meanwhile: random statements against a plain map,
 //! kills at every step, writers at the same time, another instance, a store that is away.
 
+mod created;
 mod instances;
 mod kills;
 mod model;

@@ -22,7 +22,7 @@ use crate::ingest::positions::LoggedRequest;
 use crate::ingest::record;
 use crate::ingest::record::batch::Batch;
 use crate::ingest::record::meta::MetaRecord;
-use crate::reading::Sensor;
+use crate::reading::{Sensor, Stamp};
 use crate::wal::{AppendError, Sequence, Wal};
 
 /// Most bytes of sensor keys in one record of a deletion, far below what the smallest WAL segment holds.
@@ -146,7 +146,7 @@ impl Submitter {
             let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
             self.check_remembered(&deletion)?;
-            logged.push(self.log_deletion(deletion, Some(deadline_of(deadline, timeout))).await?);
+            logged.push(self.log_deletion(deletion, 0, Some(deadline_of(deadline, timeout))).await?);
             left = rest;
             if left.is_empty() {
                 return self.deleted(logged, (deadline, timeout)).await;
@@ -154,12 +154,19 @@ impl Submitter {
         }
     }
 
-    /// See [`crate::ingest::Ingest::drop_database`].
-    pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
+    /// See [`crate::ingest::Ingest::drop_database`]. The drop's stamp lies above `created`, when the database was created or
+    /// its settings were set.
+    pub async fn drop_database(
+        &self,
+        database: &str,
+        created: Stamp,
+        received: i64,
+        timeout: Duration,
+    ) -> Result<(), IngestError> {
         let deadline = Instant::now() + timeout;
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
         self.check_remembered(&deletion)?;
-        let logged = self.log_deletion(deletion, Some(deadline_of(deadline, timeout))).await?;
+        let logged = self.log_deletion(deletion, created, Some(deadline_of(deadline, timeout))).await?;
         self.deleted(vec![logged], (deadline, timeout)).await
     }
 
@@ -220,7 +227,7 @@ impl Submitter {
     ) -> Result<(), IngestError> {
         let scope = Scope::Cells { sensors, before: mark.stamp };
         let deletion = Deletion { received, database: database.to_owned(), scope };
-        let (_, stored) = self.log_deletion(deletion, None).await?;
+        let (_, stored) = self.log_deletion(deletion, 0, None).await?;
         match stored.await {
             Ok(done) => Ok(done?),
             Err(_) => Err(IngestError::Stopping),
@@ -243,6 +250,7 @@ impl Submitter {
     async fn log_deletion(
         &self,
         deletion: Deletion,
+        above: Stamp,
         deadline: Option<AppendDeadline>,
     ) -> Result<LoggedDeletion, IngestError> {
         self.member.check()?;
@@ -257,7 +265,7 @@ impl Submitter {
             dispatch.deletion_logged(LoggedRequest { sequence, readings: 0, memory, received }, deletion, targets);
         };
         // The deletion's stamp must lie above every watermark that other instances have published.
-        let above = self.member.registry_view.greatest();
+        let above = self.member.registry_view.greatest().max(above);
         Ok((self.append((above, record::deletion::KIND_DELETION), record, deadline, logged).await?, stored))
     }
 

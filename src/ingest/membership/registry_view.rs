@@ -159,9 +159,10 @@ impl RegistryView {
         self.lock().deletions.iter().any(is_drop)
     }
 
-    /// Whether a deletion was carried out, as far as that is remembered.
+    /// Whether a deletion was carried out, as far as that is remembered: itself, or a later one that covers it, which is then
+    /// remembered in its place.
     pub fn is_done(&self, deletion: &RememberedDeletion) -> bool {
-        self.lock().deletions.iter().any(|known| known.done && known.is_same(deletion))
+        self.lock().deletions.iter().any(|known| known.done && known.covers(deletion))
     }
 
     /// How many deletions are remembered.
@@ -275,5 +276,33 @@ impl FateOfReadings {
         } else {
             Fate::Merged
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two drops of one database the registry keeps the later one. The earlier one passed for not done after a crash, and
+    /// took along what had been created since.
+    #[test]
+    fn a_deletion_is_done_with_a_later_one_that_covers_it() {
+        let deletion = |stamp, database: &str, done| RememberedDeletion {
+            stamp,
+            database: database.to_owned(),
+            statement: None,
+            range: ALWAYS,
+            done,
+        };
+        let view = RegistryView::nothing();
+        let mut registry = MemberRegistry::default();
+        registry.remember(deletion(5, "d", true));
+        registry.remember(deletion(9, "d", true));
+        registry.remember(deletion(9, "undone", false));
+        view.adopt(&registry, 2, Instant::now());
+        assert_eq!(view.remembered(), 2);
+        let is_done = |stamp, database| view.is_done(&deletion(stamp, database, false));
+        assert!(is_done(5, "d") && is_done(9, "d"));
+        assert!(!is_done(10, "d") && !is_done(5, "undone") && !is_done(5, "other"));
     }
 }

@@ -507,8 +507,14 @@ impl Ingest {
         if self.catalog.is_deleting(name) {
             return Err(IngestError::BeingDeleted { name: name.to_owned() });
         }
-        self.noted(self.store.create_database(&database.name).await)?;
-        Ok(())
+        // First: a drop that was logged before, and is carried out while or after this one is listed, finds it here.
+        let (name, created) = (&*database.name, self.member.stamp_now());
+        let is_new = self.noted(self.retention.note_created(name, created).await)?;
+        let made = self.noted(self.store.create_database(name).await);
+        if made.is_err() && is_new {
+            self.noted(self.retention.remove(name).await)?;
+        }
+        Ok(made?)
     }
 
     async fn database(&self, name: &str, by: &Caller) -> Result<Arc<Database>, IngestError> {

@@ -146,14 +146,12 @@ impl Ingest {
         let settings = self.settings_now().await?;
         let named = policy.map_or_else(|| database.to_owned(), |policy| policy_database(database, policy));
         let has_policy = policy.is_none_or(|policy| settings.has_policy(database, policy));
-        if !is_new && has_policy {
-            let fits = terms.fit(&settings.of(&named), settings.kept(&named));
-            return if fits { Ok(None) } else { Err(PolicyError::Conflict.into()) };
+        if !is_new && has_policy && !terms.fit(&settings.of(&named), settings.kept(&named)) {
+            return Err(PolicyError::Conflict.into());
         }
         check_database_name(&named)?;
-        if is_new {
-            self.create_database(database, by).await?;
-        }
+        // If it exists, too: a drop that was logged before may be carried out later.
+        self.create_database(database, by).await?;
         let Some(policy) = policy else {
             if terms != PolicyTerms::default() {
                 self.set_terms(&named, terms).await?;
@@ -165,9 +163,9 @@ impl Ingest {
             self.set_default(database, Some(policy)).await?;
             return Ok(None);
         }
-        Ok(Some(format!(
-            "the database exists: the retention policy {policy} was created beside its others, and its default stays"
-        )))
+        Ok((!has_policy).then(|| {
+            format!("the database exists: the retention policy {policy} was created beside its others, and its default stays")
+        }))
     }
 
     /// Creates a policy.
@@ -191,14 +189,11 @@ impl Ingest {
         }
         let settings = self.settings_now().await?;
         let named = named(database, policy);
-        if settings.has_policy(database, policy) {
-            if !terms.fit(&settings.of(&named), settings.kept(&named)) {
-                return Err(PolicyError::Exists.into());
-            }
-        } else {
-            check_database_name(&named)?;
-            self.make_policy(&named, terms, by).await?;
+        if settings.has_policy(database, policy) && !terms.fit(&settings.of(&named), settings.kept(&named)) {
+            return Err(PolicyError::Exists.into());
         }
+        check_database_name(&named)?;
+        self.make_policy(&named, terms, by).await?;
         if default { self.set_default(database, Some(policy)).await } else { Ok(()) }
     }
 
@@ -259,7 +254,8 @@ impl Ingest {
 
     /// Drops a database and its settings.
     pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
-        self.submitter.drop_database(name, received, timeout).await?;
+        let of = self.retention.settings.now().of(name);
+        self.submitter.drop_database(name, of.created.max(of.set), received, timeout).await?;
         self.rejections.forget(name);
         self.trash.clone().forget(name).await;
         // The deletion removed them.
@@ -284,7 +280,9 @@ impl Ingest {
         }
         // First: what is set may have readings deleted at once, and a database is not created meanwhile.
         self.create_if_missing(name, by).await?;
+        let at = self.member.stamp_now();
         let put = |settings: &mut DatabaseSettings| {
+            settings.set = at;
             let is_same = settings.readings == kept && settings.summaries == summaries;
             settings.expired = settings.expired.filter(|_| is_same);
             (settings.readings, settings.summaries) = (kept, summaries);
@@ -328,9 +326,10 @@ impl Ingest {
 
     /// The settings make a policy exist, so they come first: nothing is written to it before it has its terms.
     async fn make_policy(&self, named: &str, terms: PolicyTerms, by: &Caller) -> Result<(), IngestError> {
+        let is_new = self.retention.settings.now().of(named).rev == 0;
         self.set_terms(named, terms).await?;
         let made = self.create_database(named, by).await;
-        if made.is_err() {
+        if made.is_err() && is_new {
             self.retention.remove(named).await?;
         }
         made
@@ -344,8 +343,10 @@ impl Ingest {
     }
 
     async fn set_terms(&self, name: &str, terms: PolicyTerms) -> Result<(), IngestError> {
+        let at = self.member.stamp_now();
         let put = |settings: &mut DatabaseSettings| {
             terms.put(settings);
+            settings.set = at;
             true
         };
         Ok(self.retention.change(name, put).await.map(drop)?)
@@ -353,9 +354,13 @@ impl Ingest {
 
     async fn set_default(&self, database: &str, policy: Option<&str>) -> Result<(), IngestError> {
         let policy = policy.filter(|policy| *policy != AUTOGEN).map(str::to_owned);
+        let at = self.member.stamp_now();
         let put = |settings: &mut DatabaseSettings| {
             let is_new = settings.default != policy;
             settings.default.clone_from(&policy);
+            if is_new {
+                settings.set = at;
+            }
             is_new
         };
         Ok(self.retention.change(database, put).await.map(drop)?)

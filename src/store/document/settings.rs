@@ -3,7 +3,8 @@
 //! ```text
 //! { _id: "<database>", rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
 //!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0 for ever),
-//!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>" } all but rev only where they are set
+//!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", created, set: Int64 (stamps) }
+//!                                                                          all but rev only where they are set
 //! ```
 
 use bson::{Bson, Document, doc};
@@ -28,7 +29,10 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         summaries,
         expired_readings: gone,
         seal_form,
+        created,
+        set: set_at,
     } = settings;
+    let stamp = |stamp: u64| Bson::from(i64::try_from(stamp).unwrap_or(i64::MAX));
     let mut document = doc! { "_id": database, "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
     let set = [
         ("readings", readings.map(|keep| Bson::from(keep.ns()))),
@@ -38,9 +42,11 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         ("expired", expired.map(Bson::from)),
         ("summaries", summaries.map(|keep| Bson::from(keep.ns()))),
         ("readingsBefore", gone.map(|gone| Bson::from(gone.before))),
-        ("readingsStamp", gone.map(|gone| Bson::from(i64::try_from(gone.stamp).unwrap_or(i64::MAX)))),
+        ("readingsStamp", gone.map(|gone| stamp(gone.stamp))),
         ("readingsDone", gone.map(|gone| Bson::from(gone.done))),
         ("sealForm", seal_form.map(|form| Bson::from(form.name()))),
+        ("created", Some(*created).filter(|at| *at > 0).map(stamp)),
+        ("set", Some(*set_at).filter(|at| *at > 0).map(stamp)),
     ];
     document.extend(set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     document
@@ -79,6 +85,9 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         None => None,
         Some(form) => Some(form.as_str().and_then(SealForm::from_name).ok_or_else(unreadable)?),
     };
+    let stamp = |name: &str| -> Result<u64, StorageError> {
+        Ok(number(name)?.and_then(|stamp| u64::try_from(stamp).ok()).unwrap_or_default())
+    };
     let settings = DatabaseSettings {
         rev: number("rev")?.and_then(|rev| u64::try_from(rev).ok()).ok_or_else(unreadable)?,
         readings: number("readings")?.map(Keep::of_ns),
@@ -89,6 +98,8 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         summaries: number("summaries")?.map(Keep::of_ns),
         expired_readings: gone,
         seal_form,
+        created: stamp("created")?,
+        set: stamp("set")?,
     };
     Ok((id, settings))
 }

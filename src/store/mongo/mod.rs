@@ -392,7 +392,12 @@ impl Store for MongoStore {
     }
 
     async fn create_database(&self, database: &str) -> Result<(), StorageError> {
-        self.created(database).await.map(drop)
+        self.created(database).await?;
+        // Another process may have taken it off the list since this one found its collections.
+        let (mongo, name) = (self.mongo.clone(), database.to_owned());
+        let of = Collections::of(&mongo, database);
+        let list = async move { setup::list(&mongo, &name).await };
+        self.run_write(setup::prefix(&of.buckets), list).await?.map_err(|e| classify(&e))
     }
 
     async fn remove_buckets(
@@ -442,6 +447,8 @@ impl Store for MongoStore {
             .run_write(setup::prefix(&of.buckets), dropped)
             .await
             .and_then(|dropped| dropped.map_err(|e| classify(&e)));
+        // Somebody may have created them meanwhile.
+        self.forget(database);
         match dropped {
             Ok(()) => Ok(()),
             Err(error) => Err(self.at_rest(error).await),

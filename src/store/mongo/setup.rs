@@ -64,6 +64,11 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     for (collection, index) in indexes_of(&collections) {
         indexes::create(collection, &index).await?;
     }
+    list(mongo, database).await
+}
+
+/// Lists a database.
+pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
     databases(mongo)
         .update_one(
             doc! { "_id": database },

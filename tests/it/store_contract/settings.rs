@@ -28,6 +28,8 @@ pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
         summaries: Some(Keep::Forever),
         expired_readings: Some(ExpiredReadings { before: -1, stamp: 1 << 60, done: -2 }),
         seal_form: Some(SealForm::Off),
+        created: 1 << 61,
+        set: (1 << 61) + 1,
     };
     let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
     let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];

@@ -139,9 +139,24 @@ pub struct DatabaseSettings {
     pub expired_readings: Option<ExpiredReadings>,
     /// How days are sealed; `None` for the config's default.
     pub seal_form: Option<SealForm>,
+    /// When somebody last created the database, as a stamp: a drop with a lower one came before. 0 if only writes made it.
+    pub created: Stamp,
+    /// When somebody last set any of this, as a stamp.
+    pub set: Stamp,
 }
 
 impl DatabaseSettings {
+    /// What a drop with this stamp leaves, whenever it is carried out: the database with what was set since, the database
+    /// as it is without settings, or nothing.
+    #[must_use]
+    pub fn left_by_drop(&self, stamp: Stamp) -> Option<Self> {
+        match (self.set > stamp, self.created > stamp) {
+            (true, _) => Some(self.clone()),
+            (false, true) => Some(Self { rev: self.rev, created: self.created, ..Self::default() }),
+            (false, false) => None,
+        }
+    }
+
     /// The length of `InfluxDB`'s shard groups, in nanoseconds, which follows from the duration unless it was set.
     #[must_use]
     pub fn shard_duration(&self, kept: Keep) -> i64 {
@@ -319,6 +334,16 @@ impl KnownSettings {
     pub fn set(&self, settings: Settings) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
+
+    /// Replaces the row of a database; `None` removes it.
+    pub fn put(&self, database: &str, row: Option<DatabaseSettings>) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let by_database = &mut Arc::make_mut(&mut known).by_database;
+        match row {
+            Some(row) => drop(by_database.insert(database.to_owned(), row)),
+            None => drop(by_database.remove(database)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -393,6 +418,18 @@ mod tests {
         assert_eq!(settings.kept("other/week"), Keep::Forever);
         settings.by_database.entry("plant".to_owned()).or_default().readings = Some(Keep::Forever);
         assert_eq!(settings.kept("plant"), Keep::Forever);
+    }
+
+    #[test]
+    fn a_drop_leaves_what_is_later_than_itself() {
+        let set = DatabaseSettings { rev: 4, readings: Some(Keep::Forever), created: 5, set: 7, ..Default::default() };
+        assert_eq!(set.left_by_drop(4).as_ref(), Some(&set));
+        assert_eq!(set.left_by_drop(6).as_ref(), Some(&set), "whoever set something expects the database");
+        assert_eq!(set.left_by_drop(7), None);
+        let anew = DatabaseSettings { created: 9, ..set };
+        let bare = DatabaseSettings { rev: 4, created: 9, ..Default::default() };
+        assert_eq!((anew.left_by_drop(8), anew.left_by_drop(9)), (Some(bare), None));
+        assert_eq!(DatabaseSettings::default().left_by_drop(1), None, "only writes made it");
     }
 
     #[test]
