@@ -287,9 +287,12 @@ impl Metrics {
         });
     }
 
-    /// Sets the number of readings in the dead-letter file; `None` if the file cannot be read.
-    pub fn dead_letters(&self, readings: Option<u64>) {
-        self.with(|| gauge!("hourglass_dead_letters_readings").set(readings.map_or(f64::NAN, wide_f64)));
+    /// Sets the numbers of readings and of changes of metadata in the dead-letter files; `None` if one cannot be read.
+    pub fn dead_letters(&self, readings: Option<u64>, metadata: Option<u64>) {
+        self.with(|| {
+            gauge!("hourglass_dead_letters_readings").set(readings.map_or(f64::NAN, wide_f64));
+            gauge!("hourglass_dead_letters_metadata").set(metadata.map_or(f64::NAN, wide_f64));
+        });
     }
 
     /// Sets the bytes free on the WAL's disk; `None` if they are not known.
@@ -485,6 +488,7 @@ fn describe() {
         "hourglass_dead_letters_readings",
         "Readings in the dead-letter file that were not resent, including those from before the start",
     );
+    level("hourglass_dead_letters_metadata", "Changes of metadata that the store refused, in their dead-letter file");
     level("hourglass_ingest_readings_pending", "Readings in the WAL that are not yet in the store");
     count("hourglass_wal_records_total", "Records appended to the WAL");
     count("hourglass_wal_appended_bytes_total", "Bytes of the records appended to the WAL, after compression");

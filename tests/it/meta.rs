@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
+use bson::{Document, doc};
 use serde_json::{Map, Value, json};
 
 use crate::support::eventually;
@@ -12,6 +13,7 @@ use crate::support::http::{Answer, get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::random::Random;
+use crate::support::series::metric;
 use crate::support::server::{Launch, Server, program};
 
 const WITHIN: Duration = Duration::from_secs(30);
@@ -37,6 +39,14 @@ fn send(server: &Server, method: &str, key: &str, body: &Value, headers: &[(&str
 fn meta(server: &Server, key: &str) -> Option<Value> {
     let answer = get(&server.url(&path(key))).expect(200).json();
     (answer != json!({})).then_some(answer)
+}
+
+fn run(uri: &str, command: Document) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
+        client.default_database().unwrap().run_command(command).await.unwrap();
+    });
 }
 
 fn replayed(server: &Server) {
@@ -344,4 +354,85 @@ fn metadata_stored_while_a_deletion_settles_stays() {
     });
     assert_eq!(meta(&b, "m,s=1"), Some(json!({"site": "lab"})));
     eventually("the other instance agrees", WITHIN, || (meta(&a, "m,s=1")? == json!({"site": "lab"})).then_some(()));
+}
+
+/// A removal of a name by one instance, for a sensor without a document, left nothing: an older value that another instance had
+/// logged, and stored later, won.
+#[test]
+fn a_removed_name_wins_over_an_older_value_that_is_stored_later() {
+    let (uri, folder) = (mongod().uri(&fresh_database_name()), Folder::new("removed"));
+    let halt = folder.file("halt");
+    std::fs::write(&halt, "").unwrap();
+    let a = Launch::with_store(&uri).start();
+    let b = Launch::with_store(&uri).env("FAULT_HALT_AT", format!("writing_documents:{}", halt.display())).start();
+    let stored = [("x-hourglass-ack", "store")];
+    // "Later" through two instances means later by more than their clocks' tolerance; these two have one clock.
+    let wait = || std::thread::sleep(Duration::from_millis(2));
+    send(&b, "PUT", "m,s=1", &json!({"site": "lab", "unit": "K"}), &[]).expect(200);
+    send(&b, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
+    wait();
+    send(&a, "PATCH", "m,s=1", &json!({"site": null}), &stored).expect(200);
+    send(&a, "PUT", "m,s=2", &json!({}), &stored).expect(200);
+    let listed = get(&a.url("/api/v1/sensors?db=d"));
+    assert!(!listed.text().contains("m,s="), "what only remembers removals is no sensor: {}", listed.text());
+    std::fs::remove_file(&halt).unwrap();
+    post(&b.url("/api/v1/flush"), "", &[]).expect(204);
+    send(&b, "PATCH", "m,s=1", &json!({"owner": "me"}), &stored).expect(200);
+    for server in [&a, &b] {
+        eventually("the older values have lost", WITHIN, || {
+            let now = [meta(server, "m,s=1"), meta(server, "m,s=2")];
+            (now == [Some(json!({"owner": "me", "unit": "K"})), None]).then_some(())
+        });
+    }
+}
+
+/// The metadata of a document that MongoDB refused for its content kept its record, and so the whole log, for ever.
+#[test]
+fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
+    let uri = mongod().uri(&fresh_database_name());
+    let mut server = Launch::with_store(&uri).start();
+    send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
+    let validator = doc! { "meta.site": { "$ne": "refused" } };
+    run(&uri, doc! { "collMod": "d.sensors", "validator": validator, "validationLevel": "strict" });
+    let refused =
+        send(&server, "PATCH", "m,s=1", &json!({"site": "refused", "unit": null}), &[("x-hourglass-ack", "store")]);
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    send(&server, "PATCH", "m,s=2", &json!({"site": "roof"}), &[("x-hourglass-ack", "store")]).expect(200);
+    assert_eq!(metric(&server, "hourglass_dead_letters_metadata"), 1.0);
+    let health = get(&server.url("/health")).text();
+    assert!(health.contains("1 changes of metadata could not be stored"), "{health}");
+    let kept = std::fs::read_to_string(server.data_dir().join("dead-letters.meta.jsonl")).unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!((&kept["sensor"], &kept["meta"]), (&json!("m,s=1"), &json!({"site": "refused", "unit": null})));
+    // Nothing holds the log back: it stops with everything done, and what could be stored is there.
+    assert!(server.stop().success());
+    server.restart("127.0.0.1:0");
+    replayed(&server);
+    assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab"})));
+    assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": "roof"})));
+}
+
+/// What an earlier opening stored is not written again: a replay once brought back metadata that had been deleted since, by a
+/// deletion that nobody remembered any more.
+#[test]
+fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
+    let mut server = Launch::embedded().start();
+    send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
+    write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
+    let url = server.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m WHERE s = '1'")));
+    post(&url, "", &[]).expect(200);
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    eventually("the deletion is forgotten", WITHIN, || {
+        (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(())
+    });
+    server.kill();
+    server.restart("127.0.0.1:0");
+    replayed(&server);
+    assert!(metric(&server, "hourglass_ingest_readings_replayed_total") > 0.0, "the log still has all of it");
+    for _ in 0..2 {
+        assert_eq!(meta(&server, "m,s=1"), None);
+        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        assert_eq!(listed["sensors"].as_array().unwrap().len(), 1, "{listed}");
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    }
 }

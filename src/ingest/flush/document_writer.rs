@@ -64,6 +64,12 @@ impl SensorChange {
         (!meta.is_empty()).then(|| Self { retry, meta, meta_guards, ..Self::new(&known, None) })
     }
 
+    /// Forgets its metadata, and reports to those who wait for it that it is not stored.
+    fn give_up_meta(&mut self, error: &StorageError) {
+        self.meta = Meta::default();
+        self.meta_guards.drain(..).for_each(|(pending_ack, _)| pending_ack.refuse(error));
+    }
+
     /// Adds later changes.
     fn add(&mut self, (first, last): (i64, i64), hours: impl IntoIterator<Item = Hour>, most: usize) {
         self.seen = Some(self.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
@@ -358,6 +364,11 @@ impl SensorDocumentWriter {
                 continue;
             };
             database.meta.stored(&change.known.sensor.key, change.meta_guards.len());
+        }
+        for (id, error) in outcome.given_up_meta {
+            let Some(change) = of.under_way.get_mut(&id) else { continue };
+            database.meta.stored(&change.known.sensor.key, change.meta_guards.len());
+            change.give_up_meta(&error);
         }
         for (id, error) in outcome.failed {
             metrics.store_error(error.class());

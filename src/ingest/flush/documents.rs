@@ -60,6 +60,17 @@ pub struct MetaUpdate {
 }
 
 impl MetaUpdate {
+    /// Whether a sensor without a document gets one for this: if it has values, and with other instances also if something was
+    /// removed, since one of them may store an older value later.
+    fn needs_document(&self, has_others: bool) -> bool {
+        let is_remembered = || {
+            let mut left = self.change.clone();
+            left.settle(self.floor);
+            !left.is_empty()
+        };
+        !self.change.is_without_values() || has_others && is_remembered()
+    }
+
     fn apply(&self, meta: &mut Meta) {
         if self.change.is_empty() && meta.is_empty() {
             return;
@@ -89,6 +100,8 @@ pub struct DocumentsOutcome {
     pub done: Vec<u32>,
     /// Ids of the sensors whose documents failed for reasons of their own.
     pub failed: Vec<(u32, StorageError)>,
+    /// Of those, the ones that the store refuses for ever, whose metadata is in the file of dead letters.
+    pub given_up_meta: Vec<(u32, StorageError)>,
     /// Why the others were not written, if any were not.
     pub error: Option<StorageError>,
 }
@@ -234,6 +247,7 @@ impl Documents {
                 break;
             }
         }
+        give_up_refused_meta(context, &database.name, outdated, &mut outcome).await;
         outcome
     }
 
@@ -292,6 +306,27 @@ impl Documents {
     }
 }
 
+/// Dead-letters the metadata of documents that the store will never accept: it would keep its record, and with it the whole
+/// WAL, for ever. Every other failure may pass.
+async fn give_up_refused_meta(
+    context: &FlushContext,
+    database: &str,
+    outdated: &[Outdated],
+    outcome: &mut DocumentsOutcome,
+) {
+    for (id, error) in &outcome.failed {
+        let of = outdated.iter().find(|of| of.known.id == *id && !of.meta.change.is_empty());
+        let (Some(of), StorageError::Refused { .. }) = (of, error) else { continue };
+        let sensor = &of.known.sensor.key;
+        match context.dead_letters.keep_meta(database, sensor, &of.meta.change, error).await {
+            Ok(()) => outcome.given_up_meta.push((*id, error.clone())),
+            Err(io) => {
+                tracing::error!(%io, %error, %sensor, "metadata that the store refuses cannot be written to its file; it stays in the WAL");
+            }
+        }
+    }
+}
+
 /// Reads the documents of sensors, and creates missing ones.
 async fn read<'a>(
     context: &FlushContext,
@@ -306,7 +341,7 @@ async fn read<'a>(
         let known = &outdated.known;
         match stored.remove(&known.sensor.key) {
             // Metadata may come before any reading.
-            None if !outdated.meta.change.is_without_values() => {
+            None if outdated.meta.needs_document(context.registry_view.view().restamps) => {
                 documents.push((Some(outdated), new_document(known)));
             }
             // Another instance deleted the document and the readings, unless some were stored since. A hidden page

@@ -88,7 +88,7 @@ impl Engine {
         }
         let at = Instant::now();
         let document = self.store.read_sensors(database, &[key]).await?.pop();
-        let read = document.map(stored_entry);
+        let read = document.and_then(stored_entry);
         if let (Some(entry), Some(deletions)) = (&read, deletions) {
             self.sensors.put(database, entry, at, deletions);
         }

@@ -114,10 +114,14 @@ pub(super) fn entry(
     DirectoryEntry { sensor, fields: fields.into(), meta }
 }
 
-/// The entry of a stored document.
-pub(super) fn stored_entry(document: SensorDocument) -> DirectoryEntry {
+/// The entry of a stored document; `None` if it only remembers metadata that was removed, against older changes that another
+/// instance may still store.
+pub(super) fn stored_entry(document: SensorDocument) -> Option<DirectoryEntry> {
     let SensorDocument { sensor, fields, meta, .. } = document;
-    entry(sensor, fields, (!meta.is_empty()).then(|| Arc::new(meta)))
+    if fields.is_empty() && !meta.is_empty() && meta.is_without_values() {
+        return None;
+    }
+    Some(entry(sensor, fields, (!meta.is_empty()).then(|| Arc::new(meta))))
 }
 
 /// Merges both lists, in key order. The catalog's entry has every field that this instance knows; other instances may

@@ -49,7 +49,7 @@ impl Engine {
             filter.after = batch.last().map(|last| last.sensor.key.to_string());
             filter.limit = next_batch(filter.limit, &batch);
             budget.pause().await?;
-            entries.extend(batch.into_iter().map(stored_entry));
+            entries.extend(batch.into_iter().filter_map(stored_entry));
             if is_last {
                 return Ok(entries);
             }

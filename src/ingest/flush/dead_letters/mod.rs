@@ -3,6 +3,7 @@
 
 mod file;
 mod locked;
+mod metadata;
 mod sent;
 
 use std::collections::BTreeMap;
@@ -18,8 +19,8 @@ pub use self::sent::{Marks, Sending};
 
 use self::locked::open_locked;
 
-use crate::bucket::StorageError;
 use crate::bucket::packed::Unpacked;
+use crate::bucket::{Meta, StorageError};
 use crate::clock::now_ns;
 use crate::ingest::catalog::Database;
 use crate::ingest::memtable::Load;
@@ -111,32 +112,33 @@ impl DeadLetters {
         }
         let size = (kept, lines.len());
         let text = ChunkHead::line(&database.name, size, now_ns(), &reason.to_string()) + &lines;
-        let keeper = self.clone();
-        let appended = tokio::task::spawn_blocking(move || keeper.append(text.as_bytes())).await;
-        appended.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))?;
+        append_beside(self.path.clone(), text).await?;
         let (sensor, hour) = (&load.known.sensor.key, load.hour.start_ns());
         tracing::error!(%sensor, hour, readings = kept, error = %reason, file = %self.path.display(),
             "readings cannot be stored; written to the dead-letter file");
         Ok(())
     }
 
-    /// Opens the file each time: a resend may have renamed it, and after a failed sync a descriptor must not be synced
-    /// again.
-    fn append(&self, text: &[u8]) -> io::Result<()> {
-        let mut file = open_locked(&self.path)?;
-        if file.metadata()?.len() == 0 {
-            if let Some(folder) = self.path.parent() {
-                File::open(folder)?.sync_all()?;
-            }
-        } else {
-            file.seek(SeekFrom::End(-1))?;
-            let mut last = [0];
-            file.read_exact(&mut last)?;
-            if last != *b"\n" {
-                file.write_all(format!("\n{}\n", file::CUT_OFF).as_bytes())?;
-            }
-        }
-        file.write_all(text).and_then(|()| file.sync_data())
+    /// Appends a change of a sensor's metadata, durably, to the file beside that of readings.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub async fn keep_meta(&self, database: &str, sensor: &str, change: &Meta, error: &StorageError) -> io::Result<()> {
+        let path = metadata::path_beside(&self.path);
+        append_beside(path.clone(), metadata::line(database, sensor, change, now_ns(), &error.to_string())).await?;
+        tracing::error!(%sensor, %error, file = %path.display(),
+            "metadata cannot be stored; written to the file of metadata beside the dead letters");
+        Ok(())
+    }
+
+    /// How many changes of metadata could not be stored and are still in their file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn metadata(&self) -> io::Result<u64> {
+        let path = metadata::path_beside(&self.path);
+        let counted = tokio::task::spawn_blocking(move || metadata::count(&path)).await;
+        counted.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
     }
 
     /// Readings in the file that were not sent again. Reads the file only if it has changed.
@@ -183,6 +185,30 @@ impl DeadLetters {
         let read = tokio::task::spawn_blocking(move || page(&path, offset, chunks_max, bounds)).await;
         read.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
     }
+}
+
+async fn append_beside(path: PathBuf, text: String) -> io::Result<()> {
+    let appended = tokio::task::spawn_blocking(move || append(&path, text.as_bytes())).await;
+    appended.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
+}
+
+/// Opens the file each time: a resend may have renamed it, and after a failed sync a descriptor must not be synced
+/// again.
+fn append(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = open_locked(path)?;
+    if file.metadata()?.len() == 0 {
+        if let Some(folder) = path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+    } else {
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            file.write_all(format!("\n{}\n", file::CUT_OFF).as_bytes())?;
+        }
+    }
+    file.write_all(text).and_then(|()| file.sync_data())
 }
 
 fn page(
