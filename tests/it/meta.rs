@@ -399,7 +399,7 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
     assert_eq!(refused.status, 503, "{}", refused.text());
     send(&server, "PATCH", "m,s=2", &json!({"site": "roof"}), &[("x-hourglass-ack", "store")]).expect(200);
     assert_eq!(metric(&server, "hourglass_dead_letters_metadata"), 1.0);
-    let health = get(&server.url("/health")).text();
+    let health = get(&server.url("/health")).text().to_owned();
     assert!(health.contains("1 changes of metadata could not be stored"), "{health}");
     let kept = std::fs::read_to_string(server.data_dir().join("dead-letters.meta.jsonl")).unwrap();
     let kept: Value = serde_json::from_str(&kept).unwrap();
@@ -416,7 +416,12 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
 /// deletion that nobody remembered any more.
 #[test]
 fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
-    let mut server = Launch::embedded().start();
+    let folder = Folder::new("stored");
+    let halt = folder.file("halt");
+    std::fs::write(&halt, "").unwrap();
+    // Everything stays in the log, as if the kill came before it was truncated.
+    let launch = Launch::embedded().config("[sensors]\nwrite_interval = \"200ms\"\n");
+    let mut server = launch.env("FAULT_HALT_AT", format!("before_truncate:{}", halt.display())).start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
     write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
     let url = server.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m WHERE s = '1'")));
@@ -426,6 +431,7 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
         (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(())
     });
     server.kill();
+    std::fs::remove_file(&halt).unwrap();
     server.restart("127.0.0.1:0");
     replayed(&server);
     assert!(metric(&server, "hourglass_ingest_readings_replayed_total") > 0.0, "the log still has all of it");

@@ -127,10 +127,7 @@ fn config(flush_interval: &str) -> String {
 
 /// How often a run is broken.
 fn cycles() -> usize {
-    match std::env::var("HOURGLASS_TEST_CYCLES") {
-        Ok(number) => number.parse().expect("HOURGLASS_TEST_CYCLES is a number"),
-        Err(_) => 25,
-    }
+    crate::support::cycles(25)
 }
 
 /// Waits for a server that was told to kill itself. One that does not is killed, so that the test can go on.

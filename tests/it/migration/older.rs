@@ -10,9 +10,10 @@ use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::process::Folder;
+use crate::support::random::Random;
 use crate::support::series::{await_fed, metric};
 use crate::support::server::{Launch, Server, program};
-use crate::support::{eventually, poll};
+use crate::support::{cycles, eventually, poll};
 
 const ANSWERS: &str = include_str!("golden/answers.txt");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -210,22 +211,35 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
     }
 }
 
+/// Once at the point, and as often as `HOURGLASS_TEST_CYCLES` says at a random moment after the start.
 #[test]
 fn a_kill_in_the_middle_of_rewriting_loses_nothing() {
     let expected = answers_of_pages();
-    let [_, golden] = both(without_days);
-    golden.age();
-    let mut server = golden.prepare();
-    server.relaunch(golden.launch().env("FAULT_KILL_AT", "rewritten:1"));
-    assert!(poll(PATIENCE, || server.exited()).is_some(), "{}", server.stderr());
-    server.restart_as(golden.launch());
-    await_fed(&server);
-    eventually("the rest is rewritten", PATIENCE, || {
-        let done = migration(&server);
-        (done["rewritten"] == 1 && done["left"] == 0 && !done["ended"].is_null()).then_some(())
-    });
-    assert_eq!(parsed(&answers(&server)), expected);
-    verify(&golden, &mut server);
+    let mut random = Random::new(31);
+    for cycle in 0..cycles(1) {
+        let [_, golden] = both(without_days);
+        golden.age();
+        let mut server = golden.prepare();
+        let at_point = cycle == 0;
+        if at_point {
+            server.relaunch(golden.launch().env("FAULT_KILL_AT", "rewritten:1"));
+            assert!(poll(PATIENCE, || server.exited()).is_some(), "{}", server.stderr());
+        } else {
+            server.relaunch(golden.launch());
+            // A moment is a length of time by its nature; nothing is waited for here.
+            std::thread::sleep(Duration::from_millis(random.below(120).unsigned_abs()));
+            server.kill();
+        }
+        server.restart_as(golden.launch());
+        await_fed(&server);
+        eventually("the rest is rewritten", PATIENCE, || {
+            let done = migration(&server);
+            let is_counted = !at_point || done["rewritten"] == 1;
+            (is_counted && done["left"] == 0 && !done["ended"].is_null()).then_some(())
+        });
+        assert_eq!(parsed(&answers(&server)), expected, "cycle {cycle}");
+        verify(&golden, &mut server);
+    }
 }
 
 /// One that is asked about everything looks at everything, whatever was noted before.

@@ -10,15 +10,15 @@ mod clients;
 mod summaries;
 mod world;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use self::clients::{Clients, Kept};
 use self::world::{Break, World};
-use crate::support::poll;
 use crate::support::random::Random;
+use crate::support::{cycles, poll};
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
@@ -52,14 +52,6 @@ const WITHIN: Duration = Duration::from_secs(60);
 const POINT_WITHIN: Duration = Duration::from_secs(2);
 /// The points that these runs are about come first: a short run has few cycles.
 const FIRST: [&str; 6] = ["sealed", "pages_removed", "claimed", "during_deletion", "during_expiry", "before_expiry"];
-
-/// How often a run is broken: so often if nobody says otherwise.
-fn cycles(usual: usize) -> usize {
-    match std::env::var("HOURGLASS_TEST_CYCLES") {
-        Ok(number) => number.parse().expect("HOURGLASS_TEST_CYCLES is a number"),
-        Err(_) => usual,
-    }
-}
 
 /// The names of all points at which ingest and the stores can be told to kill themselves, as the sources have them.
 fn points() -> Vec<String> {
@@ -109,6 +101,7 @@ fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
     let points = points();
     let mut missed: BTreeSet<&String> = points.iter().collect();
     let (mut backups, mut copies, mut turn) = (0, 0, 0);
+    let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
     for cycle in 0..cycles {
         // Every other fault is a kill at a point, each in its turn.
         let fault = if cycle % 2 == 0 {
@@ -120,6 +113,7 @@ fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
         } else {
             world.any_break(&mut random)
         };
+        *faults.entry(fault.kind()).or_default() += 1;
         let is_of_expiry = matches!(&fault, Break::KillAt { point, .. } if point.ends_with("expiry"));
         let expires = cycle % 3 == 0 || is_of_expiry;
         if expires {
@@ -165,7 +159,7 @@ fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
     }
     let _ = writeln!(
         std::io::stderr(),
-        "{name}: {} cycles in {:.1?}, {} fields acked, {} deletions, {} expiries, {backups} backups restored, {copies} copies; \
+        "{name}: {} cycles in {:.1?}, {faults:?}, {} fields acked, {} deletions, {} expiries, {backups} backups restored, {copies} copies; \
          points not reached: {missed:?}",
         cycles,
         began.elapsed(),

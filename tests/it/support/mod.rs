@@ -39,3 +39,11 @@ pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// How often a run is broken: so often if nobody says otherwise.
+pub fn cycles(usual: usize) -> usize {
+    match std::env::var("HOURGLASS_TEST_CYCLES") {
+        Ok(number) => number.parse().expect("HOURGLASS_TEST_CYCLES is a number"),
+        Err(_) => usual,
+    }
+}

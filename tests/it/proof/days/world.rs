@@ -56,6 +56,21 @@ pub enum Break {
     Network(Fault),
 }
 
+impl Break {
+    /// What the report counts it as.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::None => "no fault",
+            Self::Kill => "kill",
+            Self::KillAt { .. } => "kill at a point",
+            Self::Stall => "stalled store",
+            Self::StoreKill => "killed store",
+            Self::StepDown => "step-down",
+            Self::Network(_) => "network",
+        }
+    }
+}
+
 /// By then every instance applies what was deleted through another one.
 const LATER: Duration = Duration::from_secs(10);
 
