@@ -40,6 +40,7 @@ async fn listed(
     let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
     let (settings, now) = (app.query.settings(), now_ns());
     let gone = settings.gone_before(database, now);
+    documents.retain(|document| !document.only_remembers());
     hide_expired(&mut documents, gone, settings.readings_from(database, now).max(gone));
     Ok((documents, next))
 }

@@ -396,7 +396,7 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
     run(&uri, doc! { "collMod": "d.sensors", "validator": validator, "validationLevel": "strict" });
     let refused =
         send(&server, "PATCH", "m,s=1", &json!({"site": "refused", "unit": null}), &[("x-hourglass-ack", "store")]);
-    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("store_refused")));
     send(&server, "PATCH", "m,s=2", &json!({"site": "roof"}), &[("x-hourglass-ack", "store")]).expect(200);
     assert_eq!(metric(&server, "hourglass_dead_letters_metadata"), 1.0);
     let health = get(&server.url("/health")).text().to_owned();

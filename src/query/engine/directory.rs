@@ -114,13 +114,12 @@ pub(super) fn entry(
     DirectoryEntry { sensor, fields: fields.into(), meta }
 }
 
-/// The entry of a stored document; `None` if it only remembers metadata that was removed, against older changes that another
-/// instance may still store.
+/// The entry of a stored document; `None` if it is not one of a sensor.
 pub(super) fn stored_entry(document: SensorDocument) -> Option<DirectoryEntry> {
-    let SensorDocument { sensor, fields, meta, .. } = document;
-    if fields.is_empty() && !meta.is_empty() && meta.is_without_values() {
+    if document.only_remembers() {
         return None;
     }
+    let SensorDocument { sensor, fields, meta, .. } = document;
     Some(entry(sensor, fields, (!meta.is_empty()).then(|| Arc::new(meta))))
 }
 

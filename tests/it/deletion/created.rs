@@ -152,7 +152,8 @@ fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
         write(&there, &format!("m,t=a v=1 {START}"));
         flush(&there);
         killed_drop(&mut here, &launch, point);
-        run(&there, CREATE);
+        run(&there, "CREATE DATABASE doomed");
+        run(&there, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
         is_there(&there, point);
         let address = here.address();
         here.restart_as(launch.clone().listen(address));

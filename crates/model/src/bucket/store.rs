@@ -425,6 +425,13 @@ pub struct SensorDocument {
 }
 
 impl SensorDocument {
+    /// Whether it only remembers metadata that was removed, against older changes that another instance may still store: there
+    /// is no such sensor for anybody who asks.
+    #[must_use]
+    pub fn only_remembers(&self) -> bool {
+        self.fields.is_empty() && !self.meta.is_empty() && self.meta.is_without_values()
+    }
+
     /// The document of a sensor of which nothing is known yet.
     #[must_use]
     pub fn new(sensor: Arc<Sensor>) -> Self {
