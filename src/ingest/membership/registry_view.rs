@@ -201,7 +201,8 @@ impl RegistryView {
         is_within(&self.lock().stored, stamp)
     }
 
-    /// Applies a registry, as `opening` sees it; returns the deletions that are new. Ignores it if a newer revision was
+    /// Applies a registry, as `opening` sees it; returns the deletions that are new, and those that are done now: a dropped
+    /// database is off the list by then only, and whoever writes to it lists it again. Ignores it if a newer revision was
     /// applied while this one was being read, which began at `read`.
     pub fn adopt(&self, registry: &MemberRegistry, opening: u64, read: Instant) -> Vec<RememberedDeletion> {
         let mut state = self.lock();
@@ -209,7 +210,7 @@ impl RegistryView {
             return Vec::new();
         }
         (state.rev, state.learned) = (registry.rev, Some(Instant::now()));
-        let is_known = |deletion: &&RememberedDeletion| state.deletions.iter().any(|known| known.is_same(deletion));
+        let is_known = |deletion: &&RememberedDeletion| state.deletions.contains(deletion);
         let new = registry.deletions.iter().filter(|deletion| !is_known(deletion)).cloned().collect();
         if state.deletions != registry.deletions {
             // Before the floor: a merge must know every deletion below the floor it uses.

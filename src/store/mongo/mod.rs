@@ -459,7 +459,10 @@ impl Store for MongoStore {
         let (mongo, name) = (self.mongo.clone(), database.to_owned());
         let of = Collections::of(&mongo, database);
         let unlisted = async move { remove::unlist(&mongo, &name).await };
-        self.run_write(setup::prefix(&of.buckets), unlisted).await?.map_err(|e| classify(&e))
+        let unlisted = self.run_write(setup::prefix(&of.buckets), unlisted).await?.map_err(|e| classify(&e));
+        // The next write lists it again.
+        self.forget(database);
+        unlisted
     }
 
     async fn read_registry(&self) -> Result<MemberRegistry, StorageError> {
