@@ -311,31 +311,37 @@ impl Sealer {
         // Before the deletions: a merge must know every deletion below the floor that it uses.
         let floor = self.context.registry_view.view().floor;
         let mut lot = self.list(database, days, round, pace).await?;
+        lot.work.retain(|one| {
+            let is_settled = one.chunks_are_settled(floor);
+            if !is_settled {
+                round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
+            }
+            is_settled
+        });
         self.weigh(database, &mut lot).await?;
         faults::halt_at("parts_listed").await;
         self.begin(database, &mut lot, floor).await?;
         faults::point("claimed");
         if let Err(error) = self.read(database, &mut lot).await {
-            for one in &lot.work {
-                self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
-            }
+            self.give_back_all(database, &lot.work).await?;
             return Err(error);
         }
         faults::halt_at("pages_read").await;
-        let mut sealed: Vec<(Work, Readings)> = Vec::new();
+        let (mut sealed, mut left): (Vec<(Work, Readings)>, Vec<Work>) = (Vec::new(), Vec::new());
         for one in std::mem::take(&mut lot.work) {
             match one.fold(floor) {
                 Ok(readings) if !readings.is_empty() => sealed.push((one, readings)),
                 Err(Unsealable::Large) => {
-                    self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
-                    lot.hourly.push((one.place, one.id.sensor, one.id.day));
+                    lot.hourly.push((one.place, one.id.sensor.clone(), one.id.day));
+                    left.push(one.without_content());
                 }
                 Ok(_) | Err(Unsealable::Unsettled) => {
                     round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
-                    self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
+                    left.push(one.without_content());
                 }
             }
         }
+        self.give_back_all(database, &left).await?;
         let written = self.write(database, &sealed).await?;
         faults::point("sealed");
         let (mut singles, mut chunks) = (Vec::new(), Vec::new());
@@ -460,11 +466,17 @@ impl Sealer {
         rev: u64,
         held: Option<&StoredDay>,
     ) -> Result<(), StorageError> {
-        match held {
-            Some(held) if !held.is_empty() => Ok(()),
-            _ if rev == 0 => Ok(()),
-            _ => self.remove_parts(database, &[(id.clone(), rev)]).await,
+        match is_claim(rev, held) {
+            true => self.remove_parts(database, &[(id.clone(), rev)]).await,
+            false => Ok(()),
         }
+    }
+
+    /// The same for several days, together: each removal waits for a sync of the store.
+    async fn give_back_all(&self, database: &str, work: &[Work]) -> Result<(), StorageError> {
+        let claims = work.iter().filter(|one| is_claim(one.rev, one.held.as_ref()));
+        let claims: Vec<(DayId, u64)> = claims.map(|one| (one.id.clone(), one.rev)).collect();
+        self.remove_parts(database, &claims).await
     }
 
     /// Removes parts that still have these revs.
@@ -524,6 +536,11 @@ impl Sealer {
         // What others changed meanwhile stays beside the day, until the next round.
         write_buckets(&*self.context.store, database, several).await.map(drop)
     }
+}
+
+/// Whether what is stored with this rev is a part without content.
+fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
+    rev > 0 && held.is_none_or(StoredDay::is_empty)
 }
 
 fn removal(id: &DayId, rev: u64) -> DayWrite<'_> {

@@ -33,8 +33,9 @@ const LINES: i64 = 400;
 const QUESTIONS: usize = 40;
 /// Questions that are asked before and after every change.
 const KEPT: usize = 15;
-/// What summaries tell, and what needs the readings themselves.
+/// What summaries tell of any sensors, what they tell of a sensor alone, and what needs the readings themselves.
 const SUMMARIZED: &str = "count,min,max,sum,avg";
+const WITH_ENDS: &str = "count,max,avg,first,last";
 const ALL: &str = "count,min,max,sum,avg,first,last,stddev,median,p50";
 
 type Fields = BTreeMap<&'static str, f64>;
@@ -310,7 +311,7 @@ impl Question {
             filter,
             group_by,
             fill: random.of(&["none", "none", "null", "7"]),
-            agg: random.of(&[SUMMARIZED, ALL]),
+            agg: random.of(&[SUMMARIZED, WITH_ENDS, ALL]),
         }
     }
 
@@ -318,7 +319,7 @@ impl Question {
     fn of_summaries(random: &mut Random) -> Question {
         let question = Question::any(random);
         let step = question.step.max(HOUR);
-        Question { step, agg: SUMMARIZED, ..question }
+        Question { step, agg: random.of(&[SUMMARIZED, WITH_ENDS]), ..question }
     }
 
     fn path(&self) -> String {

@@ -21,12 +21,15 @@ const CHUNK_CELLS: usize = CELLS_MAX / 2;
 /// Most bytes of a chunk, as pages take them: texts may not compress, and a document of MongoDB has at most 16 MiB.
 const CHUNK_BYTES: usize = 4 << 20;
 
+/// From how many hours of a day on its readings become a chunk, however few they are: as pages they are as many documents.
+const HOURS_MIN: usize = 2;
+
 /// Which readings become chunks.
 #[derive(Debug, Clone, Copy)]
 pub struct DirectRules {
     /// How long a day must be over, in nanoseconds.
     pub after_ns: i64,
-    /// The fewest readings.
+    /// The fewest readings of one hour.
     pub min: usize,
 }
 
@@ -49,7 +52,8 @@ pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) 
             places.push(place);
         }
     }
-    let enough = days.into_values().filter(|(readings, _)| *readings >= rules.min.max(1));
+    let is_enough = |(readings, places): &(usize, Vec<usize>)| *readings >= rules.min || places.len() >= HOURS_MIN;
+    let enough = days.into_values().filter(is_enough);
     for place in enough.flat_map(|(_, places)| places) {
         let run = &mut runs[place];
         // A cached bucket is still what the store has, but no longer all that it has of the hour.

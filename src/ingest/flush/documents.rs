@@ -9,7 +9,7 @@ use super::outliers::expire;
 use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
-use crate::bucket::store::{BucketId, Extent, Outlier, Projection, Written};
+use crate::bucket::store::{BucketId, Extent, Outlier, Projection, ScannedPage, Written};
 use crate::bucket::{Bucket, Meta, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour, day};
 use crate::clock::now_ns;
 use crate::faults;
@@ -24,6 +24,9 @@ use crate::reading::{Day, Hour, Stamp};
 pub const BATCH: usize = 500;
 /// Buckets per read of latest readings. Those of several pages are read one by one.
 const COLD_LOT: usize = 8;
+/// Sensors per read of the latest readings of an hour that may be in parts of days, and most bytes of what is read.
+const SEALED_LOT: usize = 64;
+const SEALED_BYTES: usize = 4 << 20;
 /// Most bytes of a document's recent readings, far below the most that a document may have.
 const RECENT_BYTES: usize = 1024 * 1024;
 
@@ -136,11 +139,15 @@ impl Documents {
                     None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
                 }
             }
-            let (sealed, cold): (Vec<_>, Vec<_>) =
+            let (mut sealed, cold): (Vec<_>, Vec<_>) =
                 cold.into_iter().partition(|(_, id)| day::may_be_sealed(id.hour, now_ns()));
-            for (at, id) in sealed {
-                let tail = tail_with_parts(store, database, &id, self.recent).await?;
-                tails[at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+            sealed.sort_by_key(|(_, id)| id.hour);
+            let of_hours = sealed.chunk_by(|(_, a), (_, b)| a.hour == b.hour);
+            for lot in of_hours.flat_map(|of_hour| of_hour.chunks(SEALED_LOT)) {
+                let found = tails_with_parts(store, database, lot, self.recent).await?;
+                for ((at, _), tail) in lot.iter().zip(found) {
+                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+                }
             }
             for chunk in cold.chunks(COLD_LOT) {
                 let ids: Vec<BucketId> = chunk.iter().map(|(_, id)| id.clone()).collect();
@@ -421,6 +428,30 @@ async fn with_stored(
     Ok(stored)
 }
 
+/// The latest readings of sensors in one hour that may be in parts of days, read together: where history comes hour by hour,
+/// every sensor's document needs some.
+async fn tails_with_parts(
+    store: &dyn Store,
+    database: &str,
+    lot: &[(usize, BucketId)],
+    recent: usize,
+) -> Result<Vec<Vec<Reading>>, StorageError> {
+    let Some((_, first)) = lot.first() else { return Ok(Vec::new()) };
+    let keys: Vec<&str> = lot.iter().map(|(_, id)| &*id.sensor.key).collect();
+    let hours = first.hour..first.hour.next();
+    match store.scan_sensors(database, &keys, hours, &Projection::ALL, SEALED_BYTES).await {
+        Ok(Some(scanned)) => return Ok(scanned.into_iter().map(|pages| tail_of(&pages, recent)).collect()),
+        Err(error) if error.is_away() => return Err(error),
+        // What is too large for one read, or cannot be read, holds up no other.
+        Ok(None) | Err(_) => {}
+    }
+    let mut tails = Vec::with_capacity(lot.len());
+    for (_, id) in lot {
+        tails.push(tail_with_parts(store, database, id, recent).await?);
+    }
+    Ok(tails)
+}
+
 /// The latest readings of an hour that may be in parts of a day.
 async fn tail_with_parts(
     store: &dyn Store,
@@ -430,15 +461,17 @@ async fn tail_with_parts(
 ) -> Result<Vec<Reading>, StorageError> {
     let hours = id.hour..id.hour.next();
     let scanned = store.scan(database, &id.sensor.key, hours, &Projection::ALL, Extent::ALL).await;
-    let tail = scanned.map(|scanned| {
-        let mut tail: Vec<Reading> = Vec::new();
-        for readings in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
-            let from = readings.len().saturating_sub(recent);
-            tail.extend((from..readings.len()).map(|row| readings.reading(row)));
-        }
-        tail
-    });
-    of_readable(tail)
+    of_readable(scanned.map(|scanned| tail_of(&scanned.pages, recent)))
+}
+
+/// The latest readings of each page.
+fn tail_of(pages: &[ScannedPage], recent: usize) -> Vec<Reading> {
+    let mut tail: Vec<Reading> = Vec::new();
+    for readings in pages.iter().filter_map(|page| page.readings.as_ref()) {
+        let from = readings.len().saturating_sub(recent);
+        tail.extend((from..readings.len()).map(|row| readings.reading(row)));
+    }
+    tail
 }
 
 /// A page that cannot be read adds nothing to a document.

@@ -26,6 +26,9 @@ use crate::wal::Sequence;
 const TOUCHED: usize = 16;
 const FAR: usize = 4096;
 
+/// Most entries of `quiet` that are dropped at a time: more than a chunk of backfill takes buckets.
+const DROPPED: usize = 64;
+
 /// First and longest wait before a bucket that failed for its own reasons is tried again.
 const DELAY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
 /// Longest wait if only other writers were in the way. Half of it is random, so that two instances that collided do not
@@ -213,6 +216,7 @@ impl MemtableBuckets {
     /// * those whose flush failed and whose delay is over;
     /// * quiet ones of past hours.
     pub fn next_due(&mut self, now: Instant, clock_ns: i64, due: Sequence, pressed: bool) -> Option<CacheKey> {
+        self.drop_taken();
         for _ in 0..self.urgent.len() {
             let key = self.urgent.pop_front()?;
             match self.get(key) {
@@ -255,6 +259,18 @@ impl MemtableBuckets {
             }
         }
         None
+    }
+
+    /// Drops the first entries of `quiet` whose buckets were taken since. While readings come faster than the store takes them,
+    /// some bucket is always due before the quiet ones, and nobody else would: an entry per bucket would stay for as long.
+    fn drop_taken(&mut self) {
+        for _ in 0..DROPPED {
+            let Some((_, key)) = self.quiet.front().copied() else { return };
+            if self.get(key).is_some_and(|waiting| !waiting.rows.is_empty()) {
+                return;
+            }
+            self.quiet.pop_front();
+        }
     }
 
     fn next_quiet(&mut self, now: Instant, clock_ns: i64) -> Option<CacheKey> {

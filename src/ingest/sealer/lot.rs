@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Sealer, hours};
 use crate::bucket::day::{BYTES_MAX, CELLS_MAX, PartBounds, Unsealable, fold};
 use crate::bucket::store::BucketId;
-use crate::bucket::{DayId, Readings, StorageError, StoredDay, StoredPage};
+use crate::bucket::{DayId, DayPart, Readings, StorageError, StoredDay, StoredPage};
 use crate::reading::{Day, Sensor, Stamp, Value};
 
 /// Most parts of days that are read before it is counted what they take.
@@ -77,6 +77,16 @@ impl Work {
         let pages = self.buckets.iter().flat_map(|(_, pages)| pages).map(|page| &page.readings);
         let parts = self.held.iter().chain(self.chunks.iter().map(|(_, chunk)| chunk));
         parts.map(|part| &part.readings).chain(pages)
+    }
+
+    /// Whether all listed chunks are, which their names tell: nothing need be claimed or read to know that they are not.
+    pub fn chunks_are_settled(&self, floor: Stamp) -> bool {
+        self.listed.iter().all(|id| !matches!(id.part, DayPart::Chunk { stamp, .. } if stamp > floor))
+    }
+
+    /// The day without its pages and chunks, which take memory.
+    pub fn without_content(self) -> Self {
+        Self { chunks: Vec::new(), buckets: Vec::new(), ..self }
     }
 
     pub fn fold(&self, floor: Stamp) -> Result<Readings, Unsealable> {
@@ -182,9 +192,8 @@ impl Sealer {
         // The chunks first: days that do not fit because of them need no pages.
         for at in 0..lot.work.len() {
             if at > 0 && lot.memory() > self.context.bytes {
-                for one in lot.leave(at) {
-                    self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
-                }
+                let rest = lot.leave(at);
+                self.give_back_all(database, &rest).await?;
                 break;
             }
             self.read_chunks(database, &mut lot.work[at]).await?;

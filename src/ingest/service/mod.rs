@@ -305,7 +305,8 @@ impl Ingest {
         let (validated, _in_flight) = match arrival.key {
             None => (self.validate(database, arrival, None, admission.size(), read).await?, None),
             Some(key) => {
-                let keyed = self.validate_keyed(database, arrival, key, admission.size(), read).await?;
+                // In a box of its own: what it waits for would make the future of every request larger.
+                let keyed = Box::pin(self.validate_keyed(database, arrival, key, admission.size(), read)).await?;
                 (keyed.validated, Some(keyed.in_flight))
             }
         };

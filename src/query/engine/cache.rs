@@ -53,6 +53,8 @@ struct CachedSensor {
     moment: ReadMoment,
     /// Whether `fields` has all fields that have numbers.
     is_whole: bool,
+    /// Whether the first and last values are known to be the hour's.
+    has_ends: bool,
     fields: Vec<(Arc<str>, Option<Summary>)>,
 }
 
@@ -74,6 +76,17 @@ pub struct Hours<'a> {
     pub hours: Range<Hour>,
     /// Only these fields; all if `None`.
     pub fields: Option<&'a [Arc<str>]>,
+    /// Whether the first and last values matter.
+    pub ends: bool,
+}
+
+/// The summaries of one hour over all its pages.
+#[derive(Debug, Clone)]
+pub struct FoundHour {
+    pub hour: Hour,
+    /// Whether the first and last values are the hour's: of several pages, whose times may overlap, only the readings tell.
+    pub has_ends: bool,
+    pub summaries: Vec<(Arc<str>, Summary)>,
 }
 
 impl SummaryCache {
@@ -103,8 +116,7 @@ impl SummaryCache {
             let day = state.day(asked, number);
             for hour in hours.filter(|hour| open.binary_search(hour).is_err()) {
                 let known = day.and_then(|day| day.hours[place_in_day(hour)].as_ref());
-                let is_known =
-                    |known: &CachedSensor| known.has(asked.fields) && self.is_current(known, asked.place, hour, at);
+                let is_known = |known: &CachedSensor| known.has(asked) && self.is_current(known, asked.place, hour, at);
                 if !known.is_some_and(is_known) {
                     unknown = Some(unknown.map_or(hour, |unknown| unknown.start)..hour.next());
                 }
@@ -148,7 +160,7 @@ impl SummaryCache {
         open: &[Hour],
         moment: ReadMoment,
         changes: &HourVersions,
-        found: impl IntoIterator<Item = (Hour, Vec<(Arc<str>, Summary)>)>,
+        found: impl IntoIterator<Item = FoundHour>,
     ) {
         let mut found = found.into_iter().peekable();
         let mut state = self.state();
@@ -164,11 +176,12 @@ impl SummaryCache {
                 *day = Day::new(asked, number);
             }
             for hour in hours {
-                let summaries = found.next_if(|(of, _)| *of == hour).map(|(_, summaries)| summaries);
+                let found = found.next_if(|found| found.hour == hour);
                 if open.binary_search(&hour).is_ok() {
                     continue;
                 }
-                let mut new = CachedSensor::new(asked.fields, moment, summaries.unwrap_or_default());
+                let found = found.unwrap_or(FoundHour { hour, has_ends: true, summaries: Vec::new() });
+                let mut new = CachedSensor::new(asked.fields, moment, found);
                 let slot = &mut day.hours[place_in_day(hour)];
                 let is_current = |old: &CachedSensor| self.is_current(old, asked.place, hour, (changes, moment.at));
                 if let Some(old) = slot.take().filter(|old| !new.is_whole && is_current(old)) {
@@ -233,20 +246,21 @@ impl Day {
 }
 
 impl CachedSensor {
-    fn new(fields: Option<&[Arc<str>]>, moment: ReadMoment, summaries: Vec<(Arc<str>, Summary)>) -> Self {
+    fn new(fields: Option<&[Arc<str>]>, moment: ReadMoment, found: FoundHour) -> Self {
         // In place: the allocation of the summaries stays.
-        let mut known: Vec<_> = summaries.into_iter().map(|(name, summary)| (name, Some(summary))).collect();
+        let mut known: Vec<_> = found.summaries.into_iter().map(|(name, summary)| (name, Some(summary))).collect();
         for field in fields.unwrap_or_default() {
             if !known.iter().any(|(name, _)| name == field) {
                 known.push((field.clone(), None));
             }
         }
-        Self { moment, is_whole: fields.is_none(), fields: known }
+        Self { moment, is_whole: fields.is_none(), has_ends: found.has_ends, fields: known }
     }
 
-    fn has(&self, fields: Option<&[Arc<str>]>) -> bool {
+    fn has(&self, asked: &Hours<'_>) -> bool {
         let has = |field: &Arc<str>| self.fields.iter().any(|(name, _)| name == field);
-        self.is_whole || fields.is_some_and(|fields| fields.iter().all(has))
+        let has_fields = self.is_whole || asked.fields.is_some_and(|fields| fields.iter().all(has));
+        has_fields && (self.has_ends || !asked.ends)
     }
 
     /// Adds the fields that another read found beyond this one. The earlier of both moments counts for all of them.
@@ -255,6 +269,7 @@ impl CachedSensor {
         let more: Vec<_> = other.fields.into_iter().filter(|(name, _)| !has(&self.fields, name)).collect();
         self.fields.extend(more);
         self.is_whole |= other.is_whole;
+        self.has_ends &= other.has_ends;
         self.moment.changes = self.moment.changes.min(other.moment.changes);
         self.moment.at = self.moment.at.min(other.moment.at);
     }

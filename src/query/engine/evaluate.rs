@@ -36,6 +36,8 @@ pub struct Evaluation<'a> {
     pub budget: &'a Budget,
     /// The span of time that earlier reads of the statement covered, if there were any.
     pub span: Option<TimeSpan>,
+    /// Whether a group may have readings from several reads.
+    pub has_several_sources: bool,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
     gathered_by: Arc<[usize]>,
     /// By measurement and by the values of the tags in `Plan::group_by`.
@@ -85,11 +87,21 @@ impl<'a> Evaluation<'a> {
     ) -> Result<Self, QueryError> {
         let mut first_of = HashMap::new();
         let gathered_by = plan.calls.iter().enumerate().map(|(number, call)| match &call.input {
-            Input::Field(field) if call.function.is_summarized() => *first_of.entry(*field).or_insert(number),
+            Input::Field(field) if call.function.is_total() => *first_of.entry(*field).or_insert(number),
             _ => number,
         });
         let (gathered_by, held) = (gathered_by.collect(), budget.hold(0)?);
-        Ok(Self { plan, frame, patterns, budget, span: None, gathered_by, groups: BTreeMap::new(), held })
+        Ok(Self {
+            plan,
+            frame,
+            patterns,
+            budget,
+            span: None,
+            has_several_sources: false,
+            gathered_by,
+            groups: BTreeMap::new(),
+            held,
+        })
     }
 
     fn group(&mut self, member: &ReadingSource) -> Result<&mut GroupContent, QueryError> {
@@ -261,12 +273,12 @@ impl<'a> Evaluation<'a> {
                     while held.next_if(|(at, _)| **at < window.start).is_some() {}
                 }
                 match (held.peek_mut().filter(|(at, _)| **at == window.start), new.last_mut()) {
-                    (Some((_, held)), _) => held.absorb(&one.summary),
-                    (None, Some((at, last))) if *at == window.start => last.absorb(&one.summary),
+                    (Some((_, held)), _) => held.absorb(inner, one.hour, &one.summary),
+                    (None, Some((at, last))) if *at == window.start => last.absorb(inner, one.hour, &one.summary),
                     _ => {
                         bytes += WINDOW_BYTES;
                         let mut first = OpenWindow::new(inner, false);
-                        first.absorb(&one.summary);
+                        first.absorb(inner, one.hour, &one.summary);
                         new.push((window.start, first));
                     }
                 }

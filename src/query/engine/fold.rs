@@ -8,7 +8,7 @@ use super::plan::Function;
 use crate::bucket::Summary;
 use crate::bucket::summary::Fold;
 use crate::query::engine::memory::text_bytes;
-use crate::reading::Value;
+use crate::reading::{Hour, Value};
 
 /// A value that a function picked or computed.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,14 +106,26 @@ impl OpenWindow {
         0
     }
 
-    /// Adds an hour by its summary.
-    pub fn absorb(&mut self, summary: &Summary) {
-        if let Self::Summed(summed) = self {
-            summed.count += summary.count();
-            match &mut summed.numbers {
-                Some(held) => held.unite(summary),
-                none => *none = Some(summary.clone()),
+    /// Adds an hour by its summary. For a function that picks an end, no other sensor may have given the same hour;
+    /// several summaries of one hour come in the order of their readings.
+    pub fn absorb(&mut self, function: &Function, hour: Hour, summary: &Summary) {
+        match self {
+            Self::Summed(summed) => {
+                summed.count += summary.count();
+                match &mut summed.numbers {
+                    Some(held) => held.unite(summary),
+                    none => *none = Some(summary.clone()),
+                }
             }
+            Self::Picked(picked) if function.is_end() => {
+                let (time, is_first) = (Some(hour.start_ns()), *function == Function::First);
+                let is_further = |held: &Pick| if is_first { time < held.time } else { time >= held.time };
+                if picked.as_ref().is_none_or(is_further) {
+                    let (first, last) = summary.ends();
+                    *picked = Some(Pick { time, value: if is_first { first } else { last }, beside: Vec::new() });
+                }
+            }
+            _ => {}
         }
     }
 

@@ -133,10 +133,23 @@ impl Function {
         )
     }
 
-    /// Whether summaries answer it exactly, as long as the reading's own time is not wanted.
+    /// Whether summaries answer it exactly, as long as the reading's own time is not wanted; see [`Function::is_end`].
     #[must_use]
     pub fn is_summarized(&self) -> bool {
+        self.is_total() || self.is_end()
+    }
+
+    /// Whether it follows from the summaries of any parts of the readings, in any order.
+    #[must_use]
+    pub fn is_total(&self) -> bool {
         matches!(self, Self::Count | Self::Sum | Self::Mean | Self::Min | Self::Max | Self::Spread)
+    }
+
+    /// Whether it is the value at an end of the window. Summaries answer it as long as no two of them are about the same
+    /// hour: they do not tell the value's time.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::First | Self::Last)
     }
 }
 
@@ -181,6 +194,12 @@ impl Plan {
         let (mut parts, mut calls) = (vec![0; self.beside.len()], vec![0; self.calls.len()]);
         self.columns.iter().for_each(|column| column.count(&mut parts, &mut calls));
         parts.into_iter().chain(calls).max().unwrap_or(0).max(1)
+    }
+
+    /// Whether a call is about the first or the last value of each window.
+    #[must_use]
+    pub fn has_ends(&self) -> bool {
+        self.calls.iter().any(|call| call.function.is_end())
     }
 
     /// Whether a call needs the window before the range.

@@ -21,6 +21,8 @@ pub struct PointsQuery<'a> {
     /// Nanoseconds, half open.
     pub range: Range<i64>,
     pub fields: &'a Arc<[Arc<str>]>,
+    /// Whether the first and last values of summaries matter.
+    pub ends: bool,
     pub budget: &'a Budget,
 }
 

@@ -1,6 +1,8 @@
 //! Reads what a plan needs: summaries of whole hours where they answer exactly, else readings.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,9 +18,9 @@ use super::summaries::HourSummary;
 use super::windows::Windows;
 use crate::clock::now_ns;
 use crate::influxql::ReferenceKind;
-use crate::query::QueryError;
 use crate::query::engine::frame::{Frame, ReadingSource};
 use crate::query::engine::memory::CHOOSE;
+use crate::query::{Budget, QueryError};
 use crate::reading::{Family, Hour, Sensor};
 
 const HOUR: i64 = 3_600_000_000_000;
@@ -56,10 +58,21 @@ impl Engine {
         let range = range(plan, frame);
         let mut span = self.span(&range)?;
         evaluation.span.take().map_or(Ok(()), |before| span.join(&before))?;
-        let mut wanted = PointsQuery { database, sensors: &sensors, range: range.clone(), fields: &fields, budget };
+        let mut wanted = PointsQuery {
+            database,
+            sensors: &sensors,
+            range: range.clone(),
+            fields: &fields,
+            ends: plan.has_ends(),
+            budget,
+        };
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
         let gone = self.settings.now().readings_from(database, now_ns()).filter(|from| range.start < *from);
+        // Of several sensors' summaries of one hour nobody knows whose reading is the first.
+        let are_told =
+            !plan.has_ends() || (!evaluation.has_several_sources && are_alone(plan, &chosen, budget).await?);
         let hours = match (summarized(plan, frame, &chosen, &range), gone) {
+            _ if !are_told => None,
             (None, Some(from)) => {
                 let hours = summarized_numbers(plan, frame, &chosen, &(range.start..from.min(range.end)));
                 if hours.is_some() {
@@ -97,14 +110,13 @@ impl Engine {
                     both.try_for_each(|hour| span.sees(&hour))?;
                 }
                 let entry = chosen[place].0;
-                let is_number = |one: &&HourSummary| {
-                    let field = &plan.fields[one.field];
-                    field.family == Family::Number && entry.family(&field.name) == Some(Family::Number)
-                };
-                if summaries.iter().all(|one| is_number(&one)) {
+                let is_number = |field: &PlannedField| field.family == Family::Number && has(entry, field);
+                let are_numbers: Vec<bool> = plan.fields.iter().map(is_number).collect();
+                if summaries.iter().all(|one| are_numbers[one.field]) {
                     return evaluation.absorb(&member(plan, entry), summaries);
                 }
-                let numbers: Vec<HourSummary> = summaries.iter().filter(is_number).cloned().collect();
+                let numbers: Vec<HourSummary> =
+                    summaries.iter().filter(|one| are_numbers[one.field]).cloned().collect();
                 evaluation.absorb(&member(plan, entry), &numbers)
             };
             match is_by_day(frame) {
@@ -196,6 +208,24 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     let (before, behind) = if frame.descending { (0, lead) } else { (lead, 0) };
     let start = if frame.has_min { frame.min.saturating_sub(before) } else { frame.min };
     start..frame.max.saturating_add(1).saturating_add(behind)
+}
+
+/// Whether each of these sensors has its groups for itself.
+async fn are_alone(plan: &Plan, chosen: &[(&DirectoryEntry, bool)], budget: &Budget) -> Result<bool, QueryError> {
+    let _held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
+    let (state, mut groups) = (RandomState::new(), HashSet::with_capacity(chosen.len()));
+    for some in chosen.chunks(CHOOSE) {
+        let of_group = |entry: &DirectoryEntry| {
+            let tags: Vec<_> = plan.group_by.iter().map(|tag| entry.tag(tag).unwrap_or_default()).collect();
+            state.hash_one((&entry.sensor.measurement, tags))
+        };
+        // Two groups of the same hash cost some reading, and nothing else.
+        if !some.iter().all(|(entry, _)| groups.insert(of_group(entry))) {
+            return Ok(false);
+        }
+        budget.pause().await?;
+    }
+    Ok(true)
 }
 
 fn has_numbers(plan: &Plan, entry: &DirectoryEntry) -> bool {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::cache::{Hours, ReadMoment, SummaryCache};
+use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
@@ -86,14 +86,10 @@ impl Engine {
                 let extent = Extent { pages, bytes: BATCH_BYTES, hour_bytes: usize::MAX };
                 let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
                 let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
-                let open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
-                let mut found = Vec::new();
-                for (hour, summaries) in united_by_hour(&mut stored, wanted.fields) {
-                    if open.binary_search(&hour).is_err() {
-                        found.extend(hour_summaries(wanted, hour, &summaries));
-                    }
-                }
-                let mut found = [found];
+                let mut open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
+                let read = united_by_hour(&mut stored, wanted.fields);
+                let mut found = [Vec::new()];
+                take_known(wanted, read, &mut open, &mut found[0]);
                 self.fold_open(&PointsQuery { sensors: one, ..wanted.clone() }, &[open], &mut found).await?;
                 found[0].sort_by_key(|one| (one.hour, one.field));
                 take(place, &found[0])?;
@@ -114,7 +110,7 @@ impl Engine {
         let keys: Vec<&str> = wanted.sensors.iter().map(|sensor| &*sensor.key).collect();
         // Before the cache and the store are read; `HourVersions` says why.
         let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
-        let open: Vec<Vec<Hour>> = unflushed.into_iter().map(|hours| hours.into_keys().collect()).collect();
+        let mut open: Vec<Vec<Hour>> = unflushed.into_iter().map(|hours| hours.into_keys().collect()).collect();
         let mut found: Vec<Vec<HourSummary>> = vec![Vec::new(); wanted.sensors.len()];
         let mut unknown: BTreeMap<(Hour, Hour), Vec<usize>> = BTreeMap::new();
         let now = Instant::now();
@@ -128,7 +124,7 @@ impl Engine {
             }
         }
         for ((start, end), places) in unknown {
-            if !self.read_summaries(wanted, cache, &places, &(start..end), &open, &mut found).await? {
+            if !self.read_summaries(wanted, cache, &places, &(start..end), &mut open, &mut found).await? {
                 return Ok(None);
             }
         }
@@ -141,7 +137,7 @@ impl Engine {
     fn hours_asked<'a>(&self, wanted: &PointsQuery<'a>, place: usize, hours: &Range<Hour>) -> Hours<'a> {
         let (database, sensor) = (wanted.database, &*wanted.sensors[place].key);
         let at = self.memtables.changes().place(database, sensor);
-        Hours { database, sensor, place: at, hours: hours.clone(), fields: Some(wanted.fields) }
+        Hours { database, sensor, place: at, hours: hours.clone(), fields: Some(wanted.fields), ends: wanted.ends }
     }
 
     /// As [`SummaryCache::recall`], field by field with each field's index.
@@ -183,7 +179,7 @@ impl Engine {
         cache: Option<&SummaryCache>,
         places: &[usize],
         hours: &Range<Hour>,
-        open: &[Vec<Hour>],
+        open: &mut [Vec<Hour>],
         found: &mut [Vec<HourSummary>],
     ) -> Result<bool, QueryError> {
         let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
@@ -192,15 +188,14 @@ impl Engine {
         let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
         for (place, mut pages) in places.iter().zip(stored) {
-            let (open, found) = (&open[*place], &mut found[*place]);
+            let (open, found) = (&mut open[*place], &mut found[*place]);
             found.reserve(pages.len() * wanted.fields.len());
-            let read: Vec<_> = united_by_hour(&mut pages, wanted.fields).collect();
-            for (hour, summaries) in read.iter().filter(|(hour, _)| open.binary_search(hour).is_err()) {
-                found.extend(hour_summaries(wanted, *hour, summaries));
-            }
-            if let Some(cache) = cache {
+            let read = united_by_hour(&mut pages, wanted.fields);
+            let new = cache.map(|cache| (cache, read.clone()));
+            take_known(wanted, read, open, found);
+            if let Some((cache, new)) = new {
                 let asked = self.hours_asked(wanted, *place, hours);
-                cache.remember(&asked, open, moment, self.memtables.changes(), read);
+                cache.remember(&asked, open, moment, self.memtables.changes(), new);
             }
         }
         Ok(true)
@@ -236,16 +231,19 @@ fn expected(wanted: &PointsQuery<'_>) -> usize {
     wanted.sensors.len().saturating_mul(span).saturating_mul(wanted.fields.len())
 }
 
-fn hour_summaries<'a>(
-    wanted: &PointsQuery<'a>,
-    hour: Hour,
-    summaries: &'a [(Arc<str>, Summary)],
-) -> impl Iterator<Item = HourSummary> + 'a {
-    let fields = wanted.fields;
-    let number = |name: &Arc<str>| fields.iter().position(|field| field == name);
-    summaries
-        .iter()
-        .filter_map(move |(name, summary)| Some(HourSummary { hour, field: number(name)?, summary: summary.clone() }))
+/// Adds the summaries of the hours that are not open. Hours whose readings must be read become open.
+fn take_known(wanted: &PointsQuery<'_>, read: Vec<FoundHour>, open: &mut Vec<Hour>, found: &mut Vec<HourSummary>) {
+    if wanted.ends {
+        open.extend(read.iter().filter(|one| !one.has_ends).map(|one| one.hour));
+        open.sort_unstable();
+        open.dedup();
+    }
+    let number = |name: &Arc<str>| wanted.fields.iter().position(|field| field == name);
+    for FoundHour { hour, summaries, .. } in read.into_iter().filter(|one| open.binary_search(&one.hour).is_err()) {
+        for (name, summary) in summaries {
+            found.extend(number(&name).map(|field| HourSummary { hour, field, summary }));
+        }
+    }
 }
 
 fn span(hours: &Range<Hour>) -> usize {
@@ -257,12 +255,14 @@ fn fold(points: &PointCursor) -> Vec<(usize, Summary)> {
     points.columns.iter().enumerate().filter_map(fold).collect()
 }
 
-/// The summaries of each hour over all its pages, of these fields or of all. The pages are in order of hours.
-fn united_by_hour(
-    pages: &mut [ScannedPage],
-    fields: &[Arc<str>],
-) -> impl Iterator<Item = (Hour, Vec<(Arc<str>, Summary)>)> {
-    pages.chunk_by_mut(|a, b| a.hour == b.hour).map(|pages| (pages[0].hour, united(pages, fields)))
+/// The summaries of each hour over all its pages, of these fields. The pages are in order of hours.
+fn united_by_hour(pages: &mut [ScannedPage], fields: &[Arc<str>]) -> Vec<FoundHour> {
+    let of_hour = |pages: &mut [ScannedPage]| FoundHour {
+        hour: pages[0].hour,
+        has_ends: pages.len() == 1,
+        summaries: united(pages, fields),
+    };
+    pages.chunk_by_mut(|a, b| a.hour == b.hour).map(of_hour).collect()
 }
 
 /// One hour's summaries over all its pages, which lose theirs.

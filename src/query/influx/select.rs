@@ -89,6 +89,7 @@ async fn selected(
     let frame = frame(select, checked, &plan);
     let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
     evaluation.span = span.take();
+    evaluation.has_several_sources = sources.len() > 1;
     for source in &sources {
         match source {
             Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {

@@ -1,6 +1,6 @@
 //! Parts of days in `<db>.days`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -28,7 +28,7 @@ const UNSETTLED_MAX: usize = 20;
 const UNSETTLED_WAIT: Duration = Duration::from_millis(50);
 /// Most bytes of a part: MongoDB takes documents and commands of 16 MiB.
 const PART_BYTES_MAX: usize = 14 << 20;
-/// Pages per command that removes them.
+/// Pages or parts per command that removes them.
 const REMOVED: usize = 50;
 
 impl MongoStore {
@@ -136,13 +136,12 @@ impl MongoStore {
         };
         let form = self.seal_form(database).await;
         let outcomes = Mutex::new(vec![Written::Yes; days.len()]);
-        let mut changes = Vec::new();
+        let (mut changes, mut removals) = (Vec::new(), Vec::new());
         for (place, day) in days.iter().enumerate() {
             let id = document::day_id(&day.id.sensor.key, day.id.day, day.id.part);
             let change = match day.rev {
-                _ if day.readings.is_none() => {
-                    let removed = self.remove_day(&collections, &id, day.rev).await;
-                    outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = removed;
+                rev if day.readings.is_none() => {
+                    removals.push((place, id, i64::try_from(rev).unwrap_or(i64::MAX)));
                     continue;
                 }
                 0 => insertion(document::day_document(day, form)),
@@ -156,6 +155,11 @@ impl MongoStore {
             }
             changes.push((place, change));
         }
+        for lot in removals.chunks(REMOVED) {
+            let removed = self.remove_parts(&collections, lot).await;
+            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            lot.iter().zip(removed).for_each(|((place, ..), removed)| outcomes[*place] = removed);
+        }
         self.write(&collections.days, changes, &outcomes).await;
         faults::point("month_left");
         // Whatever became of the writes: some may have been applied that failed.
@@ -165,17 +169,25 @@ impl MongoStore {
         }
     }
 
-    async fn remove_day(&self, collections: &Collections, id: &str, rev: u64) -> Written {
-        let (days, filter) = (collections.days.clone(), doc! { "_id": id });
-        let removed = self.remove(&days, doc! { "_id": id, "rev": i64::try_from(rev).unwrap_or(i64::MAX) }).await;
-        if let Err(error) = removed {
-            return Written::Failed(error);
-        }
-        let left = async move { find(&days, filter, Document::new(), Some(doc! { "_id": 1 }), Extent::pages(1)).await };
-        match self.read(left).await {
-            Ok(left) if left.is_empty() => Written::Yes,
-            Ok(_) => Written::Conflict,
-            Err(error) => Written::Failed(error),
+    /// Removes parts, each by its place, id and rev, with one command: each command waits for a sync.
+    async fn remove_parts(&self, collections: &Collections, parts: &[(usize, String, i64)]) -> Vec<Written> {
+        let each: Vec<Document> = parts.iter().map(|(_, id, rev)| doc! { "_id": id, "rev": rev }).collect();
+        let ids: Vec<&String> = parts.iter().map(|(_, id, _)| id).collect();
+        let (days, filter, sent) = (collections.days.clone(), doc! { "_id": { "$in": ids } }, doc! { "_id": 1 });
+        let left = match self.remove(&days, doc! { "$or": each }).await {
+            Ok(()) => {
+                let left = async move { find(&days, filter, Document::new(), Some(sent), Extent::ALL).await };
+                self.read(left).await
+            }
+            Err(error) => Err(error),
+        };
+        match left {
+            Ok(left) => {
+                let left: HashSet<&str> = left.iter().filter_map(|part| part.get_str("_id").ok()).collect();
+                let outcome = |id: &String| if left.contains(&**id) { Written::Conflict } else { Written::Yes };
+                parts.iter().map(|(_, id, _)| outcome(id)).collect()
+            }
+            Err(error) => vec![Written::Failed(error); parts.len()],
         }
     }
 

@@ -61,6 +61,13 @@ pub(super) fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
             answers.push(result["series"].take());
         }
     }
+    // Of a sensor alone, summaries tell the first and the last value, too.
+    for group in ["GROUP BY time(1h),s", "GROUP BY time(1d),s", "GROUP BY s"] {
+        let statement = format!("SELECT first(temp),last(temp),last(hum),count(hum) FROM m WHERE {range} {group}");
+        let mut result = ask(server, "db=w", &statement);
+        assert!(result["error"].is_null(), "{statement}: {result}");
+        answers.push(result["series"].take());
+    }
     for step in ["1h", "1d"] {
         let path = format!("/api/v1/summary?db=w&measurement=m&fields=temp,hum&step={step}&from={first}&to={to}");
         let answer = get(&server.url(&path)).expect(200).json();
@@ -123,6 +130,9 @@ fn summaries_outlive_their_readings_bit_by_bit() {
             format!("SELECT median(temp) FROM m WHERE time >= {first} GROUP BY time(1d)"),
             format!("SELECT mean(temp) FROM m WHERE time >= {} GROUP BY time(1d)", first + 7),
             format!("SELECT count(note) FROM m WHERE time >= {first}"),
+            // Which of both sensors was first, and when it was.
+            format!("SELECT first(temp) FROM m WHERE time >= {first} GROUP BY time(1d)"),
+            format!("SELECT last(temp) FROM m WHERE time >= {first} AND time < {kept} GROUP BY s"),
         ] {
             let result = ask(&server, "db=w", &statement);
             assert!(result["messages"][0]["text"].is_string(), "{statement}: {result}");

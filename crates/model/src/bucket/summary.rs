@@ -291,6 +291,15 @@ impl Summary {
         }
     }
 
+    /// The first and the last value.
+    #[must_use]
+    pub fn ends(&self) -> (Value, Value) {
+        match self {
+            Self::Integers(f) => (whole_value(f.first), whole_value(f.last)),
+            Self::Floats(f) => (Value::Float(f.first), Value::Float(f.last)),
+        }
+    }
+
     /// Merges in the summary of a disjoint set whose values are taken to be later: `last` comes from it.
     pub fn unite(&mut self, later: &Self) {
         match (&mut *self, later) {

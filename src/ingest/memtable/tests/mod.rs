@@ -228,6 +228,20 @@ fn an_hour_that_is_over_is_due_once_nothing_comes_any_more() {
     assert_eq!(sensors(&bench.due(seconds(3) + 2 * QUIET, OVER)), ["m,s=1"]);
 }
 
+/// Regression: 100,000 sensors whose history came hour by hour, faster than the store took it, left an entry of 32 bytes per
+/// sensor and hour for as long as they came.
+#[test]
+fn under_pressure_nothing_is_left_of_buckets_that_were_taken() {
+    let mut bench = Bench::new(ROOMY);
+    for round in 0..1000 {
+        bench.dispatch_one(seconds(0), round % 5, i64::try_from(round).expect("few"));
+        for (key, _) in bench.due_up_to(seconds(0), OVER, 0, true) {
+            bench.complete(key);
+        }
+    }
+    assert!(bench.unflushed.quiet.len() <= 2, "{}", bench.unflushed.quiet.len());
+}
+
 #[test]
 fn the_open_hour_is_left_to_the_interval() {
     let mut bench = Bench::new(ROOMY);

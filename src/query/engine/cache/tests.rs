@@ -19,11 +19,15 @@ fn summary(value: i64) -> Summary {
     Summary::fold([Value::Integer(value)].iter()).unwrap()
 }
 
+fn found(hour: Hour, has_ends: bool, value: i64) -> FoundHour {
+    FoundHour { hour, has_ends, summaries: vec![("v".into(), summary(value))] }
+}
+
 impl World {
     fn asked<'a>(&'a self, sensor: &'a str, hours: Range<i64>) -> Hours<'a> {
         let place = self.changes.place("d", sensor);
         let hours = Hour(HOUR.0 + hours.start)..Hour(HOUR.0 + hours.end);
-        Hours { database: "d", sensor, place, hours, fields: Some(&self.fields) }
+        Hours { database: "d", sensor, place, hours, fields: Some(&self.fields), ends: false }
     }
 
     fn moment(&self) -> ReadMoment {
@@ -32,8 +36,13 @@ impl World {
 
     /// Caches this value for the first of the hours; the others are empty.
     fn fill(&self, asked: &Hours<'_>, value: i64) {
-        let found = vec![(asked.hours.start, vec![("v".into(), summary(value))])];
-        self.cache.remember(asked, &[], self.moment(), &self.changes, found);
+        self.fill_with(asked, true, value);
+    }
+
+    /// The same; whether the first and last values are known is told.
+    fn fill_with(&self, asked: &Hours<'_>, has_ends: bool, value: i64) {
+        let found = found(asked.hours.start, has_ends, value);
+        self.cache.remember(asked, &[], self.moment(), &self.changes, [found]);
     }
 
     /// The cached hours with their counts, and how many hours must be read.
@@ -88,17 +97,32 @@ fn fields_that_were_read_one_after_the_other_are_known_together() {
 }
 
 #[test]
+fn first_and_last_values_of_several_pages_are_not_taken_from_it() {
+    let world = world(1 << 20, None);
+    let asked = world.asked("a", 0..1);
+    let with_ends = Hours { ends: true, ..asked.clone() };
+    world.fill_with(&asked, false, 7);
+    assert_eq!((world.recall(&asked, &[]).1, world.recall(&with_ends, &[]).1), (0, 1));
+    // Nor beside another field, of which they are known.
+    world.fill(&Hours { fields: Some(&["w".into()]), ..asked.clone() }, 2);
+    assert_eq!((world.recall(&asked, &[]).1, world.recall(&with_ends, &[]).1), (0, 1));
+    world.changes.note(asked.place, HOUR);
+    world.fill(&asked, 8);
+    assert_eq!(world.recall(&with_ends, &[]), (vec![(0, 1)], 0));
+}
+
+#[test]
 fn a_read_that_began_before_a_change_is_not_remembered() {
     let world = world(1 << 20, None);
     let asked = world.asked("a", 0..2);
     let moment = world.moment();
     // During the read, the page is written and its readings stop being unflushed.
     world.changes.note(asked.place, HOUR);
-    world.cache.remember(&asked, &[], moment, &world.changes, [(HOUR, vec![("v".into(), summary(1))])]);
+    world.cache.remember(&asked, &[], moment, &world.changes, [found(HOUR, true, 1)]);
     assert_eq!(world.recall(&asked, &[]), (vec![(1, 0)], 1));
     // Nor if a later read, which saw the change, has already cached other fields.
     world.fill(&Hours { fields: Some(&["w".into()]), ..asked.clone() }, 2);
-    world.cache.remember(&asked, &[], moment, &world.changes, [(HOUR, vec![("v".into(), summary(1))])]);
+    world.cache.remember(&asked, &[], moment, &world.changes, [found(HOUR, true, 1)]);
     assert_eq!(world.recall(&asked, &[]).1, 1);
     let moment = world.moment();
     world.changes.note_everything();
