@@ -21,7 +21,7 @@ fn a_backup_and_a_copy_are_made_over_tls() {
         let by = if shows { &by[..] } else { &by[..2] };
         hourglass(&[&["backup", path(to.path()), "--from", &url, "--prove"], by].concat()).good();
         let copied = to.file("copied");
-        hourglass(&[&["seal", "--to", &url], by].concat()).good();
+        hourglass(&[&["sensors", "export", "--db", "plant", "--to", &url], by].concat()).good();
         let said = hourglass(&[&["copy", "--switch", "--from", &url, "--to", path(&copied)], by].concat()).good();
         assert!(said.stdout.contains("takes no more writes"), "{said:?}");
         // Another authority, the system's, another name, no certificate, an address without TLS.
