@@ -3,6 +3,7 @@
 
 mod allocator;
 mod backup;
+mod client_tls;
 mod compact;
 mod compacting;
 mod copy;
@@ -56,6 +57,7 @@ use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
 
 pub use self::backup::{BackupRequest, backup};
+pub use self::client_tls::TlsFiles;
 pub use self::compact::{CompactRequest, compact};
 use self::compacting::Compacted;
 pub use self::copy::copy;
@@ -68,6 +70,7 @@ pub use self::follow::{FollowRequest, follow};
 pub use self::healthcheck::healthcheck;
 use self::listeners::{Addresses, Listeners};
 pub use self::migrate::migrate;
+pub use self::post::Service;
 pub use self::restore::restore;
 pub use self::seal::seal;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use hourglass::cli::{Arguments, BackupFlags, Command, ConfigCommand, CopyFlags, DeadLettersCommand};
+use hourglass::cli::{
+    Arguments, BackupFlags, Command, ConfigCommand, CopyFlags, CredentialFlags, DeadLettersCommand, TargetFlags,
+};
 use hourglass::{app, cli, config};
 use mimalloc::MiMalloc;
 
@@ -36,9 +38,9 @@ fn main() -> ExitCode {
             let [_, to] = flags.settings();
             match cli::settings(&to) {
                 Ok(settings) => {
-                    let CopyFlags { from, token, token_file, switch: switches, every, .. } = flags;
-                    let every = Duration::from_secs(every.unsigned_abs());
-                    app::follow(&settings, &app::FollowRequest { from, token, token_file, switches, every })
+                    let CopyFlags { from, by, switch: switches, every, .. } = flags;
+                    let (from, every) = (service(from, by), Duration::from_secs(every.unsigned_abs()));
+                    app::follow(&settings, &app::FollowRequest { from, switches, every })
                 }
                 Err(problems) => cli::report(&problems),
             }
@@ -53,26 +55,24 @@ fn main() -> ExitCode {
         },
         Command::Compact(flags) => match cli::settings(&flags.store.settings()) {
             Ok(settings) => {
-                let (to, token, token_file, runs) = (flags.to, flags.token, flags.token_file, flags.run);
-                app::compact(&settings, app::CompactRequest { to, token, token_file, runs })
+                let service = flags.to.map(|to| service(to, flags.by));
+                app::compact(&settings, app::CompactRequest { service, runs: flags.run })
             }
             Err(problems) => cli::report(&problems),
         },
-        Command::Undo(flags) => app::undo(flags.id.as_deref(), &flags.to, flags.token, flags.token_file.as_deref()),
+        Command::Undo(flags) => app::undo(flags.id.as_deref(), &target(flags.target)),
         Command::Explain(flags) => app::explain(&app::ExplainRequest {
             file: flags.file,
             database: flags.db,
             policy: flags.rp,
             precision: flags.precision,
             as_json: flags.json,
-            to: flags.to,
-            token: flags.token,
-            token_file: flags.token_file,
+            service: target(flags.target),
         }),
         Command::Sensors { command } => sensors(command),
-        Command::Migrate(flags) => app::migrate(&flags.to, flags.token, flags.token_file.as_deref()),
-        Command::Seal(flags) => app::seal(&flags.to, flags.token, flags.token_file.as_deref()),
-        Command::DeadLetters { command } => dead_letters(&command),
+        Command::Migrate(flags) => app::migrate(&target(flags)),
+        Command::Seal(flags) => app::seal(&target(flags)),
+        Command::DeadLetters { command } => dead_letters(command),
         Command::Token { command } => cli::tokens(command, app::tokens),
         Command::CheckConfig(flags) => match cli::settings(&flags.serve) {
             Ok(settings) if flags.probe => app::examine(&settings, false),
@@ -94,6 +94,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// The service that flags name.
+fn target(flags: TargetFlags) -> app::Service {
+    service(flags.to, flags.by)
+}
+
+fn service(url: String, by: CredentialFlags) -> app::Service {
+    let CredentialFlags { token, token_file, ca, cert, key } = by;
+    app::Service { url, token, token_file, tls: app::TlsFiles { ca, cert, key } }
+}
+
 fn backup(flags: BackupFlags) -> ExitCode {
     let settings = match cli::settings(&flags.store.settings()) {
         Ok(settings) => settings,
@@ -101,9 +111,7 @@ fn backup(flags: BackupFlags) -> ExitCode {
     };
     let request = app::BackupRequest {
         folder: flags.folder,
-        from: (!flags.stopped).then_some(flags.from),
-        token: flags.token,
-        token_file: flags.token_file,
+        from: (!flags.stopped).then(|| service(flags.from, flags.by)),
         config: flags.store.config,
         patience: Duration::from_secs(flags.patience.unsigned_abs()),
         prove: flags.prove,
@@ -111,27 +119,24 @@ fn backup(flags: BackupFlags) -> ExitCode {
     app::backup(&settings, &request)
 }
 
-fn dead_letters(command: &DeadLettersCommand) -> ExitCode {
-    let folder = match command {
+fn dead_letters(command: DeadLettersCommand) -> ExitCode {
+    let folder = match &command {
         DeadLettersCommand::List(folder) => folder,
         DeadLettersCommand::Send(flags) => &flags.folder,
     };
     match (cli::settings(&folder.settings()), command) {
         (Ok(settings), DeadLettersCommand::List(_)) => app::list_dead_letters(&settings),
-        (Ok(settings), DeadLettersCommand::Send(flags)) => {
-            app::send_dead_letters(&settings, &flags.to, flags.token.clone(), flags.token_file.as_deref())
-        }
+        (Ok(settings), DeadLettersCommand::Send(flags)) => app::send_dead_letters(&settings, &target(flags.target)),
         (Err(problems), _) => cli::report(&problems),
     }
 }
 
 fn sensors(command: cli::SensorsCommand) -> ExitCode {
-    let (what, target) = match command {
-        cli::SensorsCommand::Import { file, dry_run, target } => {
-            (app::SensorsTask::Import { file, is_dry: dry_run }, target)
+    let (what, database, flags) = match command {
+        cli::SensorsCommand::Import { file, dry_run, db, target } => {
+            (app::SensorsTask::Import { file, is_dry: dry_run }, db, target)
         }
-        cli::SensorsCommand::Export(target) => (app::SensorsTask::Export, target),
+        cli::SensorsCommand::Export { db, target } => (app::SensorsTask::Export, db, target),
     };
-    let cli::TargetFlags { db: database, to, token, token_file } = target;
-    app::sensors(&app::SensorsRequest { database, to, token, token_file, what })
+    app::sensors(&app::SensorsRequest { database, service: target(flags), what })
 }

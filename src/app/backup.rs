@@ -9,17 +9,15 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
 use super::origin::{Begun, Origin};
-use super::post::Target;
+use super::post::{Service, Target};
 use super::progress::Progress;
 use super::restore::restore_into;
 use crate::backup::digest::hex;
 use crate::backup::folder::MANIFEST;
-use crate::backup::manifest::{KeptDatabase, KeptDay, KeptFile, date, sum_of};
+use crate::backup::manifest::{KeptDatabase, KeptDay, KeptFile, KeptSensors, date};
 use crate::backup::{Folder, Manifest};
-use crate::bucket::DatabaseSettings;
 use crate::config::Settings;
 use crate::faults;
-use crate::ingest::settings_of_json;
 use crate::reading::Day;
 use crate::telemetry::logs;
 use crate::verify::{self, PageBounds, ProgressBar, VerifyOptions};
@@ -34,10 +32,8 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
 pub struct BackupRequest {
     /// The folder of the backup.
     pub folder: PathBuf,
-    /// The service's address; `None` for a store whose service is stopped.
-    pub from: Option<String>,
-    pub token: Option<String>,
-    pub token_file: Option<PathBuf>,
+    /// The service; `None` for a store whose service is stopped.
+    pub from: Option<Service>,
     /// The configuration file, which becomes a part of the backup.
     pub config: Option<PathBuf>,
     /// How long to wait for other instances.
@@ -51,6 +47,8 @@ struct Work {
     written: usize,
     bytes: u64,
     unchanged: usize,
+    /// Databases whose sensors or metadata changed.
+    described: usize,
 }
 
 /// Makes a backup.
@@ -63,24 +61,14 @@ pub fn backup(settings: &Settings, request: &BackupRequest) -> ExitCode {
     }
 }
 
-/// What backups and copies do not carry, by the settings of databases: summaries of readings that have expired.
-pub(super) fn left_out(settings: Vec<(String, DatabaseSettings)>) -> Vec<String> {
-    let row = |(name, of): (String, DatabaseSettings)| {
-        let mut before = String::new();
-        crate::reading::time::write_rfc3339(&mut before, of.expired_readings?.before);
-        Some(format!("summaries of database {name:?} before {before}, whose readings have expired"))
-    };
-    settings.into_iter().filter_map(row).collect()
-}
-
 async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()> {
     let folder = Folder::create(&request.folder)?;
     let before = folder.manifest()?.unwrap_or_default();
     let origin = match &request.from {
         None => Origin::stopped(settings).await?,
-        Some(url) => Origin::Service(Target::of(url, request.token.clone(), request.token_file.as_deref())?),
+        Some(service) => Origin::Service(Target::of(service)?),
     };
-    let Begun { began_ms, databases, tokens, settings: kept } = origin.begin(request.patience).await?;
+    let Begun { began_ms, databases, tokens, .. } = origin.begin(request.patience).await?;
     let mut manifest = Manifest::begin(began_ms);
     let (mut work, mut progress) = (Work::default(), Progress::new("backup"));
     for name in databases {
@@ -91,11 +79,14 @@ async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()>
             let kept = keep_day(&folder, &origin, (&name, *day), &before, &mut work).await;
             days.extend(kept.with_context(|| format!("database {name:?}, day {}", date(*day)))?);
         }
-        manifest.databases.push(KeptDatabase { name, set: sum_of(&days), days });
+        let sensors = keep_sensors(&folder, &origin, &name, &before, &mut work).await;
+        let sensors = sensors.with_context(|| format!("the sensors of database {name:?}"))?;
+        manifest.databases.push(KeptDatabase::new(name, days, sensors));
     }
     drop(progress);
     manifest.tokens = Some(keep_small(&folder, "tokens", "json", &serde_json::to_vec_pretty(&tokens)?)?);
-    manifest.left_out = left_out(settings_of_json(&kept));
+    // Last: they say up to where readings may have expired while they were read.
+    let kept = origin.settings().await.context("reading the databases' settings")?;
     manifest.settings = Some(keep_small(&folder, "settings", "json", &serde_json::to_vec_pretty(&kept)?)?);
     if let Some(config) = &request.config {
         let content = std::fs::read(config).with_context(|| format!("reading {}", config.display()))?;
@@ -107,10 +98,12 @@ async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()>
     faults::point("manifest_kept");
     // From here on the new backup is the one that is restored.
     folder.remove_others(&manifest)?;
-    let Work { written, bytes, unchanged } = work;
+    let Work { written, bytes, unchanged, described } = work;
     println!("backup of {}: {}", manifest.began, manifest.total);
-    manifest.left_out.iter().for_each(|left_out| println!("not in the backup: {left_out}"));
-    println!("{written} days written ({bytes} bytes), {unchanged} unchanged, in {}", request.folder.display());
+    println!(
+        "{written} days written ({bytes} bytes), {unchanged} unchanged, sensors of {described} databases written, in {}",
+        request.folder.display()
+    );
     if request.prove {
         prove(settings, &request.folder, &folder, &manifest).await?;
         origin.proved(manifest.began_ms)?;
@@ -136,7 +129,7 @@ async fn keep_day(
     let mut writing = folder.begin(&stem)?;
     let written = origin.day((database, day), known.map(|kept| kept.held.set), &mut writing).await;
     let held = match written {
-        Ok(Some(held)) if held.set.readings > 0 => held,
+        Ok(Some(held)) if !held.set.is_empty() => held,
         Ok(unchanged) => {
             writing.drop_file();
             let known = known.filter(|_| unchanged.is_none()).cloned();
@@ -154,6 +147,37 @@ async fn keep_day(
     work.written += 1;
     work.bytes += file.bytes;
     Ok(Some(KeptDay { number: day.0, held, file }))
+}
+
+/// Keeps the sensors of a database: the file of the last backup if they still are as they were, else a new one. `None` if there
+/// are none.
+async fn keep_sensors(
+    folder: &Folder,
+    origin: &Origin,
+    database: &str,
+    before: &Manifest,
+    work: &mut Work,
+) -> anyhow::Result<Option<KeptSensors>> {
+    let known = before.database(database).and_then(|kept| kept.sensors.as_ref());
+    let known = known.filter(|kept| folder.open(&kept.file).is_ok());
+    let stem = format!("sensors/{}", utf8_percent_encode(database, PLAIN));
+    let mut writing = folder.begin(&stem)?;
+    match origin.sensors(database, known.map(|kept| kept.held.content), &mut writing).await {
+        Ok(Some(held)) if held.sensors > 0 => {
+            let file = folder.finish(writing, &format!("{stem}-{:016x}.sensors", held.content >> 64))?;
+            work.described += 1;
+            work.bytes += file.bytes;
+            Ok(Some(KeptSensors { held, file }))
+        }
+        Ok(unchanged) => {
+            writing.drop_file();
+            Ok(known.filter(|_| unchanged.is_none()).cloned())
+        }
+        Err(error) => {
+            writing.drop_file();
+            Err(error)
+        }
+    }
 }
 
 /// Keeps a small file, named by what it holds.

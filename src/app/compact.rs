@@ -1,13 +1,12 @@
 //! `hourglass compact`: gives space that the store does not need any more back to the disk.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
 use super::data_folder;
-use super::post::{PostAnswer, Target, escaped};
+use super::post::{PostAnswer, Service, Target, escaped};
 use super::progress::Progress;
 use crate::config::Settings;
 use crate::store::EmbeddedStore;
@@ -16,10 +15,8 @@ use crate::telemetry::logs;
 /// What `hourglass compact` is asked for.
 #[derive(Debug)]
 pub struct CompactRequest {
-    /// The address of a running service; `None` for a stopped one.
-    pub to: Option<String>,
-    pub token: Option<String>,
-    pub token_file: Option<PathBuf>,
+    /// A running service; `None` for a stopped one.
+    pub service: Option<Service>,
     /// Whether MongoDB's `compact` runs.
     pub runs: bool,
 }
@@ -28,9 +25,8 @@ pub struct CompactRequest {
 #[must_use]
 pub fn compact(settings: &Settings, request: CompactRequest) -> ExitCode {
     logs::start("warn", &settings.telemetry);
-    let done = match &request.to {
-        Some(url) => Target::of(url, request.token.clone(), request.token_file.as_deref())
-            .and_then(|target| ask(&target, request.runs)),
+    let done = match &request.service {
+        Some(service) => Target::of(service).and_then(|target| ask(&target, request.runs)),
         None => stopped(settings, request.runs),
     };
     match done {

@@ -12,7 +12,7 @@ use super::progress::Progress;
 use crate::access::{TokenFile, TokenStore};
 use crate::backup::manifest::date;
 use crate::backup::read::list_days;
-use crate::backup::{Fill, Parts, ReadBounds};
+use crate::backup::{Fill, Parts, ReadBounds, Sensors};
 use crate::bucket::Store;
 use crate::clock::wall_ms;
 use crate::config::Settings;
@@ -20,7 +20,7 @@ use crate::faults;
 use crate::reading::stamp::first_of;
 use crate::telemetry::logs;
 
-/// Copies all readings, sensors and tokens.
+/// Copies everything.
 #[must_use]
 pub fn copy(from: &Settings, to: &Settings) -> ExitCode {
     logs::start("warn", &to.telemetry);
@@ -54,10 +54,9 @@ async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     let mut target = Target::open(to, Filling { what: "copy", from: name_of(from), stamp }).await?;
     // First: they say how days are sealed.
     let rows = source.read_settings().await?;
-    target.put_settings(rows.clone()).await.context("writing the databases' settings")?;
-    copy_readings(from, &*source, &mut target).await?;
+    target.put_settings(rows).await.context("writing the databases' settings")?;
+    copy_databases(from, &*source, &mut target).await?;
     target.put_tokens(&tokens_of(from).await?).await.context("writing the tokens")?;
-    super::backup::left_out(rows).iter().for_each(|left_out| println!("not copied: {left_out}"));
     let expected = stored_digest(from, &*source).await?;
     let found = target.finish(to, &expected).await?;
     source.close().await;
@@ -65,7 +64,7 @@ async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn copy_readings(from: &Settings, source: &dyn Store, target: &mut Target) -> anyhow::Result<()> {
+async fn copy_databases(from: &Settings, source: &dyn Store, target: &mut Target) -> anyhow::Result<()> {
     let bounds = ReadBounds::of_memory(from.query.request_bytes);
     let mut progress = Progress::new("copy");
     for database in source.databases().await? {
@@ -75,11 +74,11 @@ async fn copy_readings(from: &Settings, source: &dyn Store, target: &mut Target)
         for (number, day) in days.iter().enumerate() {
             let is_done = target.mark.is_done(&database, *day);
             let mut parts = Parts::new(source, &database, day.hours(), bounds);
-            while let Some(part) = parts.next().await.context("reading the store")? {
+            while let Some(piece) = parts.next().await.context("reading the store")? {
                 progress.tell(|| format!("{database}, {}: {number} of {} days", date(*day), days.len()));
                 match is_done {
-                    true => fill.see(&part),
-                    false => fill.take(part).await.context("writing to the store")?,
+                    true => fill.see(&piece),
+                    false => fill.take(piece).await.context("writing to the store")?,
                 }
             }
             if !is_done {
@@ -87,6 +86,10 @@ async fn copy_readings(from: &Settings, source: &dyn Store, target: &mut Target)
                 target.mark.day_done(&database, *day).context("marking what is done")?;
                 faults::point("day_copied");
             }
+        }
+        let mut sensors = Sensors::new(source, &database);
+        while let Some(document) = sensors.next().await.context("reading the sensors")? {
+            fill.take_sensor(&document);
         }
         fill.finish().await.with_context(|| format!("writing the sensors of database {database:?}"))?;
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use super::post::{PostAnswer, Target, escaped};
+use super::post::{PostAnswer, Service, Target, escaped};
 use crate::config::Settings;
 use crate::ingest::dead_letters::{Chunk, Chunks, Marks, Sending, parts};
 
@@ -23,17 +23,17 @@ pub fn list_dead_letters(settings: &Settings) -> ExitCode {
 /// Sends the chunks that were not yet resent. Succeeds if the service accepted all of them and did not fail to flush
 /// them.
 #[must_use]
-pub fn send_dead_letters(settings: &Settings, url: &str, token: Option<String>, token_file: Option<&Path>) -> ExitCode {
+pub fn send_dead_letters(settings: &Settings, service: &Service) -> ExitCode {
     if let Err(error) = super::data_folder::must_exist(settings) {
         return super::failed(&error);
     }
-    let sent = Target::of(url, token, token_file).and_then(|target| send(&settings.dead_letters_file(), &target));
+    let sent = Target::of(service).and_then(|target| send(&settings.dead_letters_file(), &target));
+    let is_plain = !service.url.starts_with("https://");
     ended(match settings.server.listen {
-        None => sent.context(
-            "this configuration has no plain HTTP listener (server.listen is empty), and this command speaks no TLS: give the service \
-             server.listen = \"127.0.0.1:8086\" for as long as this takes",
+        None if is_plain => sent.context(
+            "this configuration has no plain HTTP listener (server.listen is empty): name the one with TLS, --to https://HOST:PORT",
         ),
-        Some(_) => sent,
+        _ => sent,
     })
 }
 

@@ -82,11 +82,20 @@ pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<dyn St
 
 fn shown(digest: &DatabaseDigest) -> Value {
     let DatabaseDigest { sensors, set, .. } = digest;
-    json!({ "sensors": sensors, "readings": set.readings, "cells": set.cells, "digest": format!("{:032x}", set.sum) })
+    json!({
+        "sensors": sensors, "readings": set.readings, "cells": set.cells, "summaries": set.summaries,
+        "metadata": set.metadata, "digest": format!("{:032x}", set.sum),
+    })
 }
 
 fn shown_json(digest: &StoreDigest, unflushed: u64) -> Value {
-    json!({ "databases": digest.databases, "total": shown(&digest.total()), "unflushed_records": unflushed })
+    let named = |database: &DatabaseDigest| {
+        let mut shown = shown(database);
+        shown["name"] = json!(database.name);
+        shown
+    };
+    let databases: Vec<Value> = digest.databases.iter().map(named).collect();
+    json!({ "databases": databases, "total": shown(&digest.total()), "unflushed_records": unflushed })
 }
 
 fn print_text(digest: &StoreDigest) {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::post::{PostAnswer, Target, escaped};
+use super::post::{PostAnswer, Service, Target, escaped};
 
 /// More than a service explains at once.
 const BODY_BYTES: u64 = 1 << 20;
@@ -23,16 +23,13 @@ pub struct ExplainRequest {
     pub precision: Option<String>,
     /// Whether to print the answer as it is.
     pub as_json: bool,
-    pub to: String,
-    pub token: Option<String>,
-    pub token_file: Option<PathBuf>,
+    pub service: Service,
 }
 
 /// Prints what would become of each line. Exit status: 0 if all would be accepted.
 #[must_use]
 pub fn explain(request: &ExplainRequest) -> ExitCode {
-    let target = Target::of(&request.to, request.token.clone(), request.token_file.as_deref());
-    match target.and_then(|target| ask(request, &target)) {
+    match Target::of(&request.service).and_then(|target| ask(request, &target)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => super::failed(&error),

@@ -10,11 +10,13 @@ use super::digest::{must_be_equal, stored_digest};
 use super::tokens::revoked_now;
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
+use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::Written;
 use crate::bucket::{Caps, DatabaseSettings, Store};
 use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::reading::Stamp;
+use crate::reading::time::TIMESTAMP_MIN;
 use crate::verify::unflushed_records;
 
 /// A store that is being filled.
@@ -113,11 +115,11 @@ impl Target {
         Ok(())
     }
 
-    /// Stores settings of databases. What has expired is determined anew.
+    /// Stores settings of databases.
     pub async fn put_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
         let there: BTreeMap<String, DatabaseSettings> = self.store.read_settings().await?.into_iter().collect();
         for (name, settings) in rows {
-            let settings = DatabaseSettings { expired: None, expired_readings: None, ..settings };
+            let settings = as_begun(settings);
             if there.get(&name) == Some(&settings) {
                 continue;
             }
@@ -141,7 +143,7 @@ impl Target {
         Ok(())
     }
 
-    /// Stores settings of databases as they are now, whatever is there of them. What has expired is determined anew.
+    /// Stores settings of databases as they are now, whatever is there of them.
     pub async fn replace_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
         let mut there: BTreeMap<String, DatabaseSettings> = self.store.read_settings().await?.into_iter().collect();
         let rows = rows.into_iter().map(|(name, settings)| (name, Some(settings)));
@@ -150,8 +152,7 @@ impl Target {
             wanted.entry(name.clone()).or_default();
         }
         for (name, settings) in wanted {
-            let settings =
-                settings.map(|settings| DatabaseSettings { expired: None, expired_readings: None, ..settings });
+            let settings = settings.map(as_begun);
             let held = there.remove(&name);
             let rev = held.as_ref().map_or(0, |held| held.rev);
             let settings = settings.map(|settings| DatabaseSettings { rev: settings.rev.max(rev + 1), ..settings });
@@ -178,6 +179,13 @@ impl Target {
         self.mark.finish().context("removing the mark of the data folder")?;
         Ok(found)
     }
+}
+
+/// Settings as a store has them that is filled. Expired readings are removed anew. Days of which only summaries are left take no
+/// readings here either.
+fn as_begun(settings: DatabaseSettings) -> DatabaseSettings {
+    let begun = |gone| ExpiredReadings { done: TIMESTAMP_MIN, ..gone };
+    DatabaseSettings { expired: None, expired_readings: settings.expired_readings.map(begun), ..settings }
 }
 
 /// The tokens to be written where some are there, each with the rev that it replaces.

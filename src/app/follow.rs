@@ -1,25 +1,27 @@
 //! `hourglass copy` from a running service: copies day by day what the target does not have as the service has it, again and
 //! again, until it is told to switch. Then the service takes no more writes, the rest is copied, and both are compared.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::fill::{Filling, Target};
 use super::origin::{Begun, Origin};
-use super::post::{self, PostAnswer};
+use super::post::{self, PostAnswer, Service};
 use super::progress::Progress;
-use crate::backup::form::Next;
+use crate::backup::form::{Held, Next};
 use crate::backup::manifest::date;
 use crate::backup::read::all_hours;
-use crate::backup::{DatabaseDigest, Fill, Parts, ReadBounds, SetDigest, StoreDigest};
-use crate::bucket::store::{BucketId, PageWrite, SensorFilter, Written};
-use crate::bucket::{Bucket, DayId, DayWrite, Store};
+use crate::backup::sensors::described;
+use crate::backup::{DatabaseDigest, Fill, Parts, ReadBounds, Sensors, SetDigest, StoreDigest};
+use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::{Bucket, DayId, DayWrite, SensorDocument, Store};
 use crate::clock::now_ns;
 use crate::config::Settings;
 use crate::faults;
@@ -35,7 +37,7 @@ const ALL_EVERY: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often the rest is copied while the service is found to have taken writes meanwhile.
 const TRIES: usize = 5;
-/// Sensors that are listed at a time.
+/// Buckets that are listed at a time.
 const LISTED: usize = 512;
 /// Parts of days that are read at a time.
 const PARTS: usize = 16;
@@ -43,10 +45,7 @@ const PARTS: usize = 16;
 /// What `hourglass copy` is asked for.
 #[derive(Debug)]
 pub struct FollowRequest {
-    /// The service's address.
-    pub from: String,
-    pub token: Option<String>,
-    pub token_file: Option<std::path::PathBuf>,
+    pub from: Service,
     /// Whether to end.
     pub switches: bool,
     /// The pause between two passes.
@@ -65,11 +64,12 @@ pub fn follow(to: &Settings, request: &FollowRequest) -> ExitCode {
 
 async fn run(to: &Settings, request: &FollowRequest) -> anyhow::Result<()> {
     let (mut asked, mut stop) = (signal(SignalKind::user_defined1())?, signal(SignalKind::interrupt())?);
-    let service = || post::Target::of(&request.from, request.token.clone(), request.token_file.as_deref());
-    let origin = Origin::Service(service()?);
+    let url = &request.from.url;
+    let origin = Origin::Service(post::Target::of(&request.from)?);
     let mut begun = origin.begin(PATIENCE).await?;
-    let filling = Filling { what: "copy", from: request.from.clone(), stamp: first_of(begun.began_ms) };
-    let mut copying = Copying { origin, target: Target::open(to, filling).await?, progress: Progress::new("copy") };
+    let filling = Filling { what: "copy", from: url.clone(), stamp: first_of(begun.began_ms) };
+    let (target, progress) = (Target::open(to, filling).await?, Progress::new("copy"));
+    let mut copying = Copying { origin, target, progress, described: BTreeMap::new() };
     let mut number = 0;
     loop {
         let started = Instant::now();
@@ -91,13 +91,13 @@ async fn run(to: &Settings, request: &FollowRequest) -> anyhow::Result<()> {
         number += 1;
         begun = copying.origin.begin(PATIENCE).await?;
     }
-    let service = service()?;
+    let service = post::Target::of(&request.from)?;
     let quiet = set_read_only(&service, true)?;
     faults::point("read_only");
     match copying.finish(to, &service, quiet).await {
         Ok(digest) => {
-            println!("copied {}: {}", request.from, digest.total());
-            println!("the service at {} takes no more writes: send them to the new one, and stop it", request.from);
+            println!("copied {url}: {}", digest.total());
+            println!("the service at {url} takes no more writes: send them to the new one, and stop it");
             Ok(())
         }
         Err(error) => {
@@ -139,6 +139,14 @@ struct Copying {
     origin: Origin,
     target: Target,
     progress: Progress,
+    /// By database, what this run has copied of sensors and their metadata.
+    described: BTreeMap<String, Described>,
+}
+
+/// The sensors of a database, as the service had them.
+struct Described {
+    held: Held,
+    keys: HashSet<Box<str>>,
 }
 
 impl Copying {
@@ -146,11 +154,11 @@ impl Copying {
     async fn pass(&mut self, begun: &Begun, all: bool) -> anyhow::Result<usize> {
         let mut copied = 0;
         // First: they say how days are sealed.
-        let rows = serde_json::from_value(begun.settings.clone()).context("reading the databases' settings")?;
-        self.target.replace_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
+        self.settings(&begun.settings).await?;
         for dropped in self.target.store.databases().await? {
             if !begun.databases.contains(&dropped) {
                 self.target.mark.forget(&dropped).context("marking what is done")?;
+                self.described.remove(&dropped);
                 self.target.store.drop_database(&dropped).await?;
                 copied += 1;
             }
@@ -171,9 +179,34 @@ impl Copying {
                     copied += usize::from(differed);
                 }
             }
+            // Last: no day has a sensor then that is not among them.
+            self.sensors(&mut fill, database).with_context(|| format!("the sensors of database {database:?}"))?;
             fill.finish().await.with_context(|| format!("writing the sensors of database {database:?}"))?;
         }
         Ok(copied)
+    }
+
+    async fn settings(&self, rows: &Value) -> anyhow::Result<()> {
+        self.target.replace_settings(settings_of_json(rows)).await.context("writing the databases' settings")
+    }
+
+    /// Copies the sensors of a database with their metadata, unless the target has them as the service has.
+    fn sensors(&mut self, fill: &mut Fill<'_>, database: &str) -> anyhow::Result<()> {
+        let known = self.described.get(database).map(|described| described.held.content);
+        let Some(mut frames) = self.origin.changed_sensors(database, known)? else { return Ok(()) };
+        let mut keys = HashSet::new();
+        let held = loop {
+            match frames.read()? {
+                Next::Sensor(document) => {
+                    fill.take_sensor(&document);
+                    keys.insert(document.sensor.key.clone());
+                }
+                Next::Piece(_) => bail!("the service sent readings in the place of sensors"),
+                Next::End(held) => break held,
+            }
+        };
+        self.described.insert(database.to_owned(), Described { held, keys });
+        Ok(())
     }
 
     /// Copies a day unless the target has it as the service has; returns whether it differed.
@@ -193,7 +226,8 @@ impl Copying {
         faults::point("day_cleared");
         let held = loop {
             match frames.read()? {
-                Next::Part(part) => fill.take(part).await.context("writing to the store")?,
+                Next::Piece(piece) => fill.take(piece).await.context("writing to the store")?,
+                Next::Sensor(_) => bail!("the service sent sensors in the place of readings"),
                 Next::End(held) => break held,
             }
         };
@@ -226,12 +260,15 @@ impl Copying {
     async fn rest(&mut self, to: &Settings) -> anyhow::Result<(StoreDigest, StoreDigest)> {
         let begun = self.origin.begin(PATIENCE).await?;
         self.pass(&begun, true).await?;
+        // Readings may have expired meanwhile, and only settings say up to where.
+        self.settings(&self.origin.settings().await?).await?;
         faults::point("all_copied");
         let (mut expected, mut found) = (StoreDigest::default(), StoreDigest::default());
         for name in &begun.databases {
             let mut set = SetDigest::default();
             let mark = &self.target.mark;
             mark.days(name).into_iter().filter_map(|day| mark.digest(name, day)).for_each(|day| set += day);
+            self.described.get(name).into_iter().for_each(|described| set += described.held.set);
             expected.databases.push(DatabaseDigest { name: name.clone(), sensors: 0, set });
             let read = self.read_back(name, to).await.with_context(|| format!("reading database {name:?} back"))?;
             found.databases.push(read);
@@ -240,9 +277,6 @@ impl Copying {
             bail!("the target has a database {other:?} that the service does not have");
         }
         self.target.replace_tokens(&begun.tokens).await.context("writing the tokens")?;
-        let rows = serde_json::from_value(begun.settings).context("reading the databases' settings")?;
-        let left_out = super::backup::left_out(settings_of_json(&rows));
-        left_out.iter().for_each(|left_out| println!("not copied: {left_out}"));
         Ok((found, expected))
     }
 
@@ -253,37 +287,40 @@ impl Copying {
         let mut fill = Fill::begin(&*store, database, self.target.options).await?;
         let bounds = ReadBounds::of_memory(to.query.request_bytes);
         let mut parts = Parts::new(&*store, database, all_hours(), bounds);
-        let mut seen: BTreeSet<Box<str>> = BTreeSet::new();
-        while let Some(part) = parts.next().await? {
+        let mut seen: HashSet<Box<str>> = HashSet::new();
+        let described_keys = self.described.get(database).map(|described| &described.keys);
+        let is_described = |key: &str| described_keys.is_some_and(|keys| keys.contains(key));
+        while let Some(piece) = parts.next().await? {
             self.progress.tell(|| format!("{database}: {} sensors read back", seen.len()));
-            if !seen.contains(&part.of.sensor.key) {
-                seen.insert(part.of.sensor.key.clone());
+            let key = &piece.of().sensor.key;
+            if !seen.contains(key) {
+                seen.insert(key.clone());
+                if !is_described(key) {
+                    // Its document is gone, and the metadata with it.
+                    fill.take_sensor(&SensorDocument::new(piece.of().sensor.clone()));
+                }
             }
-            digest.set += SetDigest::of(&part.of.sensor.key, &part.readings);
-            fill.see(&part);
+            digest.set += piece.digest();
+            fill.see(&piece);
         }
         fill.finish().await?;
-        for sensors in sensors_of(&*store, database).await? {
-            let gone: Vec<&str> = sensors.iter().map(|key| &**key).filter(|key| !seen.contains(*key)).collect();
+        let mut sensors = Sensors::new(&*store, database);
+        loop {
+            let some = sensors.some().await?;
+            if some.is_empty() {
+                break;
+            }
+            let keys = some.iter().map(|document| &*document.sensor.key);
+            let gone = keys.filter(|key| !seen.contains(*key) && !is_described(key));
+            let gone: Vec<(&str, Option<u64>)> = gone.map(|key| (key, None)).collect();
             if !gone.is_empty() {
-                let gone: Vec<(&str, Option<u64>)> = gone.iter().map(|key| (&**key, None)).collect();
                 store.remove_sensors(database, &gone).await?;
             }
         }
-        digest.sensors = seen.len() as u64;
+        let (count, metadata) = described(&*store, database).await?;
+        digest.sensors = count;
+        digest.set += metadata;
         Ok(digest)
-    }
-}
-
-/// The keys of all sensors, some at a time.
-async fn sensors_of(store: &dyn Store, database: &str) -> anyhow::Result<Vec<Vec<Box<str>>>> {
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let filter = SensorFilter { after, outliers: false, limit: LISTED };
-        let listed = store.list_sensors(database, &filter).await?;
-        let Some(last) = listed.last() else { return Ok(found) };
-        after = Some(last.sensor.key.to_string());
-        found.push(listed.into_iter().map(|document| document.sensor.key.clone()).collect());
     }
 }
 
@@ -342,11 +379,12 @@ async fn cut(store: &dyn Store, database: &str, id: BucketId, before: Stamp) -> 
 /// Removes everything of a day, in whatever form it is. All of it has this stamp.
 async fn clear(store: &dyn Store, database: &str, day: Day, stamp: Stamp) -> anyhow::Result<()> {
     let before = stamp.saturating_add(1);
-    let mut filter = SensorFilter { after: None, outliers: false, limit: LISTED };
+    let mut sensors = Sensors::new(store, database);
     loop {
-        let listed = store.list_sensors(database, &filter).await?;
-        let Some(last) = listed.last() else { return cut_buckets(store, database, day, before).await };
-        filter.after = Some(last.sensor.key.to_string());
+        let listed = sensors.some().await?;
+        if listed.is_empty() {
+            return cut_buckets(store, database, day, before).await;
+        }
         let keys: Vec<&str> = listed.iter().map(|document| &*document.sensor.key).collect();
         store.remove_buckets(database, &keys, day.hours(), before).await?;
         let parts = store.parts_of(database, &keys, day..day.next()).await?;

@@ -1,17 +1,16 @@
 //! `hourglass migrate`: has a running service rewrite documents of older forms.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::post::{PostAnswer, Target, escaped};
+use super::post::{PostAnswer, Service, Target, escaped};
 
-/// Asks the service at `url`, and prints what it has looked at and rewritten until it is done.
+/// Asks the service, and prints what it has looked at and rewritten until it is done.
 #[must_use]
-pub fn migrate(url: &str, token: Option<String>, token_file: Option<&Path>) -> ExitCode {
-    match Target::of(url, token, token_file).and_then(|target| ask(&target)) {
+pub fn migrate(service: &Service) -> ExitCode {
+    match Target::of(service).and_then(|target| ask(&target)) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => super::failed(&error),

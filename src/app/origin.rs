@@ -16,7 +16,7 @@ use crate::access::Token;
 use crate::backup::folder::Writing;
 use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next};
 use crate::backup::read::list_days;
-use crate::backup::{Parts, ReadBounds, SetDigest};
+use crate::backup::{Parts, ReadBounds, Sensors, SetDigest};
 use crate::bucket::Store;
 use crate::clock::wall_ms;
 use crate::config::Settings;
@@ -77,8 +77,7 @@ impl Origin {
         let service = match self {
             Self::Store { store, settings } => {
                 let (databases, tokens) = (store.databases().await?, tokens_of(settings).await?);
-                let rows = store.read_settings().await?;
-                let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
+                let settings = self.settings().await?;
                 let began_ms = u64::try_from(wall_ms()).unwrap_or_default();
                 return Ok(Begun { began_ms, databases, tokens, settings });
             }
@@ -110,6 +109,17 @@ impl Origin {
         Ok(Begun { began_ms: before.began_ms, ..after })
     }
 
+    /// The databases' settings as they are now.
+    pub async fn settings(&self) -> anyhow::Result<Value> {
+        match self {
+            Self::Store { store, .. } => {
+                let rows = store.read_settings().await?;
+                Ok(settings_to_json(rows.iter().map(|(name, of)| (name, of))))
+            }
+            Self::Service(service) => Ok(json::<Begun>(ask(service, "/api/v1/backup")?)?.settings),
+        }
+    }
+
     /// The days of a database.
     pub async fn days(&self, database: &str) -> anyhow::Result<Vec<Day>> {
         match self {
@@ -135,17 +145,43 @@ impl Origin {
                 if answer.status == 204 {
                     return Ok(None);
                 }
-                let mut frames = FrameReader::new(Tee { from: answer.body, to })?;
-                loop {
-                    if let Next::End(held) = frames.read()? {
-                        return Ok(Some(held));
-                    }
-                }
+                through(answer, to).map(Some)
             }
         }
     }
 
-    /// The readings of a day of a running service, unless the day still is as it was.
+    /// Writes the sensors of a database into the file, unless they are as they were, by [`Held::content`]; `None` if they are.
+    pub async fn sensors(&self, database: &str, known: Option<u128>, to: &mut Writing) -> anyhow::Result<Option<Held>> {
+        match self {
+            Self::Store { store, .. } => {
+                let (mut sensors, mut frames) = (Sensors::new(&**store, database), Frames::default());
+                to.put(HEAD)?;
+                while let Some(document) = sensors.next().await? {
+                    to.put(&frames.sensor(&document))?;
+                }
+                let held = frames.held();
+                to.put(&frames.end())?;
+                Ok((known != Some(held.content)).then_some(held))
+            }
+            Self::Service(service) => match ask_sensors(service, database, known)? {
+                GetAnswer { status: 204, .. } => Ok(None),
+                answer => through(answer, to).map(Some),
+            },
+        }
+    }
+
+    /// The sensors of a database of a running service, unless they are as they were.
+    pub fn changed_sensors(
+        &self,
+        database: &str,
+        known: Option<u128>,
+    ) -> anyhow::Result<Option<FrameReader<Box<dyn Read + Send>>>> {
+        let Self::Service(service) = self else { bail!("the service is stopped") };
+        let answer = ask_sensors(service, database, known)?;
+        Ok(if answer.status == 204 { None } else { Some(FrameReader::new(answer.body)?) })
+    }
+
+    /// What a running service has of a day, unless the day still is as it was.
     pub fn changed_day(
         &self,
         (database, day): (&str, Day),
@@ -182,12 +218,22 @@ async fn stored_day(
     let bounds = ReadBounds::of_memory(settings.query.request_bytes);
     let (mut parts, mut frames) = (Parts::new(store, database, day.hours(), bounds), Frames::default());
     to.put(HEAD)?;
-    while let Some(part) = parts.next().await? {
-        to.put(&frames.part(&part))?;
+    while let Some(piece) = parts.next().await? {
+        to.put(&frames.piece(&piece))?;
     }
     let held = frames.held();
     to.put(&frames.end())?;
     Ok((known != Some(held.set)).then_some(held))
+}
+
+/// Writes the frames of an answer into a file, and returns what they hold.
+fn through(answer: GetAnswer, to: &mut Writing) -> anyhow::Result<Held> {
+    let mut frames = FrameReader::new(Tee { from: answer.body, to })?;
+    loop {
+        if let Next::End(held) = frames.read()? {
+            return Ok(held);
+        }
+    }
 }
 
 /// Writes what is read into a file.
@@ -224,6 +270,12 @@ fn flush(service: &Target) -> anyhow::Result<()> {
 fn ask_day(service: &Target, (database, day): (&str, Day), known: Option<SetDigest>) -> anyhow::Result<GetAnswer> {
     let known = known.map(|known| format!("&known={:032x}", known.sum)).unwrap_or_default();
     ask(service, &format!("/api/v1/backup/day?db={}&day={}{known}", escaped(database), day.0))
+}
+
+/// Asks for the sensors; the answer is 204 if they are as they were.
+fn ask_sensors(service: &Target, database: &str, known: Option<u128>) -> anyhow::Result<GetAnswer> {
+    let known = known.map(|known| format!("&known={known:032x}")).unwrap_or_default();
+    ask(service, &format!("/api/v1/backup/sensors?db={}{known}", escaped(database)))
 }
 
 /// Asks, again and again while the service is busy.

@@ -1,24 +1,43 @@
-//! A minimal HTTP client, which sends a request without TLS and reads the answer.
+//! A minimal HTTP client: one request per connection, with TLS or without. All commands that ask a service use it.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::client_tls::{Tls, TlsFiles};
 
 /// Maximum time without data from the service. It must be longer than a flush request may take.
 const TIMEOUT: Duration = Duration::from_secs(330);
 /// Maximum number of bytes of an answer that are read.
 const ANSWER_BYTES: u64 = 32 << 20;
 
+/// A service, as the flags of a command name it.
+#[derive(Debug, Clone, Default)]
+pub struct Service {
+    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    pub url: String,
+    pub token: Option<String>,
+    /// A file with the token; it wins over `token`.
+    pub token_file: Option<PathBuf>,
+    pub tls: TlsFiles,
+}
+
 /// The address of a service, and the token for it.
 pub struct Target {
     host: String,
     token: Option<String>,
+    /// `None` for a service without TLS.
+    tls: Option<Tls>,
 }
+
+/// A connection, with TLS or without.
+trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
 
 #[derive(Debug)]
 pub struct PostAnswer {
@@ -98,34 +117,24 @@ pub fn escaped(text: &str) -> String {
 }
 
 impl Target {
-    /// The service at an address, with the token that a flag or a file gives.
-    pub fn of(url: &str, token: Option<String>, token_file: Option<&Path>) -> anyhow::Result<Self> {
-        let token = match token_file {
-            Some(file) => Some(std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?),
-            None => token,
+    /// The service that flags name.
+    pub fn of(service: &Service) -> anyhow::Result<Self> {
+        let read =
+            |file: &PathBuf| std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()));
+        let token = match &service.token_file {
+            Some(file) => Some(read(file)?),
+            None => service.token.clone(),
         };
-        Self::parse(url, token.as_deref().map(str::trim))
-    }
-
-    /// Parses `http://HOST:PORT`.
-    pub fn parse(url: &str, token: Option<&str>) -> anyhow::Result<Self> {
-        let Some(host) = url.strip_prefix("http://") else {
-            bail!("{url:?}: expected http://HOST:PORT; if it has TLS, use its plain listener on its own machine");
-        };
-        let host = host.trim_end_matches('/');
-        let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-        let host = match host.rsplit_once(':') {
-            Some((_, port)) if is_port(port) => host.to_owned(),
-            _ => format!("{host}:80"),
-        };
-        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if host.contains(['/', '?', '#', '@']) || !is_plain(&host) {
-            bail!("{url:?}: expected http://HOST:PORT and nothing else");
-        }
-        if token.is_some_and(|token| !is_plain(token)) {
+        let (host, is_tls) = parse(&service.url)?;
+        let token = token.as_deref().map(str::trim).map(str::to_owned);
+        if token.as_deref().is_some_and(|token| !is_plain(token)) {
             bail!("the token contains characters that are not allowed in tokens");
         }
-        Ok(Self { host, token: token.map(str::to_owned) })
+        if !is_tls && !service.tls.is_empty() {
+            bail!("{:?}: --ca, --cert and --key are for https://", service.url);
+        }
+        let tls = is_tls.then(|| Tls::new(&host, &service.tls)).transpose()?;
+        Ok(Self { host, token, tls })
     }
 
     /// Sends the request and reads the answer, on a new connection.
@@ -135,77 +144,100 @@ impl Target {
 
     /// As [`Target::post`], with the media type of the body.
     pub fn post_as(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        self.exchange(path, kind, body).with_context(|| format!("sending to http://{}", self.host))
+        let more = format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len());
+        let answer = self.exchange(&format!("POST {path}"), &more, body);
+        let read = answer.and_then(|answer| Ok(PostAnswer { status: answer.status, text: answer.text()? }));
+        read.with_context(|| format!("sending to {self}"))
     }
 
     /// Asks, and returns the answer before its body is read, on a new connection.
     pub fn get(&self, path: &str) -> anyhow::Result<GetAnswer> {
-        self.ask(path).with_context(|| format!("asking http://{}", self.host))
+        self.exchange(&format!("GET {path}"), "", b"").with_context(|| format!("asking {self}"))
     }
 
-    fn ask(&self, path: &str) -> anyhow::Result<GetAnswer> {
+    fn exchange(&self, request: &str, more: &str, body: &[u8]) -> anyhow::Result<GetAnswer> {
         let mut stream = self.connect()?;
-        let authorization = self.authorization();
-        let host = &self.host;
-        stream.write_all(
-            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Connection: close\r\n\r\n").as_bytes(),
-        )?;
-        let mut from = BufReader::new(stream);
-        let first = line(&mut from)?;
-        let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-        let Some(status) = status else { bail!("the answer is not HTTP/1.1") };
-        let (mut length, mut chunked) = (None, false);
-        loop {
-            let header = line(&mut from)?.to_ascii_lowercase();
-            match header.split_once(':') {
-                None if header.is_empty() => break,
-                Some(("content-length", value)) => length = value.trim().parse::<u64>().ok(),
-                Some(("transfer-encoding", value)) => chunked = value.trim() == "chunked",
-                _ => {}
-            }
+        let (host, authorization) = (&self.host, self.authorization());
+        let head = format!("{request} HTTP/1.1\r\nHost: {host}\r\n{authorization}{more}Connection: close\r\n\r\n");
+        // The service may answer and close before it has read everything. Then sending fails, but the answer counts.
+        let sent =
+            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
+        let answer = answer(BufReader::new(stream));
+        if answer.is_err() {
+            sent?;
         }
-        let body: Box<dyn Read + Send> = match (chunked, length) {
-            (true, _) => Box::new(Chunked { from, left: 0, begun: false, ended: false }),
-            (false, length) => Box::new(from.take(length.unwrap_or(0))),
-        };
-        Ok(GetAnswer { status, body })
+        answer
     }
 
-    fn connect(&self) -> anyhow::Result<TcpStream> {
+    fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
         let address = self.host.to_socket_addrs()?.next().context("the host has no address")?;
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(stream)
+        Ok(match &self.tls {
+            Some(tls) => Box::new(tls.over(stream)?),
+            None => Box::new(stream),
+        })
     }
 
     fn authorization(&self) -> String {
         let header = self.token.as_ref().map(|token| format!("Authorization: Token {token}\r\n"));
         header.unwrap_or_default()
     }
+}
 
-    fn exchange(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        let mut stream = self.connect()?;
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            self.host,
-            self.authorization(),
-            body.len()
-        );
-        // The service may answer and close before it has read everything. Then sending fails, but the answer counts.
-        let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
-        let mut answer = Vec::new();
-        let read = stream.take(ANSWER_BYTES).read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer);
-        let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-        let Some(status) = status else {
-            sent?;
-            read?;
-            bail!("the answer is not HTTP/1.1");
-        };
-        let text = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
-        Ok(PostAnswer { status, text })
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.host)
     }
+}
+
+/// Host and port of `http://HOST:PORT` or `https://HOST:PORT`, and whether it has TLS.
+fn parse(url: &str) -> anyhow::Result<(String, bool)> {
+    let found = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(host), _) => Some((host, false, 80)),
+        (_, Some(host)) => Some((host, true, 443)),
+        _ => None,
+    };
+    let Some((host, is_tls, port)) = found else {
+        bail!("{url:?}: expected http://HOST:PORT or https://HOST:PORT");
+    };
+    let host = host.trim_end_matches('/');
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let host = match host.rsplit_once(':') {
+        Some((_, port)) if is_port(port) => host.to_owned(),
+        _ => format!("{host}:{port}"),
+    };
+    if host.contains(['/', '?', '#', '@']) || !is_plain(&host) {
+        bail!("{url:?}: expected http://HOST:PORT or https://HOST:PORT and nothing else");
+    }
+    Ok((host, is_tls))
+}
+
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Reads the head of an answer.
+fn answer(mut from: BufReader<Box<dyn Stream>>) -> anyhow::Result<GetAnswer> {
+    let first = line(&mut from)?;
+    let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    let Some(status) = status else { bail!("the answer is not HTTP/1.1") };
+    let (mut length, mut chunked) = (None, false);
+    loop {
+        let header = line(&mut from)?.to_ascii_lowercase();
+        match header.split_once(':') {
+            None if header.is_empty() => break,
+            Some(("content-length", value)) => length = value.trim().parse::<u64>().ok(),
+            Some(("transfer-encoding", value)) => chunked = value.trim() == "chunked",
+            _ => {}
+        }
+    }
+    let body: Box<dyn Read + Send> = match (chunked, length) {
+        (true, _) => Box::new(Chunked { from, left: 0, begun: false, ended: false }),
+        (false, length) => Box::new(from.take(length.unwrap_or(0))),
+    };
+    Ok(GetAnswer { status, body })
 }
 
 #[cfg(test)]
@@ -227,14 +259,21 @@ mod tests {
 
     #[test]
     fn urls_are_those_of_a_service() {
-        let host = |url: &str| Target::parse(url, None).map(|target| target.host).ok();
-        assert_eq!(host("http://a:8086/").as_deref(), Some("a:8086"));
-        assert_eq!(host("http://a").as_deref(), Some("a:80"));
-        assert_eq!(host("http://[::1]:8086").as_deref(), Some("[::1]:8086"));
-        assert_eq!(host("http://[::1]").as_deref(), Some("[::1]:80"));
-        for url in ["https://a:1", "a:1", "http://a:1/x", "http://u@a:1", "http://a b:1", "http://a:1\r\nX: y"] {
+        let host = |url: &str| parse(url).ok();
+        for (url, expected) in [
+            ("http://a:8086/", ("a:8086", false)),
+            ("http://a", ("a:80", false)),
+            ("https://a", ("a:443", true)),
+            ("https://a:8087", ("a:8087", true)),
+            ("http://[::1]:8086", ("[::1]:8086", false)),
+            ("http://[::1]", ("[::1]:80", false)),
+        ] {
+            assert_eq!(host(url), Some((expected.0.to_owned(), expected.1)), "{url}");
+        }
+        for url in ["ftp://a:1", "a:1", "http://a:1/x", "https://u@a:1", "http://a b:1", "http://a:1\r\nX: y"] {
             assert_eq!(host(url), None, "{url}");
         }
-        assert!(Target::parse("http://a:1", Some("x\r\ny")).is_err());
+        let service = Service { url: "http://a:1".to_owned(), token: Some("x\r\ny".to_owned()), ..Service::default() };
+        assert!(Target::of(&service).is_err());
     }
 }

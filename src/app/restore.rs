@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 use super::fill::{Filling, Target, write_private};
 use super::progress::Progress;
 use crate::access::Token;
-use crate::backup::form::Next;
-use crate::backup::manifest::{KeptDay, date};
+use crate::backup::form::{Held, Next};
+use crate::backup::manifest::{KeptDay, KeptFile, date};
 use crate::backup::{Fill, Folder, Manifest, StoreDigest};
 use crate::config::Settings;
 use crate::faults;
@@ -64,6 +64,10 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
             restore_day(folder, &database.name, day, &mut target, &mut fill).await?;
             written += 1;
         }
+        if let Some(sensors) = &database.sensors {
+            let (file, held) = (&sensors.file, sensors.held);
+            restore_file(folder, (file, held), &mut fill, false).await?;
+        }
         fill.finish().await.with_context(|| format!("writing the sensors of database {:?}", database.name))?;
     }
     drop(progress);
@@ -85,23 +89,35 @@ async fn restore_day(
     target: &mut Target,
     fill: &mut Fill<'_>,
 ) -> anyhow::Result<()> {
-    let (day, file) = (Day(kept.number), &kept.file);
+    let day = Day(kept.number);
     let is_done = target.mark.is_done(database, day);
-    let mut frames = folder.frames(file)?;
-    let held = loop {
-        match frames.read().map_err(|error| folder.damaged(file, &error))? {
-            Next::Part(part) if is_done => fill.see(&part),
-            Next::Part(part) => fill.take(part).await.context("writing to the store")?,
-            Next::End(held) => break held,
-        }
-    };
-    if frames.into_inner().hex() != file.sha256 || held != kept.held {
-        bail!(folder.damaged(file, &"it is damaged: it is not the file that the manifest names"));
-    }
+    restore_file(folder, (&kept.file, kept.held), fill, is_done).await?;
     if !is_done {
         fill.flush().await.context("writing to the store")?;
         target.mark.day_done(database, day).context("marking what is done")?;
         faults::point("day_restored");
+    }
+    Ok(())
+}
+
+/// Reads a file, which must be the one that the manifest names, and writes what it has unless that is done.
+async fn restore_file(
+    folder: &Folder,
+    (file, expected): (&KeptFile, Held),
+    fill: &mut Fill<'_>,
+    is_done: bool,
+) -> anyhow::Result<()> {
+    let mut frames = folder.frames(file)?;
+    let held = loop {
+        match frames.read().map_err(|error| folder.damaged(file, &error))? {
+            Next::Piece(piece) if is_done => fill.see(&piece),
+            Next::Piece(piece) => fill.take(piece).await.context("writing to the store")?,
+            Next::Sensor(document) => fill.take_sensor(&document),
+            Next::End(held) => break held,
+        }
+    };
+    if frames.into_inner().hex() != file.sha256 || held != expected {
+        bail!(folder.damaged(file, &"it is damaged: it is not the file that the manifest names"));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::post::{PostAnswer, Target, escaped};
+use super::post::{PostAnswer, Service, Target, escaped};
 use super::progress::Progress;
 
 /// Lines that are sent together.
@@ -18,9 +18,7 @@ const LINES: usize = 2000;
 #[derive(Debug)]
 pub struct SensorsRequest {
     pub database: String,
-    pub to: String,
-    pub token: Option<String>,
-    pub token_file: Option<PathBuf>,
+    pub service: Service,
     pub what: SensorsTask,
 }
 
@@ -35,8 +33,7 @@ pub enum SensorsTask {
 /// Does what was asked for. Exit status: 0 if nothing was refused.
 #[must_use]
 pub fn sensors(request: &SensorsRequest) -> ExitCode {
-    let target = Target::of(&request.to, request.token.clone(), request.token_file.as_deref());
-    let done = target.and_then(|target| match &request.what {
+    let done = Target::of(&request.service).and_then(|target| match &request.what {
         SensorsTask::Import { file, is_dry } => import(&target, &request.database, file.as_deref(), *is_dry),
         SensorsTask::Export => export(&target, &request.database).map(|()| 0),
     });

@@ -1,18 +1,17 @@
 //! `hourglass undo`: lists what deletions by value removed, and has a running service write one of them back.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::post::{PostAnswer, Target, escaped};
+use super::post::{PostAnswer, Service, Target, escaped};
 
-/// Without an id, lists the deletions in the trash of the service at `url`; else undoes one of them. Exit status: 0 if nothing
+/// Without an id, lists the deletions in the trash of the service; else undoes one of them. Exit status: 0 if nothing
 /// was refused.
 #[must_use]
-pub fn undo(id: Option<&str>, url: &str, token: Option<String>, token_file: Option<&Path>) -> ExitCode {
-    let done = Target::of(url, token, token_file).and_then(|target| match id {
+pub fn undo(id: Option<&str>, service: &Service) -> ExitCode {
+    let done = Target::of(service).and_then(|target| match id {
         None => list(&target).map(|()| 0),
         Some(id) => write_back(&target, id),
     });

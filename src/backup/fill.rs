@@ -1,17 +1,17 @@
-//! Writes readings into a store that nothing else writes to: days that are over as sealed days where that is wanted and they
-//! fit, everything else as hour pages, and the sensors' documents last. Whatever was written before, by a run that was
-//! killed, is written again.
+//! Writes into a store that nothing else writes to: readings of days that are over as sealed days where that is wanted and they
+//! fit, other readings as hour pages, summaries whose readings have expired as they were, and the sensors' documents last.
+//! Whatever was written before, by a run that was killed, is written again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::read::Part;
+use super::read::{ExpiredPart, Part, Piece};
 use crate::bucket::day::{BYTES_MAX, CELLS_MAX, by_hour};
 use crate::bucket::settings::Settings;
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{
-    Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Reading, Readings, Row, SealForm, SensorDocument,
-    StorageError, Store,
+    Bucket, Caps, DayId, DayPart, DayWrite, ExpiredDay, MergeOptions, Meta, Reading, Readings, Row, SealForm,
+    SensorDocument, StorageError, Store, StoredDay,
 };
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Stamp, Value};
@@ -45,10 +45,29 @@ pub struct Fill<'a> {
     sensors: BTreeMap<Box<str>, SensorDocument>,
     /// Sensors whose documents are new, or have a new field, since they were written last.
     new: BTreeSet<Box<str>>,
+    /// Sensors of which all metadata is known. Others keep what the store has.
+    described: BTreeSet<Box<str>>,
     current: Option<SensorDay>,
-    days: Vec<(DayId, Readings)>,
+    days: Vec<(DayId, DayContent)>,
     buckets: Vec<(BucketId, Readings)>,
     bytes: usize,
+}
+
+/// What a part of a day is to have.
+#[derive(Debug, Clone, PartialEq)]
+enum DayContent {
+    Readings(Readings),
+    Expired(ExpiredDay),
+}
+
+impl DayContent {
+    /// Whether that is what is stored.
+    fn is(&self, stored: &StoredDay) -> bool {
+        match self {
+            Self::Readings(readings) => stored.expired.is_none() && stored.readings == *readings,
+            Self::Expired(expired) => stored.expired.as_ref() == Some(expired),
+        }
+    }
 }
 
 /// The day that is being taken.
@@ -67,7 +86,7 @@ impl<'a> Fill<'a> {
     pub async fn begin(store: &'a dyn Store, database: &'a str, options: FillOptions) -> Result<Self, StorageError> {
         store.create_database(database).await?;
         let (sensors, days, buckets) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let new = BTreeSet::new();
+        let (new, described) = (BTreeSet::new(), BTreeSet::new());
         let settings = Settings {
             by_database: store.read_settings().await?.into_iter().collect(),
             seal_form: Some(options.seal_form),
@@ -75,32 +94,60 @@ impl<'a> Fill<'a> {
         };
         let seals = options.seals && settings.sealed_as(database) != SealForm::Off;
         let options = FillOptions { seals, ..options };
-        Ok(Self { store, database, options, sensors, new, current: None, days, buckets, bytes: 0 })
+        Ok(Self { store, database, options, sensors, new, described, current: None, days, buckets, bytes: 0 })
     }
 
-    /// Takes a part. All parts of a sensor's day come one after the other.
+    /// Takes a piece. All readings of a sensor's day come one after the other.
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn take(&mut self, part: Part) -> Result<(), StorageError> {
-        self.see(&part);
-        let Part { of, readings, .. } = part;
-        for (day, readings) in readings.parts(|time| Day::of(Hour::of(time))) {
-            self.take_day(DayId { sensor: of.sensor.clone(), day, part: DayPart::Whole }, readings).await?;
+    pub async fn take(&mut self, piece: Piece) -> Result<(), StorageError> {
+        self.see(&piece);
+        match piece {
+            Piece::Readings(Part { of, readings, .. }) => {
+                for (day, readings) in readings.parts(|time| Day::of(Hour::of(time))) {
+                    self.take_day(DayId { sensor: of.sensor.clone(), day, part: DayPart::Whole }, readings).await?;
+                }
+                Ok(())
+            }
+            Piece::Expired(ExpiredPart { of, day, part, expired }) => {
+                self.settle().await?;
+                let id = DayId { sensor: of.sensor.clone(), day, part };
+                self.days.push((id, DayContent::Expired(expired)));
+                self.write_if_many().await
+            }
         }
-        Ok(())
     }
 
-    /// Takes a part of which an earlier run has written everything.
-    pub fn see(&mut self, part: &Part) {
-        let Part { of, readings, .. } = part;
+    /// Takes a piece of which an earlier run has written everything.
+    pub fn see(&mut self, piece: &Piece) {
+        self.document(piece.of());
+        match piece {
+            Piece::Readings(part) => self.see_readings(&part.of.sensor.key, &part.readings),
+            Piece::Expired(ExpiredPart { of, expired, .. }) => {
+                let times = expired.hours.first().zip(expired.hours.last());
+                times.into_iter().for_each(|(first, last)| self.see_times(&of.sensor.key, first.first, last.last));
+            }
+        }
+    }
+
+    /// Takes a sensor with its metadata, whether it has readings or not.
+    pub fn take_sensor(&mut self, of: &SensorDocument) {
+        self.document(of);
+        self.described.insert(of.sensor.key.clone());
+        self.new.insert(of.sensor.key.clone());
+        let values = of.meta.values().map(|(name, json)| (name.into(), Some(json.clone())));
+        let meta = Meta::change(self.options.stamp, false, values);
+        if let Some(document) = self.sensors.get_mut(&of.sensor.key) {
+            document.meta = meta;
+        }
+    }
+
+    /// Makes the sensor's document unless there is one, and adds its fields.
+    fn document(&mut self, of: &SensorDocument) {
         let mut is_new = !self.sensors.contains_key(&of.sensor.key);
-        let document = self.sensors.entry(of.sensor.key.clone()).or_insert_with(|| SensorDocument {
-            fields: of.fields.clone(),
-            meta: of.meta.clone(),
-            ..SensorDocument::new(of.sensor.clone())
-        });
-        document.meta.merge(&of.meta);
+        let document =
+            self.sensors.entry(of.sensor.key.clone()).or_insert_with(|| SensorDocument::new(of.sensor.clone()));
         for (name, family) in &of.fields {
             if !document.fields.iter().any(|(known, _)| known == name) {
                 document.fields.push((name.clone(), *family));
@@ -110,9 +157,18 @@ impl<'a> Fill<'a> {
         if is_new {
             self.new.insert(of.sensor.key.clone());
         }
+    }
+
+    fn see_times(&mut self, key: &str, first: i64, last: i64) {
+        let Some(document) = self.sensors.get_mut(key) else { return };
+        document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
+        document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
+    }
+
+    fn see_readings(&mut self, key: &str, readings: &Readings) {
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { return };
-        document.first_seen = Some(document.first_seen.map_or(*first, |seen| seen.min(*first)));
-        document.last_seen = Some(document.last_seen.map_or(*last, |seen| seen.max(*last)));
+        self.see_times(key, *first, *last);
+        let Some(document) = self.sensors.get_mut(key) else { return };
         let from = readings.len().saturating_sub(self.options.recent);
         let recent = &mut document.recent;
         recent.extend((from..readings.len()).map(|index| readings.reading(index)));
@@ -151,7 +207,7 @@ impl<'a> Fill<'a> {
         let Some(SensorDay { id, held: Some(held) }) = self.current.take() else { return Ok(()) };
         if !held.is_empty() {
             self.bytes += held.bytes();
-            self.days.push((id, held));
+            self.days.push((id, DayContent::Readings(held)));
         }
         self.write_if_many().await
     }
@@ -191,30 +247,27 @@ impl<'a> Fill<'a> {
         self.write_buckets(buckets).await
     }
 
-    async fn write_days(&self, mut days: Vec<(DayId, Readings)>) -> Result<(), StorageError> {
+    async fn write_days(&self, mut days: Vec<(DayId, DayContent)>) -> Result<(), StorageError> {
         let mut revs: Vec<u64> = vec![0; days.len()];
+        let mut none = Readings::default();
+        none.raise_floor(self.options.stamp);
         while !days.is_empty() {
-            let write = |((id, readings), rev): (&'_ (DayId, Readings), &u64)| {
+            let mut writes: Vec<DayWrite<'_>> = Vec::with_capacity(days.len());
+            for ((id, content), rev) in days.iter().zip(&revs) {
                 let next_rev = if *rev == 0 { self.options.stamp.max(1) } else { rev + 1 };
-                (id.clone(), readings.clone(), *rev, next_rev)
-            };
-            let owned: Vec<(DayId, Readings, u64, u64)> = days.iter().zip(&revs).map(write).collect();
-            let writes: Vec<DayWrite<'_>> = owned
-                .iter()
-                .map(|(id, readings, rev, next_rev)| DayWrite {
-                    id,
-                    rev: *rev,
-                    next_rev: *next_rev,
-                    readings: Some(readings),
-                    expired: None,
-                })
-                .collect();
+                let (readings, expired) = match content {
+                    DayContent::Readings(readings) => (readings, None),
+                    DayContent::Expired(expired) => (&none, Some(expired)),
+                };
+                writes.push(DayWrite { id, rev: *rev, next_rev, readings: Some(readings), expired });
+            }
             let outcomes = self.store.write_days(self.database, &writes).await;
+            drop(writes);
             let mut again = Vec::new();
-            for ((id, readings), outcome) in std::mem::take(&mut days).into_iter().zip(outcomes) {
+            for ((id, content), outcome) in std::mem::take(&mut days).into_iter().zip(outcomes) {
                 match outcome {
                     Written::Yes => {}
-                    Written::Conflict => again.push((id, readings)),
+                    Written::Conflict => again.push((id, content)),
                     Written::Failed(error) => return Err(error),
                 }
             }
@@ -223,7 +276,7 @@ impl<'a> Fill<'a> {
             let stored = if ids.is_empty() { Vec::new() } else { self.store.read_days(self.database, &ids).await? };
             (days, revs) = (Vec::new(), Vec::new());
             for (one, stored) in again.into_iter().zip(stored) {
-                if stored.as_ref().is_none_or(|day| day.readings != one.1) {
+                if stored.as_ref().is_none_or(|day| !one.1.is(day)) {
                     days.push(one);
                     revs.push(stored.map_or(0, |day| day.rev));
                 }
@@ -352,7 +405,9 @@ impl<'a> Fill<'a> {
             for document in &mut again {
                 let stored = stored.iter().find(|stored| stored.sensor.key == document.sensor.key);
                 document.rev = stored.map_or(0, |stored| stored.rev);
-                stored.into_iter().for_each(|stored| document.meta.merge(&stored.meta));
+                if let Some(stored) = stored.filter(|_| !self.described.contains(&document.sensor.key)) {
+                    document.meta = stored.meta.clone();
+                }
             }
             documents = again;
         }

@@ -1,40 +1,54 @@
-//! The form in which a backup keeps the readings of a database and UTC day, and in which the service sends them.
+//! The form in which a backup keeps what a database has of a UTC day, and its sensors, and in which the service sends them.
 //! docs/backup.md describes it byte by byte.
 //!
 //! ```text
-//! file    := "hourglass backup 1\n"  frame…          the last frame is an end
+//! file    := "hourglass backup 2\n"  frame…          the last frame is an end
 //! frame   := length: u32  crc32c: u32  payload       little-endian; both are of the payload
 //! payload := "S" JSON         a sensor: {"measurement", "tags": [[key, value]…], "fields": [[name, family]…]}
 //!          | "R" sealed       readings of the last sensor, packed as docs/sealed-days.md says
-//!          | "E" JSON         the end: {"sensors", "readings", "cells", "digest"}
+//!          | "H" summaries    what is left of readings of the last sensor that have expired: `backup::expired`
+//!          | "D" JSON         a sensor of a file of sensors: as "S", and its "meta" unless it has none
+//!          | "E" JSON         the end: {"sensors", "readings", "cells", "digest"}, and where there are some "summaries" and
+//!                             "metadata"; of sensors "content", a digest of all "D"
 //! ```
+//!
+//! Version 1 had neither "H" nor "D".
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
-use super::digest::SetDigest;
-use crate::bucket::{Readings, SensorDocument, StorageError};
+use super::digest::{SetDigest, hexadecimal, number};
+use super::expired;
+use crate::bucket::{DayPart, ExpiredDay, Meta, Readings, SensorDocument, StorageError};
 use crate::reading::stamp::SETTLED;
-use crate::reading::{Family, Sensor};
+use crate::reading::{Day, Family, Sensor};
 use crate::store::sealed;
 
-use super::read::Part;
+use super::read::{ExpiredPart, Part, Piece};
 
 /// The first bytes.
-pub const HEAD: &[u8] = b"hourglass backup 1\n";
+pub const HEAD: &[u8] = b"hourglass backup 2\n";
+/// Those of the version before, which is read, too.
+const OLDER_HEAD: &[u8] = b"hourglass backup 1\n";
 /// A longer frame is damage: parts are far smaller.
 const FRAME_MAX: usize = 256 << 20;
 const FRAME_HEAD: usize = 8;
 
 /// A sensor as a backup keeps it. Everything else of its document follows from its readings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeptSensor {
     pub measurement: String,
     pub tags: Vec<(String, String)>,
     /// Names with the names of their families, in the order in which the sensor first sent them.
     pub fields: Vec<(String, String)>,
+    /// What people say of it. Not beside readings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, Box<RawValue>>,
 }
 
 /// The last frame: what the frames before it hold.
@@ -43,6 +57,13 @@ pub struct Held {
     pub sensors: u64,
     #[serde(flatten)]
     pub set: SetDigest,
+    /// The digest of everything that is kept of sensors, their fields included; 0 where there is none.
+    #[serde(default, with = "hexadecimal", skip_serializing_if = "is_zero")]
+    pub content: u128,
+}
+
+fn is_zero(content: &u128) -> bool {
+    *content == 0
 }
 
 /// A frame as read.
@@ -50,13 +71,15 @@ pub struct Held {
 pub enum Frame {
     Sensor(KeptSensor),
     Readings(Readings),
+    Expired(Day, DayPart, ExpiredDay),
+    Described(KeptSensor, u128),
     End(Held),
 }
 
 /// Why a file is not a whole backup of a day.
 #[derive(Debug, thiserror::Error)]
 pub enum NoBackup {
-    #[error("it is not a backup of a day that this version knows: it does not begin with {:?}", String::from_utf8_lossy(HEAD).trim_end())]
+    #[error("it is no file of a backup that this version knows: it does not begin with {:?}", String::from_utf8_lossy(HEAD).trim_end())]
     Head,
     #[error("it is cut off: it ends before its last frame")]
     Cut,
@@ -85,10 +108,17 @@ impl KeptSensor {
             measurement: sensor.measurement.to_string(),
             tags: sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
             fields: fields.iter().map(|(name, family)| (name.to_string(), family.name().to_owned())).collect(),
+            meta: BTreeMap::new(),
         }
     }
 
-    /// A document without readings.
+    fn described(document: &SensorDocument) -> Self {
+        let value =
+            |(name, json): (&str, &Arc<str>)| Some((name.to_owned(), RawValue::from_string(json.to_string()).ok()?));
+        Self { meta: document.meta.values().filter_map(value).collect(), ..Self::of(document) }
+    }
+
+    /// A document without readings. What its metadata says is older than every change.
     ///
     /// # Errors
     /// If it is none that hourglass wrote.
@@ -101,7 +131,9 @@ impl KeptSensor {
             Ok((Arc::from(&**name), Family::from_name(family).ok_or_else(|| unknown(family))?))
         };
         let fields = self.fields.iter().map(field).collect::<Result<_, NoBackup>>()?;
-        Ok(SensorDocument { fields, ..SensorDocument::new(sensor) })
+        let value = |(name, json): (&String, &Box<RawValue>)| (name.as_str().into(), Some(Arc::from(json.get())));
+        let meta = Meta::change(SETTLED, false, self.meta.iter().map(value));
+        Ok(SensorDocument { fields, meta, ..SensorDocument::new(sensor) })
     }
 }
 
@@ -113,21 +145,46 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// The frames of a part.
+    /// The frames of a piece.
     #[must_use]
-    pub fn part(&mut self, part: &Part) -> Vec<u8> {
-        let Part { of, readings, .. } = part;
+    pub fn piece(&mut self, piece: &Piece) -> Vec<u8> {
         let mut out = Vec::new();
-        if self.last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, of)) {
+        if self.count(piece) {
+            put_json(&mut out, b'S', &KeptSensor::of(piece.of()));
+        }
+        let (kind, content) = match piece {
+            Piece::Readings(part) => (b'R', sealed::pack(&part.readings)),
+            Piece::Expired(part) => (b'H', expired::pack(part.day, part.part, &part.expired)),
+        };
+        put(&mut out, &[&[kind], &content[..]].concat());
+        out
+    }
+
+    /// Counts a piece; returns whether its sensor is another one than that of the piece before.
+    fn count(&mut self, piece: &Piece) -> bool {
+        let (of, is_other) = (piece.of(), |last: &Arc<SensorDocument>| !Arc::ptr_eq(last, piece.of()));
+        let is_new = self.last.as_ref().is_none_or(is_other);
+        if is_new {
             self.last = Some(of.clone());
             self.held.sensors += 1;
-            put_json(&mut out, b'S', &KeptSensor::of(of));
         }
-        self.held.set += SetDigest::of(&of.sensor.key, readings);
-        let mut payload = vec![b'R'];
-        payload.extend(sealed::pack(readings));
+        self.held.set += piece.digest();
+        is_new
+    }
+
+    /// The frame of a sensor with its metadata.
+    #[must_use]
+    pub fn sensor(&mut self, document: &SensorDocument) -> Vec<u8> {
+        let (payload, mut out) = (json_payload(b'D', &KeptSensor::described(document)), Vec::new());
+        self.count_sensor(document, content_of(&payload));
         put(&mut out, &payload);
         out
+    }
+
+    fn count_sensor(&mut self, document: &SensorDocument, content: u128) {
+        self.held.sensors += 1;
+        self.held.set += SetDigest::of_meta(&document.sensor.key, &document.meta);
+        self.held.content = self.held.content.wrapping_add(content);
     }
 
     /// The last frame.
@@ -154,10 +211,19 @@ impl Frames {
 }
 
 fn put_json(out: &mut Vec<u8>, kind: u8, value: &impl Serialize) {
+    put(out, &json_payload(kind, value));
+}
+
+fn json_payload(kind: u8, value: &impl Serialize) -> Vec<u8> {
     let mut payload = vec![kind];
     // Texts and numbers: nothing that JSON cannot hold.
     payload.extend(serde_json::to_vec(value).unwrap_or_default());
-    put(out, &payload);
+    payload
+}
+
+/// A part of [`Held::content`].
+fn content_of(payload: &[u8]) -> u128 {
+    number(&Sha256::digest(payload))
 }
 
 fn put(out: &mut Vec<u8>, payload: &[u8]) {
@@ -177,7 +243,9 @@ pub struct FrameReader<R> {
 /// What [`FrameReader::read`] returns.
 #[derive(Debug)]
 pub enum Next {
-    Part(Part),
+    Piece(Piece),
+    /// A sensor with its metadata.
+    Sensor(SensorDocument),
     /// The end, which is as the parts were.
     End(Held),
 }
@@ -190,13 +258,13 @@ impl<R: Read> FrameReader<R> {
     pub fn new(mut from: R) -> Result<Self, NoBackup> {
         let mut head = [0; HEAD.len()];
         from.read_exact(&mut head)?;
-        if head != HEAD {
+        if head != HEAD && head != OLDER_HEAD {
             return Err(NoBackup::Head);
         }
         Ok(Self { from, frames: Frames::default(), last: None })
     }
 
-    /// The next part. After the end nothing may follow.
+    /// The next piece or sensor. After the end nothing may follow.
     ///
     /// # Errors
     /// [`NoBackup`]
@@ -205,14 +273,15 @@ impl<R: Read> FrameReader<R> {
             match self.frame()? {
                 Frame::Sensor(sensor) => self.last = Some(Arc::new(sensor.document()?)),
                 Frame::Readings(readings) => {
-                    let without = || NoBackup::Damaged("readings stand before their sensor".to_owned());
-                    let of = self.last.clone().ok_or_else(without)?;
-                    if self.frames.last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &of)) {
-                        self.frames.held.sensors += 1;
-                        self.frames.last = Some(of.clone());
-                    }
-                    self.frames.held.set += SetDigest::of(&of.sensor.key, &readings);
-                    return Ok(Next::Part(Part { of, readings, within: None }));
+                    return self.piece(|of| Piece::Readings(Part { of, readings, within: None }));
+                }
+                Frame::Expired(day, part, expired) => {
+                    return self.piece(|of| Piece::Expired(ExpiredPart { of, day, part, expired }));
+                }
+                Frame::Described(sensor, content) => {
+                    let document = sensor.document()?;
+                    self.frames.count_sensor(&document, content);
+                    return Ok(Next::Sensor(document));
                 }
                 Frame::End(held) => {
                     if held != self.frames.held {
@@ -227,6 +296,13 @@ impl<R: Read> FrameReader<R> {
                 }
             }
         }
+    }
+
+    fn piece(&mut self, piece: impl FnOnce(Arc<SensorDocument>) -> Piece) -> Result<Next, NoBackup> {
+        let without = || NoBackup::Damaged("readings stand before their sensor".to_owned());
+        let piece = piece(self.last.clone().ok_or_else(without)?);
+        self.frames.count(&piece);
+        Ok(Next::Piece(piece))
     }
 
     /// What is read from.
@@ -244,6 +320,11 @@ impl<R: Read> FrameReader<R> {
                 let readings = sealed::unpack_readings(content, SETTLED);
                 Ok(Frame::Readings(readings.map_err(|error| NoBackup::Damaged(error.to_string()))?))
             }
+            b'H' => {
+                let unpacked = expired::unpack(content).map_err(|error| NoBackup::Damaged(error.to_string()));
+                unpacked.map(|(day, part, expired)| Frame::Expired(day, part, expired))
+            }
+            b'D' => Ok(Frame::Described(serde_json::from_slice(content).map_err(json)?, content_of(&payload))),
             b'E' => Ok(Frame::End(serde_json::from_slice(content).map_err(json)?)),
             b'X' => Err(NoBackup::Refused(String::from_utf8_lossy(content).into_owned())),
             other => Err(NoBackup::Damaged(format!("a frame has the unknown kind {other}"))),
@@ -285,6 +366,7 @@ mod tests {
                 measurement: "cli,mate".to_owned(),
                 tags: vec![("s\\".to_owned(), sensor.to_string())],
                 fields: vec![("temp".to_owned(), "number".to_owned())],
+                meta: BTreeMap::from([("at".to_owned(), RawValue::from_string("{\"x\":0.1}".to_owned()).unwrap())]),
             };
             let of = Arc::new(kept.document().unwrap());
             for hour in 0..2_i64 {
@@ -292,12 +374,14 @@ mod tests {
                     time: hour * 3_600_000_000_000 + n,
                     fields: vec![(Arc::from("temp"), Value::Float(f64::from(i32::try_from(n).unwrap()) / 4.0))],
                 };
-                out.extend(frames.part(&Part {
-                    of: of.clone(),
-                    readings: (0..50).map(reading).collect(),
-                    within: None,
-                }));
+                let readings = (0..50).map(reading).collect();
+                out.extend(frames.piece(&Piece::Readings(Part { of: of.clone(), readings, within: None })));
             }
+            let expired =
+                ExpiredDay::of(&[3_i64].into_iter().map(|time| Reading { time, fields: Vec::new() }).collect());
+            let (day, part) = (Day(0), DayPart::Whole);
+            out.extend(frames.piece(&Piece::Expired(ExpiredPart { of: of.clone(), day, part, expired })));
+            out.extend(frames.sensor(&of));
         }
         out.extend(frames.end());
         out
@@ -307,7 +391,8 @@ mod tests {
         let (mut reader, mut readings) = (FrameReader::new(bytes)?, 0);
         loop {
             match reader.read()? {
-                Next::Part(part) => readings += part.readings.len() as u64,
+                Next::Piece(piece) => readings += piece.readings().map_or(0, |part| part.readings.len() as u64),
+                Next::Sensor(document) => assert_eq!(document.meta.get("at").map(|json| &**json), Some("{\"x\":0.1}")),
                 Next::End(held) => return Ok((readings, held)),
             }
         }
@@ -316,7 +401,16 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let (readings, held) = read(&file()).unwrap();
-        assert_eq!((readings, held.sensors, held.set.readings, held.set.cells), (300, 3, 300, 300));
+        assert_eq!((readings, held.sensors, held.set.readings, held.set.cells), (300, 6, 300, 300));
+        assert_eq!((held.set.summaries, held.set.metadata), (3, 3));
+    }
+
+    /// A backup of the version before has no other kinds of frames.
+    #[test]
+    fn the_form_before_is_read() {
+        let older = [OLDER_HEAD, &file()[HEAD.len()..]].concat();
+        assert_eq!(read(&older).unwrap(), read(&file()).unwrap());
+        assert!(matches!(read(b"hourglass backup 3\n"), Err(NoBackup::Head)));
     }
 
     #[test]

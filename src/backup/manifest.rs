@@ -8,8 +8,8 @@ use super::form::Held;
 use crate::reading::Day;
 use crate::reading::time::write_rfc3339;
 
-/// The only form of manifests so far.
-const FORM: u32 = 1;
+/// The form of manifests. Form 1 had no sensors and no summaries of readings that had expired.
+const FORM: u32 = 2;
 
 /// The content of `manifest.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,9 +26,6 @@ pub struct Manifest {
     pub tokens: Option<KeptFile>,
     /// `settings.json`: how long databases keep readings, and their policies.
     pub settings: Option<KeptFile>,
-    /// What is stored and not in the backup: databases of whose older days only summaries are left.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
     /// The configuration file, under its own name.
     pub config: Option<KeptFile>,
     /// The digest of everything, as `hourglass digest` prints it.
@@ -40,9 +37,22 @@ pub struct Manifest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptDatabase {
     pub name: String,
+    /// Of its days and of its sensors' metadata.
     #[serde(flatten)]
     pub set: SetDigest,
+    /// Its sensors; `None` if it has none, and in form 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sensors: Option<KeptSensors>,
     pub days: Vec<KeptDay>,
+}
+
+/// The sensors of a database, with their metadata.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptSensors {
+    #[serde(flatten)]
+    pub held: Held,
+    #[serde(flatten)]
+    pub file: KeptFile,
 }
 
 /// A day of a database.
@@ -71,7 +81,9 @@ pub struct KeptFile {
 pub enum NoManifest {
     #[error("it cannot be read: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("it has form {0}, and this version knows {FORM}: use the version that made the backup, or a later one")]
+    #[error(
+        "it has form {0}, and this version knows 1 to {FORM}: use the version that made the backup, or a later one"
+    )]
     Form(u32),
     #[error("it names the file {0:?}, which is not in the backup's folder")]
     Outside(String),
@@ -99,7 +111,7 @@ impl Manifest {
             form: u32,
         }
         let Form { form } = serde_json::from_slice(text)?;
-        if form != FORM {
+        if !(1..=FORM).contains(&form) {
             return Err(NoManifest::Form(form));
         }
         let manifest: Self = serde_json::from_slice(text)?;
@@ -107,25 +119,29 @@ impl Manifest {
         if let Some(strange) = manifest.files().find(|file| !is_within(&file.file)) {
             return Err(NoManifest::Outside(strange.file.clone()));
         }
-        for KeptDatabase { name, set, days } in &manifest.databases {
-            if sum_of(days) != *set {
-                return Err(NoManifest::Sum(name.clone()));
-            }
+        if let Some(odd) = manifest.databases.iter().find(|kept| kept.sum() != kept.set) {
+            return Err(NoManifest::Sum(odd.name.clone()));
         }
         Ok(manifest)
     }
 
     /// All files that it names.
     pub fn files(&self) -> impl Iterator<Item = &KeptFile> {
-        let days = self.databases.iter().flat_map(|database| database.days.iter().map(|day| &day.file));
-        days.chain(&self.tokens).chain(&self.settings).chain(&self.config)
+        let days = self.databases.iter().flat_map(|kept| kept.days.iter().map(|day| &day.file));
+        let sensors = self.databases.iter().filter_map(|kept| Some(&kept.sensors.as_ref()?.file));
+        days.chain(sensors).chain(&self.tokens).chain(&self.settings).chain(&self.config)
     }
 
     /// The entry of a day.
     #[must_use]
     pub fn day(&self, database: &str, day: Day) -> Option<&KeptDay> {
-        let database = self.databases.iter().find(|kept| kept.name == database)?;
-        database.days.iter().find(|kept| kept.number == day.0)
+        self.database(database)?.days.iter().find(|kept| kept.number == day.0)
+    }
+
+    /// The entry of a database.
+    #[must_use]
+    pub fn database(&self, name: &str) -> Option<&KeptDatabase> {
+        self.databases.iter().find(|kept| kept.name == name)
     }
 
     /// The digest of everything that it holds, without the numbers of sensors.
@@ -136,12 +152,20 @@ impl Manifest {
     }
 }
 
-/// The digest of some days of a database.
-#[must_use]
-pub fn sum_of(days: &[KeptDay]) -> SetDigest {
-    let mut sum = SetDigest::default();
-    days.iter().for_each(|day| sum += day.held.set);
-    sum
+impl KeptDatabase {
+    /// A database of these days and sensors.
+    #[must_use]
+    pub fn new(name: String, days: Vec<KeptDay>, sensors: Option<KeptSensors>) -> Self {
+        let kept = Self { name, set: SetDigest::default(), sensors, days };
+        Self { set: kept.sum(), ..kept }
+    }
+
+    fn sum(&self) -> SetDigest {
+        let mut sum = SetDigest::default();
+        self.days.iter().for_each(|day| sum += day.held.set);
+        self.sensors.iter().for_each(|sensors| sum += sensors.held.set);
+        sum
+    }
 }
 
 /// The date of a day: 2026-01-15.

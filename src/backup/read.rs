@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::digest::{DatabaseDigest, SetDigest, StoreDigest};
-use crate::bucket::store::{Extent, GROWTH, Projection, ScannedPage, SensorFilter};
-use crate::bucket::{Readings, SensorDocument, StorageError, Store};
+use super::expired::expired_beside;
+use super::sensors::{Sensors, described};
+use crate::bucket::store::{Extent, GROWTH, Projection, ScannedPage};
+use crate::bucket::{DayPart, ExpiredDay, Readings, SensorDocument, StorageError, Store};
 use crate::reading::stamp::SETTLED;
 use crate::reading::time::{MILLI_NS, TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Day, Hour};
 
-/// Sensors that are listed at a time.
-const LISTED: usize = 512;
 /// Most sensors that are read together.
 const TOGETHER_MOST: usize = 256;
 /// Pages per scan of a sensor that is read alone.
@@ -54,19 +54,64 @@ pub struct Part {
     pub within: Option<Range<i64>>,
 }
 
-/// The readings of a database in a range of hours, part by part.
+/// What is left of a part of a sensor's day whose readings have expired.
+#[derive(Debug)]
+pub struct ExpiredPart {
+    pub of: Arc<SensorDocument>,
+    pub day: Day,
+    pub part: DayPart,
+    /// Has at least one hour, and only those that were asked for.
+    pub expired: ExpiredDay,
+}
+
+/// What a database has of a sensor.
+#[derive(Debug)]
+pub enum Piece {
+    Readings(Part),
+    Expired(ExpiredPart),
+}
+
+impl Piece {
+    /// The sensor.
+    #[must_use]
+    pub fn of(&self) -> &Arc<SensorDocument> {
+        match self {
+            Self::Readings(part) => &part.of,
+            Self::Expired(part) => &part.of,
+        }
+    }
+
+    /// The digest of it.
+    #[must_use]
+    pub fn digest(&self) -> SetDigest {
+        match self {
+            Self::Readings(part) => SetDigest::of(&part.of.sensor.key, &part.readings),
+            Self::Expired(part) => SetDigest::of_expired(&part.of.sensor.key, &part.expired),
+        }
+    }
+
+    /// The readings, if it has some.
+    #[must_use]
+    pub fn readings(&self) -> Option<&Part> {
+        match self {
+            Self::Readings(part) => Some(part),
+            Self::Expired(_) => None,
+        }
+    }
+}
+
+/// What a database has in a range of hours, piece by piece: readings, and summaries of readings that have expired.
 #[derive(Debug)]
 pub struct Parts<'a> {
     store: &'a dyn Store,
     database: &'a str,
     hours: Range<Hour>,
     bounds: ReadBounds,
+    sensors: Sensors<'a>,
     listed: VecDeque<Arc<SensorDocument>>,
-    /// The last sensor that was listed; `None` before the first.
-    after: Option<String>,
     /// Sensors that are read together.
     together: usize,
-    ready: VecDeque<Part>,
+    ready: VecDeque<Piece>,
     /// A sensor that is too large to be read at once.
     large: Option<Large>,
     /// Keys of the sensors that are wanted; `None` for all.
@@ -88,33 +133,34 @@ impl<'a> Parts<'a> {
     #[must_use]
     pub fn new(store: &'a dyn Store, database: &'a str, hours: Range<Hour>, bounds: ReadBounds) -> Self {
         let (listed, ready) = (VecDeque::new(), VecDeque::new());
-        let (after, large, only) = (None, None, None);
-        Self { store, database, hours, bounds, listed, after, together: 1, ready, large, only, by_page: false }
+        let sensors = Sensors::new(store, database);
+        let (large, only) = (None, None);
+        Self { store, database, hours, bounds, sensors, listed, together: 1, ready, large, only, by_page: false }
     }
 
-    /// Reads only these sensors, and makes each part of one page as it is scanned: its cells keep their stamps, and it may have
-    /// readings at times that another part has asked for, beside those of [`Part::within`].
+    /// Reads only the readings of these sensors, and makes each part of one page as it is scanned: its cells keep their stamps,
+    /// and it may have readings at times that another part has asked for, beside those of [`Part::within`].
     #[must_use]
     pub fn pages_of(self, only: Arc<HashSet<Box<str>>>) -> Self {
         Self { only: Some(only), by_page: true, ..self }
     }
 
-    /// The next part; `None` at the end.
+    /// The next piece; `None` at the end.
     ///
     /// # Errors
     /// If the store fails, or something cannot be read.
-    pub async fn next(&mut self) -> Result<Option<Part>, StorageError> {
+    pub async fn next(&mut self) -> Result<Option<Piece>, StorageError> {
         loop {
-            if let Some(part) = self.ready.pop_front() {
-                return Ok(Some(part));
+            if let Some(piece) = self.ready.pop_front() {
+                return Ok(Some(piece));
             }
             if let Some(large) = self.large.take() {
                 self.read_large(large).await?;
             } else if self.listed.is_empty() {
-                let filter = SensorFilter { after: self.after.take(), outliers: false, limit: LISTED };
-                let listed = self.store.list_sensors(self.database, &filter).await?;
-                let Some(last) = listed.last() else { return Ok(None) };
-                self.after = Some(last.sensor.key.to_string());
+                let listed = self.sensors.some().await?;
+                if listed.is_empty() {
+                    return Ok(None);
+                }
                 let is_wanted =
                     |of: &SensorDocument| self.only.as_ref().is_none_or(|only| only.contains(&*of.sensor.key));
                 self.listed = listed.into_iter().filter(is_wanted).map(Arc::new).collect();
@@ -130,11 +176,13 @@ impl<'a> Parts<'a> {
         let bytes = self.bounds.batch_bytes;
         match self.store.scan_sensors(self.database, &keys, self.hours.clone(), &Projection::ALL, bytes).await? {
             Some(found) => {
-                for (of, pages) in self.listed.drain(..count).zip(found) {
+                let sensors: Vec<Arc<SensorDocument>> = self.listed.drain(..count).collect();
+                for (of, pages) in sensors.iter().zip(found) {
                     let sets = if self.by_page { sets_of(pages) } else { united(pages) };
-                    let part = |readings| Part { of: of.clone(), readings, within: None };
+                    let part = |readings| Piece::Readings(Part { of: of.clone(), readings, within: None });
                     self.ready.extend(sets.into_iter().map(part));
                 }
+                self.read_expired(&sensors, &self.hours.clone()).await?;
                 self.together = (count * 2).min(TOGETHER_MOST);
             }
             None if count == 1 => {
@@ -142,6 +190,15 @@ impl<'a> Parts<'a> {
                 self.large = self.listed.pop_front().map(|of| Large { of, left, within: None });
             }
             None => self.together = count / 2,
+        }
+        Ok(())
+    }
+
+    /// Adds what is left of readings that have expired to the pieces of these sensors and hours.
+    async fn read_expired(&mut self, sensors: &[Arc<SensorDocument>], hours: &Range<Hour>) -> Result<(), StorageError> {
+        if !self.by_page && !hours.is_empty() {
+            let found = expired_beside(self.store, (self.database, hours), sensors, &self.ready).await?;
+            self.ready.extend(found.into_iter().map(Piece::Expired));
         }
         Ok(())
     }
@@ -164,7 +221,7 @@ impl<'a> Parts<'a> {
             match self.store.scan(self.database, &large.of.sensor.key, hours.clone(), &projection, extent).await {
                 Ok(found) => {
                     let (of, pages) = (large.of.clone(), found.pages);
-                    let part = |readings| Part { of: of.clone(), readings, within: times.clone() };
+                    let part = |readings| Piece::Readings(Part { of: of.clone(), readings, within: times.clone() });
                     match self.by_page {
                         true => self.ready.extend(sets_of(pages).into_iter().map(part)),
                         false => {
@@ -172,8 +229,10 @@ impl<'a> Parts<'a> {
                             self.ready.extend(sets.flat_map(|readings| within(readings, times.as_ref())).map(part));
                         }
                     }
+                    let from = large.left.start;
                     self.large = large.behind(times, length, &hours, &found.rest);
-                    return Ok(());
+                    let until = self.large.as_ref().map_or(hours.end, |large| large.left.start);
+                    return self.read_expired(&[of], &(from..until)).await;
                 }
                 Err(StorageError::HourTooLarge { hour, .. }) if hour > hours.start => hours.end = hour,
                 Err(StorageError::HourTooLarge { hour, limit }) => {
@@ -249,7 +308,7 @@ fn within(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
     parts.into_iter().filter(|(is_within, _)| *is_within).map(|(_, readings)| readings).collect()
 }
 
-/// The UTC days of which a database has readings; some may be empty, because a deletion hides what is stored.
+/// The UTC days of which a database has readings or summaries; some may be empty, because a deletion hides what is stored.
 ///
 /// # Errors
 /// If the store fails.
@@ -261,11 +320,12 @@ pub async fn list_days(store: &dyn Store, database: &str) -> Result<BTreeSet<Day
         days.insert(Day::of(hour));
         from = Day::of(hour).hours().end;
     }
-    let mut filter = SensorFilter { after: None, outliers: false, limit: LISTED };
+    let mut sensors = Sensors::new(store, database);
     loop {
-        let listed = store.list_sensors(database, &filter).await?;
-        let Some(last) = listed.last() else { return Ok(days) };
-        filter.after = Some(last.sensor.key.to_string());
+        let listed = sensors.some().await?;
+        if listed.is_empty() {
+            return Ok(days);
+        }
         let keys: Vec<&str> = listed.iter().map(|document| &*document.sensor.key).collect();
         let parts = store.parts_of(database, &keys, Day::of_hours(&hours)).await?;
         days.extend(parts.into_iter().map(|(_, day, _)| day));
@@ -284,13 +344,13 @@ pub async fn digest_of(
 ) -> Result<DatabaseDigest, StorageError> {
     let mut digest = DatabaseDigest { name: database.to_owned(), ..DatabaseDigest::default() };
     let mut parts = Parts::new(store, database, all_hours(), bounds);
-    let mut last: Option<Arc<SensorDocument>> = None;
-    while let Some(Part { of, readings, .. }) = parts.next().await? {
-        digest.sensors += u64::from(last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &of)));
-        digest.set += SetDigest::of(&of.sensor.key, &readings);
-        last = Some(of);
+    while let Some(piece) = parts.next().await? {
+        digest.set += piece.digest();
         tell(digest.set.readings);
     }
+    let (sensors, metadata) = described(store, database).await?;
+    digest.sensors = sensors;
+    digest.set += metadata;
     Ok(digest)
 }
 

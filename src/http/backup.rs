@@ -1,5 +1,5 @@
-//! What `hourglass backup` asks of a running service. The readings of a day are sent as they are read, part by part, within
-//! half of a request's memory; one day at a time is sent.
+//! What `hourglass backup` asks of a running service. The readings of a day, and the sensors of a database, are sent as they
+//! are read, part by part, within half of a request's memory; one day at a time is sent.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::params;
 use crate::access::{Caller, Event, TokenStoreError};
 use crate::backup::form::{Frames, HEAD};
 use crate::backup::read::list_days;
-use crate::backup::{Parts, ReadBounds, SetDigest, proved as kept};
+use crate::backup::{Parts, ReadBounds, Sensors, SetDigest, proved as kept};
 use crate::bucket::registry::settled_before;
 use crate::bucket::{StorageError, Store};
 use crate::faults;
@@ -100,9 +100,7 @@ async fn of_day(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, Api
     let day = text.parse().ok().filter(|day| DAYS.contains(day)).map(Day);
     let day =
         day.ok_or_else(|| ApiError::Bad(format!("parameter day: {text:?} is not a day counted from 1970-01-01")))?;
-    let known = parameters.get("known").map(|digest| u128::from_str_radix(digest, 16)).transpose();
-    let known =
-        known.map_err(|_| ApiError::Bad("parameter known is not a digest of 32 hexadecimal digits".to_owned()))?;
+    let known = known(&parameters)?;
     let turn = app.backups.clone().acquire_owned().await;
     let budget = app.query.begin(&by, "backup");
     let memory = budget.hold(app.options.backup_bytes)?;
@@ -113,16 +111,80 @@ async fn of_day(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, Api
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    // One part waits while the next one is read.
-    let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
+    let (sender, answer) = streamed();
     tokio::spawn(async move {
         send_day(&*app.store, &database, hours, bounds, sender).await;
         drop((turn, memory));
     });
+    Ok(answer)
+}
+
+fn known(parameters: &Parameters) -> Result<Option<u128>, ApiError> {
+    let known = parameters.get("known").map(|digest| u128::from_str_radix(digest, 16)).transpose();
+    known.map_err(|_| ApiError::Bad("parameter known is not a digest of 32 hexadecimal digits".to_owned()))
+}
+
+/// An answer of what is sent. One part waits while the next one is read.
+fn streamed() -> (mpsc::Sender<Bytes>, Response) {
+    let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
     let parts = futures_util::stream::poll_fn(move |context| {
         receiver.poll_recv(context).map(|part| part.map(Ok::<_, std::convert::Infallible>))
     });
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(parts)).into_response())
+    let answer = ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(parts)).into_response();
+    (sender, answer)
+}
+
+/// `GET /api/v1/backup/sensors`.
+pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
+    answered(of_sensors(app, by, query).await)
+}
+
+async fn of_sensors(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, ApiError> {
+    let parameters = Parameters::of(&app, query, params::BACKUP_SENSORS, by.clone())?;
+    let (database, known) = (parameters.stored_database()?, known(&parameters)?);
+    let turn = app.backups.clone().acquire_owned().await;
+    let budget = app.query.begin(&by, "backup");
+    let memory = budget.hold(app.options.backup_bytes)?;
+    if let Some(known) = known {
+        let (mut sensors, mut frames) = (Sensors::new(&*app.store, &database), Frames::default());
+        while let Some(document) = sensors.next().await.map_err(failed)? {
+            drop(frames.sensor(&document));
+        }
+        if frames.held().content == known {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+    }
+    let (sender, answer) = streamed();
+    tokio::spawn(async move {
+        send_sensors(&*app.store, &database, sender).await;
+        drop((turn, memory));
+    });
+    Ok(answer)
+}
+
+/// Sends the sensors until they end, or nobody listens any more. What goes wrong is sent in the place of the end.
+async fn send_sensors(store: &dyn Store, database: &str, sender: mpsc::Sender<Bytes>) {
+    let (mut sensors, mut frames, mut bytes) = (Sensors::new(store, database), Frames::default(), HEAD.to_vec());
+    loop {
+        match sensors.some().await {
+            Ok(some) if some.is_empty() => {
+                bytes.extend(frames.end());
+                // The client sees by itself that an end is missing.
+                let _ = sender.send(bytes.into()).await;
+                return;
+            }
+            Ok(some) => some.iter().for_each(|document| bytes.extend(frames.sensor(document))),
+            Err(error) => return refuse(&error, database, &sender).await,
+        }
+        if sender.send(std::mem::take(&mut bytes).into()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn refuse(error: &StorageError, database: &str, sender: &mpsc::Sender<Bytes>) {
+    tracing::warn!(%error, database, "a part of a backup could not be read");
+    let _ = sender.send(Frames::refusal(error).into()).await;
 }
 
 async fn digest_of(
@@ -132,8 +194,8 @@ async fn digest_of(
     bounds: ReadBounds,
 ) -> Result<u128, StorageError> {
     let (mut parts, mut digest) = (Parts::new(store, database, hours, bounds), SetDigest::default());
-    while let Some(part) = parts.next().await? {
-        digest += apart(move || SetDigest::of(&part.of.sensor.key, &part.readings)).await?;
+    while let Some(piece) = parts.next().await? {
+        digest += apart(move || piece.digest()).await?;
     }
     Ok(digest.sum)
 }
@@ -157,8 +219,8 @@ async fn send_day(
         return;
     }
     let error = loop {
-        let part = match parts.next().await {
-            Ok(Some(part)) => part,
+        let piece = match parts.next().await {
+            Ok(Some(piece)) => piece,
             Ok(None) => {
                 // The client sees by itself that an end is missing.
                 let _ = sender.send(frames.end().into()).await;
@@ -167,7 +229,7 @@ async fn send_day(
             Err(error) => break error,
         };
         let packed = apart(move || {
-            let bytes = frames.part(&part);
+            let bytes = frames.piece(&piece);
             (frames, bytes)
         });
         match packed.await {
@@ -181,8 +243,7 @@ async fn send_day(
             Err(error) => break error,
         }
     };
-    tracing::warn!(%error, database, "a part of a backup could not be read");
-    let _ = sender.send(Frames::refusal(&error).into()).await;
+    refuse(&error, database, &sender).await;
 }
 
 /// `POST /api/v1/backup/proved`.

@@ -226,8 +226,8 @@ async fn resolve(app: &App, target: &DeleteTargets, before: Stamp, sink: &mut Si
     let bounds = ReadBounds::of_memory(app.options.backup_bytes);
     let mut parts = Parts::new(&*app.store, database, hours, bounds).pages_of(Arc::new(keys));
     let mut last: Option<Arc<crate::bucket::SensorDocument>> = None;
-    while let Some(part) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
-        let Part { of, readings, within } = &part;
+    while let Some(piece) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
+        let Some(Part { of, readings, within }) = piece.readings() else { continue };
         let sensor = &of.sensor;
         let mut places = Vec::new();
         for (place, time) in readings.times().iter().enumerate() {

@@ -205,11 +205,14 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
             ASKED], false, route (post(migrate::migrate));
     "GET" "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything", params::BACKUP, &[],
         &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route (get(backup::begin));
-    "GET" "/api/v1/backup/days", Admin, "the UTC days that have readings, for hourglass backup", params::BACKUP_DAYS, &[],
+    "GET" "/api/v1/backup/days", Admin, "the UTC days that have readings or summaries, for hourglass backup", params::BACKUP_DAYS, &[],
         &[&[(200, "Days, counted from 1970-01-01.", &[json("Anything")])], ASKED], true, route (get(backup::days));
-    "GET" "/api/v1/backup/day", Admin, "all readings of a database and UTC day, for hourglass backup", params::BACKUP_DAY, &[],
+    "GET" "/api/v1/backup/day", Admin, "all readings and summaries of a database and UTC day, for hourglass backup", params::BACKUP_DAY, &[],
         &[&[(200, "The day, as docs/backup.md describes it.", &[(BYTES, "Text")]), (204, "The day has the digest given as `known`.", &[])], ASKED],
         false, route (get(backup::day));
+    "GET" "/api/v1/backup/sensors", Admin, "all sensors of a database with their metadata, for hourglass backup", params::BACKUP_SENSORS, &[],
+        &[&[(200, "The sensors, as docs/backup.md describes them.", &[(BYTES, "Text")]), (204, "They have the digest given as `known`.", &[])], ASKED],
+        false, route (get(backup::sensors));
     "POST" "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", params::BACKUP_PROVED, &[],
         &[&[(204, "Noted.", &[])], ASKED], false, route (post(backup::proved));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,

@@ -265,6 +265,8 @@ pub const BACKUP: &[Parameter] = &[SINCE];
 pub const BACKUP_DAYS: &[Parameter] = &[DB];
 /// Of `GET /api/v1/backup/day`.
 pub const BACKUP_DAY: &[Parameter] = &[DB, DAY, KNOWN];
+/// Of `GET /api/v1/backup/sensors`.
+pub const BACKUP_SENSORS: &[Parameter] = &[DB, KNOWN];
 /// Of `POST /api/v1/backup/proved`.
 pub const BACKUP_PROVED: &[Parameter] = &[BEGAN];
 /// Of `GET /ping`.

@@ -2,9 +2,11 @@
 //! acknowledged, digests with each other; the command and the service are killed in the middle; files are damaged.
 
 mod copies;
+mod described;
 mod digests;
 mod following;
 mod interrupted;
+mod over_tls;
 mod snapshots;
 mod under_load;
 

@@ -1,6 +1,7 @@
 //! Retention: what is older than a database keeps is refused, hidden and deleted, by the wall clock; and retention
 //! policies, which are databases of their own. Times are relative to now.
 
+mod carried;
 mod expiry;
 mod late;
 mod policies;

@@ -118,7 +118,7 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
         ("axum::", &["http", "app"]),
         ("hyper::", &["http"]),
         ("hyper_util::", &["http"]),
-        ("rustls", &["edge"]),
+        ("rustls", &["app", "edge"]),
         ("metrics::counter", &["telemetry"]),
         ("counter!(", &["telemetry"]),
         ("gauge!(", &["telemetry"]),

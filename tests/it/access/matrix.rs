@@ -79,6 +79,7 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/backup", "", "", Needs::Admin),
     ("GET", "/api/v1/backup/days", "db=a", "", Needs::Admin),
     ("GET", "/api/v1/backup/day", "db=a&day=0", "", Needs::Admin),
+    ("GET", "/api/v1/backup/sensors", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/backup/proved", "began=1", "", Needs::Admin),
     ("POST", "/api/v1/seal", "", "", Needs::Admin),
     ("POST", "/api/v1/compact", "", "", Needs::Admin),

@@ -81,7 +81,9 @@ fn parameters_that_are_described_are_known() {
             assert!(parameter["description"].is_string(), "{path} {parameter}");
             let name = parameter["name"].as_str().expect("a name").replace("tag.KEY", "tag.k");
             let answer = get(&shared().url(&format!("{}?{name}=", path.replace("{key}", "k"))));
-            assert!(!answer.text().contains("unknown parameter"), "{path} {name}: {}", answer.text());
+            // What is not refused may be bytes.
+            let text = if answer.status == 400 { answer.text() } else { "" };
+            assert!(!text.contains("unknown parameter"), "{path} {name}: {text}");
             asked += 1;
         }
     }

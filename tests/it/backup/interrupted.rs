@@ -62,7 +62,7 @@ fn a_second_backup_writes_the_days_that_changed() {
         delete(&server, "o", "DROP RETENTION POLICY \"t.her\" ON o");
         let said = backup(&server, to.path(), &[]).good().stdout;
         assert!(said.contains("\n1 days written") && said.contains(" 2 unchanged"), "{said}");
-        assert_eq!(names.len() - 1, files(to.path()).len(), "what nothing names is removed: {:?}", files(to.path()));
+        assert_eq!(names.len() - 2, files(to.path()).len(), "what nothing names is removed: {:?}", files(to.path()));
         assert!(server.stop().success());
         assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(to.path()));
     }
@@ -84,8 +84,13 @@ fn a_killed_backup_leaves_the_one_before() {
             assert_eq!(digest_of_backup(to.path()) == before, !is_new, "{point}");
         }
         backup(&server, to.path(), &[]).good();
-        let named = 1 + 1 + 4 + 1 + 1;
-        assert_eq!(files(to.path()).len(), named, "manifest, lock, days, tokens, settings: {:?}", files(to.path()));
+        let named = 1 + 1 + 4 + 2 + 1 + 1;
+        assert_eq!(
+            files(to.path()).len(),
+            named,
+            "manifest, lock, days, sensors, tokens, settings: {:?}",
+            files(to.path())
+        );
         assert!(server.stop().success());
         assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(to.path()));
     }

@@ -1,4 +1,5 @@
-//! A backup of a running service holds everything that was acknowledged before it began, and no half of a reading.
+//! A backup of a running service holds everything that was acknowledged before it began, metadata and new sensors included, and no
+//! half of a reading.
 //!
 //! `HOURGLASS_TEST_BACKUPS` sets how many backups are made of each store, two when it is not set.
 
@@ -18,6 +19,8 @@ use crate::support::server::{Launch, Server};
 const SENDERS: u64 = 3;
 /// Readings per request.
 const LINES: u64 = 20;
+/// After so many readings a sender says something of its sensor, and begins a new one.
+const DESCRIBED: u64 = 10 * LINES;
 /// Times of a sender: each is written again after so many readings.
 const TIMES: u64 = 4_999;
 
@@ -33,6 +36,7 @@ fn backups() -> usize {
 fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
     let send = |sender: u64| {
         let (url, acked, stop) = (server.url("/write?db=plant&precision=s"), acked.clone(), stop.clone());
+        let meta_url = server.url(&format!("/api/v1/sensors/load%2Cs%3D{sender}/meta?db=plant"));
         thread::spawn(move || {
             for first in (0..).step_by(LINES as usize) {
                 if stop.load(Ordering::SeqCst) {
@@ -45,11 +49,24 @@ fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) ->
                 // It says so when this is more than it can take.
                 let answer = eventually("an ack", Duration::from_secs(60), || Some(send()).filter(|a| a.status != 503));
                 answer.expect(204);
+                if first % DESCRIBED == 0 {
+                    describe(&meta_url, &url, sender, first);
+                }
                 acked[usize::try_from(sender).unwrap()].store(first + LINES, Ordering::SeqCst);
             }
         })
     };
     (0..SENDERS).map(send).collect()
+}
+
+/// Says that a sender is at a reading, and writes one of a new sensor.
+fn describe(meta_url: &str, url: &str, sender: u64, first: u64) {
+    let (body, line) = (format!("{{\"at\":{first}}}"), format!("new,s={sender},n={first} v={first}i {START}\n"));
+    for (method, url, body, status) in [("PUT", meta_url, &body, 200), ("POST", url, &line, 204)] {
+        let send = || request(method, url, body.as_bytes(), &[]).expect("the server answers");
+        let answer = eventually("an ack", Duration::from_secs(60), || Some(send()).filter(|a| a.status != 503));
+        answer.expect(status);
+    }
 }
 
 fn place(n: u64) -> u64 {
@@ -76,13 +93,30 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
             for sender in 0..SENDERS {
                 let at = usize::try_from(sender).unwrap();
                 compare(&restored, sender, before[at], after[at] + LINES);
+                compare_sensors(&restored, sender, before[at]);
             }
             assert!(restored.stop().success());
             hourglass(&["verify", "--store", "embedded", "--data-dir", path(&restored.data_dir())]).good();
         }
+        println!("{} backups under load restored, verified, and held everything acked before they began", backups());
         stop.store(true, Ordering::SeqCst);
         senders.into_iter().for_each(|sender| sender.join().expect("it sent"));
     }
+}
+
+/// What was said of a sender last, and its new sensors, are as at the time of the backup or later.
+fn compare_sensors(restored: &Server, sender: u64, before: u64) {
+    let described = before.saturating_sub(LINES) / DESCRIBED * DESCRIBED;
+    let meta = get(&restored.url(&format!("/api/v1/sensors/load%2Cs%3D{sender}/meta?db=plant"))).expect(200).json();
+    assert!(meta["at"].as_u64() >= Some(described), "sender {sender}: {meta} is older than the acked {described}");
+    let path = format!("/query?db=plant&q=SELECT+v+FROM+new+WHERE+s='{sender}'+GROUP+BY+n");
+    let answer = get(&restored.url(&path)).expect(200).json();
+    let series = answer["results"][0]["series"].as_array().map_or(0, Vec::len) as u64;
+    assert!(
+        series > described / DESCRIBED,
+        "sender {sender}: {series} new sensors, {} were acked",
+        described / DESCRIBED + 1
+    );
 }
 
 /// Each time has the value of the last write to it that was acked before the backup began, or of a later one.

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, now, put, shown};
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
 use crate::support::series::flush;
 use crate::support::server::{Launch, Server, program};
 use crate::support::{eventually, poll};
@@ -18,7 +17,7 @@ pub(super) const SEALS: &str =
     "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n[clock]\nmax_offset = \"1s\"\n";
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
-fn launch(store: &str) -> Launch {
+pub(super) fn launch(store: &str) -> Launch {
     Launch::with_store(store).config(format!("{CONFIG}{SEALS}"))
 }
 
@@ -93,16 +92,6 @@ fn verify(store: &str, server: &Server) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A copy of a running service dropped these summaries without a word.
-fn copied_without_them(server: &Server) {
-    let folder = Folder::new("copied");
-    let mut command = program();
-    command.args(["copy", "--switch", "--from", &server.url(""), "--to"]).arg(folder.file("data"));
-    let output = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("not copied: summaries of database \"w\" before "), "{output:?}");
-}
-
 #[test]
 fn summaries_outlive_their_readings_bit_by_bit() {
     for store in STORES {
@@ -155,9 +144,6 @@ fn summaries_outlive_their_readings_bit_by_bit() {
         put(&server, "w", r#"{"readings":"30d","summaries":"inf"}"#).expect(200);
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
         assert_eq!(whole_hours(&server, first), before, "kept longer");
-        if store == "embedded" {
-            copied_without_them(&server);
-        }
         assert!(server.stop().success());
         let (clean, said) = verify(&store, &server);
         assert!(clean, "{said}");

@@ -1,0 +1,226 @@
+//! What is left of days whose readings have expired: reads it, beside readings, and packs it.
+//!
+//! ```text
+//! summaries := part:u8  day:varint  names  hours  figures
+//! part      := 0 the whole day | 1 to 24 the hour 0 to 23 of a day that is stored by hour
+//! day       := counted from 1970-01-01, zigzag
+//! names     := count:varint (length:varint UTF-8)…                              the fields' names
+//! hours     := count:varint (hour:u8 (0 to 23)  count:varint  first:i64  last:i64)…
+//!              how many readings it had; times in nanoseconds since 1970, little-endian
+//! figures   := see `store::figures`
+//! ```
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::read::{ExpiredPart, Piece};
+use crate::bucket::columns::{ColumnsDamage, PackedBytes};
+use crate::bucket::expired::ExpiredHour;
+use crate::bucket::{DayId, DayPart, ExpiredDay, SensorDocument, StorageError, Store, Summary};
+use crate::reading::varint::{put_varint, unzigzag, zigzag};
+use crate::reading::{Day, Hour};
+use crate::store::figures::{FieldFigures, NoFigures, NumberSet, PackedFigures, Room, Span, put_fields};
+
+/// Parts of days that are read together: while some still have their readings, and once none has.
+const TOGETHER: (usize, usize) = (4, 256);
+
+/// What is left of these sensors' days in a range of hours, in the order of the sensors. Hours that these readings have are
+/// left out: both were read, one after the other, and the readings expired in between. So read the readings before.
+///
+/// # Errors
+/// If the store fails.
+pub async fn expired_beside(
+    store: &dyn Store,
+    (database, hours): (&str, &Range<Hour>),
+    sensors: &[Arc<SensorDocument>],
+    readings: impl IntoIterator<Item = &Piece>,
+) -> Result<Vec<ExpiredPart>, StorageError> {
+    let settings = store.read_settings().await?.into_iter().find(|(name, _)| name == database);
+    let gone = settings.and_then(|(_, settings)| settings.expired_readings);
+    let Some(gone) = gone else { return Ok(Vec::new()) };
+    let hours = hours.start..hours.end.min(Hour::of(gone.before));
+    if hours.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut found = stored(store, database, &hours, sensors).await?;
+    if !found.is_empty() {
+        let parts = readings.into_iter().filter_map(Piece::readings);
+        let seen: BTreeSet<(&str, Hour)> = parts
+            .flat_map(|part| part.readings.times().iter().map(|time| (&*part.of.sensor.key, Hour::of(*time))))
+            .collect();
+        for part in &mut found {
+            let key = &*part.of.sensor.key;
+            part.expired.hours.retain(|one| hours.contains(&one.hour) && !seen.contains(&(key, one.hour)));
+        }
+        found.retain(|part| !part.expired.is_empty());
+    }
+    Ok(found)
+}
+
+async fn stored(
+    store: &dyn Store,
+    database: &str,
+    hours: &Range<Hour>,
+    sensors: &[Arc<SensorDocument>],
+) -> Result<Vec<ExpiredPart>, StorageError> {
+    let keys: Vec<&str> = sensors.iter().map(|document| &*document.sensor.key).collect();
+    let mut parts = store.parts_of(database, &keys, Day::of_hours(hours)).await?;
+    parts.retain(|(.., part)| !part.is_chunk());
+    parts.sort_unstable();
+    let (mut found, mut left, mut together) = (Vec::new(), &parts[..], TOGETHER.0);
+    while !left.is_empty() {
+        let (some, rest) = left.split_at(together.min(left.len()));
+        let id = |(place, day, part): &(usize, Day, DayPart)| DayId {
+            sensor: sensors[*place].sensor.clone(),
+            day: *day,
+            part: *part,
+        };
+        let ids: Vec<DayId> = some.iter().map(id).collect();
+        let days = store.read_days(database, &ids).await?;
+        let is_bare = days.iter().flatten().all(|day| day.readings.is_empty());
+        together = if is_bare { (together * 2).min(TOGETHER.1) } else { TOGETHER.0 };
+        for ((place, day, part), stored) in some.iter().zip(days) {
+            let expired = stored.and_then(|stored| stored.expired);
+            let (of, day, part) = (sensors[*place].clone(), *day, *part);
+            found.extend(expired.map(|expired| ExpiredPart { of, day, part, expired }));
+        }
+        left = rest;
+    }
+    Ok(found)
+}
+
+/// Packs what is left of a part of a day.
+#[must_use]
+pub fn pack(day: Day, part: DayPart, expired: &ExpiredDay) -> Vec<u8> {
+    let hour = if let DayPart::Hour(hour) = part { hour + 1 } else { 0 };
+    let (mut out, names) = (vec![hour], expired.names());
+    put_varint(&mut out, zigzag(day.0));
+    put_varint(&mut out, names.len() as u64);
+    for name in &names {
+        put_varint(&mut out, name.len() as u64);
+        out.extend_from_slice(name.as_bytes());
+    }
+    put_varint(&mut out, expired.hours.len() as u64);
+    let (mut set, mut fields) = (NumberSet::default(), vec![FieldFigures::default(); names.len()]);
+    for one in &expired.hours {
+        let number = u8::try_from(one.hour.0 - day.hours().start.0).unwrap_or(u8::MAX);
+        out.push(number);
+        put_varint(&mut out, one.count);
+        out.extend(one.first.to_le_bytes());
+        out.extend(one.last.to_le_bytes());
+        set.insert(number);
+        for (name, field) in names.iter().zip(&mut fields) {
+            one.summary(name).into_iter().for_each(|summary| field.push(number, summary.figures()));
+        }
+    }
+    put_fields(&mut out, Span::Hours, set, &fields);
+    out
+}
+
+/// Unpacks it.
+///
+/// # Errors
+/// If it is damaged.
+pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), NoFigures> {
+    let mut bytes = PackedBytes::new(bytes);
+    let part = match bytes.byte()? {
+        0 => DayPart::Whole,
+        hour @ 1..=24 => DayPart::Hour(hour - 1),
+        found => return Err(unknown("a part of a day", found)),
+    };
+    let day = Day(unzigzag(bytes.varint()?));
+    let mut names: Vec<Arc<str>> = Vec::new();
+    for _ in 0..bytes.varint()? {
+        names.push(Arc::from(bytes.text()?));
+    }
+    let mut hours: Vec<ExpiredHour> = Vec::new();
+    for _ in 0..bytes.varint()? {
+        let number = bytes.byte()?;
+        if number >= 24 {
+            return Err(unknown("an hour", number));
+        }
+        let count = bytes.varint()?;
+        let mut time = || Ok::<_, ColumnsDamage>(i64::from_le_bytes(bytes.take(8)?.try_into().unwrap_or_default()));
+        let (first, last) = (time()?, time()?);
+        let hour = Hour(day.0.saturating_mul(24).saturating_add(i64::from(number)));
+        hours.push(ExpiredHour { hour, count, first, last, summaries: Vec::new() });
+    }
+    let (figures, mut room, mut odd) = (PackedFigures::at_end(Span::Hours, bytes)?, Room::default(), false);
+    figures.each(
+        names.len(),
+        |_| true,
+        &mut room,
+        |field, number, figures| {
+            let hour = hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number));
+            match (hour, Summary::of_figures(figures)) {
+                (Some(hour), Some(summary)) => hour.summaries.push((names[field].clone(), summary)),
+                _ => odd = true,
+            }
+        },
+    )?;
+    if odd { Err(unknown("an hour with summaries", 0)) } else { Ok((day, part, ExpiredDay { hours })) }
+}
+
+fn unknown(what: &'static str, found: u8) -> NoFigures {
+    NoFigures::Damage(ColumnsDamage::Unknown { what, found: found.into() })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::backup::SetDigest;
+    use crate::bucket::Reading;
+    use crate::reading::Value;
+
+    fn value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            any::<i64>().prop_map(Value::Integer),
+            any::<f64>().prop_filter("finite", |v| v.is_finite()).prop_map(Value::Float),
+            any::<u64>().prop_map(Value::Unsigned),
+            any::<bool>().prop_map(Value::Boolean),
+        ]
+    }
+
+    fn expired(day: i64) -> impl Strategy<Value = ExpiredDay> {
+        let start = Day(day).hours().start.start_ns();
+        let fields = proptest::collection::btree_map("[a-cü]", value(), 0..4);
+        proptest::collection::btree_map(0..24 * 3_600_000_000_000_i64, fields, 1..60).prop_map(move |readings| {
+            let reading = |(time, fields): (i64, std::collections::BTreeMap<String, Value>)| Reading {
+                time: start + time,
+                fields: fields.into_iter().map(|(name, value)| (Arc::from(name), value)).collect(),
+            };
+            ExpiredDay::of(&readings.into_iter().map(reading).collect())
+        })
+    }
+
+    proptest! {
+        /// To the last bit: what rounding the sums left included.
+        #[test]
+        fn what_is_packed_is_unpacked((day, expired) in (-40_000..40_000_i64).prop_flat_map(|day| (Just(day), expired(day))), hour in 0..24_u8) {
+            for part in [DayPart::Whole, DayPart::Hour(hour)] {
+                let packed = pack(Day(day), part, &expired);
+                let (found_day, found_part, found) = unpack(&packed).unwrap();
+                prop_assert_eq!((found_day, found_part, &found), (Day(day), part, &expired));
+                prop_assert_eq!(SetDigest::of_expired("m", &found), SetDigest::of_expired("m", &expired));
+                for cut in 0..packed.len() {
+                    prop_assert!(unpack(&packed[..cut]).is_err());
+                }
+            }
+        }
+
+        /// Every bit of a sum counts, in whatever parts the hours are.
+        #[test]
+        fn parts_of_a_day_add_up(expired in expired(20_000)) {
+            let mut sum = SetDigest::default();
+            for hour in &expired.hours {
+                sum += SetDigest::of_expired("m", &ExpiredDay { hours: vec![hour.clone()] });
+            }
+            prop_assert_eq!(sum, SetDigest::of_expired("m", &expired));
+            prop_assert!(sum.sum != SetDigest::of_expired("n", &expired).sum);
+        }
+    }
+}

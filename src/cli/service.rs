@@ -1,0 +1,134 @@
+//! The flags of commands that ask a running service.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::store::{FolderFlags, StoreFlags};
+
+/// A running service, and who asks it.
+#[derive(Debug, Args)]
+pub struct TargetFlags {
+    /// The address of the service: http://HOST:PORT or https://HOST:PORT.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
+    pub to: String,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub by: CredentialFlags,
+}
+
+/// By what a service and its client know each other.
+#[derive(Debug, Args)]
+pub struct CredentialFlags {
+    /// A token that may do what the command asks for: an admin's, unless it is about the readings of a database only.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+    /// With https://, the authorities that are trusted, in PEM [default: the system's, or those of SSL_CERT_FILE].
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// With https://, a client's certificate chain in PEM, for a service that asks for one.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// The private key of --cert, in PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeadLettersCommand {
+    /// Print the dead letters that were not yet resent, as line protocol, with the reason of each chunk.
+    List(FolderFlags),
+    /// Resend the dead letters to a running service, and mark each chunk that it accepts. Exits with 0 if the service
+    /// accepted all of them and flushed them to the store, for which the token must be an admin's. It is safe to run the
+    /// command again.
+    Send(SendFlags),
+}
+
+/// The flags of `dead-letters send`.
+#[derive(Debug, Args)]
+pub struct SendFlags {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub target: TargetFlags,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub folder: FolderFlags,
+}
+
+/// The flags of `compact`.
+#[derive(Debug, Args)]
+pub struct CompactFlags {
+    /// The address of a running service. Without it, the service must be stopped.
+    #[arg(long, value_name = "URL")]
+    pub to: Option<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub by: CredentialFlags,
+    /// Have MongoDB compact the collections, on the node that takes writes, one after the other.
+    #[arg(long)]
+    pub run: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub store: StoreFlags,
+}
+
+/// The flags of `undo`.
+#[derive(Debug, Args)]
+pub struct UndoFlags {
+    /// The id of the deletion.
+    pub id: Option<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub target: TargetFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SensorsCommand {
+    /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. Each changes what it
+    /// names and leaves the rest. Exit status: 0 if no line was refused, else 1.
+    Import {
+        /// The file, CSV if its name ends with .csv; `-` or nothing for lines of JSON from the standard input.
+        file: Option<PathBuf>,
+        /// Only count what would change.
+        #[arg(long)]
+        dry_run: bool,
+        /// The database.
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        db: String,
+        #[command(flatten)]
+        target: TargetFlags,
+    },
+    /// Print the metadata of all sensors that have some, in lines of JSON as `import` takes them.
+    Export {
+        /// The database.
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        db: String,
+        #[command(flatten)]
+        target: TargetFlags,
+    },
+}
+
+/// The flags of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainFlags {
+    /// The file; `-` or nothing for the standard input.
+    pub file: Option<PathBuf>,
+    /// The database.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub db: String,
+    /// The retention policy.
+    #[arg(long, value_name = "NAME")]
+    pub rp: Option<String>,
+    /// The unit of the timestamps: ns, us, ms, s, m, h or auto.
+    #[arg(long, value_name = "UNIT")]
+    pub precision: Option<String>,
+    /// Print the service's answer as it is.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub target: TargetFlags,
+}

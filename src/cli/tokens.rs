@@ -1,0 +1,191 @@
+//! The flags of `token`.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::{EXIT_USAGE, ServeFlags, StoreFlags, lifetime, report, settings};
+use crate::access::{Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
+use crate::config::Settings;
+
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Create a token and print it; it is not shown again. Databases are given as globs: `*` matches any characters,
+    /// `?` matches one.
+    Create(CreateFlags),
+    /// List all tokens and their rights. Secrets are not stored and cannot be shown.
+    List(StoreFlags),
+    /// Print the records of all changes of tokens (audit.log), oldest first. With --verify, check instead that nothing in
+    /// the audit trail was changed or removed. Exit status: 0 if nothing is wrong, else 1.
+    Audit {
+        /// Check the hashes that chain the records of audit.log, changes.log, refusals.log and uses.log.
+        #[arg(long)]
+        verify: bool,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened")]
+        store: StoreFlags,
+    },
+    /// Make a token invalid.
+    Revoke {
+        /// The name of the token.
+        name: String,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened")]
+        store: StoreFlags,
+    },
+    /// Bind a token to clients' certificates: a client that presents one of them, and sends no token, acts as this
+    /// token. The certificates given replace those given before; without any, the token is bound to none.
+    Bind {
+        /// The name of the token.
+        name: String,
+        /// As for `create`.
+        #[arg(long, value_name = "CERTIFICATE", value_parser = certificate)]
+        certificate: Vec<String>,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened")]
+        store: StoreFlags,
+    },
+    /// Give a token a new secret and print it; it is not shown again.
+    Rotate {
+        /// The name of the token.
+        name: String,
+        /// How long the old secret stays valid, so that there is time to update the devices: 1h, 7d.
+        #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+        keep_old: Option<i64>,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened")]
+        store: StoreFlags,
+    },
+}
+
+/// The flags of `token create`.
+#[derive(Debug, Args)]
+pub struct CreateFlags {
+    /// The name of the token: 1 to 64 letters, digits, and - _ . @ :
+    #[arg(long, value_parser = token_name)]
+    pub name: String,
+    /// Databases that it may write to. You can repeat this flag.
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub write: Vec<String>,
+    /// Databases that it may read. You can repeat this flag.
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub read: Vec<String>,
+    /// Databases that it may create, drop, delete from, write to and read; `*` makes it an admin of the whole service.
+    /// You can repeat this flag.
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub admin: Vec<String>,
+    /// Allow it to read /metrics and /api/v1/status.
+    #[arg(long)]
+    pub metrics: bool,
+    /// A tag and its value that every sensor it writes or reads must have. You can repeat this flag.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
+    pub sensor_tag: Vec<Pin>,
+    /// A client certificate that counts as this token: sha256:FINGERPRINT, as `openssl x509 -noout -fingerprint -sha256`
+    /// shows it, or dns:NAME, a DNS name that it has. You can repeat this flag.
+    #[arg(long, value_name = "CERTIFICATE", value_parser = certificate)]
+    pub certificate: Vec<String>,
+    /// How long the token is valid: 12h, 90d.
+    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+    pub expires: Option<i64>,
+    /// Maximum number of readings per second, averaged over some seconds: 5000/s.
+    #[arg(long, value_name = "RATE", value_parser = per_second)]
+    pub rate: Option<u32>,
+    /// Maximum number of new sensors per hour: 100/h.
+    #[arg(long, value_name = "RATE", value_parser = per_hour)]
+    pub new_sensors: Option<u32>,
+    /// Maximum number of sensors that it may write through one instance.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sensors: Option<u32>,
+    /// Maximum number of databases that it may write to at which it still creates a new one [default:
+    /// quota.token_databases, unless it is an admin of the whole service].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub databases: Option<u32>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub store: StoreFlags,
+}
+
+fn token_name(text: &str) -> Result<String, String> {
+    let fits = Token::is_name(text).then(|| text.to_owned());
+    fits.ok_or_else(|| "expected 1 to 64 letters, digits, and - _ . @ :".to_owned())
+}
+
+fn certificate(text: &str) -> Result<String, String> {
+    Token::certificate(text).ok_or_else(|| {
+        "expected sha256: and 64 hexadecimal digits, or dns: and a DNS name without a wildcard".to_owned()
+    })
+}
+
+fn glob(text: &str) -> Result<String, String> {
+    is_glob(text)
+        .then(|| text.to_owned())
+        .ok_or_else(|| "expected a database's name or a glob such as climate_*".to_owned())
+}
+
+fn pin(text: &str) -> Result<Pin, String> {
+    let pin = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let (key, value) = pin.ok_or("expected KEY=VALUE, for example site=lab")?;
+    Ok(Pin { key: key.to_owned(), value: value.to_owned() })
+}
+
+fn per_second(text: &str) -> Result<u32, String> {
+    parse_rate(text, "s")
+}
+
+fn per_hour(text: &str) -> Result<u32, String> {
+    parse_rate(text, "h")
+}
+
+impl TokenCommand {
+    /// Splits the command into the flags of the settings and the change to make.
+    ///
+    /// # Errors
+    /// If the token would have no rights, or could circumvent its own tags.
+    pub fn taken_apart(self) -> Result<(ServeFlags, TokenChange), &'static str> {
+        let (store, change) = match self {
+            Self::List(store) => (store, TokenChange::List),
+            Self::Audit { verify, store } => (store, TokenChange::Audit { verify }),
+            Self::Revoke { name, store } => (store, TokenChange::Revoke { name }),
+            Self::Bind { name, certificate: certificates, store } => (store, TokenChange::Bind { name, certificates }),
+            Self::Rotate { name, keep_old, store } => {
+                (store, TokenChange::Rotate { name, keep: keep_old.unwrap_or_default() })
+            }
+            Self::Create(flags) => {
+                let CreateFlags { name, write, read, admin, metrics, sensor_tag: pins, .. } = flags;
+                let scopes = Scopes { write, read, admin, metrics, pins };
+                if scopes.is_empty() {
+                    return Err("the token may do nothing: give --write, --read, --admin or --metrics");
+                }
+                if !scopes.pins.is_empty() && !scopes.admin.is_empty() {
+                    return Err(
+                        "--sensor-tag and --admin exclude each other: an admin can drop sensors without the tag",
+                    );
+                }
+                let quota = Quota {
+                    readings_per_second: flags.rate,
+                    new_sensors_per_hour: flags.new_sensors,
+                    sensors: flags.sensors,
+                    databases: flags.databases,
+                };
+                let (certificates, expires_in) = (flags.certificate, flags.expires);
+                (flags.store, TokenChange::Create { name, scopes, certificates, quota, expires_in })
+            }
+        };
+        let StoreFlags { config, data_dir, store } = store;
+        Ok((ServeFlags { config, listen: None, data_dir, store, memory: None }, change))
+    }
+}
+
+#[must_use]
+pub fn tokens(command: TokenCommand, apply: impl Fn(&Settings, TokenChange) -> ExitCode) -> ExitCode {
+    match command.taken_apart() {
+        Ok((flags, change)) => match settings(&flags) {
+            Ok(settings) => apply(&settings, change),
+            Err(problems) => report(&problems),
+        },
+        Err(problem) => {
+            eprintln!("hourglass: {problem}");
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Metadata of sensors, and sensors without readings, in backups, copies and digests.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{
+    PAGES, SEALS, START, backup, delete, digest, filled, flush, folder, hourglass, path, restore, stores, write,
+};
+use crate::support::eventually;
+use crate::support::http::{get, request};
+use crate::support::server::{Launch, Server, program};
+
+#[track_caller]
+fn put(server: &Server, key: &str, meta: &Value) {
+    let key: String = key.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let url = server.url(&format!("/api/v1/sensors/{key}/meta?db=plant"));
+    request("PUT", &url, meta.to_string().as_bytes(), &[]).expect("an answer").expect(200);
+}
+
+/// What is said of each sensor that is listed.
+fn described(server: &Server) -> Vec<(String, Value, Value)> {
+    let listed = get(&server.url("/api/v1/sensors?db=plant&limit=1000")).expect(200).json();
+    let of = |sensor: &Value| (sensor["sensor"].to_string(), sensor["meta"].clone(), sensor["fields"].clone());
+    listed["sensors"].as_array().expect("a list").iter().map(of).collect()
+}
+
+/// Metadata of a sensor with readings, of one that lost them, and of one that never had any; doubles that a careless parser rounds.
+fn describe(server: &Server) {
+    put(
+        server,
+        "climate,s=0",
+        &json!({"site": "lab", "at": {"y": 1.0173456789012345, "x": [0.1, null, true]}, "n": 7}),
+    );
+    put(server, "climate,s=never", &json!({"scale": 30000000000000004e-17, "name": "ü \"quoted\"", "z": -0.0}));
+    write(server, "plant", &format!("climate,s=lost temp=1 {START}\n"));
+    put(server, "climate,s=lost", &json!({"unit": "°C"}));
+    flush(server);
+    delete(server, "plant", &format!("DELETE FROM climate WHERE s='lost' AND time < {}s", START + 60));
+    flush(server);
+}
+
+#[track_caller]
+fn started(store: &str, data: &std::path::Path) -> Server {
+    let mut server = Launch::with_store(store).config(PAGES).start();
+    assert!(server.stop().success());
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+    std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
+    server.restart("127.0.0.1:0");
+    server
+}
+
+/// Backups and copies dropped what people had said of sensors, and sensors without readings, without a word.
+#[test]
+fn a_backup_has_metadata_and_sensors_without_readings() {
+    for (store, to_store) in stores().into_iter().zip({
+        let [embedded, mongo] = stores();
+        [mongo, embedded]
+    }) {
+        let mut server = filled(&store, SEALS);
+        describe(&server);
+        let (to, data) = (folder("backup"), folder("restored"));
+        backup(&server, to.path(), &[]).good();
+        // A change of metadata alone, and nothing at all.
+        put(&server, "climate,s=1", &json!({"site": "roof"}));
+        put(&server, "climate,s=0", &json!({"site": "lab"}));
+        let said = backup(&server, to.path(), &["--prove"]).good().stdout;
+        assert!(said.contains("\n0 days written") && said.contains("sensors of 1 databases written"), "{said}");
+        let said = backup(&server, to.path(), &[]).good().stdout;
+        assert!(said.contains("\n0 days written (0 bytes)") && said.contains("sensors of 0 databases"), "{said}");
+        let original = described(&server);
+        assert!(
+            original.iter().any(|(key, meta, _)| key.contains("never") && meta["name"].is_string()),
+            "{original:?}"
+        );
+        assert!(server.stop().success());
+        let data = data.file("data");
+        restore(to.path(), &to_store, &data).good();
+        let before = digest(&store, &server.data_dir());
+        assert_eq!(before["databases"], digest(&to_store, &data)["databases"]);
+        assert_eq!(before["total"]["metadata"], 1 + 1 + 3 + 1, "{before}");
+        // What is said later wins, name by name.
+        let mut restored = match to_store.as_str() {
+            "embedded" => started("embedded", &data),
+            store => Launch::with_store(store).config(PAGES).start(),
+        };
+        assert_eq!(described(&restored), original);
+        put(&restored, "climate,s=never", &json!({"name": "later"}));
+        restored.kill();
+        restored.restart("127.0.0.1:0");
+        let later =
+            || described(&restored).into_iter().find(|(key, ..)| key.contains("never")).map(|(_, meta, _)| meta);
+        eventually("it is replayed", Duration::from_secs(30), || {
+            (later() == Some(json!({"name": "later"}))).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_copy_of_a_stopped_store_has_them_too() {
+    let [embedded, mongo] = stores();
+    let mut server = filled(&embedded, "");
+    describe(&server);
+    let original = described(&server);
+    assert!(server.stop().success());
+    let (there, back) = (folder("there"), folder("back"));
+    let (from, data, back) = (server.data_dir(), there.file("data"), back.file("data"));
+    for (from, to) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
+        hourglass(&["copy", "--from", from, "--to", to, "--data-dir", path(&data)]).good();
+    }
+    assert_eq!(digest("embedded", &from), digest(&mongo, &data));
+    assert_eq!(digest("embedded", &from), digest("embedded", &back));
+    let restored = started("embedded", &back);
+    assert_eq!(described(&restored), original);
+}
+
+fn following(server: &Server, to: &str, data: &std::path::Path, more: &[&str]) -> Child {
+    let mut command = program();
+    command.args(["copy", "--from", &server.url(""), "--to", to, "--every", "1s"]).args(more);
+    if to.starts_with("mongodb") {
+        command.args(["--data-dir", path(data)]);
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+}
+
+#[test]
+fn changes_of_metadata_are_followed_and_switched() {
+    let [embedded, mongo] = stores();
+    for (from, to) in [(embedded.clone(), mongo.clone()), (mongo, embedded)] {
+        let mut server = filled(&from, "");
+        describe(&server);
+        let there = folder("there");
+        let (data, _) = (there.file("data"), ());
+        let target = if to == "embedded" { path(&data).to_owned() } else { stores()[1].clone() };
+        let mut child = following(&server, &target, &data, &[]);
+        let out = std::io::BufReader::new(child.stdout.take().expect("it is piped"));
+        let lines = std::io::BufRead::lines(out).map_while(Result::ok);
+        assert!(lines.filter(|line| line.starts_with("everything acknowledged")).nth(1).is_some());
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        put(&server, "climate,s=0", &json!({"site": "moved"}));
+        put(&server, "climate,s=never", &json!({}));
+        put(&server, "climate,s=new", &json!({"first": true}));
+        delete(&server, "plant", "DROP SERIES FROM climate WHERE s='lost'");
+        write(&server, "plant", &format!("climate,s=lost temp=5 {START}\n"));
+        let ended = following(&server, &target, &data, &["--switch"]).wait_with_output().expect("it ends");
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(server.stop().success());
+        let to_store = if to == "embedded" { "embedded" } else { &*target };
+        let (one, other) = (digest(&from, &server.data_dir()), digest(to_store, &data));
+        assert_eq!(one, other);
+        assert_eq!(one["total"]["metadata"], 2, "{one}");
+    }
+}
+
+/// A backup of a version before metadata is restored as it is.
+#[test]
+fn a_backup_of_the_form_before_is_restored() {
+    let mut server = filled("embedded", "");
+    let (to, into) = (folder("backup"), folder("restored"));
+    backup(&server, to.path(), &[]).good();
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(to.file("manifest.json")).unwrap()).unwrap();
+    manifest["form"] = json!(1);
+    manifest["left_out"] = json!(["summaries of database \"plant\""]);
+    for database in manifest["databases"].as_array_mut().expect("a list") {
+        database.as_object_mut().expect("an object").remove("sensors");
+    }
+    std::fs::write(to.file("manifest.json"), manifest.to_string()).unwrap();
+    restore(to.path(), "embedded", into.path()).good();
+    assert!(server.stop().success());
+    assert_eq!(digest("embedded", &server.data_dir())["total"], digest("embedded", into.path())["total"]);
+    manifest["form"] = json!(3);
+    std::fs::write(to.file("manifest.json"), manifest.to_string()).unwrap();
+    restore(to.path(), "embedded", &into.file("other")).refused("form 3");
+}

@@ -1,0 +1,133 @@
+//! Summaries whose readings have expired go along: in backups, copies and digests, to the last bit.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::summaries::{await_gone, fill, first_day, kept_from, launch, whole_hours};
+use super::{HOUR, STORES, now, put};
+use crate::support::http::post;
+use crate::support::process::Folder;
+use crate::support::server::{Launch, Server, program};
+
+const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
+
+#[track_caller]
+fn run(arguments: &[&str], kill_at: Option<&str>) -> String {
+    let mut command: Command = program();
+    command.args(arguments);
+    kill_at.into_iter().for_each(|point| drop(command.env("FAULT_KILL_AT", point)));
+    let output = command.output().expect("hourglass can be run");
+    match kill_at {
+        Some(_) => assert_eq!(output.status.code(), None, "{output:?}"),
+        None => assert!(output.status.success(), "{arguments:?}: {output:?}"),
+    }
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn digest(store: &str, data: &Path) -> Value {
+    let said = run(&["digest", "--json", "--store", store, "--data-dir", text(data)], None);
+    serde_json::from_str(&said).expect("one line of JSON")
+}
+
+/// A service on what was restored or copied answers as the original, and takes nothing into days without readings.
+#[track_caller]
+fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
+    let verified = run(&["verify", "--store", store, "--data-dir", text(data)], None);
+    assert!(!verified.contains("wrong"), "{verified}");
+    let mut server: Server = launch(store).start();
+    if store == "embedded" {
+        assert!(server.stop().success());
+        std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+        std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
+        server.restart("127.0.0.1:0");
+    }
+    assert_eq!(whole_hours(&server, first), before);
+    assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
+    post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", now() - HOUR), &[]).expect(204);
+    await_gone(&server);
+    assert_eq!(whole_hours(&server, first), before, "stripped again");
+    assert!(server.stop().success());
+}
+
+/// Backups, copies and digests had no summaries of days without readings.
+#[test]
+fn summaries_without_readings_are_in_backups_and_copies() {
+    for (place, new) in STORES.into_iter().enumerate() {
+        let (store, first) = (new(), first_day());
+        let mut server = launch(&store).start();
+        fill(&server, first);
+        let before = whole_hours(&server, first);
+        put(&server, "w", KEPT).expect(200);
+        await_gone(&server);
+        let folder = Folder::new("carried");
+        let (to, from) = (folder.file("backup"), server.url(""));
+        let said = run(&["backup", text(&to), "--from", &from, "--prove"], None);
+        assert!(said.contains("hours of summaries") && !said.contains("not in the backup"), "{said}");
+        // A second one finds the days unchanged; a third one finds the day from which an hour was deleted.
+        assert!(run(&["backup", text(&to), "--from", &from], None).contains("\n0 days written"));
+        let gone = format!("DELETE FROM m WHERE time >= {first} AND time < {}", first + HOUR);
+        let result = super::ask(&server, "db=w", &gone);
+        assert!(result["error"].is_null(), "{result}");
+        let after = whole_hours(&server, first);
+        assert_ne!(after, before);
+        assert!(run(&["backup", text(&to), "--from", &from], None).contains("\n1 days written"));
+        // What is restored: through a kill, into the other store.
+        let other = STORES[1 - place]();
+        let data = folder.file("data");
+        let arguments = ["restore", text(&to), "--store", &other, "--data-dir", text(&data)];
+        run(&arguments, Some("day_restored:2"));
+        run(&arguments, None);
+        // What is copied of the running service.
+        let (copied, beside) = (folder.file("copied"), folder.file("beside"));
+        let target = if place == 0 { STORES[1]() } else { text(&copied).to_owned() };
+        let mut arguments = vec!["copy", "--from", &from, "--to", &target, "--switch"];
+        if place == 0 {
+            arguments.extend(["--data-dir", text(&beside)]);
+        }
+        run(&arguments, Some("day_copied:2"));
+        run(&arguments, None);
+        assert!(server.stop().success());
+        let original = digest(&store, &server.data_dir());
+        assert!(original["total"]["summaries"].as_u64() > Some(24), "{original}");
+        let (copy_store, copy_data) = if place == 0 { (&*target, &beside) } else { ("embedded", &copied) };
+        assert_eq!(digest(&other, &data), original, "restored");
+        assert_eq!(digest(copy_store, copy_data), original, "copied");
+        goes_on(&other, &data, first, &after);
+        goes_on(copy_store, copy_data, first, &after);
+    }
+}
+
+/// One part of a day has its readings still, the others have not: all of it is carried, in either form.
+#[test]
+fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
+    for new in STORES {
+        let (store, first) = (new(), first_day());
+        let config = format!("{}{}", super::CONFIG, super::summaries::SEALS);
+        let mut server = Launch::with_store(&store).config(config).env("FAULT_KILL_AT", "stripped:1").start();
+        fill(&server, first);
+        let before = whole_hours(&server, first);
+        put(&server, "w", KEPT).expect(200);
+        assert!(crate::support::poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
+        let folder = Folder::new("carried");
+        let (data, there) = (server.data_dir(), folder.file("there"));
+        run(&["flush-wal", "--store", &store, "--data-dir", text(&data)], None);
+        let from = if store == "embedded" { text(&data).to_owned() } else { store.clone() };
+        let mut arguments = vec!["copy", "--from", &from, "--to", text(&there)];
+        if store != "embedded" {
+            arguments.extend(["--data-dir", text(&data)]);
+        }
+        run(&arguments, None);
+        let original = digest(&store, &data);
+        assert!(original["total"]["summaries"].as_u64() > Some(0), "{original}");
+        assert_eq!(digest("embedded", &there), original);
+        goes_on("embedded", &there, first, &before);
+        assert!(kept_from() > first);
+        drop(server);
+    }
+}
