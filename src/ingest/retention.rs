@@ -22,7 +22,7 @@ use super::error::IngestError;
 use super::member::Member;
 use crate::bucket::settings::{ExpiredReadings, Settings, owner};
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm, StorageError, Store};
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Relabel, Relabels, SealForm, StorageError, Store};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::Hour;
@@ -360,6 +360,7 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             summaries,
             expired_readings,
             seal_form,
+            relabels,
         } = of;
         json!({
             "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
@@ -367,6 +368,7 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             "summaries": summaries.map(Keep::ns),
             "expired_readings": expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
             "seal_form": seal_form.map(SealForm::name),
+            "relabels": relabels_to_json(relabels),
         })
     };
     rows.into_iter().map(row).collect()
@@ -386,10 +388,27 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             summaries: row["summaries"].as_i64().map(Keep::of_ns),
             expired_readings: expired_readings_of(&row["expired_readings"]),
             seal_form: row["seal_form"].as_str().and_then(SealForm::from_name),
+            relabels: relabels_of_json(&row["relabels"]),
         };
         Some((row["database"].as_str()?.to_owned(), settings))
     };
     rows.as_array().into_iter().flatten().filter_map(row).collect()
+}
+
+/// Relabels as JSON: an array of rules, each with its texts by name.
+#[must_use]
+pub fn relabels_to_json(relabels: &Relabels) -> Value {
+    let rule = |rule: &Relabel| {
+        let fields = rule.fields().into_iter().map(|(name, text)| (name.to_owned(), Value::from(text)));
+        Value::from(fields.collect::<serde_json::Map<_, _>>())
+    };
+    relabels.rules().iter().map(rule).collect()
+}
+
+/// The relabels of such an array; what is no rule is left out.
+fn relabels_of_json(rules: &Value) -> Relabels {
+    let rule = |rule: &Value| Relabel::of_fields(|name| rule[name].as_str().map(str::to_owned));
+    Relabels::new(rules.as_array().into_iter().flatten().filter_map(rule).collect())
 }
 
 fn expired_readings_of(row: &Value) -> Option<ExpiredReadings> {
@@ -419,6 +438,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("settings.json");
         assert_eq!(read_file(&path), []);
+        let fields = [("id", "1f"), ("kind", "measurement"), ("from", "a"), ("to", "b c"), ("made", "7"), ("by", "x")];
+        let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
+        let rule = Relabel::of_fields(field).expect("a rule");
         let full = DatabaseSettings {
             rev: 1 << 50,
             readings: Some(Keep::Forever),
@@ -429,6 +451,7 @@ mod tests {
             summaries: Some(Keep::For(1 << 60)),
             expired_readings: Some(ExpiredReadings { before: -5, stamp: 1 << 62, done: -7 }),
             seal_form: Some(SealForm::Columns),
+            relabels: Relabels::new(vec![rule]),
         };
         let rows = [("d".to_owned(), full), ("d/week".to_owned(), DatabaseSettings { rev: 1, ..Default::default() })];
         let settings = Settings { by_database: rows.clone().into(), ..Settings::default() };
