@@ -70,6 +70,7 @@ fn main() -> ExitCode {
             token_file: flags.token_file,
         }),
         Command::Sensors { command } => sensors(command),
+        Command::Relabel { command } => relabel(command),
         Command::Migrate(flags) => app::migrate(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::Seal(flags) => app::seal(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::DeadLetters { command } => dead_letters(&command),
@@ -123,6 +124,20 @@ fn dead_letters(command: &DeadLettersCommand) -> ExitCode {
         }
         (Err(problems), _) => cli::report(&problems),
     }
+}
+
+fn relabel(command: cli::RelabelCommand) -> ExitCode {
+    let (what, target) = match command {
+        cli::RelabelCommand::Make(flags) => {
+            let body = flags.body();
+            (app::RelabelTask::Make { body, is_dry: flags.dry_run }, flags.target)
+        }
+        cli::RelabelCommand::List(target) => (app::RelabelTask::List, target),
+        cli::RelabelCommand::Undo { id, target } => (app::RelabelTask::Undo(id), target),
+        cli::RelabelCommand::Finalize { id, target } => (app::RelabelTask::Finalize(id), target),
+    };
+    let cli::TargetFlags { db: database, to, token, token_file } = target;
+    app::relabel(&app::RelabelRequest { database, to, token, token_file, what })
 }
 
 fn sensors(command: cli::SensorsCommand) -> ExitCode {

@@ -135,7 +135,7 @@ impl Target {
 
     /// As [`Target::post`], with the media type of the body.
     pub fn post_as(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        self.exchange(path, kind, body).with_context(|| format!("sending to http://{}", self.host))
+        self.exchange("POST", (path, kind), body).with_context(|| format!("sending to http://{}", self.host))
     }
 
     /// Asks, and returns the answer before its body is read, on a new connection.
@@ -184,10 +184,15 @@ impl Target {
         header.unwrap_or_default()
     }
 
-    fn exchange(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
+    /// Sends a DELETE and reads the answer.
+    pub fn delete(&self, path: &str) -> anyhow::Result<PostAnswer> {
+        self.exchange("DELETE", (path, "text/plain"), b"").with_context(|| format!("sending to http://{}", self.host))
+    }
+
+    fn exchange(&self, method: &str, (path, kind): (&str, &str), body: &[u8]) -> anyhow::Result<PostAnswer> {
         let mut stream = self.connect()?;
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             self.host,
             self.authorization(),
             body.len()

@@ -1,12 +1,15 @@
 //! Selects the sensors that a query covers, with their fields.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Engine;
 use super::directory::{DirectoryEntry, stored_entry, united};
 use super::memory::CHOOSE;
+use super::present::united as united_entry;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
+use crate::reading::Sensor;
 
 /// Selected sensors, in key order.
 #[derive(Debug)]
@@ -51,13 +54,30 @@ impl Engine {
             Selector::Matching { .. } => {
                 let chooser = selector.compile(budget)?;
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
-                Chosen::of(budget, &sensors, 1, |entry| chooser.takes(&entry.sensor, entry.meta.as_deref())).await
+                Chosen::of(budget, &sensors, 1, |entry| chooser.takes_entry(entry)).await
             }
         }
     }
 
-    /// One sensor, read alone: its database may have a million others.
+    /// One sensor, read alone: its database may have a million others. One that has another name now is given by that, unless it
+    /// has readings of its own from before.
     async fn one(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
+        let Some(relabels) = self.relabels(database) else { return self.one_stored(database, key).await };
+        let Some(asked) = Sensor::of_key(key).filter(|asked| *asked.key == *key).map(Arc::new) else {
+            return self.one_stored(database, key).await;
+        };
+        let Some(parts) = relabels.parts_of(&asked) else { return self.one_stored(database, key).await };
+        let mut stored = Vec::new();
+        for part in &parts {
+            stored.extend(self.one_stored(database, &part.sensor.key).await?);
+        }
+        let names = relabels.names_of(&asked);
+        let name = if let [(_, only)] = &*names { only.clone() } else { asked };
+        Ok((!stored.is_empty()).then(|| united_entry(name, &stored, &relabels)))
+    }
+
+    /// A sensor as it is stored.
+    async fn one_stored(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
         // Both are read before the store: a sensor that is flushed in between is then found there. The version is read
         // first: if the catalog became complete between the two reads, a sensor that it lacked before would otherwise
         // seem not to exist.

@@ -10,7 +10,7 @@ use super::cache::{Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
-use crate::bucket::store::{Extent, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, Order, Projection, Scanned, ScannedPage};
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
 
@@ -84,7 +84,8 @@ impl Engine {
             let unflushed: BTreeSet<Hour> = unflushed.into_keys().collect();
             while hours.start < hours.end {
                 let extent = Extent { pages, bytes: BATCH_BYTES, hour_bytes: usize::MAX };
-                let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
+                let stored =
+                    self.scan((wanted.database, &sensor.key), hours.clone(), Order::Ascending, &projection, extent);
                 let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let mut found = Vec::new();
@@ -118,11 +119,14 @@ impl Engine {
         let mut found: Vec<Vec<HourSummary>> = vec![Vec::new(); wanted.sensors.len()];
         let mut unknown: BTreeMap<(Hour, Hour), Vec<usize>> = BTreeMap::new();
         let now = Instant::now();
+        // What changes a stored sensor is not noted for the names under which it is read.
+        let is_plain = self.plain(wanted.database, &keys);
         for (place, found) in found.iter_mut().enumerate() {
             let asked = self.hours_asked(wanted, place, &hours);
-            let rest = self.recall(cache, &asked, &open[place], now, |hour, field, summary| {
-                found.push(HourSummary { hour, field, summary: summary.clone() });
-            });
+            let rest =
+                self.recall(cache.filter(|_| is_plain[place]), &asked, &open[place], now, |hour, field, summary| {
+                    found.push(HourSummary { hour, field, summary: summary.clone() });
+                });
             if rest.start < rest.end {
                 unknown.entry((rest.start, rest.end)).or_default().push(place);
             }
@@ -189,16 +193,17 @@ impl Engine {
         let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
-        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
+        let stored = self.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
-        for (place, mut pages) in places.iter().zip(stored) {
+        let is_plain = self.plain(wanted.database, &keys);
+        for ((place, mut pages), is_plain) in places.iter().zip(stored).zip(is_plain) {
             let (open, found) = (&open[*place], &mut found[*place]);
             found.reserve(pages.len() * wanted.fields.len());
             let read: Vec<_> = united_by_hour(&mut pages, wanted.fields).collect();
             for (hour, summaries) in read.iter().filter(|(hour, _)| open.binary_search(hour).is_err()) {
                 found.extend(hour_summaries(wanted, *hour, summaries));
             }
-            if let Some(cache) = cache {
+            if let Some(cache) = cache.filter(|_| is_plain) {
                 let asked = self.hours_asked(wanted, *place, hours);
                 cache.remember(&asked, open, moment, self.memtables.changes(), read);
             }

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Selection;
-use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, GROWTH, Order, Projection, Scanned, ScannedPage};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
-use crate::query::engine::Engine;
 use crate::query::engine::hours::UnflushedSensor;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
 use crate::query::engine::memory::memory_of;
+use crate::query::engine::{Engine, ScanFailure};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Hour;
 use crate::reading::time::MILLI_NS;
@@ -117,7 +117,7 @@ pub(super) async fn read(
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
         let scanned = budget.waiting(scan(engine, selection, order, &ahead, &projection, extent)).await;
         let Scanned { pages, rest } = match scanned {
-            Err(StorageError::HourTooLarge { hour, limit }) => {
+            Err(ScanFailure::Storage(StorageError::HourTooLarge { hour, limit })) => {
                 ahead = order.before(&hours, hour);
                 if !ahead.is_empty() {
                     continue;
@@ -179,11 +179,12 @@ async fn scan(
     hours: &Range<Hour>,
     projection: &Projection,
     extent: Extent,
-) -> Result<Scanned, StorageError> {
-    match order {
-        TimeOrder::Ascending => engine.store.scan(database, sensor, hours.clone(), projection, extent).await,
-        TimeOrder::Descending => engine.store.scan_back(database, sensor, hours.clone(), projection, extent).await,
-    }
+) -> Result<Scanned, ScanFailure> {
+    let order = match order {
+        TimeOrder::Ascending => Order::Ascending,
+        TimeOrder::Descending => Order::Descending,
+    };
+    engine.scan((database, sensor), hours.clone(), order, projection, extent).await
 }
 
 /// The selected readings of a set, in time order.

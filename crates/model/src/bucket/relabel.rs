@@ -5,7 +5,7 @@
 //! they make of it, one after the other, each if it is valid at that time. Reading a name at a time means reading every stored
 //! sensor that has the same present name then as that name itself: an old name reads what its new name does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -345,6 +345,52 @@ impl Relabels {
         sources
     }
 
+    /// About the most names that stand for one: never fewer than there are of any stored sensor.
+    #[must_use]
+    pub fn united_most(&self) -> usize {
+        let (mut tags, mut keys, mut measurements, mut sensors) = (BTreeMap::new(), 0_u32, 1, 1);
+        for rule in &*self.0 {
+            match &rule.renaming {
+                Renaming::Sensor { to, .. } => sensors = sensors.max(self.sources_of(to).len()),
+                Renaming::TagValue { tag, to, .. } => {
+                    let most: &mut usize = tags.entry(tag).or_insert(1);
+                    *most = (*most).max(self.reached(to, |other| match other {
+                        Renaming::TagValue { tag: of, from, to, .. } if of == tag => Some((from, to)),
+                        _ => None,
+                    }));
+                }
+                Renaming::TagKey { .. } => keys += 1,
+                Renaming::Measurement { to, .. } => {
+                    measurements = measurements.max(self.reached(to, |other| match other {
+                        Renaming::Measurement { from, to } => Some((from, to)),
+                        _ => None,
+                    }));
+                }
+            }
+        }
+        let of_tags = tags.into_values().fold(1, usize::saturating_mul);
+        let of_keys = 2_usize.saturating_pow(keys);
+        of_tags.saturating_mul(of_keys).saturating_mul(measurements).max(sensors)
+    }
+
+    /// How many names lead to one by some of the renamings, itself included.
+    fn reached<'a>(
+        &'a self,
+        to: &'a str,
+        names: impl Fn(&'a Renaming) -> Option<(&'a Box<str>, &'a Box<str>)>,
+    ) -> usize {
+        let (mut reached, mut before) = (BTreeSet::from([to]), 0);
+        while before < reached.len() {
+            before = reached.len();
+            for (from, to) in self.0.iter().filter_map(|rule| names(&rule.renaming)) {
+                if reached.contains(&**to) {
+                    reached.insert(from);
+                }
+            }
+        }
+        reached.len()
+    }
+
     /// The other names that stand for this one at some time.
     #[must_use]
     pub fn other_names(&self, name: &Arc<Sensor>) -> Vec<Arc<Sensor>> {
@@ -365,7 +411,10 @@ impl Relabels {
     #[must_use]
     pub fn parts_of(&self, name: &Arc<Sensor>) -> Option<Vec<UnitedPart>> {
         let mut parts: Vec<UnitedPart> = Vec::new();
-        let mut add = |sensor: Arc<Sensor>, times: Range<i64>| match parts.iter_mut().find(|part| part.sensor.key == sensor.key) {
+        let mut add = |sensor: Arc<Sensor>, times: Range<i64>| match parts
+            .iter_mut()
+            .find(|part| part.sensor.key == sensor.key)
+        {
             Some(part) => part.times.push(times),
             None => parts.push(UnitedPart { sensor, times: vec![times] }),
         };
