@@ -334,15 +334,14 @@ impl Query {
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
         let left = budget.deadline().saturating_duration_since(Instant::now());
-        let mut answer;
-        loop {
+        let answer = loop {
             let relabels = self.engine.relabels(database);
-            answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
+            let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
             // Names that changed meanwhile may have been chosen as they were, and read as they are.
             if answer.is_err() || relabels == self.engine.relabels(database) {
-                break;
+                break answer;
             }
-        }
+        };
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
             self.metrics.store_error(error.class());

@@ -9,6 +9,7 @@ use crate::support::eventually;
 use crate::support::http::{Answer, get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
+use crate::support::series::await_fed;
 use crate::support::server::{Launch, Server};
 
 const WITHIN: Duration = Duration::from_secs(30);
@@ -243,9 +244,7 @@ fn a_deletion_takes_what_is_shown_and_no_undo_brings_it_back() {
         assert_eq!(listed(&server), set(&["m,room=c,s=1"]));
         server.kill();
         server.restart("127.0.0.1:0");
-        eventually("the log is replayed", WITHIN, || {
-            (get(&server.url("/api/v1/sensors?db=d")).status == 200).then_some(())
-        });
+        await_fed(&server);
         undo(&server, &id).expect(200);
         assert_eq!(listed(&server), set(&["m,room=c,s=1"]));
         // What is renamed away is not taken by a deletion of the old name's neighbours.
@@ -416,9 +415,7 @@ fn relabels_in_any_order_show_what_a_plain_model_shows() {
                 92..95 => {
                     server.kill();
                     server.restart("127.0.0.1:0");
-                    eventually("the log is replayed", WITHIN, || {
-                        (get(&server.url("/api/v1/sensors?db=d")).status == 200).then_some(())
-                    });
+                    await_fed(&server);
                 }
                 _ => {}
             }
@@ -483,5 +480,25 @@ fn check(server: &Server, stored: &BTreeMap<(Name, i64), i64>, rules: &[Rule], s
     assert_eq!(total, expected, "{}", context());
     for (name, values) in series.iter().take(3) {
         assert_eq!(&readings(server, name), values, "{name}: {}", context());
+    }
+}
+
+#[test]
+fn a_kill_around_the_change_leaves_it_done_or_not() {
+    for store in stores() {
+        for (point, is_done) in [("before_relabel:1", false), ("after_relabel:1", true)] {
+            let launch = Launch::with_store(store.clone());
+            let mut server = launch.clone().env("FAULT_KILL_AT", point).start();
+            write(&server, &format!("m,s=1 v=1i {T}\n"));
+            let path = server.url("/api/v1/relabel?db=d");
+            let _ = request("POST", &path, value("s", "1", point).to_string().as_bytes(), &[]);
+            eventually("the server is killed", WITHIN, || server.exited());
+            server.restart_as(launch);
+            await_fed(&server);
+            let to = if is_done { format!("m,s={point}") } else { "m,s=1".to_owned() };
+            assert_eq!(listed(&server), set(&[&to]), "{point}");
+            assert_eq!(readings(&server, &to), [(T, 1)], "{point}");
+            server.stop();
+        }
     }
 }

@@ -363,7 +363,7 @@ impl UnitedHour {
             }
             let is_other = |time: i64| !part.times.iter().any(|times| times.contains(&time));
             readings.delete_at(is_other, Stamp::MAX);
-            lay(&mut merged, &projection.of(readings), (parts.len() - place) as Stamp);
+            lay(&mut merged, &projection.of(readings), Stamp::try_from(parts.len() - place).unwrap_or(Stamp::MAX));
         }
         if !merged.is_empty() {
             let summary = merged.owned_summaries();

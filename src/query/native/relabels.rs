@@ -62,7 +62,7 @@ pub async fn effect(
         effect.united += renamed as u64;
         let mut families: HashMap<&str, Family> = HashMap::new();
         for (field, family) in places.iter().flat_map(|(place, _)| stored[*place].fields.iter()) {
-            let known = *families.entry(field).or_insert(*family);
+            let known = *families.entry(&**field).or_insert(*family);
             if known != *family && effect.conflict.is_none() {
                 effect.conflict = Some(format!(
                     "the field {field:?} of {name} would be {} at one of its sensors and {} at another: one field has values of one family",
