@@ -18,7 +18,8 @@ async fn all(store: &dyn Store) -> Vec<(String, DatabaseSettings)> {
 
 pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
     assert_eq!(all(place.store()).await, []);
-    let fields = [("id", "1f"), ("kind", "sensor"), ("from", "m,s=1"), ("to", r"m,s=2\ 3"), ("since", "-7"), ("made", "8")];
+    let fields =
+        [("id", "1f"), ("kind", "sensor"), ("from", "m,s=1"), ("to", r"m,s=2\ 3"), ("since", "-7"), ("made", "8")];
     let fields = fields.into_iter().chain([("by", "somebody"), ("final", "true")]);
     let field = |name: &str| fields.clone().find(|(known, _)| *known == name).map(|(_, text)| text.to_owned());
     let rule = Relabel::of_fields(field).expect("a rule");
