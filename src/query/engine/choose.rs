@@ -7,6 +7,7 @@ use super::Engine;
 use super::directory::{DirectoryEntry, stored_entry, united};
 use super::memory::CHOOSE;
 use super::present::united as united_entry;
+use super::united::sensor_of;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Sensor;
@@ -48,7 +49,7 @@ impl Engine {
     pub async fn choose(&self, budget: &Budget, database: &str, selector: &Selector) -> Result<Chosen, QueryError> {
         match selector {
             Selector::Sensor(sensor) => {
-                let entries = self.one(database, &sensor.key).await?.into_iter().collect();
+                let entries = self.named(database, &sensor.key).await?;
                 Ok(Chosen { entries, _held: budget.hold(0)? })
             }
             Selector::Matching { .. } => {
@@ -59,21 +60,30 @@ impl Engine {
         }
     }
 
-    /// One sensor, read alone: its database may have a million others. One that has another name now is given by that, unless it
-    /// has readings of its own from before.
-    async fn one(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
-        let Some(relabels) = self.relabels(database) else { return self.one_stored(database, key).await };
-        let Some(asked) = Sensor::of_key(key).filter(|asked| *asked.key == *key).map(Arc::new) else {
-            return self.one_stored(database, key).await;
-        };
-        let Some(parts) = relabels.parts_of(&asked) else { return self.one_stored(database, key).await };
-        let mut stored = Vec::new();
-        for part in &parts {
-            stored.extend(self.one_stored(database, &part.sensor.key).await?);
+    /// What is read under a name, alone: its database may have a million others. A sensor that has other names from a time on is given
+    /// by each.
+    async fn named(&self, database: &str, key: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
+        let asked = self.relabels(database).zip(sensor_of(key));
+        let Some((relabels, asked)) = asked else { return Ok(Vec::from_iter(self.one_stored(database, key).await?)) };
+        let mut entries: Vec<DirectoryEntry> = Vec::new();
+        for (_, name) in relabels.names_of(&asked) {
+            if entries.iter().any(|entry| entry.sensor.key == name.key) {
+                continue;
+            }
+            let Some(parts) = relabels.parts_of(&name) else {
+                entries.extend(self.one_stored(database, &name.key).await?);
+                continue;
+            };
+            let mut stored = Vec::new();
+            for part in &parts {
+                stored.extend(self.one_stored(database, &part.sensor.key).await?);
+            }
+            if !stored.is_empty() {
+                entries.push(united_entry(name, &stored, &relabels));
+            }
         }
-        let names = relabels.names_of(&asked);
-        let name = if let [(_, only)] = &*names { only.clone() } else { asked };
-        Ok((!stored.is_empty()).then(|| united_entry(name, &stored, &relabels)))
+        entries.sort_unstable_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
+        Ok(entries)
     }
 
     /// A sensor as it is stored.
@@ -120,6 +130,6 @@ impl Engine {
     /// # Errors
     /// If the store does not answer.
     pub async fn is_known(&self, database: &str, key: &str) -> Result<bool, QueryError> {
-        Ok(self.one(database, key).await?.is_some())
+        Ok(!self.named(database, key).await?.is_empty())
     }
 }

@@ -71,6 +71,18 @@ impl Engine {
         parts_in(&self.relabels(database)?, key)
     }
 
+    /// The names under which a key is read in a range of times, in nanoseconds: parts of the range, in order.
+    #[must_use]
+    pub fn names_within(&self, database: &str, key: &str, range: &Range<i64>) -> Vec<(Range<i64>, String)> {
+        let asked = self.relabels(database).zip(sensor_of(key));
+        let Some((relabels, asked)) = asked else { return vec![(range.clone(), key.to_owned())] };
+        let within = |(times, name): (Range<i64>, Arc<Sensor>)| {
+            let times = times.start.max(range.start)..times.end.min(range.end);
+            (!times.is_empty()).then(|| (times, name.key.to_string()))
+        };
+        relabels.names_of(&asked).into_iter().filter_map(within).collect()
+    }
+
     /// Whether something else is read under a name than the sensor that is stored under it.
     #[must_use]
     pub fn is_united(&self, database: &str, key: &str) -> bool {
@@ -136,7 +148,7 @@ impl Engine {
         extent: Extent,
     ) -> Result<Scanned, ScanFailure> {
         let unflushed = self.unflushed_parts(database, parts, &hours).await?;
-        let extent = Extent { bytes: (extent.bytes / parts.len()).max(1), ..extent };
+        let extent = Extent { bytes: (extent.bytes / parts.len().max(1)).max(1), ..extent };
         let (mut covered, mut read) = (hours.clone(), Vec::with_capacity(parts.len()));
         for (part, unflushed) in parts.iter().zip(unflushed) {
             let own = hours_in(part, &hours);
@@ -286,10 +298,14 @@ impl Engine {
     }
 }
 
-/// See [`Relabels::parts_of`]. A key that can be read in two ways has no other name.
+/// See [`Relabels::parts_of`].
 fn parts_in(relabels: &Relabels, key: &str) -> Option<Vec<UnitedPart>> {
-    let sensor = Sensor::of_key(key).filter(|sensor| *sensor.key == *key)?;
-    relabels.parts_of(&Arc::new(sensor))
+    relabels.parts_of(&sensor_of(key)?)
+}
+
+/// The sensor of a key; `None` for one that can be read in two ways, which has no other name.
+pub fn sensor_of(key: &str) -> Option<Arc<Sensor>> {
+    Sensor::of_key(key).filter(|sensor| *sensor.key == *key).map(Arc::new)
 }
 
 /// The hours that a part may have, of some.

@@ -78,7 +78,26 @@ pub async fn readings(
     limit: usize,
 ) -> Result<RangePart, QueryError> {
     engine.span(&selection.range)?;
-    let mut part = read(engine, budget, selection, order, (limit, room(engine))).await?;
+    let mut names = engine.names_within(&selection.database, &selection.sensor, &selection.range);
+    if order == TimeOrder::Descending {
+        names.reverse();
+    }
+    let mut part = RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? };
+    for (range, sensor) in names {
+        let left = limit - part.readings.len();
+        if left == 0 || part.held.bytes() >= room(engine) {
+            part.next = Some(order.first(&range));
+            break;
+        }
+        let named = Selection { range, sensor, ..selection.clone() };
+        let found = read(engine, budget, &named, order, (left, room(engine) - part.held.bytes())).await?;
+        part.readings.extend(found.readings);
+        part.held.add(found.held);
+        part.next = found.next;
+        if part.next.is_some() {
+            break;
+        }
+    }
     part.known = !part.readings.is_empty() || engine.is_known(&selection.database, &selection.sensor).await?;
     Ok(part)
 }

@@ -406,42 +406,23 @@ impl Relabels {
         others.filter(is_shown).map(Arc::new).collect()
     }
 
-    /// What is read under a name: the stored sensors, first the one whose value counts where several have one. `None` if
-    /// that is the sensor of this name at all times, and nothing else.
+    /// What is shown under a name: the stored sensors, first the one whose value counts where several have one. `None` if
+    /// that is the sensor of this name at all times, and nothing else; none at all for a name that is shown as another one.
     #[must_use]
     pub fn parts_of(&self, name: &Arc<Sensor>) -> Option<Vec<UnitedPart>> {
         let mut parts: Vec<UnitedPart> = Vec::new();
-        let mut add = |sensor: Arc<Sensor>, times: Range<i64>| match parts
-            .iter_mut()
-            .find(|part| part.sensor.key == sensor.key)
-        {
-            Some(part) => part.times.push(times),
-            None => parts.push(UnitedPart { sensor, times: vec![times] }),
-        };
-        for (asked, shown) in self.names_of(name) {
-            for source in self.sources_of(&shown).into_iter().map(Arc::new) {
-                for (times, of_source) in self.names_of(&source) {
-                    let times = times.start.max(asked.start)..times.end.min(asked.end);
-                    if of_source.key == shown.key && !times.is_empty() {
-                        add(source.clone(), times);
-                    }
-                }
+        for sensor in self.sources_of(name).into_iter().map(Arc::new) {
+            let shown = self.names_of(&sensor).into_iter().filter(|(_, shown)| shown.key == name.key);
+            let times: Vec<Range<i64>> = shown.map(|(times, _)| times).collect();
+            if !times.is_empty() {
+                parts.push(UnitedPart { sensor, times });
             }
         }
-        for part in &mut parts {
-            part.times.sort_unstable_by_key(|times| times.start);
-            part.times.dedup_by(|later, before| {
-                let joins = before.end == later.start;
-                before.end = if joins { later.end } else { before.end };
-                joins
-            });
-        }
-        let present = self.names_of(name).pop().map(|(_, shown)| shown);
-        let is_own = |part: &UnitedPart| present.as_ref().is_some_and(|present| present.key == part.sensor.key);
-        parts.sort_by(|a, b| is_own(b).cmp(&is_own(a)).then_with(|| a.sensor.key.cmp(&b.sensor.key)));
-        let is_plain = |part: &UnitedPart| part.sensor.key == name.key && part.times == [ALWAYS];
+        // The name itself is the first of its sources.
+        let own = parts.iter().take_while(|part| part.sensor.key == name.key).count();
+        parts[own..].sort_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
         match &*parts {
-            [only] if is_plain(only) => None,
+            [only] if only.sensor.key == name.key && only.times == [ALWAYS] => None,
             _ => Some(parts),
         }
     }
