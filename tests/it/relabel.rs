@@ -61,12 +61,12 @@ fn change(server: &Server, statement: &str) {
 
 /// The readings of a sensor's field `v`, by time.
 fn readings(server: &Server, key: &str) -> Vec<(i64, i64)> {
-    let url = format!("/api/v1/readings?db=d&limit=1000&times=s&sensor={}", escaped(key));
+    let url = format!("/api/v1/readings?db=d&limit=1000&epoch=s&sensor={}", escaped(key));
     let answer = get(&server.url(&url)).expect(200).json();
     let rows =
         answer["series"].as_array().into_iter().flatten().flat_map(|series| series["readings"].as_array().unwrap());
     let number = |value: &Value| value.as_i64().unwrap_or_else(|| panic!("{answer}"));
-    rows.map(|row| (number(&row["time"]), number(&row["fields"]["v"]))).collect()
+    rows.map(|row| (number(&row["ts"]), number(&row["v"]))).collect()
 }
 
 /// All keys that the list of sensors has.
@@ -112,10 +112,10 @@ fn every_kind_of_name_is_shown_as_another_one_and_comes_back() {
                 for key in [old, new] {
                     assert_eq!(readings(&server, key), [(T, 1), (T + 7200, 3)], "{body}: {key}");
                 }
-                let latest = get(&server.url(&format!("/api/v1/latest?db=d&times=s&sensor={}", escaped(new))))
+                let latest = get(&server.url(&format!("/api/v1/latest?db=d&epoch=s&sensor={}", escaped(new))))
                     .expect(200)
                     .json();
-                assert_eq!(latest["series"][0]["readings"][0]["time"], json!(T + 7200), "{body}: {latest}");
+                assert_eq!(latest["series"][0]["readings"][0]["ts"], json!(T + 7200), "{body}: {latest}");
                 let all = influxql(&server, "SELECT sum(v), count(v) FROM /.*/ WHERE s =~ /1|9/");
                 let row = &all[0]["values"][0];
                 assert_eq!((&row[1], &row[2]), (&json!(4), &json!(2)), "{body}: {all}");
