@@ -157,7 +157,9 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     }
     if !store.is_shared() {
         // Before anybody asks: queries name sensors by them.
-        ingest.settings_now().await.context("reading the databases' settings")?;
+        if let Err(error) = ingest.settings_now().await {
+            tracing::warn!(%error, "the databases' settings cannot be read; it is tried again");
+        }
     }
     let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(&settings), metrics.clone());
     let presence = ingest.presence();

@@ -10,7 +10,6 @@ use super::present::united as united_entry;
 use super::united::sensor_of;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
-use crate::reading::Sensor;
 
 /// Selected sensors, in key order.
 #[derive(Debug)]
