@@ -24,6 +24,7 @@ mod migrate;
 mod origin;
 mod post;
 mod progress;
+mod relabel;
 mod restore;
 mod seal;
 mod sensors;
@@ -71,6 +72,7 @@ pub use self::healthcheck::healthcheck;
 use self::listeners::{Addresses, Listeners};
 pub use self::migrate::migrate;
 pub use self::post::Service;
+pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
 pub use self::restore::restore;
 pub use self::seal::seal;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
@@ -155,6 +157,12 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let ingest = Arc::new(ingest);
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;
+    }
+    if !store.is_shared() {
+        // Before anybody asks: queries name sensors by them.
+        if let Err(error) = ingest.settings_now().await {
+            tracing::warn!(%error, "the databases' settings cannot be read; it is tried again");
+        }
     }
     let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(&settings), metrics.clone());
     let presence = ingest.presence();
@@ -421,6 +429,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         settings_file: Some(settings.server.data_dir.join("settings.json")),
         horizon: settings.wal.horizon,
         deletions: settings.limits.deletions,
+        relabels: settings.limits.relabels,
         dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
         meta_bytes: settings.limits.meta_bytes,

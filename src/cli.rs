@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use self::service::{
-    CompactFlags, CredentialFlags, DeadLettersCommand, ExplainFlags, SendFlags, SensorsCommand, TargetFlags, UndoFlags,
+    CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, ExplainFlags, RelabelCommand, RelabelFlags,
+    SendFlags, SensorsCommand, TargetFlags, UndoFlags,
 };
 pub use self::store::{
     BackupFlags, CheckFlags, CopyFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags, ServeFlags,
@@ -88,6 +89,12 @@ pub enum Command {
     Sensors {
         #[command(subcommand)]
         command: SensorsCommand,
+    },
+    /// Show sensors, tag values, tag keys or measurements of a running service under other names, without rewriting anything: make,
+    /// list, take back and finalize relabels.
+    Relabel {
+        #[command(subcommand)]
+        command: RelabelCommand,
     },
     /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
     /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.

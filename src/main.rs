@@ -70,6 +70,7 @@ fn main() -> ExitCode {
             service: target(flags.target),
         }),
         Command::Sensors { command } => sensors(command),
+        Command::Relabel { command } => relabel(command),
         Command::Migrate(flags) => app::migrate(&target(flags)),
         Command::Seal(flags) => app::seal(&target(flags)),
         Command::DeadLetters { command } => dead_letters(command),
@@ -131,12 +132,25 @@ fn dead_letters(command: DeadLettersCommand) -> ExitCode {
     }
 }
 
-fn sensors(command: cli::SensorsCommand) -> ExitCode {
-    let (what, database, flags) = match command {
-        cli::SensorsCommand::Import { file, dry_run, db, target } => {
-            (app::SensorsTask::Import { file, is_dry: dry_run }, db, target)
+fn relabel(command: cli::RelabelCommand) -> ExitCode {
+    let (what, flags) = match command {
+        cli::RelabelCommand::Make(flags) => {
+            let body = flags.body();
+            (app::RelabelTask::Make { body, is_dry: flags.dry_run }, flags.target)
         }
-        cli::SensorsCommand::Export { db, target } => (app::SensorsTask::Export, db, target),
+        cli::RelabelCommand::List(flags) => (app::RelabelTask::List, flags),
+        cli::RelabelCommand::Undo { id, target } => (app::RelabelTask::Undo(id), target),
+        cli::RelabelCommand::Finalize { id, target } => (app::RelabelTask::Finalize(id), target),
     };
-    app::sensors(&app::SensorsRequest { database, service: target(flags), what })
+    app::relabel(&app::RelabelRequest { database: flags.db, service: target(flags.service), what })
+}
+
+fn sensors(command: cli::SensorsCommand) -> ExitCode {
+    let (what, flags) = match command {
+        cli::SensorsCommand::Import { file, dry_run, target } => {
+            (app::SensorsTask::Import { file, is_dry: dry_run }, target)
+        }
+        cli::SensorsCommand::Export(flags) => (app::SensorsTask::Export, flags),
+    };
+    app::sensors(&app::SensorsRequest { database: flags.db, service: target(flags.service), what })
 }

@@ -194,6 +194,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         wal_bytes: 10 << 30,
         dead_letters,
         recent: 10,
+        relabels: 256,
         meta_bytes: 8 << 10,
         list_age: Duration::from_secs(5),
         sensor_interval: NEVER,

@@ -198,6 +198,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         wal_bytes: 1 << 30,
         dead_letters: dead_letters.clone(),
         recent: 10,
+        relabels: 256,
         meta_bytes: 8 << 10,
         list_age: Duration::from_secs(5),
         sensor_interval: LONG,

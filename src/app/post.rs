@@ -145,7 +145,16 @@ impl Target {
     /// As [`Target::post`], with the media type of the body.
     pub fn post_as(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
         let more = format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len());
-        let answer = self.exchange(&format!("POST {path}"), &more, body);
+        self.send(&format!("POST {path}"), &more, body)
+    }
+
+    /// Sends a DELETE and reads the answer.
+    pub fn delete(&self, path: &str) -> anyhow::Result<PostAnswer> {
+        self.send(&format!("DELETE {path}"), "", b"")
+    }
+
+    fn send(&self, request: &str, more: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
+        let answer = self.exchange(request, more, body);
         let read = answer.and_then(|answer| Ok(PostAnswer { status: answer.status, text: answer.text()? }));
         read.with_context(|| format!("sending to {self}"))
     }

@@ -17,6 +17,17 @@ pub struct TargetFlags {
     pub by: CredentialFlags,
 }
 
+/// A database of a running service, and who asks.
+#[derive(Debug, Args)]
+pub struct DatabaseFlags {
+    /// The database.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub db: String,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub service: TargetFlags,
+}
+
 /// By what a service and its client know each other.
 #[derive(Debug, Args)]
 pub struct CredentialFlags {
@@ -95,20 +106,70 @@ pub enum SensorsCommand {
         /// Only count what would change.
         #[arg(long)]
         dry_run: bool,
-        /// The database.
-        #[arg(long, value_name = "NAME", default_value = "default")]
-        db: String,
         #[command(flatten)]
-        target: TargetFlags,
+        target: DatabaseFlags,
     },
     /// Print the metadata of all sensors that have some, in lines of JSON as `import` takes them.
-    Export {
-        /// The database.
-        #[arg(long, value_name = "NAME", default_value = "default")]
-        db: String,
+    Export(DatabaseFlags),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RelabelCommand {
+    /// Show one name under another one. Exit status: 0 if it was done.
+    Make(RelabelFlags),
+    /// Print the relabels of a database, in the order in which they were made.
+    List(DatabaseFlags),
+    /// Take a relabel back: everything is shown as if it had never been.
+    Undo {
+        /// As `list` prints it.
+        id: String,
         #[command(flatten)]
-        target: TargetFlags,
+        target: DatabaseFlags,
     },
+    /// Make a relabel final: it cannot be taken back any more.
+    Finalize {
+        /// As `list` prints it.
+        id: String,
+        #[command(flatten)]
+        target: DatabaseFlags,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct RelabelFlags {
+    /// What is renamed: sensor, tag_value, tag_key or measurement.
+    pub kind: String,
+    /// The name as it is. Of a sensor, its key: climate,room=lab,sensor=s1.
+    pub from: String,
+    /// The name to be shown.
+    pub into: String,
+    /// The tag of which a value is renamed.
+    #[arg(long, value_name = "KEY")]
+    pub tag: Option<String>,
+    /// Only tags of this measurement.
+    #[arg(long, value_name = "NAME")]
+    pub measurement: Option<String>,
+    /// Only readings from this time on, in RFC 3339.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Only tell what would be renamed.
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub target: DatabaseFlags,
+}
+
+impl RelabelFlags {
+    /// The members of the request's body.
+    #[must_use]
+    pub fn body(&self) -> Vec<(&'static str, String)> {
+        let Self { kind, from, into, tag, measurement, since, .. } = self;
+        let mut body = vec![("kind", kind.clone()), ("from", from.clone()), ("to", into.clone())];
+        let named = [("tag", tag), ("measurement", measurement), ("since", since)];
+        body.extend(named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        body
+    }
 }
 
 /// The flags of `explain`.

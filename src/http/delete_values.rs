@@ -213,7 +213,7 @@ enum Sink<'a> {
 
 /// Reads the sensors of a target, page by page, and passes on the readings that it deletes.
 async fn resolve(app: &App, target: &DeleteTargets, before: Stamp, sink: &mut Sink<'_>) -> Result<Extent, ApiError> {
-    let DeleteTargets { database, sensors, range, values } = target;
+    let DeleteTargets { database, sensors, range, values, .. } = target;
     let mut extent = Extent::default();
     // Readings that have expired are about to be removed; what is left of them cannot lose single ones.
     let kept_from = app.query.settings().readings_from(database, crate::clock::now_ns());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::Method;
-use axum::routing::{MethodRouter, get, patch, post, put};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
@@ -15,11 +15,11 @@ use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
     App, backup, compact, databases, dead_letters, explain, influx_query, lists, meta, migrate, openapi, read_only,
-    readings, rejections, seal, sensors, status, summary, trash, write,
+    readings, rejections, relabel, seal, sensors, status, summary, trash, write,
 };
 
 pub struct Endpoint {
-    /// `GET`, `POST` or `PUT`; `HEAD` is derived from `GET`.
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`; `HEAD` is derived from `GET`.
     pub method: &'static str,
     /// Variable parts are names in braces.
     pub path: &'static str,
@@ -224,6 +224,15 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "PUT" "/api/v1/databases/{key}", Token, "set how long a database keeps its readings, or tell what would expire", params::DATABASE,
         &[json("DatabaseSettings")], &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
         false, route (put(databases::put));
+    "POST" "/api/v1/relabel", Token, "show a sensor, tag value, tag key or measurement under another name, or tell what that would do", params::RELABEL,
+        &[json("Relabelling")], &[&[(200, "The relabel, and how many sensors it renames.", &[json("Relabelled")])], FORM_READ_NATIVE, ASKED],
+        false, route (post(relabel::make));
+    "GET" "/api/v1/relabels", Token, "the relabels of a database, for its administrators", params::RELABELS, &[],
+        &[&[(200, "Relabels, in the order in which they were made.", &[json("Relabels")])], ASKED], true, route (get(relabel::list));
+    "DELETE" "/api/v1/relabels/{key}", Token, "take a relabel back", params::RELABELS, &[],
+        &[&[(200, "The relabel that is gone.", &[json("Relabel")])], ASKED], false, route (delete(relabel::undo));
+    "POST" "/api/v1/relabels/{key}/finalize", Token, "make a relabel final: it cannot be taken back any more", params::RELABELS, &[],
+        &[&[(200, "The relabel.", &[json("Relabel")])], ASKED], false, route (post(relabel::finalize));
     "GET" "/api/v1/trash", Token, "what deletions by value removed, for the database's administrators", &[], &[],
         &[&[(200, "Deletions, newest first.", &[json("Trash")])], ASKED], true, route (get(trash::list));
     "POST" "/api/v1/trash/{key}/undo", Token, "write back what a deletion by value removed and is still absent", params::UNDO, &[],

@@ -131,7 +131,8 @@ impl ApiError {
                 | IngestError::CutsExpired { .. }
                 | IngestError::DatabaseName { .. }
                 | IngestError::KeyOfOtherBody
-                | IngestError::Policy(_) => StatusCode::BAD_REQUEST,
+                | IngestError::Policy(_)
+                | IngestError::Relabel(_) => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
@@ -254,6 +255,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::DatabaseName { .. } => "invalid_database",
         IngestError::CutsExpired { .. } => "expired_hours",
         IngestError::Policy(_) => "retention_policy",
+        IngestError::Relabel(_) => "relabel",
         IngestError::Stopping => "stopping",
     }
 }

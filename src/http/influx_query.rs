@@ -485,7 +485,7 @@ async fn delete(
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
     };
-    let (timeout, text) = (app.options.flush_timeout, statement.to_string());
+    let timeout = app.options.flush_timeout;
     if targets.iter().any(|target| target.values.is_some()) {
         let deletion = ByValue {
             app: app.clone(),
@@ -498,8 +498,8 @@ async fn delete(
         };
         return deletion.run(targets).await;
     }
-    for DeleteTargets { database, sensors, range, .. } in targets {
-        patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &text), range, timeout)).await?;
+    for DeleteTargets { database, sensors, range, statement, .. } in targets {
+        patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &statement), range, timeout)).await?;
     }
     Ok(None)
 }

@@ -77,7 +77,8 @@ fn named(
 ) -> Result<(Sensor, Parameters), ApiError> {
     let Path(key) = key.map_err(|error| ApiError::Bad(error.body_text()))?;
     let parameters = Parameters::of(app, query, known, by.clone())?;
-    Ok((sensor_of(app, by, &key).map_err(ApiError::Forbidden)?, parameters))
+    let sensor = sensor_of(app, by, &key).map_err(ApiError::Forbidden)?;
+    Ok((parameters.pinned_names(sensor)?, parameters))
 }
 
 /// A sensor by its key, if the caller's token is not pinned to others.

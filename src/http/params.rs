@@ -232,6 +232,10 @@ pub const META_IMPORT: &[Parameter] = &[DB, DRY_RUN];
 pub const META_EXPORT: &[Parameter] = &[DB, LIMIT, CURSOR];
 /// Of `PUT /api/v1/databases/NAME`.
 pub const DATABASE: &[Parameter] = &[DRY_RUN];
+/// Of `POST /api/v1/relabel`.
+pub const RELABEL: &[Parameter] = &[DB, DRY_RUN];
+/// Of `/api/v1/relabels` and what is below.
+pub const RELABELS: &[Parameter] = &[DB];
 /// Of `GET /api/v1/dead-letters`.
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.

@@ -11,6 +11,7 @@ use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
 use super::json;
+use super::named_sensors;
 use super::parameters::{Pairs, Parameters, Selected};
 use super::params;
 use super::series::{self, TableColumns};
@@ -24,9 +25,28 @@ use crate::http::parameters::By;
 use crate::ingest::IngestError;
 use crate::query::native::notices::RequestNames;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
+use crate::reading::Sensor;
 
 /// One batch of sensors, including unflushed changes, and the key after which the next batch begins.
 async fn listed(
+    app: &App,
+    budget: &Budget,
+    (database, as_stored): (&str, bool),
+    filter: &SensorFilter,
+) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+    let settings = app.query.settings();
+    let (mut documents, next) = match settings.relabels(database).filter(|_| !as_stored) {
+        Some(relabels) => named_sensors::listed(app, budget, (database, relabels), filter).await?,
+        None => stored(app, budget, database, filter).await?,
+    };
+    let now = now_ns();
+    let gone = settings.gone_before(database, now);
+    hide_expired(&mut documents, gone, settings.readings_from(database, now).max(gone));
+    Ok((documents, next))
+}
+
+/// As [`listed`], under the names by which sensors are stored.
+async fn stored(
     app: &App,
     budget: &Budget,
     database: &str,
@@ -38,10 +58,7 @@ async fn listed(
     let mut documents = app.ingest.sensors(database, filter, (stored, since)).await?;
     let full = documents.len() == filter.limit;
     let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
-    let (settings, now) = (app.query.settings(), now_ns());
-    let gone = settings.gone_before(database, now);
     documents.retain(|document| !document.only_remembers());
-    hide_expired(&mut documents, gone, settings.readings_from(database, now).max(gone));
     Ok((documents, next))
 }
 
@@ -69,6 +86,8 @@ struct SensorListQuery {
     /// Whether to include all recent readings, or only the latest.
     recent: bool,
     limit: usize,
+    /// Whether under the names by which sensors are stored.
+    as_stored: bool,
 }
 
 type SensorPages = (Vec<SensorDocument>, Option<String>, HeldBytes);
@@ -81,11 +100,11 @@ async fn chosen(
     wanted: SensorListQuery,
     takes: impl Fn(&SensorDocument) -> bool,
 ) -> Result<SensorPages, ApiError> {
-    let SensorListQuery { database, after, outliers, recent, limit } = wanted;
+    let SensorListQuery { database, after, outliers, recent, limit, as_stored } = wanted;
     let mut filter = SensorFilter { after, outliers, ..first_batch() };
     let (mut found, mut held) = (Vec::new(), budget.hold(0)?);
     loop {
-        let (documents, next) = app.query.patiently(|| listed(app, budget, &database, &filter)).await?;
+        let (documents, next) = app.query.patiently(|| listed(app, budget, (&database, as_stored), &filter)).await?;
         filter.limit = next_batch(filter.limit, &documents);
         for mut document in documents.into_iter().filter(&takes) {
             if !recent {
@@ -105,14 +124,14 @@ async fn chosen(
     Ok((found, next, held))
 }
 
-/// Sensors that pass a test, from one on: those, the next cursor, and the memory they hold.
+/// Sensors as they are stored that pass a test, from one on: those, the next cursor, and the memory they hold.
 pub async fn all_of(
     app: &App,
     budget: &Budget,
     (database, after, limit): (String, Option<String>, usize),
     takes: impl Fn(&SensorDocument) -> bool,
 ) -> Result<SensorPages, ApiError> {
-    let wanted = SensorListQuery { database, after, outliers: false, recent: false, limit };
+    let wanted = SensorListQuery { database, after, outliers: false, recent: false, limit, as_stored: true };
     chosen(app, budget, wanted, takes).await
 }
 
@@ -131,10 +150,16 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let database = parameters.database()?;
     let selected = parameters.selector_or_all(app, &budget).await?;
     let after = parameters.get("cursor").map(str::to_owned);
-    let wanted = SensorListQuery { database: database.clone(), after, outliers: false, recent: false, limit };
+    let wanted =
+        SensorListQuery { database: database.clone(), after, outliers: false, recent: false, limit, as_stored: false };
+    let settings = app.query.settings();
+    let relabels = settings.relabels(&database);
+    let others = |sensor: &Arc<Sensor>| relabels.map(|relabels| relabels.other_names(sensor)).unwrap_or_default();
     let chooser = selected.selector.compile(&budget)?;
-    let (found, next, _held) =
-        chosen(app, &budget, wanted, |document| chooser.takes(&document.sensor, Some(&document.meta))).await?;
+    let (found, next, _held) = chosen(app, &budget, wanted, |document| {
+        chooser.takes(&document.sensor, &others(&document.sensor), Some(&document.meta))
+    })
+    .await?;
     let columns = match format {
         Format::Csv(_) => {
             TableColumns::of(app.query.vocabulary(&budget, &database, &selected.selector).await?, Vec::new())
@@ -178,7 +203,7 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
             && (!outliers || document.outlier.is_some())
             && (!silent || document.last_seen.is_some_and(|last| last < heard_since))
     };
-    let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit };
+    let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit, as_stored: false };
     let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;
     let selected = Selected::of(parameters.all());
     let names = RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[] };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::access::Exhausted;
 use crate::bucket::{Behind, StorageError};
-use crate::ingest::service::PolicyError;
+use crate::ingest::service::{PolicyError, RelabelRefusal};
 use crate::reading::duration::show_duration;
 use crate::wal::AppendError;
 
@@ -95,6 +95,8 @@ pub enum IngestError {
     /// A retention policy is not as asked.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Relabel(#[from] RelabelRefusal),
     /// The limit on databases is reached.
     #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
     TooManyDatabases { name: String, limit: usize },

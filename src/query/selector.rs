@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::engine::directory::meta_text;
+use super::engine::directory::{DirectoryEntry, meta_text};
 use super::pattern::Patterns;
 use super::{Budget, QueryError};
 use crate::access::Pin;
@@ -67,25 +67,35 @@ pub struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
+    /// Whether a sensor is selected by one of the names that stand for it.
     #[must_use]
-    pub fn takes(&self, sensor: &Sensor, meta: Option<&Meta>) -> bool {
+    pub fn takes_entry(&self, entry: &DirectoryEntry) -> bool {
+        let others: &[Arc<Sensor>] = entry.others.as_deref().unwrap_or_default();
+        self.takes(&entry.sensor, others, entry.meta.as_deref())
+    }
+
+    /// Whether a sensor is selected, by its present name or one of the others that stand for it. Pins hold for the present one.
+    #[must_use]
+    pub fn takes(&self, sensor: &Sensor, others: &[Arc<Sensor>], meta: Option<&Meta>) -> bool {
         match self.selector {
-            Selector::Sensor(only) => sensor.key == only.key,
+            Selector::Sensor(only) => sensor.key == only.key || others.iter().any(|other| other.key == only.key),
             Selector::Matching { measurement, tags, pins } => {
-                measurement.as_ref().is_none_or(|name| *sensor.measurement == **name)
-                    && tags.iter().all(|filter| self.passes(filter, sensor, meta))
+                measurement.as_ref().is_none_or(|name| {
+                    *sensor.measurement == **name || others.iter().any(|other| *other.measurement == **name)
+                }) && tags.iter().all(|filter| self.passes(filter, sensor, others, meta))
                     && pins.iter().all(|pin| pin.matches(sensor))
             }
         }
     }
 
-    fn passes(&self, filter: &TagFilter, sensor: &Sensor, meta: Option<&Meta>) -> bool {
+    fn passes(&self, filter: &TagFilter, sensor: &Sensor, others: &[Arc<Sensor>], meta: Option<&Meta>) -> bool {
         let of_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
         let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta).unwrap_or_default();
-        let passes = match &filter.test {
+        let passes = |value: &str| match &filter.test {
             TagTest::Is(wanted) => value == *wanted,
-            TagTest::Matches(pattern) => self.patterns.matches(pattern, &value),
+            TagTest::Matches(pattern) => self.patterns.matches(pattern, value),
         };
+        let passes = passes(&value) || others.iter().filter_map(|other| other.tag(&filter.key)).any(passes);
         passes != filter.negated
     }
 }

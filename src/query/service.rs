@@ -14,12 +14,13 @@ use super::native::aggregate::{Aggregated, Aggregation};
 use super::native::many::{ManyReadings, ManySelection, Vocabulary};
 use super::native::notices::{NamedSensor, RequestNames};
 use super::native::readings::{RangePart, TimeOrder};
+use super::native::relabels::RelabelEffect;
 use super::native::thinning::Thinned;
 use super::selector::Selector;
 use crate::access::{Caller, Pin};
 use crate::bucket::settings::Settings;
 use crate::bucket::store::{Extent, Projection, SensorFilter};
-use crate::bucket::{KnownSettings, Readings, SensorDocument, Store, UnflushedReadings};
+use crate::bucket::{KnownSettings, Readings, Relabels, SensorDocument, Store, UnflushedReadings};
 use crate::influxql::Statement;
 use crate::reading::{Hour, Sensor};
 use crate::telemetry::Metrics;
@@ -136,6 +137,39 @@ impl Query {
         self.in_turn(budget, database, || native::many::vocabulary(&self.engine, budget, database, selector)).await
     }
 
+    /// The names of sensors that come after one, in key order, as far as they have readings.
+    ///
+    /// # Errors
+    /// If the store does not answer, or acked readings are still being read back.
+    pub async fn names_after(
+        &self,
+        budget: &Budget,
+        database: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Arc<Sensor>>, QueryError> {
+        self.turn(budget, async {
+            let sensors = self.engine.directory(budget, database, self.engine.options.cache_max_age).await?;
+            let is_before = |key: &str| after.is_some_and(|after| key <= after);
+            let from = sensors.partition_point(|entry| is_before(&entry.sensor.key));
+            Ok(sensors[from..].iter().take(limit).map(|entry| entry.sensor.clone()).collect())
+        })
+        .await
+    }
+
+    /// See [`native::relabels::effect`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn relabel_effect(
+        &self,
+        budget: &Budget,
+        database: &str,
+        change: (&Relabels, &Relabels),
+    ) -> Result<RelabelEffect, QueryError> {
+        self.in_turn(budget, database, || native::relabels::effect(&self.engine, budget, database, change)).await
+    }
+
     /// See [`native::notices::notices`]. An answer is not refused because its notices cannot be told.
     pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
         let told =
@@ -216,7 +250,7 @@ impl Query {
         self.in_turn(asked.budget, database, || influx::delete_targets(&self.engine, statement, asked, before)).await
     }
 
-    /// The readings of a sensor that were acked by now: first what is not flushed, then what is stored, part by part, so that
+    /// The readings that were stored under a key and acked by now: first what is not flushed, then what is stored, part by part, so that
     /// nothing which is flushed in between is missed. `each` gets all of it, some perhaps twice.
     ///
     /// # Errors
@@ -229,9 +263,11 @@ impl Query {
         mut each: impl FnMut(&Readings),
     ) -> Result<(), QueryError> {
         let unflushed = self
-            .patiently(|| async { Ok::<_, QueryError>(self.engine.unflushed_of(database, key, hours).await?) })
+            .patiently(|| async {
+                Ok::<_, QueryError>(self.engine.memtables.unflushed(database, &[key], hours.clone()).await?)
+            })
             .await?;
-        unflushed.values().for_each(|hour| each(&hour.readings()));
+        unflushed.iter().flatten().for_each(|hour| each(&hour.readings()));
         let mut rest = hours.clone();
         while !rest.is_empty() {
             let scanned = self.engine.store.scan(database, key, rest, &Projection::ALL, Extent::pages(pages)).await?;
@@ -298,7 +334,14 @@ impl Query {
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
         let left = budget.deadline().saturating_duration_since(Instant::now());
-        let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
+        let answer = loop {
+            let relabels = self.engine.relabels(database);
+            let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
+            // Names that changed meanwhile may have been chosen as they were, and read as they are.
+            if answer.is_err() || relabels == self.engine.relabels(database) {
+                break answer;
+            }
+        };
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
             self.metrics.store_error(error.class());

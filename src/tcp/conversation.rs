@@ -395,6 +395,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::CutsExpired { .. }
         | IngestError::DatabaseName { .. }
         | IngestError::Policy(_)
+        | IngestError::Relabel(_)
         | IngestError::OverQuota(_)
         | IngestError::Timeout { .. }
         | IngestError::Stopping => false,

@@ -60,6 +60,7 @@ mod migration;
 mod patterns;
 mod proof;
 mod readme;
+mod relabel;
 mod retention;
 mod sealing;
 mod space;

@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use rapidhash::fast::RandomState;
 
-use super::write_policy::{barred, seeming_unit};
+use super::write_policy::{barred, barred_under, seeming_unit};
 use crate::access::{Caller, Exhausted};
+use crate::bucket::Relabels;
 use crate::ingest::IngestOptions;
 use crate::ingest::catalog::{Catalog, Claims, Database, KnownSensor, SensorFields, SensorsRead};
 use crate::ingest::record::batch::{Batch, index};
@@ -179,6 +180,8 @@ pub struct Validator<'a> {
     by_id: HashMap<u32, usize, RandomState>,
     order: SensorOrder,
     by: &'a Caller,
+    /// The database's relabels, for callers with pins: these hold for the names that sensors are shown under, too.
+    relabels: Option<Relabels>,
     /// Why further sensors are refused, for the first measurements where that was determined.
     full: Vec<Reason>,
     validated: ValidatedBody,
@@ -200,7 +203,32 @@ impl<'a> Validator<'a> {
         let (locals, by_id) = (Vec::with_capacity(few), HashMap::with_capacity_and_hasher(few, RandomState::default()));
         let (spellings, order) = (HashMap::default(), SensorOrder { last: None, patience: SensorOrder::PATIENCE });
         let (sensors, full) = (None, Vec::new());
-        Self { database, catalog, options, pass, sensors, spellings, locals, by_id, order, by, full, validated }
+        Self {
+            database,
+            catalog,
+            options,
+            pass,
+            sensors,
+            spellings,
+            locals,
+            by_id,
+            order,
+            by,
+            full,
+            validated,
+            relabels: None,
+        }
+    }
+
+    /// With the relabels of the database.
+    #[must_use]
+    pub fn under(self, relabels: Option<Relabels>) -> Self {
+        Self { relabels, ..self }
+    }
+
+    /// Why the sender may not write a sensor, by its name as written or one that it is shown under.
+    fn barred(&self, sensor: &Sensor) -> Option<Reason> {
+        barred_under(self.by, self.relabels.as_ref(), sensor)
     }
 
     /// Whether the memory budget allows more.
@@ -257,14 +285,16 @@ impl<'a> Validator<'a> {
         /// Memory of a sensor: here, in a batch, and in the map by id.
         const PLACES: usize =
             size_of::<RequestSensor>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
-        let Self { database, sensors, locals, by_id, validated, by, order, .. } = self;
+        let Self { database, sensors, locals, by_id, validated, by, order, relabels, .. } = self;
         if let Some(last) = order.last.filter(|last| locals[*last].is(spelling)) {
             return Some(last);
         }
         let known = order.find(sensors.get_or_insert_with(|| database.sensors()), locals, spelling)?;
         let local = *by_id.entry(known.id).or_insert_with(|| {
             validated.memory += PLACES;
-            let barred = barred(by, &known.sensor).or_else(|| one_too_many(by, &known.sensor, validated)).map(Box::new);
+            let barred = barred_under(by, relabels.as_ref(), &known.sensor)
+                .or_else(|| one_too_many(by, &known.sensor, validated))
+                .map(Box::new);
             let fields = known.fields();
             locals.push(RequestSensor {
                 known: known.clone(),
@@ -298,7 +328,7 @@ impl<'a> Validator<'a> {
     fn look_up(&mut self, sensor: &Sensor) -> SpellingState {
         match self.known(&sensor.key) {
             Some(local) => SpellingState::Known(local),
-            None if barred(self.by, sensor).is_some() => SpellingState::Barred,
+            None if self.barred(sensor).is_some() => SpellingState::Barred,
             None if self.pass.looked_up || self.validated.unknown.len() >= self.catalog.room() => {
                 SpellingState::Refused
             }
@@ -312,7 +342,7 @@ impl<'a> Validator<'a> {
 
     /// Why a sensor may not become known.
     fn refusal(&mut self, new: &Sensor) -> Reason {
-        if let Some(reason) = barred(self.by, new) {
+        if let Some(reason) = self.barred(new) {
             return reason;
         }
         let is_of = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);

@@ -138,7 +138,8 @@ impl Ingest {
         pass: ValidationPass,
         read: impl Fn(Limits) -> P,
     ) -> (Vec<ExplainedPoint>, ValidatedBody) {
-        let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by);
+        let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by)
+            .under(self.relabels_for(by, &copy.database.name));
         let (mut points, mut seen) = (read(self.options.limits), HashMap::new());
         let mut explained = Vec::new();
         while let Some(point) = points.next() {

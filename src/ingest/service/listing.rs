@@ -164,6 +164,32 @@ impl Ingest {
         Ok(refreshed)
     }
 
+    /// The documents of these sensors, updated with what is acked; only of those that have readings or metadata.
+    ///
+    /// # Errors
+    /// As [`Ingest::sensors`].
+    pub async fn sensor_documents(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, IngestError> {
+        let is_asked = |key: &str| keys.binary_search(&key).is_ok();
+        if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_asked) {
+            return Err(Behind.into());
+        }
+        let known = self.catalog.database(database);
+        let sensor = |key: &&&str| self.catalog.sensor(known.as_ref()?, key);
+        let unstored: Vec<Arc<KnownSensor>> = keys.iter().filter_map(|key| sensor(&key)).collect();
+        let mut documents: BTreeMap<Box<str>, SensorDocument> = BTreeMap::new();
+        for mut document in self.store.read_sensors(database, keys).await? {
+            outliers::expire(&mut document, now_ns(), self.options.outlier_ttl_ns());
+            documents.insert(document.sensor.key.clone(), document);
+        }
+        let Some(database) = known else { return Ok(documents.into_values().collect()) };
+        for known in unstored {
+            documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
+        }
+        let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
+        refreshed.retain(is_told);
+        Ok(refreshed)
+    }
+
     /// What is said of these sensors, as far as they are known: what the store has, and what is logged.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod keyed;
 mod listing;
 mod meta;
 mod policies;
+mod relabel;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ mod tests;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings};
+pub use self::relabel::{NewRelabel, RelabelRefusal};
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -26,7 +28,7 @@ use tokio::task::JoinHandle;
 use crate::access::Caller;
 use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::settings::policy_database;
-use crate::bucket::{HourVersions, StorageError, Store};
+use crate::bucket::{HourVersions, Relabels, StorageError, Store};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::submit::{Submission, Submitter};
@@ -357,7 +359,8 @@ impl Ingest {
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
             let pass = ValidationPass { looked_up, publish, budget, ..terms };
-            let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by);
+            let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by)
+                .under(self.relabels_for(arrival.by, &database.name));
             let mut points = read(self.options.limits);
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
                 match point {
@@ -414,6 +417,11 @@ impl Ingest {
             body_bytes,
             undated_from: None,
         }
+    }
+
+    /// The relabels by which a caller's pins are judged, beside names as written.
+    pub(super) fn relabels_for(&self, by: &Caller, database: &str) -> Option<Relabels> {
+        if by.pins().is_empty() { None } else { self.retention.settings.now().relabels(database).cloned() }
     }
 
     fn suspicions(&self, suspects: (usize, Option<&'static str>), declared: Precision) -> Vec<String> {

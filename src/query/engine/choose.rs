@@ -1,10 +1,13 @@
 //! Selects the sensors that a query covers, with their fields.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Engine;
 use super::directory::{DirectoryEntry, stored_entry, united};
 use super::memory::CHOOSE;
+use super::present::united as united_entry;
+use super::united::sensor_of;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
 
@@ -45,19 +48,45 @@ impl Engine {
     pub async fn choose(&self, budget: &Budget, database: &str, selector: &Selector) -> Result<Chosen, QueryError> {
         match selector {
             Selector::Sensor(sensor) => {
-                let entries = self.one(database, &sensor.key).await?.into_iter().collect();
+                let entries = self.named(database, &sensor.key).await?;
                 Ok(Chosen { entries, _held: budget.hold(0)? })
             }
             Selector::Matching { .. } => {
                 let chooser = selector.compile(budget)?;
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
-                Chosen::of(budget, &sensors, 1, |entry| chooser.takes(&entry.sensor, entry.meta.as_deref())).await
+                Chosen::of(budget, &sensors, 1, |entry| chooser.takes_entry(entry)).await
             }
         }
     }
 
-    /// One sensor, read alone: its database may have a million others.
-    async fn one(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
+    /// What is read under a name, alone: its database may have a million others. A sensor that has other names from a time on is given
+    /// by each.
+    async fn named(&self, database: &str, key: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
+        let asked = self.relabels(database).zip(sensor_of(key));
+        let Some((relabels, asked)) = asked else { return Ok(Vec::from_iter(self.one_stored(database, key).await?)) };
+        let mut entries: Vec<DirectoryEntry> = Vec::new();
+        for (_, name) in relabels.names_of(&asked) {
+            if entries.iter().any(|entry| entry.sensor.key == name.key) {
+                continue;
+            }
+            let Some(parts) = relabels.parts_of(&name) else {
+                entries.extend(self.one_stored(database, &name.key).await?);
+                continue;
+            };
+            let mut stored = Vec::new();
+            for part in &parts {
+                stored.extend(self.one_stored(database, &part.sensor.key).await?);
+            }
+            if !stored.is_empty() {
+                entries.push(united_entry(name, &stored, &relabels));
+            }
+        }
+        entries.sort_unstable_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
+        Ok(entries)
+    }
+
+    /// A sensor as it is stored.
+    async fn one_stored(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
         // Both are read before the store: a sensor that is flushed in between is then found there. The version is read
         // first: if the catalog became complete between the two reads, a sensor that it lacked before would otherwise
         // seem not to exist.
@@ -100,6 +129,6 @@ impl Engine {
     /// # Errors
     /// If the store does not answer.
     pub async fn is_known(&self, database: &str, key: &str) -> Result<bool, QueryError> {
-        Ok(self.one(database, key).await?.is_some())
+        Ok(!self.named(database, key).await?.is_empty())
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::memory::document_bytes;
 use crate::bucket::meta::META_PREFIX;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{CatalogVersion, Meta, SensorDocument};
+use crate::bucket::{CatalogVersion, Meta, Relabels, SensorDocument};
 use crate::reading::{Family, Sensor};
 
 /// A sensor with its fields in name order.
@@ -20,9 +20,26 @@ pub struct DirectoryEntry {
     pub fields: Arc<[(Arc<str>, Family)]>,
     /// What is said of the sensor now.
     pub meta: Option<Arc<Meta>>,
+    /// Other names that stand for this one (`bucket::relabel`): conditions may name it by them.
+    pub others: Option<Arc<[Arc<Sensor>]>>,
 }
 
 impl DirectoryEntry {
+    /// All names that stand for the sensor, its present one first.
+    pub fn names(&self) -> impl Iterator<Item = &Sensor> {
+        std::iter::once(&*self.sensor).chain(self.others.iter().flat_map(|others| others.iter().map(|other| &**other)))
+    }
+
+    /// The values of a tag by all names, the present one first; a tag that a name does not have is empty. Without other names, the
+    /// value of [`DirectoryEntry::tag`].
+    #[must_use]
+    pub fn tag_values(&self, name: &str) -> (String, Vec<String>) {
+        let value = self.tag(name).unwrap_or_default().into_owned();
+        let others = self.others.iter().flat_map(|others| others.iter()).filter_map(|other| other.tag(name));
+        let others = others.filter(|other| *other != value).map(str::to_owned).collect();
+        (value, others)
+    }
+
     /// The value of a tag, or with the prefix `meta.` of metadata: of a text, the text itself. A tag of the same name wins.
     #[must_use]
     pub fn tag(&self, name: &str) -> Option<Cow<'_, str>> {
@@ -69,6 +86,8 @@ pub struct KnownSensors {
     pub since: CatalogVersion,
     /// The catalog's version that `sensors` includes.
     pub version: CatalogVersion,
+    /// The relabels by which `sensors` are named.
+    pub relabels: Option<Relabels>,
     pub stored: Arc<Vec<DirectoryEntry>>,
 }
 
@@ -111,7 +130,7 @@ pub(super) fn entry(
     meta: Option<Arc<Meta>>,
 ) -> DirectoryEntry {
     fields.sort_by(|a, b| a.0.cmp(&b.0));
-    DirectoryEntry { sensor, fields: fields.into(), meta }
+    DirectoryEntry { sensor, fields: fields.into(), meta, others: None }
 }
 
 /// The entry of a stored document; `None` if it is not one of a sensor.

@@ -68,7 +68,9 @@ impl Lookup for EvaluatedReading<'_> {
     fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
         match (self.plan.fields.iter().position(|field| field.is(name, kind)), kind) {
             (Some(field), _) => ResolvedReference::Field(self.points.cell(field, self.at).cloned()),
-            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::Tag(self.member.tag(name).to_owned()),
+            (None, None | Some(ReferenceKind::Tag)) => {
+                ResolvedReference::of_tag((self.member.tag(name).to_owned(), self.member.other_tags(name)))
+            }
             (None, _) => ResolvedReference::Field(None),
         }
     }
@@ -297,7 +299,7 @@ impl<'a> Evaluation<'a> {
         let mut finished: Vec<GroupRows> = Vec::with_capacity(groups.len());
         for ((name, values), content) in groups {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
-            let member = ReadingSource { name, tags };
+            let member = ReadingSource { name, tags, others: None };
             let count = content.rows_most(frame);
             let width = plan.columns.len() + 2 * plan.beside.len() + 4 * plan.calls.len();
             let cells = count.saturating_mul(size_of::<ResultRow>() + width * size_of::<Option<Value>>());

@@ -7,7 +7,7 @@ use super::fold::OpenWindow;
 use super::memory::text_bytes;
 use super::windows::Windows;
 use crate::influxql::Fill;
-use crate::reading::Value;
+use crate::reading::{Sensor, Value};
 
 /// A series of readings: those of a sensor, or of a group of a subquery.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -15,9 +15,18 @@ pub struct ReadingSource {
     pub name: Arc<str>,
     /// In key order.
     pub tags: Vec<(String, String)>,
+    /// Other names that stand for the sensor.
+    pub others: Option<Arc<[Arc<Sensor>]>>,
 }
 
 impl ReadingSource {
+    /// A tag's values by the other names.
+    #[must_use]
+    pub fn other_tags(&self, key: &str) -> Vec<String> {
+        let others = self.others.iter().flat_map(|others| others.iter());
+        others.filter_map(|other| other.tag(key)).map(str::to_owned).collect()
+    }
+
     /// A tag's value; empty if there is none.
     #[must_use]
     pub fn tag(&self, key: &str) -> &str {

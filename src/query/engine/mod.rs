@@ -16,6 +16,7 @@ pub mod limits;
 pub mod memory;
 pub mod plan;
 pub mod points;
+pub mod present;
 pub mod read;
 mod rows;
 mod sensor_cache;
@@ -23,6 +24,7 @@ mod sensors;
 mod summaries;
 mod totals;
 mod transform;
+mod united;
 pub mod windows;
 
 use std::ops::Range;
@@ -38,6 +40,7 @@ use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
 pub use self::hours::{UnflushedSensor, hours_of};
+pub use self::united::ScanFailure;
 
 /// The sensor cache gets one part in so many of `query.cache_bytes`.
 const SENSORS_SHARE: usize = 8;
@@ -91,7 +94,8 @@ impl Engine {
         }
     }
 
-    /// The unflushed readings of these sensors, in the order of `sensors`. Some may have been flushed a moment ago.
+    /// The unflushed readings of these sensors, in the order of `sensors`. Some may have been flushed a moment ago. None of a name
+    /// that unites sensors: its scans have them.
     ///
     /// # Errors
     /// If acked readings may be missing from them.
@@ -101,9 +105,19 @@ impl Engine {
         sensors: &[&str],
         hours: &Range<Hour>,
     ) -> Result<Vec<UnflushedSensor>, Behind> {
-        let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
         let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
-        Ok(unflushed.into_iter().map(by_hour).collect())
+        let is_plain = self.plain(database, sensors);
+        if is_plain.iter().all(|plain| *plain) {
+            let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
+            return Ok(unflushed.into_iter().map(by_hour).collect());
+        }
+        let plain: Vec<&str> =
+            sensors.iter().zip(&is_plain).filter(|(_, plain)| **plain).map(|(key, _)| *key).collect();
+        let mut unflushed = self.memtables.unflushed(database, &plain, hours.clone()).await?.into_iter();
+        let one = |plain: bool| {
+            if plain { unflushed.next().map(by_hour).unwrap_or_default() } else { UnflushedSensor::new() }
+        };
+        Ok(is_plain.into_iter().map(one).collect())
     }
 
     /// As [`Engine::unflushed`], for one sensor.

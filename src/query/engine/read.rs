@@ -162,9 +162,7 @@ impl Lookup for Alone<'_> {
         match (plan.fields.iter().find(|field| field.is(name, kind)), kind) {
             (Some(field), _) if has(entry, field) => ResolvedReference::Unknown,
             (Some(_), _) => ResolvedReference::Field(None),
-            (None, None | Some(ReferenceKind::Tag)) => {
-                ResolvedReference::Tag(entry.tag(name).unwrap_or_default().into_owned())
-            }
+            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::of_tag(entry.tag_values(name)),
             (None, _) => ResolvedReference::Field(None),
         }
     }
@@ -199,7 +197,8 @@ fn member(plan: &Plan, entry: &DirectoryEntry) -> ReadingSource {
         tags.extend(named.filter_map(|name| Some((name.to_owned(), meta_text(meta, name)?.into_owned()))));
         tags.sort_unstable();
     }
-    ReadingSource { name: Arc::from(&*sensor.measurement), tags }
+    let others = entry.others.clone();
+    ReadingSource { name: Arc::from(&*sensor.measurement), tags, others }
 }
 
 /// The range to read: the frame's, and one window before it (after it, in descending order) if a call looks back.

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::directory::{DirectoryEntry, KnownSensors, Sensors, first_batch, next_batch, stored_entry, united};
+use super::present::presented;
+use crate::bucket::Relabels;
 use crate::bucket::settings::owner;
 use crate::query::{Budget, QueryError};
 
@@ -18,11 +20,12 @@ impl Engine {
         // Read before anything else: the next call sees a newer version if sensors are added meanwhile, and merges
         // again.
         let version = self.memtables.catalog_version(Some(database))?;
+        let relabels = self.relabels(database);
         let known = self.directory.get(database);
         let is_fresh =
             |known: &KnownSensors| known.read.elapsed() < max_age && known.since.deletions == version.deletions;
         let fresh = known.filter(is_fresh);
-        if let Some(known) = fresh.as_ref().filter(|known| known.version == version) {
+        if let Some(known) = fresh.as_ref().filter(|known| known.version == version && known.relabels == relabels) {
             return Ok(known.sensors.clone());
         }
         let (read, since, stored) = match fresh {
@@ -30,14 +33,34 @@ impl Engine {
             None => (Instant::now(), version, Arc::new(self.stored_sensors(budget, database).await?)),
         };
         let unflushed = self.memtables.catalog_sensors(database, since);
-        let sensors = Arc::new(budget.at_length(stored.len() + unflushed.len(), || united(&stored, unflushed)));
+        let named = |sensors| match &relabels {
+            Some(relabels) => presented(sensors, relabels),
+            None => sensors,
+        };
+        let sensors = budget.at_length(stored.len() + unflushed.len(), || named(united(&stored, unflushed)));
+        let sensors = Arc::new(sensors);
         // Databases without sensors are not cached: clients can ask for any number of names.
         if sensors.is_empty() {
             self.directory.forget(database);
             return Ok(sensors);
         }
-        self.directory.put(database, KnownSensors { sensors: sensors.clone(), read, since, version, stored });
+        self.directory.put(database, KnownSensors { sensors: sensors.clone(), read, since, version, relabels, stored });
         Ok(sensors)
+    }
+
+    /// The sensors of a database as they are stored, listed now; and the relabels by which they are named.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the WAL is still being read back.
+    pub async fn as_stored(
+        &self,
+        budget: &Budget,
+        database: &str,
+    ) -> Result<(Vec<DirectoryEntry>, Option<Relabels>), QueryError> {
+        let version = self.memtables.catalog_version(Some(database))?;
+        let relabels = self.relabels(database);
+        let stored = self.stored_sensors(budget, database).await?;
+        Ok((united(&stored, self.memtables.catalog_sensors(database, version)), relabels))
     }
 
     async fn stored_sensors(&self, budget: &Budget, database: &str) -> Result<Vec<DirectoryEntry>, QueryError> {

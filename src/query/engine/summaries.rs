@@ -10,7 +10,7 @@ use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
-use crate::bucket::store::{Extent, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, Order, Projection, Scanned, ScannedPage};
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
 
@@ -84,7 +84,8 @@ impl Engine {
             let unflushed: BTreeSet<Hour> = unflushed.into_keys().collect();
             while hours.start < hours.end {
                 let extent = Extent { pages, bytes: BATCH_BYTES, hour_bytes: usize::MAX };
-                let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
+                let stored =
+                    self.scan((wanted.database, &sensor.key), hours.clone(), Order::Ascending, &projection, extent);
                 let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let mut open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let read = united_by_hour(&mut stored, wanted.fields);
@@ -114,11 +115,14 @@ impl Engine {
         let mut found: Vec<Vec<HourSummary>> = vec![Vec::new(); wanted.sensors.len()];
         let mut unknown: BTreeMap<(Hour, Hour), Vec<usize>> = BTreeMap::new();
         let now = Instant::now();
+        // What changes a stored sensor is not noted for the names under which it is read.
+        let is_plain = self.plain(wanted.database, &keys);
         for (place, found) in found.iter_mut().enumerate() {
             let asked = self.hours_asked(wanted, place, &hours);
-            let rest = self.recall(cache, &asked, &open[place], now, |hour, field, summary| {
-                found.push(HourSummary { hour, field, summary: summary.clone() });
-            });
+            let rest =
+                self.recall(cache.filter(|_| is_plain[place]), &asked, &open[place], now, |hour, field, summary| {
+                    found.push(HourSummary { hour, field, summary: summary.clone() });
+                });
             if rest.start < rest.end {
                 unknown.entry((rest.start, rest.end)).or_default().push(place);
             }
@@ -185,13 +189,14 @@ impl Engine {
         let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
-        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
+        let stored = self.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
-        for (place, mut pages) in places.iter().zip(stored) {
+        let is_plain = self.plain(wanted.database, &keys);
+        for ((place, mut pages), is_plain) in places.iter().zip(stored).zip(is_plain) {
             let (open, found) = (&mut open[*place], &mut found[*place]);
             found.reserve(pages.len() * wanted.fields.len());
             let read = united_by_hour(&mut pages, wanted.fields);
-            let new = cache.map(|cache| (cache, read.clone()));
+            let new = cache.filter(|_| is_plain).map(|cache| (cache, read.clone()));
             take_known(wanted, read, open, found);
             if let Some((cache, new)) = new {
                 let asked = self.hours_asked(wanted, *place, hours);

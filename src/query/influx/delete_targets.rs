@@ -1,9 +1,11 @@
 //! `DELETE`, `DROP SERIES` and `DROP MEASUREMENT`: which readings of which sensors they delete.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::delete_values::{ValueCondition, must_be_known};
 use super::policies::covered;
@@ -12,10 +14,13 @@ use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::bucket::deletions::SensorTest;
 use crate::bucket::settings::owner;
+use crate::bucket::{Relabel, Relabels};
 use crate::influxql::{Clock, Expr, FromSource, Params, ParseOptions, Statement, TimeRange, parse, split};
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
+use crate::query::engine::memory::CHOOSE;
+use crate::query::engine::present::named_at;
 use crate::query::pattern::Patterns;
 use crate::reading::Sensor;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
@@ -29,6 +34,8 @@ pub struct DeleteTargets {
     pub range: Range<i64>,
     /// If the statement's condition names fields: which readings of the sensors it deletes.
     pub values: Option<Arc<ValueCondition>>,
+    /// The text from which [`sensors_of`] makes a test of stored sensors.
+    pub statement: String,
 }
 
 /// What a statement deletes, in the database and in each of its policies; `None` if it deletes no readings, or a whole
@@ -60,7 +67,21 @@ pub async fn delete_targets(
     let mut targets = Vec::new();
     for (database, sensors) in databases {
         let values = conditions.next().map(Arc::new);
-        targets.push(targets_in(statement, asked, (database, &sensors), (&patterns, values)).await?);
+        match (engine.relabels(&database), &values) {
+            (Some(relabels), None) => {
+                targets.extend(relabelled_targets(engine, statement, asked, (&database, &relabels), &patterns).await?);
+            }
+            (relabels, _) => {
+                let target = targets_in(statement, asked, (database, &sensors), (&patterns, values)).await?;
+                let is_plain = |sensor: &Arc<Sensor>| !engine.is_united(&target.database, &sensor.key);
+                if relabels.is_some() && !target.sensors.iter().all(is_plain) {
+                    return Err(StatementFailure::Unsupported(
+                        "a deletion by field values of relabelled sensors (delete by time, or take the relabel back first)".to_owned(),
+                    ));
+                }
+                targets.push(target);
+            }
+        }
     }
     Ok(Some(targets))
 }
@@ -119,13 +140,74 @@ async fn targets_in(
         }
         _ => {
             let measurement = if let Statement::DropMeasurement { name } = statement { &**name } else { "" };
-            let is_named = |entry: &DirectoryEntry| *entry.sensor.measurement == *measurement;
+            let is_named = |entry: &DirectoryEntry| entry.names().any(|name| *name.measurement == *measurement);
             (TimeRange::default(), Chosen::of(asked.budget, sensors, 1, is_named).await?)
         }
     };
     let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
     let sensors = chosen.entries.into_iter().map(|entry| entry.sensor).collect();
-    Ok(DeleteTargets { database, sensors, range, values })
+    Ok(DeleteTargets { database, sensors, range, values, statement: statement.to_string() })
+}
+
+/// What a statement deletes of a database with relabels: exactly what is shown under the names that it selects. Per part of time in
+/// which no name changes, the stored sensors that have such a name then.
+async fn relabelled_targets(
+    engine: &Engine,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+    (database, relabels): (&str, &Relabels),
+    patterns: &Patterns,
+) -> Result<Vec<DeleteTargets>, StatementFailure> {
+    let (stored, _) = engine.as_stored(asked.budget, database).await?;
+    let stored: Vec<DirectoryEntry> = stored.into_iter().map(|entry| DirectoryEntry { meta: None, ..entry }).collect();
+    let mut targets = Vec::new();
+    let starts: Vec<i64> = std::iter::once(i64::MIN).chain(relabels.starts()).collect();
+    for (place, start) in starts.iter().enumerate() {
+        let end = starts.get(place + 1).copied().unwrap_or(i64::MAX);
+        let mut named = Vec::with_capacity(stored.len());
+        let mut sensors: HashMap<Box<str>, Vec<Arc<Sensor>>> = HashMap::new();
+        for some in stored.chunks(CHOOSE) {
+            for entry in some {
+                let shown = named_at(entry, relabels, *start);
+                sensors.entry(shown.sensor.key.clone()).or_default().push(entry.sensor.clone());
+                named.push(shown);
+            }
+            asked.budget.pause().await?;
+        }
+        let text = relabelled_statement(statement, relabels, *start);
+        let target = targets_in(statement, asked, (database.to_owned(), &named), (patterns, None)).await?;
+        let range = target.range.start.max(*start)..target.range.end.min(end);
+        let mut keys: Vec<Box<str>> = target.sensors.iter().map(|sensor| sensor.key.clone()).collect();
+        keys.dedup();
+        let sensors = keys.iter().filter_map(|key| sensors.remove(key)).flatten().collect();
+        if !range.is_empty() {
+            targets.push(DeleteTargets { sensors, range, statement: text, ..target });
+        }
+    }
+    Ok(targets)
+}
+
+/// What a remembered deletion of a database with relabels begins with; behind it the relabels and the time at which names are meant.
+const RELABELLED: &str = "RELABELLED ";
+
+/// A statement with the relabels by which its names are meant: later ones change nothing of what it deletes.
+fn relabelled_statement(statement: &Statement, relabels: &Relabels, at: i64) -> String {
+    let rules = relabels.rules().iter().filter(|rule| rule.since.is_none_or(|since| since <= at));
+    let rule = |rule: &Relabel| {
+        let fields = rule.fields().into_iter().map(|(name, text)| (name.to_owned(), Value::from(text)));
+        Value::Object(fields.collect())
+    };
+    let meant = json!({ "at": at, "rules": rules.map(rule).collect::<Vec<_>>() });
+    format!("{RELABELLED}{meant} {statement}")
+}
+
+/// The statement, the relabels and the time; `None` for a text that is no such statement.
+fn relabelled(text: &str) -> Option<(&str, Relabels, i64)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let meant = values.next()?.ok()?;
+    let rule = |rule: &Value| Relabel::of_fields(|name| rule[name].as_str().map(str::to_owned));
+    let rules = meant["rules"].as_array()?.iter().map(rule).collect::<Option<Vec<_>>>()?;
+    Some((text.get(values.byte_offset()..)?.trim_start(), Relabels::new(rules), meant["at"].as_i64()?))
 }
 
 async fn sensors_now(
@@ -149,20 +231,29 @@ async fn sensors_now(
 /// condition are ignored: the range is stored beside the statement.
 #[must_use]
 pub fn sensors_of(statement: &str) -> Option<SensorTest> {
+    let (statement, relabels, at) = match statement.strip_prefix(RELABELLED) {
+        Some(rest) => relabelled(rest)?,
+        None => (statement, Relabels::default(), 0),
+    };
     let (params, known_zone, regex_error) = (Params::new(), |_: &str| true, |_: &str| None);
     let options = ParseOptions { params: &params, known_zone: &known_zone, regex_error: &regex_error };
     let parsed = parse(statement, &options).ok()?;
     let [statement] = &parsed[..] else { return None };
     let patterns = Patterns::compile(statement.patterns(), None).ok()?;
     let statement = statement.clone();
+    let named = move |sensor: &Sensor| {
+        let sensor = Arc::new(sensor.clone());
+        let entry = DirectoryEntry { sensor, fields: Arc::new([]), meta: None, others: None };
+        if relabels.is_empty() { entry } else { named_at(&entry, &relabels, at) }
+    };
     let is_about = move |sensor: &Sensor| match &statement {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
-            let entry = DirectoryEntry { sensor: Arc::new(sensor.clone()), fields: Arc::new([]), meta: None };
+            let entry = named(sensor);
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
             wanted(sources, condition.as_ref(), &patterns).is_ok_and(|(_, is_wanted)| is_wanted(&entry))
         }
-        Statement::DropMeasurement { name } => *sensor.measurement == **name,
+        Statement::DropMeasurement { name } => named(sensor).names().any(|of| *of.measurement == **name),
         _ => false,
     };
     Some(Arc::new(is_about))

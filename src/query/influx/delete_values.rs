@@ -259,7 +259,12 @@ mod tests {
 
     fn entry(measurement: &str, tags: &[(&str, &str)], field: &str) -> DirectoryEntry {
         let sensor = Sensor::new(measurement, tags.iter().copied()).expect("a sensor");
-        DirectoryEntry { sensor: Arc::new(sensor), fields: Arc::new([(Arc::from(field), Family::String)]), meta: None }
+        DirectoryEntry {
+            sensor: Arc::new(sensor),
+            fields: Arc::new([(Arc::from(field), Family::String)]),
+            meta: None,
+            others: None,
+        }
     }
 
     fn of_all(text: &str, databases: &[Vec<&DirectoryEntry>], before: &[&str]) -> Option<Vec<ValueCondition>> {

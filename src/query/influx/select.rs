@@ -126,7 +126,7 @@ async fn sensors_of(
         MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
         MeasurementName::OfSource => false,
     };
-    let chosen = sensors.choose(asked, 1, &|entry| is_wanted(&entry.sensor.measurement)).await?;
+    let chosen = sensors.choose(asked, 1, &|entry| entry.names().any(|name| is_wanted(&name.measurement))).await?;
     Ok(Sourced::Sensors { database, chosen })
 }
 

@@ -176,7 +176,9 @@ pub(super) fn of_sources<'a>(
         .collect();
     move |entry: &DirectoryEntry| {
         measurements.is_empty()
-            || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
+            || measurements
+                .iter()
+                .any(|source| entry.names().any(|name| is_measurement(source, &name.measurement, patterns)))
     }
 }
 
@@ -188,7 +190,7 @@ impl Lookup for Tags<'_> {
         if name == "_name" {
             return ResolvedReference::Tag(self.0.sensor.measurement.to_string());
         }
-        ResolvedReference::Tag(self.0.tag(name).unwrap_or_default().into_owned())
+        ResolvedReference::of_tag(self.0.tag_values(name))
     }
 }
 

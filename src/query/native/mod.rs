@@ -4,6 +4,7 @@ pub mod aggregate;
 pub mod many;
 pub mod notices;
 pub mod readings;
+pub mod relabels;
 pub mod thinning;
 
 use std::ops::Range;

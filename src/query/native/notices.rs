@@ -127,8 +127,11 @@ impl<'a> AskedName<'a> {
     /// Gives the names of this kind that a sensor has, until one is taken.
     fn any(&self, entry: &'a DirectoryEntry, mut takes: impl FnMut(&'a str) -> bool) -> bool {
         let sensor = &*entry.sensor;
-        if self.measurement.is_some_and(|measurement| *sensor.measurement != *measurement) {
+        if self.measurement.is_some_and(|measurement| !entry.names().any(|name| *name.measurement == *measurement)) {
             return false;
+        }
+        if entry.names().skip(1).any(|other| self.is_of(other)) && takes(self.name) {
+            return true;
         }
         match self.kind {
             NameKind::Key => takes(&sensor.key),
@@ -147,6 +150,17 @@ impl<'a> AskedName<'a> {
                     || entry.fields.iter().any(|(name, _)| takes(name))
                     || sensor.tags.iter().any(|(key, _)| takes(key))
             }
+        }
+    }
+
+    /// Whether it is a name that another name of a sensor has.
+    fn is_of(&self, other: &Sensor) -> bool {
+        match self.kind {
+            NameKind::Key => *other.key == *self.name,
+            NameKind::Measurement => *other.measurement == *self.name,
+            NameKind::Tag | NameKind::Column => other.tag(self.name).is_some(),
+            NameKind::Value(tag) => other.tag(tag) == Some(self.name),
+            NameKind::GroupKey | NameKind::Field => false,
         }
     }
 

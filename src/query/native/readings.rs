@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Selection;
-use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, GROWTH, Order, Projection, Scanned, ScannedPage};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
-use crate::query::engine::Engine;
 use crate::query::engine::hours::UnflushedSensor;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
 use crate::query::engine::memory::memory_of;
+use crate::query::engine::{Engine, ScanFailure};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Hour;
 use crate::reading::time::MILLI_NS;
@@ -78,7 +78,26 @@ pub async fn readings(
     limit: usize,
 ) -> Result<RangePart, QueryError> {
     engine.span(&selection.range)?;
-    let mut part = read(engine, budget, selection, order, (limit, room(engine))).await?;
+    let mut names = engine.names_within(&selection.database, &selection.sensor, &selection.range);
+    if order == TimeOrder::Descending {
+        names.reverse();
+    }
+    let mut part = RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? };
+    for (range, sensor) in names {
+        let left = limit - part.readings.len();
+        if left == 0 || part.held.bytes() >= room(engine) {
+            part.next = Some(order.first(&range));
+            break;
+        }
+        let named = Selection { range, sensor, ..selection.clone() };
+        let found = read(engine, budget, &named, order, (left, room(engine) - part.held.bytes())).await?;
+        part.readings.extend(found.readings);
+        part.held.add(found.held);
+        part.next = found.next;
+        if part.next.is_some() {
+            break;
+        }
+    }
     part.known = !part.readings.is_empty() || engine.is_known(&selection.database, &selection.sensor).await?;
     Ok(part)
 }
@@ -117,7 +136,7 @@ pub(super) async fn read(
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
         let scanned = budget.waiting(scan(engine, selection, order, &ahead, &projection, extent)).await;
         let Scanned { pages, rest } = match scanned {
-            Err(StorageError::HourTooLarge { hour, limit }) => {
+            Err(ScanFailure::Storage(StorageError::HourTooLarge { hour, limit })) => {
                 ahead = order.before(&hours, hour);
                 if !ahead.is_empty() {
                     continue;
@@ -179,11 +198,12 @@ async fn scan(
     hours: &Range<Hour>,
     projection: &Projection,
     extent: Extent,
-) -> Result<Scanned, StorageError> {
-    match order {
-        TimeOrder::Ascending => engine.store.scan(database, sensor, hours.clone(), projection, extent).await,
-        TimeOrder::Descending => engine.store.scan_back(database, sensor, hours.clone(), projection, extent).await,
-    }
+) -> Result<Scanned, ScanFailure> {
+    let order = match order {
+        TimeOrder::Ascending => Order::Ascending,
+        TimeOrder::Descending => Order::Descending,
+    };
+    engine.scan((database, sensor), hours.clone(), order, projection, extent).await
 }
 
 /// The selected readings of a set, in time order.

@@ -3,15 +3,15 @@
 //! ```text
 //! { _id: "<database>", rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
 //!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0 for ever),
-//!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", created, set: Int64 (stamps) }
-//!                                                                          all but rev only where they are set
+//!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", created, set: Int64 (stamps),
+//!   relabels: [{ id, kind, measurement, tag, from, to, since, made, by, final: "<text>" }] } all but rev only where they are set
 //! ```
 
 use bson::{Bson, Document, doc};
 
 use super::decode::known_version;
 use crate::bucket::settings::ExpiredReadings;
-use crate::bucket::{DatabaseSettings, Keep, SealForm, StorageError};
+use crate::bucket::{DatabaseSettings, Keep, Relabel, Relabels, SealForm, StorageError};
 
 /// Fields that may be before the epoch.
 const TIMES: [&str; 3] = ["expired", "readingsBefore", "readingsDone"];
@@ -31,6 +31,7 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         seal_form,
         created,
         set: set_at,
+        relabels,
     } = settings;
     let stamp = |stamp: u64| Bson::from(i64::try_from(stamp).unwrap_or(i64::MAX));
     let mut document = doc! { "_id": database, "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
@@ -47,9 +48,24 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         ("sealForm", seal_form.map(|form| Bson::from(form.name()))),
         ("created", Some(*created).filter(|at| *at > 0).map(stamp)),
         ("set", Some(*set_at).filter(|at| *at > 0).map(stamp)),
+        ("relabels", (!relabels.is_empty()).then(|| relabels.rules().iter().map(relabel_document).collect())),
     ];
     document.extend(set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     document
+}
+
+fn relabel_document(rule: &Relabel) -> Document {
+    rule.fields().into_iter().map(|(name, text)| (name.to_owned(), Bson::from(text))).collect()
+}
+
+/// `None` if one of them is not as this program writes it: a name must not be mistaken.
+fn decode_relabels(document: &Document) -> Option<Relabels> {
+    let Some(rules) = document.get("relabels") else { return Some(Relabels::default()) };
+    let rule = |rule: &Bson| {
+        let rule = rule.as_document()?;
+        Relabel::of_fields(|name| rule.get_str(name).ok().map(str::to_owned))
+    };
+    rules.as_array()?.iter().map(rule).collect::<Option<Vec<_>>>().map(Relabels::new)
 }
 
 /// Decodes the settings of a database.
@@ -100,6 +116,7 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         seal_form,
         created: stamp("created")?,
         set: stamp("set")?,
+        relabels: decode_relabels(document).ok_or_else(unreadable)?,
     };
     Ok((id, settings))
 }

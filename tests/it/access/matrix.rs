@@ -85,6 +85,14 @@ const CELLS: &[Asked] = &[
     ("POST", "/api/v1/compact", "", "", Needs::Admin),
     ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
     ("POST", "/api/v1/migrate", "", "", Needs::Admin),
+    (
+        "POST",
+        "/api/v1/relabel",
+        "db=a&dry_run=true",
+        "{\"kind\":\"measurement\",\"from\":\"m\",\"to\":\"w\"}",
+        Needs::Admin,
+    ),
+    ("GET", "/api/v1/relabels", "db=a", "", Needs::Admin),
     ("GET", "/api/v1/trash", "", "", Needs::Token),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
@@ -162,7 +170,9 @@ impl Matrix {
             for method in operations.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
                 // Which database it is about says the deletion: `the_trash_is_its_databases_administrators`.
                 let is_of_deletion = path == "/api/v1/trash/{key}/undo";
-                let known = is_of_deletion || CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
+                // `a_pinned_token_is_judged_by_the_name_as_written_and_by_that_of_now` asks about one that there is.
+                let is_of_relabel = path.starts_with("/api/v1/relabels/");
+                let known = is_of_deletion || is_of_relabel || CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
                 assert!(known, "{method} {path} has no cell: what does it need?");
             }
         }

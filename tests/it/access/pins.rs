@@ -117,3 +117,42 @@ fn check_what_is_seen(server: &Server, lab: &str) {
         with(lab, "GET", &server.url(&format!("/api/v1/summary?db=a&sensor={sensor}")), "").expect(403);
     }
 }
+
+#[test]
+fn a_pinned_token_is_judged_by_the_name_as_written_and_by_that_of_now() {
+    let (server, admin) = guarded("");
+    let pinned = |site: &str| {
+        let tag = format!("site={site}");
+        let token = create(&server, &["--name", site, "--write", "a", "--read", "a", "--sensor-tag", &tag]);
+        await_status(&server, &token, 403);
+        token
+    };
+    let (lab, hall) = (pinned("lab"), pinned("hall"));
+    let (write, make) = (server.url("/write?db=a"), server.url("/api/v1/relabel?db=a"));
+    with(&lab, "POST", &write, "m,site=lab v=1 1").expect(204);
+    let body = r#"{"kind":"tag_value","tag":"site","from":"lab","to":"hall"}"#;
+    for token in [&lab, &hall] {
+        with(token, "POST", &make, body).expect(403);
+        with(token, "GET", &server.url("/api/v1/relabels?db=a"), "").expect(403);
+    }
+    let made = with(&admin, "POST", &make, body).expect(200).json();
+    let id = made["relabel"]["id"].as_str().unwrap();
+    with(&lab, "POST", &write, "m,site=lab v=2 2").expect(403);
+    with(&hall, "POST", &write, "m,site=lab v=2 2").expect(403);
+    with(&hall, "POST", &write, "m,site=hall v=3 3").expect(204);
+    let count = |token: &str, query: &str| {
+        let answer = with(token, "GET", &server.url(&format!("/api/v1/readings?db=a&{query}")), "").expect(200).json();
+        answer["series"].as_array().unwrap().iter().map(|of| of["readings"].as_array().unwrap().len()).sum::<usize>()
+    };
+    // History follows the name of now.
+    assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (2, 0));
+    assert_eq!((count(&hall, "sensor=m,site%3Dhall"), count(&admin, "sensor=m,site%3Dlab")), (2, 2));
+    for token in [&lab, &hall] {
+        with(token, "GET", &server.url("/api/v1/readings?db=a&sensor=m,site%3Dlab"), "").expect(403);
+        with(token, "PUT", &server.url("/api/v1/sensors/m,site=lab/meta?db=a"), "{}").expect(403);
+        with(token, "DELETE", &server.url(&format!("/api/v1/relabels/{id}?db=a")), "").expect(403);
+        with(token, "POST", &server.url(&format!("/api/v1/relabels/{id}/finalize?db=a")), "").expect(403);
+    }
+    with(&admin, "DELETE", &server.url(&format!("/api/v1/relabels/{id}?db=a")), "").expect(200);
+    assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (1, 1));
+}

@@ -2,7 +2,7 @@
 
 use hourglass::bucket::settings::ExpiredReadings;
 use hourglass::bucket::store::Written;
-use hourglass::bucket::{DatabaseSettings, Keep, SealForm, Store};
+use hourglass::bucket::{DatabaseSettings, Keep, Relabel, Relabels, SealForm, Store};
 
 use super::place::Place;
 
@@ -18,6 +18,11 @@ async fn all(store: &dyn Store) -> Vec<(String, DatabaseSettings)> {
 
 pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
     assert_eq!(all(place.store()).await, []);
+    let fields =
+        [("id", "1f"), ("kind", "sensor"), ("from", "m,s=1"), ("to", r"m,s=2\ 3"), ("since", "-7"), ("made", "8")];
+    let fields = fields.into_iter().chain([("by", "somebody"), ("final", "true")]);
+    let field = |name: &str| fields.clone().find(|(known, _)| *known == name).map(|(_, text)| text.to_owned());
+    let rule = Relabel::of_fields(field).expect("a rule");
     let full = DatabaseSettings {
         rev: 3,
         readings: Some(Keep::Forever),
@@ -30,6 +35,7 @@ pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
         seal_form: Some(SealForm::Off),
         created: 1 << 61,
         set: (1 << 61) + 1,
+        relabels: Relabels::new(vec![rule]),
     };
     let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
     let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::relabel::Relabels;
 use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;
 
@@ -143,6 +144,8 @@ pub struct DatabaseSettings {
     pub created: Stamp,
     /// When somebody last set any of this, as a stamp.
     pub set: Stamp,
+    /// Under which other names its sensors are shown, in its policies too.
+    pub relabels: Relabels,
 }
 
 impl DatabaseSettings {
@@ -205,6 +208,12 @@ impl Settings {
     #[must_use]
     pub fn of(&self, database: &str) -> DatabaseSettings {
         self.by_database.get(database).cloned().unwrap_or_default()
+    }
+
+    /// Under which other names a database shows its sensors; `None` if under none. A policy has those of its database.
+    #[must_use]
+    pub fn relabels(&self, database: &str) -> Option<&Relabels> {
+        self.by_database.get(owner(database)).map(|settings| &settings.relabels).filter(|relabels| !relabels.is_empty())
     }
 
     /// How long a database keeps readings. A policy without a setting of its own keeps them for ever.

@@ -1,0 +1,82 @@
+//! Sensors' documents of a database with relabels: under the names that they are shown under.
+
+use std::sync::Arc;
+
+use super::App;
+use super::errors::ApiError;
+use crate::bucket::relabel::UnitedPart;
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{Relabels, SensorDocument};
+use crate::query::Budget;
+use crate::reading::Sensor;
+
+/// One batch of names that have readings, with what is known of them together, and the name after which the next batch begins.
+///
+/// # Errors
+/// If the store does not answer, or acked readings are still being read back.
+pub async fn listed(
+    app: &App,
+    budget: &Budget,
+    (database, relabels): (&str, &Relabels),
+    filter: &SensorFilter,
+) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+    let names = app.query.names_after(budget, database, filter.after.as_deref(), filter.limit).await?;
+    let next = names.last().filter(|_| names.len() == filter.limit).map(|last| last.key.to_string());
+    let whole = |name: &Arc<Sensor>| vec![UnitedPart { sensor: name.clone(), times: vec![i64::MIN..i64::MAX] }];
+    let parts: Vec<Vec<UnitedPart>> =
+        names.iter().map(|name| relabels.parts_of(name).unwrap_or_else(|| whole(name))).collect();
+    let mut keys: Vec<&str> = parts.iter().flatten().map(|part| &*part.sensor.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let stored = app.ingest.sensor_documents(database, &keys).await?;
+    let of = |part: &UnitedPart| stored.iter().find(|document| document.sensor.key == part.sensor.key).cloned();
+    let mut documents = Vec::with_capacity(names.len());
+    for (name, parts) in names.into_iter().zip(&parts) {
+        let within = parts.iter().filter_map(|part| limited(of(part)?, part));
+        if let Some(mut document) = within.reduce(united) {
+            document.sensor = name;
+            documents.push(document);
+        }
+    }
+    Ok((documents, next))
+}
+
+/// What a document says of the times in which its sensor is shown under a name; `None` if it has no readings then.
+fn limited(mut document: SensorDocument, part: &UnitedPart) -> Option<SensorDocument> {
+    let (first, last) = (part.times.first()?.start, part.times.last()?.end);
+    if document.first_seen.is_some_and(|seen| seen >= last) || document.last_seen.is_some_and(|seen| seen < first) {
+        return None;
+    }
+    let is_within = |time: i64| part.times.iter().any(|times| times.contains(&time));
+    document.first_seen = document.first_seen.map(|seen| seen.max(first));
+    document.last_seen = document.last_seen.map(|seen| seen.min(last - 1));
+    document.recent.retain(|reading| is_within(reading.time));
+    Some(document)
+}
+
+/// Two documents as one; the first one's values count where both have one.
+fn united(mut one: SensorDocument, other: SensorDocument) -> SensorDocument {
+    for (name, family) in other.fields {
+        if !one.fields.iter().any(|(known, _)| *known == name) {
+            one.fields.push((name, family));
+        }
+    }
+    one.first_seen = [one.first_seen, other.first_seen].into_iter().flatten().min();
+    one.last_seen = one.last_seen.max(other.last_seen);
+    one.rev = one.rev.max(other.rev);
+    one.outlier = one.outlier.or(other.outlier);
+    one.meta.merge(&other.meta);
+    let most = one.recent.len().max(other.recent.len());
+    for mut reading in other.recent {
+        match one.recent.iter_mut().find(|held| held.time == reading.time) {
+            Some(held) => {
+                reading.fields.retain(|(name, _)| !held.fields.iter().any(|(known, _)| known == name));
+                held.fields.append(&mut reading.fields);
+            }
+            None => one.recent.push(reading),
+        }
+    }
+    one.recent.sort_by_key(|reading| reading.time);
+    one.recent.drain(..one.recent.len().saturating_sub(most));
+    one
+}
