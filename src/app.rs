@@ -10,6 +10,7 @@ mod data_folder;
 mod dead_letters;
 mod digest;
 mod disk_space;
+mod drift;
 mod examine;
 mod explain;
 mod file_modes;
@@ -23,6 +24,7 @@ mod migrate;
 mod origin;
 mod post;
 mod progress;
+mod rejections;
 mod restore;
 mod seal;
 mod sensors;
@@ -46,7 +48,7 @@ use crate::bucket::deletions::Masks;
 use crate::bucket::settings::KEPT_MIN;
 use crate::bucket::{Caps, Keep, SealForm, Store, Unusable};
 use crate::clock::{self, StampClock};
-use crate::config::{AckSetting, AddressesSetting, SealFormSetting, Settings, UndeclaredUnit};
+use crate::config::{AckSetting, AddressesSetting, DriftSetting, SealFormSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
 use crate::ingest::trash::TrashOptions;
 use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, ShownAddresses, StorePresence, Stores};
@@ -61,6 +63,7 @@ use self::compacting::Compacted;
 pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::digest::digest;
+pub use self::drift::{DriftTask, resolve_drift};
 pub use self::examine::examine;
 pub use self::explain::{ExplainRequest, explain};
 pub use self::flush_wal::flush_wal;
@@ -68,6 +71,7 @@ pub use self::follow::{FollowRequest, follow};
 pub use self::healthcheck::healthcheck;
 use self::listeners::{Addresses, Listeners};
 pub use self::migrate::migrate;
+pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
 pub use self::restore::restore;
 pub use self::seal::seal;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
@@ -436,6 +440,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
             past: bound_ns(settings.limits.max_past),
             future: bound_ns(settings.limits.max_future),
         },
+        keep_drift: settings.ingest.drift == DriftSetting::Keep,
         refuse_undeclared_units: settings.limits.undeclared_unit == UndeclaredUnit::Refuse,
         rejections: ingest::RejectionOptions {
             file: settings.rejections_file(),
@@ -446,6 +451,11 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
                 AddressesSetting::Full => ShownAddresses::Full,
                 AddressesSetting::Masked => ShownAddresses::Masked,
                 AddressesSetting::Off => ShownAddresses::Off,
+            },
+            lines: ingest::LineOptions {
+                folder: settings.rejected_lines_folder(),
+                max_bytes: settings.rejections.lines_bytes as u64,
+                keep: settings.rejections.keep,
             },
         },
     }
@@ -472,6 +482,7 @@ fn bound_ns(bound: Duration) -> Option<i64> {
 
 fn query_options(settings: &Settings) -> query::QueryOptions {
     query::QueryOptions {
+        drift: settings.ingest.drift == DriftSetting::Keep,
         span_max: settings.query.span_max,
         series_max: settings.query.series_max,
         cache_max_age: settings.query.cache_max_age,

@@ -75,6 +75,16 @@ pub enum Command {
     /// sensor, time, bucket, fields, warnings, and why it would be rejected. Nothing is kept. Exit status: 0 if all of it would be
     /// accepted, else 1.
     Explain(ExplainFlags),
+    /// Move values of other types, which are kept beside a field (`ingest.drift = "keep"`), into one field.
+    Drift {
+        #[command(subcommand)]
+        command: DriftCommand,
+    },
+    /// List rejected lines of the running service, or fix them by a rule and write them with their senders' rights.
+    Rejections {
+        #[command(subcommand)]
+        command: RejectionsCommand,
+    },
     /// Send the metadata of many sensors to the running service, or print what it has: names, sites, units.
     Sensors {
         #[command(subcommand)]
@@ -222,6 +232,88 @@ pub enum SensorsCommand {
     },
     /// Print the metadata of all sensors that have some, in lines of JSON as `import` takes them.
     Export(TargetFlags),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DriftCommand {
+    /// Have the running service count the values that would move, or with --write move them. It may be interrupted at any time:
+    /// run it again. Exit status: 0 if none is left, else 1.
+    Resolve {
+        /// The database.
+        database: String,
+        /// The measurement.
+        measurement: String,
+        /// The field, without the type behind an @.
+        field: String,
+        /// The type as which values move: float, integer, boolean or string.
+        #[arg(long, value_name = "TYPE")]
+        to: String,
+        /// Move them.
+        #[arg(long)]
+        write: bool,
+        /// The address of the service.
+        #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
+        service: String,
+        /// The token of an admin of the database.
+        #[arg(long, value_name = "TOKEN")]
+        token: Option<String>,
+        /// A file that contains the token. Other users of the machine can see a token on the command line.
+        #[arg(long, value_name = "FILE", conflicts_with = "token")]
+        token_file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RejectionsCommand {
+    /// Print the last rejected lines, newest first: the first ones of each request.
+    List(RejectedFlags),
+    /// Print what would become of the rejected lines that are kept whole, before and after a rule; with --write, write those that
+    /// are taken. Exit status: 0 if all are taken, else 1.
+    Replay {
+        /// The unit of their timestamps: ns, u, ms, s, m, h or auto.
+        #[arg(long, value_name = "UNIT")]
+        precision: Option<String>,
+        /// A new name of a field.
+        #[arg(long, value_name = "OLD=NEW")]
+        rename: Vec<String>,
+        /// The type of a field, by its name as sent: float, integer, boolean or string.
+        #[arg(long, value_name = "FIELD=TYPE")]
+        cast: Vec<String>,
+        /// Write the lines that are taken.
+        #[arg(long)]
+        write: bool,
+        #[command(flatten)]
+        which: RejectedFlags,
+    },
+}
+
+/// Which rejections of a running service.
+#[derive(Debug, Args)]
+pub struct RejectedFlags {
+    /// The database.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub db: String,
+    /// Only rejections with this code: syntax, family, unit and others.
+    #[arg(long)]
+    pub code: Option<String>,
+    /// Only lines of this measurement.
+    #[arg(long, value_name = "NAME")]
+    pub measurement: Option<String>,
+    /// Only those whose line or reason contains this text.
+    #[arg(long, value_name = "TEXT")]
+    pub contains: Option<String>,
+    /// Only those received since then: RFC 3339, or a duration before now such as -24h.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub since: Option<String>,
+    /// The address of the service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
+    pub to: String,
+    /// The token of an admin of the database.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// A database of a running service.

@@ -69,6 +69,13 @@ fn main() -> ExitCode {
             token: flags.token,
             token_file: flags.token_file,
         }),
+        Command::Drift {
+            command: cli::DriftCommand::Resolve { database, measurement, field, to, write, service, token, token_file },
+        } => {
+            let what = app::DriftTask { database, measurement, field, to, write };
+            app::resolve_drift(&what, &service, token, token_file.as_deref())
+        }
+        Command::Rejections { command } => rejections(command),
         Command::Sensors { command } => sensors(command),
         Command::Migrate(flags) => app::migrate(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::Seal(flags) => app::seal(&flags.to, flags.token, flags.token_file.as_deref()),
@@ -134,4 +141,16 @@ fn sensors(command: cli::SensorsCommand) -> ExitCode {
     };
     let cli::TargetFlags { db: database, to, token, token_file } = target;
     app::sensors(&app::SensorsRequest { database, to, token, token_file, what })
+}
+
+fn rejections(command: cli::RejectionsCommand) -> ExitCode {
+    let (replay, which) = match command {
+        cli::RejectionsCommand::List(which) => (None, which),
+        cli::RejectionsCommand::Replay { precision, rename, cast, write, which } => {
+            (Some(app::ReplayTask { precision, rename, cast, write }), which)
+        }
+    };
+    let cli::RejectedFlags { db, code, measurement, contains, since, to, token, token_file } = which;
+    let wanted = [("code", code), ("measurement", measurement), ("contains", contains), ("since", since)];
+    app::rejections(&app::RejectionsRequest { database: db, wanted, to, token, token_file, replay })
 }

@@ -260,7 +260,7 @@ impl Ingest {
     /// Drops a database and its settings.
     pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
         self.submitter.drop_database(name, received, timeout).await?;
-        self.rejections.forget(name);
+        self.rejections.forget(name).await;
         self.trash.clone().forget(name).await;
         // The deletion removed them.
         self.settings_now().await.map(drop)
