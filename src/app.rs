@@ -11,6 +11,7 @@ mod data_folder;
 mod dead_letters;
 mod digest;
 mod disk_space;
+mod drift;
 mod examine;
 mod explain;
 mod file_modes;
@@ -24,6 +25,7 @@ mod migrate;
 mod origin;
 mod post;
 mod progress;
+mod rejections;
 mod relabel;
 mod restore;
 mod seal;
@@ -48,7 +50,7 @@ use crate::bucket::deletions::Masks;
 use crate::bucket::settings::KEPT_MIN;
 use crate::bucket::{Caps, Keep, SealForm, Store, Unusable};
 use crate::clock::{self, StampClock};
-use crate::config::{AckSetting, AddressesSetting, SealFormSetting, Settings, UndeclaredUnit};
+use crate::config::{AckSetting, AddressesSetting, DriftSetting, SealFormSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
 use crate::ingest::trash::TrashOptions;
 use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, ShownAddresses, StorePresence, Stores};
@@ -64,6 +66,7 @@ use self::compacting::Compacted;
 pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::digest::digest;
+pub use self::drift::{DriftTask, resolve_drift};
 pub use self::examine::examine;
 pub use self::explain::{ExplainRequest, explain};
 pub use self::flush_wal::flush_wal;
@@ -72,6 +75,7 @@ pub use self::healthcheck::healthcheck;
 use self::listeners::{Addresses, Listeners};
 pub use self::migrate::migrate;
 pub use self::post::Service;
+pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
 pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
 pub use self::restore::restore;
 pub use self::seal::seal;
@@ -448,6 +452,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
             past: bound_ns(settings.limits.max_past),
             future: bound_ns(settings.limits.max_future),
         },
+        keep_drift: settings.ingest.drift == DriftSetting::Keep,
         refuse_undeclared_units: settings.limits.undeclared_unit == UndeclaredUnit::Refuse,
         rejections: ingest::RejectionOptions {
             file: settings.rejections_file(),
@@ -458,6 +463,11 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
                 AddressesSetting::Full => ShownAddresses::Full,
                 AddressesSetting::Masked => ShownAddresses::Masked,
                 AddressesSetting::Off => ShownAddresses::Off,
+            },
+            lines: ingest::LineOptions {
+                folder: settings.rejected_lines_folder(),
+                max_bytes: settings.rejections.lines_bytes as u64,
+                keep: settings.rejections.keep,
             },
         },
     }
@@ -484,6 +494,7 @@ fn bound_ns(bound: Duration) -> Option<i64> {
 
 fn query_options(settings: &Settings) -> query::QueryOptions {
     query::QueryOptions {
+        drift: settings.ingest.drift == DriftSetting::Keep,
         span_max: settings.query.span_max,
         series_max: settings.query.series_max,
         cache_max_age: settings.query.cache_max_age,

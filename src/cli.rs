@@ -96,6 +96,16 @@ pub enum Command {
         #[command(subcommand)]
         command: RelabelCommand,
     },
+    /// Move values of other types, which are kept beside a field (`ingest.drift = "keep"`), into one field.
+    Drift {
+        #[command(subcommand)]
+        command: DriftCommand,
+    },
+    /// List rejected lines of the running service, or fix them by a rule and write them with their senders' rights.
+    Rejections {
+        #[command(subcommand)]
+        command: RejectionsCommand,
+    },
     /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
     /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.
     Migrate(TargetFlags),

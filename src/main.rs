@@ -69,6 +69,10 @@ fn main() -> ExitCode {
             as_json: flags.json,
             service: target(flags.target),
         }),
+        Command::Drift {
+            command: cli::DriftCommand::Resolve { database, measurement, field, kind, write, target: by },
+        } => app::resolve_drift(&app::DriftTask { database, measurement, field, kind, write }, &target(by)),
+        Command::Rejections { command } => rejections(command),
         Command::Sensors { command } => sensors(command),
         Command::Relabel { command } => relabel(command),
         Command::Migrate(flags) => app::migrate(&target(flags)),
@@ -153,4 +157,17 @@ fn sensors(command: cli::SensorsCommand) -> ExitCode {
         cli::SensorsCommand::Export(flags) => (app::SensorsTask::Export, flags),
     };
     app::sensors(&app::SensorsRequest { database: flags.db, service: target(flags.service), what })
+}
+
+fn rejections(command: cli::RejectionsCommand) -> ExitCode {
+    let (replay, which) = match command {
+        cli::RejectionsCommand::List(which) => (None, which),
+        cli::RejectionsCommand::Replay { precision, rename, cast, write, which } => {
+            (Some(app::ReplayTask { precision, rename, cast, write }), which)
+        }
+    };
+    let cli::RejectedFlags { code, measurement, contains, since, target: flags } = which;
+    let wanted = [("code", code), ("measurement", measurement), ("contains", contains), ("since", since)];
+    let (database, service) = (flags.db, target(flags.service));
+    app::rejections(&app::RejectionsRequest { database, wanted, service, replay })
 }

@@ -9,8 +9,8 @@ use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, SealForm, Store};
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::ingest::{
-    AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, KeyOptions, RejectionOptions,
-    ShownAddresses, Stores,
+    AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, KeyOptions, LineOptions,
+    RejectionOptions, ShownAddresses, Stores,
 };
 use hourglass::query::influx::sensors_of;
 use hourglass::reading::{Limits, Precision};
@@ -204,6 +204,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         sensor_fields: 256,
         catalog_bytes: 1 << 30,
         refuse_undeclared_units: true,
+        keep_drift: false,
         sensors: 1_000_000,
         databases: 10,
         token_databases: None,
@@ -217,6 +218,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
             max_bytes: 1 << 20,
             keep: NEVER,
             addresses: ShownAddresses::Full,
+            lines: LineOptions { folder: std::path::PathBuf::new(), max_bytes: 0, keep: NEVER },
         },
     }
 }

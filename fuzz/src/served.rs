@@ -210,6 +210,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         sensors: 0,
         catalog_bytes: 1 << 30,
         refuse_undeclared_units: true,
+        keep_drift: false,
         databases: 10,
         token_databases: None,
         database_share: 25,
@@ -226,12 +227,18 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
             max_bytes: 1 << 20,
             keep: LONG,
             addresses: ingest::ShownAddresses::Masked,
+            lines: ingest::LineOptions {
+                folder: dead_letters.with_file_name("rejected-lines"),
+                max_bytes: 1 << 20,
+                keep: LONG,
+            },
         },
     }
 }
 
 fn query_options() -> query::QueryOptions {
     query::QueryOptions {
+        drift: false,
         span_max: Duration::from_secs(100 * 365 * 24 * 3600),
         series_max: 1000,
         cache_max_age: Duration::from_secs(10),

@@ -209,7 +209,9 @@ impl Caller {
         Err(Exhausted { rate: Rate::Databases, owner, limit, used: 1.0, retry_after: Duration::ZERO })
     }
 
-    fn token(&self) -> Option<&Token> {
+    /// The sender's token; `None` where none is required.
+    #[must_use]
+    pub fn token(&self) -> Option<&Token> {
         match self {
             Self::Anybody => None,
             Self::Holder(holder) => Some(&holder.token),

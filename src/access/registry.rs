@@ -369,11 +369,7 @@ impl TokenRegistry {
     /// When a token is required and there is no valid one.
     pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
         let known = self.known();
-        // There may be tokens, so that this is not "no token exists".
-        if !known.learnt || now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age {
-            return Err(Denied::Unavailable);
-        }
-        if self.mode == Mode::OnceThereIsAToken && !known.guarded {
+        if self.is_open(&known, now)? {
             return Ok(Caller::Anybody);
         }
         let Some(text) = token.filter(|text| !text.is_empty()) else {
@@ -390,17 +386,46 @@ impl TokenRegistry {
         }
         live(holder, now)
     }
+
+    /// Who sent something earlier, with the rights of now: by the name of the token and when it was created, in seconds since
+    /// the epoch.
+    ///
+    /// # Errors
+    /// When a token is required and this one is not valid any more.
+    pub fn earlier_sender(&self, token: Option<(&str, i64)>, now: i64) -> Result<Caller, Denied> {
+        let known = self.known();
+        if self.is_open(&known, now)? {
+            return Ok(Caller::Anybody);
+        }
+        let (name, created) = token.ok_or(Denied::Missing)?;
+        let holder = known.by_name.get(name).filter(|holder| holder.token.created == created);
+        let holder = holder.ok_or(Denied::Unknown)?;
+        check_live(&holder.token, now)?;
+        Ok(Caller::Holder(holder.clone()))
+    }
+
+    /// Whether no token is required.
+    fn is_open(&self, known: &KnownTokens, now: i64) -> Result<bool, Denied> {
+        // There may be tokens, so that this is not "no token exists".
+        if !known.learnt || now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age {
+            return Err(Denied::Unavailable);
+        }
+        Ok(self.mode == Mode::OnceThereIsAToken && !known.guarded)
+    }
+}
+
+fn check_live(token: &Token, now: i64) -> Result<(), Denied> {
+    match token {
+        Token { revoked: Some(_), .. } => Err(Denied::Revoked),
+        Token { expires: Some(expires), .. } if now >= *expires => Err(Denied::Expired),
+        _ => Ok(()),
+    }
 }
 
 fn live(holder: &Arc<Holder>, now: i64) -> Result<Caller, Denied> {
-    match holder.token {
-        Token { revoked: Some(_), .. } => Err(Denied::Revoked),
-        Token { expires: Some(expires), .. } if now >= expires => Err(Denied::Expired),
-        _ => {
-            holder.uses.add(now);
-            Ok(Caller::Holder(holder.clone()))
-        }
-    }
+    check_live(&holder.token, now)?;
+    holder.uses.add(now);
+    Ok(Caller::Holder(holder.clone()))
 }
 
 #[cfg(test)]

@@ -172,6 +172,72 @@ impl RelabelFlags {
     }
 }
 
+#[derive(Debug, Subcommand)]
+pub enum DriftCommand {
+    /// Have the running service count the values that would move, or with --write move them. It may be interrupted at any time:
+    /// run it again. Exit status: 0 if none is left, else 1.
+    Resolve {
+        /// The database.
+        database: String,
+        /// The measurement.
+        measurement: String,
+        /// The field, without the type behind an @.
+        field: String,
+        /// The type as which values move: float, integer, boolean or string.
+        #[arg(long = "as", value_name = "TYPE")]
+        kind: String,
+        /// Move them.
+        #[arg(long)]
+        write: bool,
+        #[command(flatten)]
+        target: TargetFlags,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RejectionsCommand {
+    /// Print the last rejected lines, newest first: the first ones of each request.
+    List(RejectedFlags),
+    /// Print what would become of the rejected lines that are kept whole, before and after a rule; with --write, write those that
+    /// are taken. Exit status: 0 if all are taken, else 1.
+    Replay {
+        /// The unit of their timestamps: ns, u, ms, s, m, h or auto.
+        #[arg(long, value_name = "UNIT")]
+        precision: Option<String>,
+        /// A new name of a field.
+        #[arg(long, value_name = "OLD=NEW")]
+        rename: Vec<String>,
+        /// The type of a field, by its name as sent: float, integer, boolean or string.
+        #[arg(long, value_name = "FIELD=TYPE")]
+        cast: Vec<String>,
+        /// Write the lines that are taken.
+        #[arg(long)]
+        write: bool,
+        #[command(flatten)]
+        which: RejectedFlags,
+    },
+}
+
+/// Which rejections of a running service.
+#[derive(Debug, Args)]
+pub struct RejectedFlags {
+    /// Only rejections with this code: syntax, family, unit and others.
+    #[arg(long)]
+    pub code: Option<String>,
+    /// Only lines of this measurement.
+    #[arg(long, value_name = "NAME")]
+    pub measurement: Option<String>,
+    /// Only those whose line or reason contains this text.
+    #[arg(long, value_name = "TEXT")]
+    pub contains: Option<String>,
+    /// Only those received since then: RFC 3339, or a duration before now such as -24h.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub since: Option<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub target: DatabaseFlags,
+}
+
 /// The flags of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainFlags {

@@ -24,10 +24,10 @@ pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
 pub use renamed::RenamedKey;
 pub use settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
-    CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings,
-    PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings,
-    SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings,
-    TlsSettings, UndeclaredUnit, UndoSettings, WalSettings,
+    CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat,
+    MemtableSettings, PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings,
+    SealFormSetting, SealSettings, SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings,
+    TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, UndoSettings, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

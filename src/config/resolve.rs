@@ -11,8 +11,8 @@ use super::memory::{MEMORY_LEAST, MemoryShares, default_memory};
 use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
-    CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings,
-    QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings,
+    CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings,
+    PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings,
     SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
     UndeclaredUnit, UndoSettings, WalSettings,
 };
@@ -117,6 +117,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             shards: reader.count("ingest.shards", 1..=64),
             bytes_in_flight: in_flight,
             ack: reader.ack("ingest.ack"),
+            drift: reader.drift("ingest.drift"),
             ack_timeout: reader.duration("ingest.ack_timeout", TICK..=10 * MINUTE),
             database_share: reader.count("ingest.database_share", 1..=100),
             idempotency_window: reader.duration("ingest.idempotency_window", 10 * SECOND..=24 * HOUR),
@@ -209,6 +210,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
         rejections: RejectionsSettings {
             max_count: reader.count("rejections.max_count", 0..=100_000),
             max_bytes: reader.size("rejections.max_bytes", 64 * KIB..=GIB),
+            lines_bytes: reader.size("rejections.lines_bytes", 0..=GIB),
             keep: reader.duration("rejections.keep", MINUTE..=365 * 24 * HOUR),
             addresses: reader.addresses("rejections.addresses"),
         },
@@ -394,6 +396,14 @@ impl KeyReader<'_> {
             "packed" => Ok(SealFormSetting::Packed),
             "columns" => Ok(SealFormSetting::Columns),
             "off" => Ok(SealFormSetting::Off),
+            _ => Err(ValueFault::UnknownWord),
+        })
+    }
+
+    fn drift(&mut self, key: &'static str) -> DriftSetting {
+        self.read(key, r#""reject" or "keep""#, |value| match text_of(value)? {
+            "reject" => Ok(DriftSetting::Reject),
+            "keep" => Ok(DriftSetting::Keep),
             _ => Err(ValueFault::UnknownWord),
         })
     }

@@ -64,6 +64,12 @@ impl Settings {
         self.server.data_dir.join("rejections.jsonl")
     }
 
+    /// The folder of whole rejected lines.
+    #[must_use]
+    pub fn rejected_lines_folder(&self) -> PathBuf {
+        self.server.data_dir.join("rejections.lines")
+    }
+
     /// The first listener of readings or queries whose address is not loopback, so that other machines may reach it.
     #[must_use]
     pub fn exposed(&self) -> Option<SocketAddr> {
@@ -215,6 +221,7 @@ pub struct IngestSettings {
     pub shards: usize,
     pub bytes_in_flight: usize,
     pub ack: AckSetting,
+    pub drift: DriftSetting,
     pub ack_timeout: Duration,
     /// Percent of `wal.budget_bytes` and of `memtable.max_bytes`.
     pub database_share: usize,
@@ -377,6 +384,8 @@ pub struct RejectionsSettings {
     /// Zero keeps none.
     pub max_count: usize,
     pub max_bytes: usize,
+    /// Of whole lines on disk; zero keeps none.
+    pub lines_bytes: usize,
     pub keep: Duration,
     pub addresses: AddressesSetting,
 }
@@ -400,6 +409,14 @@ pub struct TelemetrySettings {
     pub log_format: LogFormat,
     /// Every line is shorter.
     pub log_line_bytes: usize,
+}
+
+/// What becomes of a value of another family than its field's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriftSetting {
+    Reject,
+    /// It is kept beside the field.
+    Keep,
 }
 
 /// What an ack promises.

@@ -10,6 +10,7 @@ use super::errors::ApiError;
 use crate::access::{Caller, cut};
 use crate::backup::read::Part;
 use crate::backup::{Parts, ReadBounds};
+use crate::bucket::FieldMove;
 use crate::faults;
 use crate::influxql::Statement;
 use crate::ingest::trash::{TrashChunk, TrashError, TrashHead, TrashReading, TrashWriting};
@@ -109,7 +110,7 @@ impl ByValue {
                 (extent, Some(id))
             }
             false => {
-                let mut sink = Sink::Parts(PartsLogged::new(self, &target.database, &mark));
+                let mut sink = Sink::Parts(PartsLogged::new((app, self.now), &target.database, &mark, None));
                 let extent = resolve(app, &target, mark.stamp, &mut sink).await?;
                 if let Sink::Parts(mut parts) = sink {
                     parts.end().await?;
@@ -155,7 +156,7 @@ impl ByValue {
     /// Deletes what is in the trash.
     async fn delete_kept(&self, database: &str, mark: &Mark, id: &str) -> Result<(), ApiError> {
         let (_, mut reading) = self.app.ingest.trash().open(id)?;
-        let mut parts = PartsLogged::new(self, database, mark);
+        let mut parts = PartsLogged::new((&self.app, self.now), database, mark, None);
         while let (back, Some(chunk)) = next_chunk(reading).await? {
             parts.add(&chunk.sensor, chunk.times).await?;
             reading = back;
@@ -266,8 +267,12 @@ async fn resolve(app: &App, target: &DeleteTargets, before: Stamp, sink: &mut Si
 }
 
 /// Logs times part by part, and waits until each part is carried out.
-struct PartsLogged<'a> {
-    deletion: &'a ByValue,
+pub struct PartsLogged<'a> {
+    app: &'a App,
+    /// When it was asked for, in nanoseconds since the epoch.
+    now: i64,
+    /// Where values move; without it they are deleted.
+    moving: Option<FieldMove>,
     database: &'a str,
     mark: &'a Mark,
     /// Each sensor once.
@@ -277,13 +282,13 @@ struct PartsLogged<'a> {
 }
 
 impl<'a> PartsLogged<'a> {
-    fn new(deletion: &'a ByValue, database: &'a str, mark: &'a Mark) -> Self {
-        let most = deletion.app.ingest.part_bytes();
-        Self { deletion, database, mark, waiting: Vec::new(), bytes: 0, most }
+    pub fn new((app, now): (&'a App, i64), database: &'a str, mark: &'a Mark, moving: Option<FieldMove>) -> Self {
+        let most = app.ingest.part_bytes();
+        Self { app, now, moving, database, mark, waiting: Vec::new(), bytes: 0, most }
     }
 
     /// Adds times of a sensor. Those of one sensor must come one after the other.
-    async fn add(&mut self, sensor: &Sensor, times: Vec<i64>) -> Result<(), ApiError> {
+    pub async fn add(&mut self, sensor: &Sensor, times: Vec<i64>) -> Result<(), ApiError> {
         let mut left = &times[..];
         while !left.is_empty() {
             if self.waiting.last().is_none_or(|(of, _)| of.key != sensor.key) {
@@ -309,7 +314,7 @@ impl<'a> PartsLogged<'a> {
     }
 
     /// Logs what is waiting.
-    async fn end(&mut self) -> Result<(), ApiError> {
+    pub async fn end(&mut self) -> Result<(), ApiError> {
         self.bytes = 0;
         let mut sensors = Vec::with_capacity(self.waiting.len());
         for (sensor, mut times) in self.waiting.drain(..) {
@@ -318,8 +323,11 @@ impl<'a> PartsLogged<'a> {
             sensors.push(DeletedTimes { sensor, times: times.into() });
         }
         if !sensors.is_empty() {
-            let ByValue { app, now, .. } = self.deletion;
-            app.ingest.delete_cells((self.database, *now), sensors, self.mark).await?;
+            let of = (self.database, self.now);
+            match self.moving.clone() {
+                None => self.app.ingest.delete_cells(of, sensors, self.mark).await?,
+                Some(moving) => self.app.ingest.move_cells(of, (sensors, moving), self.mark).await?,
+            }
             faults::point("part_deleted");
         }
         Ok(())

@@ -14,8 +14,8 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, explain, influx_query, lists, meta, migrate, openapi, read_only,
-    readings, rejections, relabel, seal, sensors, status, summary, trash, write,
+    App, backup, compact, databases, dead_letters, drift, explain, influx_query, lists, meta, migrate, openapi,
+    read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, trash, write,
 };
 
 pub struct Endpoint {
@@ -219,6 +219,11 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
     "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,
         &[], &[&[(200, "Rejections, newest first.", &[json("Rejections")])], ASKED], true, route (get(rejections::list));
+    "POST" "/api/v1/rejections/replay", Token, "fix rejected lines by a rule and write them with their senders' rights; first as a dry run",
+        params::REPLAY, &[json("ReplayRule")], &[&[(200, "What became of each line, or would.", &[json("Replayed")])], FORM_READ_NATIVE, ASKED], true,
+        route (post(replay::replay));
+    "POST" "/api/v1/drift/resolve", Token, "move values of other types, which are kept beside a field, into one field; first as a dry run",
+        params::DRIFT, &[], &[&[(200, "What moved, or would.", &[json("DriftResolved")])], ASKED], false, route (post(drift::resolve));
     "GET" "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", &[], &[],
         &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route (get(databases::show));
     "PUT" "/api/v1/databases/{key}", Token, "set how long a database keeps its readings, or tell what would expire", params::DATABASE,

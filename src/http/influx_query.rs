@@ -220,6 +220,9 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
         };
         let mut messages = if is_empty { app.query.statement_notices(statement, asked).await } else { Vec::new() };
         if series.is_ok() {
+            if !is_empty {
+                messages.extend(app.query.drift_notices(statement, asked).await);
+            }
             messages.extend(app.query.expired_notices(statement, asked));
             messages.extend(app.query.readings_expired(&budget));
         }

@@ -42,6 +42,19 @@ const REJECTED_SINCE: Parameter = parameter(
     r#"{"type":"string","examples":["-24h"]}"#,
     "Only rejections received since then: RFC 3339, an integer since 1970, or a duration before now such as `-24h`.",
 );
+const REPLAY_DRY_RUN: Parameter = parameter("dry_run", FLAG, "`false` does it; without it nothing is written.");
+const DRIFT_MEASUREMENT: Parameter =
+    parameter("measurement", r#"{"type":"string","examples":["climate"]}"#, "The measurement.");
+const DRIFT_FIELD: Parameter = parameter(
+    "field",
+    r#"{"type":"string","examples":["temp"]}"#,
+    "The field beside which values of other types are kept.",
+);
+const DRIFT_TO: Parameter = parameter(
+    "to",
+    r#"{"type":"string","enum":["float","number","integer","int","boolean","bool","string","text"],"examples":["float"]}"#,
+    "The type as which values move; one of the field's own family moves them into the field itself.",
+);
 const SENSOR: Parameter = parameter(
     "sensor",
     TEXT,
@@ -240,6 +253,11 @@ pub const RELABELS: &[Parameter] = &[DB];
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.
 pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, REJECTED_CODE, REJECTED_OF, CONTAINS, REJECTED_SINCE, LIMIT];
+/// Of `POST /api/v1/rejections/replay`.
+pub const REPLAY: &[Parameter] =
+    &[DB, REJECTED_CODE, REJECTED_OF, CONTAINS, REJECTED_SINCE, LIMIT, CURSOR, REPLAY_DRY_RUN];
+/// Of `POST /api/v1/drift/resolve`.
+pub const DRIFT: &[Parameter] = &[DB, DRIFT_MEASUREMENT, DRIFT_FIELD, DRIFT_TO, REPLAY_DRY_RUN];
 /// Of `POST /api/v1/read-only`.
 pub const READ_ONLY: &[Parameter] = &[STATE];
 /// Of `POST /api/v1/compact`.

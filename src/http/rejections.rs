@@ -13,7 +13,7 @@ use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use crate::access::Caller;
 use crate::bucket::settings::owner;
-use crate::ingest::KeptRejection;
+use crate::ingest::{KeptLine, KeptRejection, measurement_of};
 use crate::reading::time::{TIMESTAMP_MIN, write_rfc3339};
 
 /// Rejections per answer: by default, and at most.
@@ -39,20 +39,57 @@ fn listed(app: &App, by: &Caller, query: Pairs) -> Result<Value, ApiError> {
             by.name()
         )));
     }
-    let may_see = |name: &str| {
-        database.map_or_else(|| by.may_manage(name), |database| database == name || database == owner(name))
-    };
-    let since = parameters.time("since", TIMESTAMP_MIN)?;
-    let [code, measurement, contains] = ["code", "measurement", "contains"].map(|name| parameters.get(name));
-    let is_wanted = |rejection: &KeptRejection| {
-        may_see(&rejection.database)
-            && rejection.time >= since
-            && code.is_none_or(|code| rejection.code == code)
-            && measurement.is_none_or(|measurement| rejection.measurement() == measurement)
-            && contains.is_none_or(|part| rejection.text.contains(part) || rejection.reason.contains(part))
-    };
-    let rejections = app.ingest.rejections().list(is_wanted, limit);
+    let wanted = Wanted::of(&parameters, by, database.map(str::to_owned))?;
+    let rejections = app.ingest.rejections().list(|rejection| wanted.is(rejection), limit);
     Ok(json!({ "rejections": rejections.iter().map(|rejection| shown(rejection)).collect::<Vec<_>>() }))
+}
+
+/// Which rejections a request is about.
+pub struct Wanted {
+    /// All that the caller administers if `None`.
+    database: Option<String>,
+    by: Caller,
+    since: i64,
+    code: Option<String>,
+    measurement: Option<String>,
+    contains: Option<String>,
+}
+
+impl Wanted {
+    pub fn of(parameters: &Parameters, by: &Caller, database: Option<String>) -> Result<Self, ApiError> {
+        let since = parameters.time("since", TIMESTAMP_MIN)?;
+        let text = |name: &str| parameters.get(name).map(str::to_owned);
+        let [code, measurement, contains] = ["code", "measurement", "contains"].map(text);
+        Ok(Self { database, by: by.clone(), since, code, measurement, contains })
+    }
+
+    fn is(&self, rejection: &KeptRejection) -> bool {
+        let KeptRejection { database, time, code, text, reason, .. } = rejection;
+        self.matches((database, *time, code), || rejection.measurement(), (text, reason))
+    }
+
+    /// Whether it is about a line that is kept whole.
+    pub fn is_line(&self, line: &KeptLine) -> bool {
+        let KeptLine { database, received, code, text, reason, .. } = line;
+        self.matches((database, *received, code), || measurement_of(text), (text, reason))
+    }
+
+    fn matches(
+        &self,
+        (database, time, code): (&str, i64, &str),
+        measurement: impl Fn() -> String,
+        (text, reason): (&str, &str),
+    ) -> bool {
+        let may_see = self
+            .database
+            .as_ref()
+            .map_or_else(|| self.by.may_manage(database), |wanted| wanted == database || wanted == owner(database));
+        may_see
+            && time >= self.since
+            && self.code.as_ref().is_none_or(|wanted| wanted == code)
+            && self.measurement.as_ref().is_none_or(|wanted| *wanted == measurement())
+            && self.contains.as_ref().is_none_or(|part| text.contains(part) || reason.contains(part))
+    }
 }
 
 fn shown(rejection: &KeptRejection) -> Value {

@@ -205,7 +205,7 @@ impl Deleter {
                 self.context.store.drop_database(database).await?;
             }
             Scope::Database => {
-                let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before };
+                let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before, moving: None };
                 self.delete_all(&gone, |_| true).await?;
             }
             Scope::Readings { sensors, range, statement } => {
@@ -215,15 +215,15 @@ impl Deleter {
                 if !is_expiry && !self.context.registry_view.is_dropped(database, before) {
                     self.context.store.create_database(database).await?;
                 }
-                self.delete_of(&DeletedCells { database, choice: Choice::Range(range.clone()), before }, sensors)
-                    .await?;
+                let choice = Choice::Range(range.clone());
+                self.delete_of(&DeletedCells { database, choice, before, moving: None }, sensors).await?;
                 return Ok(());
             }
             Scope::Mark => return Ok(()),
-            Scope::Cells { sensors: of, before } => {
+            Scope::Cells { sensors: of, before, moving } => {
                 let sensors: Vec<Sensor> = of.iter().map(|of| of.sensor.clone()).collect();
-                self.delete_of(&DeletedCells { database, choice: Choice::times(of), before: *before }, &sensors)
-                    .await?;
+                let (choice, moving) = (Choice::times(of), moving.as_ref());
+                self.delete_of(&DeletedCells { database, choice, before: *before, moving }, &sensors).await?;
                 return Ok(());
             }
         }
@@ -276,7 +276,7 @@ impl Deleter {
             return Err(StorageError::Contended { detail: format!("a deletion in {}", deletion.database) });
         };
         let choice = Choice::Range(deletion.range.clone());
-        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp };
+        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp, moving: None };
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
         // A process that cannot parse the statement has never hidden any reading by it either.
         let Some(test) = self.understand.of(statement) else { return Ok(()) };

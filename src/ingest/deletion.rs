@@ -13,6 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::bucket::FieldMove;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Hour, Sensor, Stamp};
 
@@ -52,6 +53,8 @@ pub enum Scope {
         sensors: Vec<DeletedTimes>,
         /// The mark's stamp.
         before: Stamp,
+        /// Where values of these cells move, instead of being deleted.
+        moving: Option<FieldMove>,
     },
 }
 

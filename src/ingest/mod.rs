@@ -45,7 +45,10 @@ pub use self::marks::Mark;
 pub use self::migration::{Migration, MigrationDone};
 pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};
-pub use self::rejections::{KeptRejection, RejectionOptions, Rejections, ShownAddresses};
+pub use self::rejections::{
+    KeptLine, KeptLines, KeptRejection, LineOptions, RejectionOptions, Rejections, ShownAddresses, measurement_of,
+    plain,
+};
 pub use self::request_keys::{KeyOptions, RequestKey};
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};

@@ -127,6 +127,8 @@ pub struct IngestOptions {
     /// Whether a timestamp is rejected that lies near now only in another unit than the default one, if the sender declared
     /// none.
     pub refuse_undeclared_units: bool,
+    /// Whether values of another family than their field's are kept beside it, instead of being rejected.
+    pub keep_drift: bool,
     /// The list of rejected lines.
     pub rejections: RejectionOptions,
 }
@@ -160,7 +162,7 @@ impl IngestOptions {
 }
 
 #[cfg(test)]
-use crate::ingest::rejections::ShownAddresses;
+use crate::ingest::rejections::{LineOptions, ShownAddresses};
 
 #[cfg(test)]
 impl IngestOptions {
@@ -214,12 +216,18 @@ impl IngestOptions {
             database_quota: Quota::default(),
             window: AcceptedTimes::default(),
             refuse_undeclared_units: true,
+            keep_drift: false,
             rejections: RejectionOptions {
                 file: PathBuf::from("rejections.jsonl"),
                 max_count: 0,
                 max_bytes: 1 << 20,
                 keep: Duration::from_secs(3600),
                 addresses: ShownAddresses::Full,
+                lines: LineOptions {
+                    folder: PathBuf::from("rejected-lines"),
+                    max_bytes: 0,
+                    keep: Duration::from_secs(3600),
+                },
             },
         }
     }

@@ -218,6 +218,16 @@ impl Query {
         })
     }
 
+    /// See [`influx::drift_notices`]. An answer is not refused because its notices cannot be told.
+    pub async fn drift_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
+        let database = asked.database.unwrap_or_default();
+        let told = self.in_turn(asked.budget, database, || influx::drift_notices(&self.engine, statement, asked)).await;
+        told.unwrap_or_else(|error| {
+            tracing::debug!(%error, "a statement's notices are not known");
+            Vec::new()
+        })
+    }
+
     /// What an answer says of ranges that have expired.
     #[must_use]
     pub fn expired_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {

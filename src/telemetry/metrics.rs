@@ -50,6 +50,7 @@ pub struct Metrics {
     query_running: Gauge,
     pub connections: Gauge,
     pub suspect_timestamps: Counter,
+    pub drifted: Counter,
     pub tokens: Gauge,
 }
 
@@ -102,6 +103,7 @@ impl Metrics {
             query_cache_bytes: gauge!("hourglass_query_cache_bytes"),
             query_running: gauge!("hourglass_query_running"),
             connections: gauge!("hourglass_http_connections"),
+            drifted: counter!("hourglass_ingest_values_drifted_total"),
             suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total"),
             tokens: gauge!("hourglass_access_tokens"),
         }
@@ -539,6 +541,7 @@ fn describe() {
         "Deletions of a database's expired readings that this instance has logged",
     );
     count("hourglass_ingest_shed_total", "Requests answered with 503 at a limit, by the limit's config key");
+    count("hourglass_ingest_values_drifted_total", "Values of another type than their field's that are kept beside it");
     count("hourglass_ingest_timestamps_suspect_total", "Timestamps that look like another unit than the declared one");
     level("hourglass_access_tokens", "Known tokens, including revoked ones");
     level("hourglass_access_tokens_valid", "Valid tokens");

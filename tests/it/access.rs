@@ -7,6 +7,7 @@ mod matrix;
 mod pins;
 mod quotas;
 mod rejections;
+mod replays;
 mod strangers;
 mod terms;
 

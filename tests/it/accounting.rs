@@ -45,7 +45,7 @@ const TERMS: [&str; 7] = [
 ];
 
 /// A scrape's terms by their names.
-type Terms = BTreeMap<String, i64>;
+pub type Terms = BTreeMap<String, i64>;
 
 /// What the scrapers saw since the last start.
 #[derive(Default)]
@@ -56,7 +56,7 @@ struct Seen {
 }
 
 /// The terms in the text of `/metrics`; it must name all of them.
-fn terms(text: &str) -> Terms {
+pub fn terms(text: &str) -> Terms {
     let term = |name: &str| {
         let sample = format!("hourglass_ingest_readings_{name} ");
         let value =
@@ -66,7 +66,7 @@ fn terms(text: &str) -> Terms {
     TERMS.iter().copied().chain(["pending"]).map(term).collect()
 }
 
-fn is_balanced(terms: &Terms) -> bool {
+pub fn is_balanced(terms: &Terms) -> bool {
     let gone: i64 = TERMS[2..].iter().map(|name| terms[*name]).sum();
     terms["accepted_total"] + terms["replayed_total"] == gone + terms["pending"]
 }

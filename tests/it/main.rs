@@ -29,6 +29,7 @@
 //! | `migration` | what other versions stored: read, rewritten in the background; what is newer is waited for |
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
 //! | `patterns` | docs/patterns.md on a real mongod: what it writes, what `mongosh` then shows |
+//! | `drift` | values of another type: rejected, or kept beside their field and converted; kills at every step |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
@@ -46,6 +47,7 @@ mod clients;
 mod command_line;
 mod deletion;
 mod deploy;
+mod drift;
 mod edge;
 mod hostile;
 mod influxql;

@@ -159,6 +159,7 @@ fn the_defaults_are_these() {
             shards: 2,
             bytes_in_flight: 59 * MIB,
             ack: AckSetting::Log,
+            drift: DriftSetting::Reject,
             ack_timeout: seconds(15),
             database_share: 25,
             idempotency_window: Duration::from_secs(600),
@@ -233,6 +234,7 @@ fn the_defaults_are_these() {
         rejections: RejectionsSettings {
             max_count: 1000,
             max_bytes: MIB,
+            lines_bytes: 16 * MIB,
             keep: seconds(168 * 3600),
             addresses: AddressesSetting::Full,
         },

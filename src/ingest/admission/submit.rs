@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
 use super::read_only::ReadOnly;
-use crate::bucket::StorageError;
+use crate::bucket::{FieldMove, StorageError};
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::dispatch::{Dispatch, KnownChange};
@@ -218,14 +218,14 @@ impl Submitter {
         stored.ok_or(IngestError::StoreTimeout { waited: self.ack_timeout, key: ACK_TIMEOUT })
     }
 
-    /// Logs a part of a deletion by value, and waits until it is carried out.
+    /// Logs a part of a deletion by value, or of a move of values, and waits until it is carried out.
     pub async fn delete_cells(
         &self,
         (database, received): (&str, i64),
-        sensors: Vec<DeletedTimes>,
+        (sensors, moving): (Vec<DeletedTimes>, Option<FieldMove>),
         mark: &Mark,
     ) -> Result<(), IngestError> {
-        let scope = Scope::Cells { sensors, before: mark.stamp };
+        let scope = Scope::Cells { sensors, before: mark.stamp, moving };
         let deletion = Deletion { received, database: database.to_owned(), scope };
         let (_, stored) = self.log_deletion(deletion, 0, None).await?;
         match stored.await {

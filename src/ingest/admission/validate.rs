@@ -1,6 +1,7 @@
 //! Validates points of any format. An accepted point is final; a rejected one is reported with its place and reason and
 //! never affects an accepted one.
 
+mod drift;
 mod explain;
 
 pub use self::explain::{ExplainedField, ExplainedPoint};
@@ -18,7 +19,7 @@ use crate::ingest::IngestOptions;
 use crate::ingest::catalog::{Catalog, Claims, Database, KnownSensor, SensorFields, SensorsRead};
 use crate::ingest::record::batch::{Batch, index};
 use crate::reading::value::RawValue;
-use crate::reading::{Precision, Reason, Rejection, Sensor, Value};
+use crate::reading::{Family, Precision, Reason, Rejection, Sensor, Value};
 use crate::wire::Point;
 
 /// The usual least length of a line with a sensor, a field and a timestamp.
@@ -29,6 +30,8 @@ const SENSORS_EXPECTED: usize = 4096;
 const FULL_MAX: usize = 8;
 /// Most rejections of one request that are reported in full; the rest is only counted.
 const REJECTIONS_TOLD: usize = 100;
+/// Most bytes of one request's rejected lines that are kept whole.
+const WHOLE_BYTES: usize = 1 << 20;
 
 /// What a request had rejected.
 #[derive(Debug, Default)]
@@ -41,6 +44,34 @@ pub struct Rejected {
     pub told: Vec<Rejection>,
     /// Counts by reason.
     pub reasons: BTreeMap<&'static str, u64>,
+    /// Whole lines, up to [`WHOLE_BYTES`].
+    pub whole: Vec<RejectedLine>,
+    pub(in crate::ingest) whole_bytes: usize,
+}
+
+/// A rejected line, whole.
+#[derive(Debug)]
+pub struct RejectedLine {
+    /// In the request, from 1.
+    pub number: usize,
+    pub text: Box<str>,
+    /// The only field that was rejected; `None` if nothing of the line was accepted.
+    pub field: Option<Box<str>>,
+    /// The timestamp that the line has if it names none, as far as it is known already.
+    pub time: Option<i64>,
+    pub code: &'static str,
+    pub reason: String,
+}
+
+impl Rejected {
+    fn keep_whole(&mut self, number: usize, text: Box<str>, reason: &Reason, time: Option<i64>) {
+        if self.whole_bytes + text.len() > WHOLE_BYTES {
+            return;
+        }
+        self.whole_bytes += size_of::<RejectedLine>() + text.len();
+        let field = reason.field().map(Box::from);
+        self.whole.push(RejectedLine { number, text, field, time, code: reason.label(), reason: reason.to_string() });
+    }
 }
 
 /// The result of validating a body.
@@ -66,6 +97,8 @@ pub struct ValidatedBody {
     /// How many timestamps look as if they were in another unit than declared, and the unit that the first one seems to
     /// be in.
     pub suspects: (usize, Option<&'static str>),
+    /// How many values are kept beside their fields, and the name under which the first one is.
+    pub drifted: (usize, Option<String>),
 }
 
 impl ValidatedBody {
@@ -75,6 +108,7 @@ impl ValidatedBody {
         self.memory = 0;
         self.batches.clear();
         self.claims = Claims::default();
+        self.drifted = (0, None);
         self.undated.clear();
     }
 }
@@ -242,11 +276,18 @@ impl<'a> Validator<'a> {
     }
 
     /// Counts a rejection and keeps it for the answer if there is room.
-    pub fn reject(&mut self, rejection: Rejection) {
+    pub fn reject(&mut self, mut rejection: Rejection) {
+        let whole = rejection.whole.take().filter(|_| self.options.rejections.keeps_lines());
+        // That of a rejected field is its reading's.
+        let base = self.pass.undated_from.filter(|_| !rejection.reason.keeps_the_rest());
+        let time = base.map(|base| undated_time(base, rejection.line));
         let rejected = &mut self.validated.rejected;
         rejected.count += 1;
         rejected.lines += usize::from(!rejection.reason.keeps_the_rest());
         *rejected.reasons.entry(rejection.reason.label()).or_default() += 1;
+        if let Some(whole) = whole {
+            rejected.keep_whole(rejection.line, whole, &rejection.reason, time);
+        }
         if rejected.told.len() < REJECTIONS_TOLD {
             rejected.told.push(rejection);
         }
@@ -340,6 +381,12 @@ impl<'a> Validator<'a> {
         }
     }
 
+    /// The index of a field of a sensor, which becomes one of it if it is not.
+    fn field(&mut self, local: usize, name: &str, value: &RawValue<'_>, hint: usize) -> Result<u16, Reason> {
+        let claims = self.pass.publish.then_some(&mut self.validated.claims);
+        self.locals[local].field(name, value, hint, claims, (self.catalog, self.options))
+    }
+
     /// Why a sensor may not become known.
     fn refusal(&mut self, new: &Sensor) -> Reason {
         if let Some(reason) = self.barred(new) {
@@ -405,12 +452,22 @@ impl<'a> Validator<'a> {
         }
         let shard = self.locals[local].known.shard;
         let start = self.validated.batches[shard].cells();
+        let kept_whole = self.validated.rejected.whole.len();
+        let mut has_beside = false;
         for (hint, (name, value)) in point.fields.iter().enumerate() {
-            let claims = self.pass.publish.then_some(&mut self.validated.claims);
-            match self.locals[local].field(name, value, hint, claims, (self.catalog, self.options.sensor_fields)) {
+            let found = match self.field(local, name, value, hint) {
+                Err(reason) => self.beside(local, name, value, reason).inspect(|_| has_beside = true),
+                found => found,
+            };
+            match found {
                 Ok(field) => {
                     self.validated.memory += size_of::<(u16, Value)>() + text_bytes(value);
-                    self.validated.batches[shard].push_cell(field, value.clone().into_value());
+                    let (value, batch) = (value.clone().into_value(), &mut self.validated.batches[shard]);
+                    // The line may name the same field once more: `temp="x",temp@string="y"`.
+                    match has_beside {
+                        true => batch.set_cell(start, field, value),
+                        false => batch.push_cell(field, value),
+                    }
                 }
                 Err(reason) => self.reject(point.refuse(0, reason)),
             }
@@ -420,6 +477,8 @@ impl<'a> Validator<'a> {
         if batch.cells() == start {
             // Every field was rejected with its own reason: nothing is left of the line.
             self.validated.rejected.lines += 1;
+            let undated = self.pass.undated_from.filter(|_| point.timestamp.is_none());
+            self.set_times(kept_whole, undated.map(|base| undated_time(base, point.number)));
             return;
         }
         let sensor = *in_batch.get_or_insert_with(|| {
@@ -436,13 +495,24 @@ impl<'a> Validator<'a> {
                 }
                 let number = i64::try_from(point.number).unwrap_or(i64::MAX);
                 self.validated.undated_span = self.validated.undated_span.max(number);
-                base.saturating_add(number - 1)
+                undated_time(base, point.number)
             }
         };
         self.validated.memory += Batch::ROW_BYTES;
         batch.push_row(sensor, time, start);
         self.validated.accepted += 1;
+        self.set_times(kept_whole, Some(time));
     }
+
+    /// Sets the time of the whole lines that are kept of one line's rejected fields.
+    fn set_times(&mut self, from: usize, time: Option<i64>) {
+        self.validated.rejected.whole[from..].iter_mut().for_each(|line| line.time = time);
+    }
+}
+
+/// The time of an undated reading on a line of a request with a key.
+fn undated_time(base: i64, number: usize) -> i64 {
+    base.saturating_add(i64::try_from(number).unwrap_or(i64::MAX) - 1)
 }
 
 /// Why a known sensor exceeds the sender's quota of sensors, if it does.
@@ -477,14 +547,19 @@ impl RequestSensor {
         value: &RawValue<'_>,
         hint: usize,
         claims: Option<&mut Claims>,
-        (catalog, max): (&Catalog, usize),
+        (catalog, options): (&Catalog, &IngestOptions),
     ) -> Result<u16, Reason> {
-        let sent = value.family();
+        let (sent, max) = (value.family(), options.sensor_fields);
         let found = self.fields.find(name, hint);
         // Another request may withdraw a field that is not firm, so this request claims it too.
         if found.is_none_or(|index| index >= self.claimed) {
             if let Some(limit) = catalog.full_for_field(name).filter(|_| found.is_none()) {
                 return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
+            }
+            if let Some(stored) =
+                drift::reserved_for(name).filter(|of| options.keep_drift && found.is_none() && *of != sent)
+            {
+                return Err(self.conflict(name, sent, stored));
             }
             let grown = match claims {
                 Some(claims) => claims.claim(&self.known, name, sent, max),
@@ -501,11 +576,15 @@ impl RequestSensor {
         let index = self.fields.find(name, hint).unwrap_or_default();
         let stored = self.fields.families[index];
         if stored != sent {
-            let measurement = self.known.sensor.measurement.to_string();
-            return Err(Reason::FamilyConflict { field: name.to_owned(), measurement, sent, stored });
+            return Err(self.conflict(name, sent, stored));
         }
         // `limits.sensor_fields` is at most `u16::MAX`.
         Ok(u16::try_from(index).unwrap_or(u16::MAX))
+    }
+
+    fn conflict(&self, name: &str, sent: Family, stored: Family) -> Reason {
+        let measurement = self.known.sensor.measurement.to_string();
+        Reason::FamilyConflict { field: name.to_owned(), measurement, sent, stored }
     }
 }
 

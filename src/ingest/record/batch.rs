@@ -56,6 +56,14 @@ impl Batch {
         self.cells.push((field, value));
     }
 
+    /// Adds a cell to the row under construction, whose cells begin at `start`, or replaces the one of this field.
+    pub fn set_cell(&mut self, start: usize, field: u16, value: Value) {
+        match self.cells[start..].iter_mut().find(|(of, _)| *of == field) {
+            Some((_, there)) => *there = value,
+            None => self.push_cell(field, value),
+        }
+    }
+
     /// Completes the row whose cells begin at `start`.
     pub fn push_row(&mut self, sensor: u32, time: i64, start: usize) {
         self.rows.push(BatchRow { sensor, time, cells: index(start)..index(self.cells.len()) });

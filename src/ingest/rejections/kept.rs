@@ -40,14 +40,7 @@ impl KeptRejection {
     /// The measurement, as far as the line tells it.
     #[must_use]
     pub fn measurement(&self) -> String {
-        let text = self.text.trim_start();
-        if !text.starts_with(['{', '[']) {
-            return line_protocol_name(text);
-        }
-        // The text may be cut off, so it is not parsed as a whole.
-        let behind = text.split_once("\"measurement\"").and_then(|(_, behind)| behind.trim_start().strip_prefix(':'));
-        let value = behind.map(|behind| serde_json::Deserializer::from_str(behind).into_iter::<String>().next());
-        value.flatten().and_then(Result::ok).unwrap_or_default()
+        measurement_of(&self.text)
     }
 
     fn bytes(&self) -> usize {
@@ -57,6 +50,19 @@ impl KeptRejection {
             + texts.iter().map(|text| text.len()).sum::<usize>()
             + optional.iter().map(|text| text.as_ref().map_or(0, String::len)).sum::<usize>()
     }
+}
+
+/// The measurement of a line, as far as it tells it.
+#[must_use]
+pub fn measurement_of(line: &str) -> String {
+    let text = line.trim_start();
+    if !text.starts_with(['{', '[']) {
+        return line_protocol_name(text);
+    }
+    // The text may be cut off, so it is not parsed as a whole.
+    let behind = text.split_once("\"measurement\"").and_then(|(_, behind)| behind.trim_start().strip_prefix(':'));
+    let value = behind.map(|behind| serde_json::Deserializer::from_str(behind).into_iter::<String>().next());
+    value.flatten().and_then(Result::ok).unwrap_or_default()
 }
 
 /// The text up to the first comma or space that is not escaped, without the escapes.

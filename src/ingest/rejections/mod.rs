@@ -4,6 +4,8 @@
 
 mod file;
 mod kept;
+mod lines;
+mod segments;
 mod senders;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -17,12 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::kept::Kept;
-pub use self::kept::KeptRejection;
+pub use self::kept::{KeptRejection, measurement_of};
+pub use self::lines::{KeptLine, KeptLines, LineOptions, SenderToken};
 use self::senders::{Senders, Turn, sender_key};
-use super::admission::validate::Rejected;
+use super::admission::validate::{Rejected, RejectedLine};
 use crate::access::{Caller, steers};
 use crate::clock::now_ns;
-use crate::reading::Rejection;
+use crate::reading::{Precision, Rejection};
 
 /// How often changes are written to the file: so much a crash may lose.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -51,6 +54,16 @@ pub struct RejectionOptions {
     pub max_bytes: usize,
     pub keep: Duration,
     pub addresses: ShownAddresses,
+    /// The whole lines, for replays.
+    pub lines: LineOptions,
+}
+
+impl RejectionOptions {
+    /// Whether whole lines are kept.
+    #[must_use]
+    pub fn keeps_lines(&self) -> bool {
+        self.max_count > 0 && self.lines.max_bytes > 0
+    }
 }
 
 /// Who sent what was rejected, and where to.
@@ -61,11 +74,16 @@ pub struct RejectedBy<'a> {
     pub address: Option<IpAddr>,
     /// In nanoseconds since the epoch.
     pub received: i64,
+    /// The unit of timestamps, and whether the sender declared it.
+    pub precision: (Precision, bool),
 }
 
 #[derive(Debug)]
 pub struct Rejections {
     options: RejectionOptions,
+    lines: Arc<KeptLines>,
+    /// Held while lines are replayed: nobody marks what another one is about to.
+    replaying: tokio::sync::Mutex<()>,
     senders: Mutex<Senders>,
     kept: Mutex<Kept>,
     /// Whether the file lacks something.
@@ -85,8 +103,11 @@ impl Rejections {
             kept.push(sender.into(), rejection);
         }
         let (senders, kept) = (Mutex::default(), Mutex::new(kept));
+        let lines = Arc::new(KeptLines::open(&options.lines));
         Self {
             options,
+            lines,
+            replaying: tokio::sync::Mutex::default(),
             senders,
             kept,
             changed: AtomicBool::new(false),
@@ -118,6 +139,44 @@ impl Rejections {
         }
     }
 
+    /// Keeps a request's rejected lines whole, once it is known what became of the others. Lines that may hold a token are
+    /// left out.
+    pub fn keep_lines(&self, sender: RejectedBy<'_>, whole: Vec<RejectedLine>) {
+        if whole.is_empty() {
+            return;
+        }
+        let token = sender.by.token().map(|token| SenderToken { name: token.name.clone(), created: token.created });
+        let address = sender.address.and_then(|address| shown(address, self.options.addresses));
+        let (precision, declared) = sender.precision;
+        let harmless = whole.into_iter().filter(|line| hides_no_token(&line.text));
+        self.lines.add(harmless.map(|line| KeptLine {
+            id: 0,
+            received: sender.received,
+            database: sender.database.to_owned(),
+            token: token.clone(),
+            address: address.clone(),
+            number: line.number,
+            text: line.text.into(),
+            field: line.field.map(String::from),
+            time: line.time,
+            precision: precision.name().to_owned(),
+            declared,
+            code: line.code.to_owned(),
+            reason: plain(&line.reason, TEXT_CHARS),
+        }));
+    }
+
+    /// The whole lines.
+    #[must_use]
+    pub fn lines(&self) -> &Arc<KeptLines> {
+        &self.lines
+    }
+
+    /// Waits until nobody else replays lines.
+    pub async fn replay_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.replaying.lock().await
+    }
+
     /// The newest of those that are wanted.
     #[must_use]
     pub fn list(&self, is_wanted: impl Fn(&KeptRejection) -> bool, limit: usize) -> Vec<Arc<KeptRejection>> {
@@ -127,7 +186,9 @@ impl Rejections {
     }
 
     /// Forgets those of a database.
-    pub fn forget(&self, database: &str) {
+    pub async fn forget(&self, database: &str) {
+        let (lines, name) = (self.lines.clone(), database.to_owned());
+        self.noted(tokio::task::spawn_blocking(move || lines.forget(&name)).await);
         if lock(&self.kept).forget(database) {
             self.changed.store(true, Ordering::Relaxed);
         }
@@ -144,6 +205,8 @@ impl Rejections {
     /// Writes the file, if it lacks something. It is replaced as a whole, so a crash leaves the one before.
     pub async fn save(&self) {
         let _saving = self.saving.lock().await;
+        let lines = self.lines.clone();
+        self.noted(tokio::task::spawn_blocking(move || lines.save()).await);
         let expired = lock(&self.kept).expire(now_ns());
         if !self.changed.swap(false, Ordering::Relaxed) && !expired {
             return;
@@ -151,15 +214,22 @@ impl Rejections {
         let mut all = lock(&self.kept).newest(|_| true, usize::MAX);
         all.reverse();
         let path = self.options.file.clone();
-        let written = tokio::task::spawn_blocking(move || file::write(&path, &all)).await;
+        if !self.noted(tokio::task::spawn_blocking(move || file::write(&path, &all)).await) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Logs the first of several failures to write; whether it was written.
+    fn noted(&self, written: Result<std::io::Result<()>, tokio::task::JoinError>) -> bool {
         let Ok(Err(error)) = written else {
-            return self.failing.store(false, Ordering::Relaxed);
+            self.failing.store(false, Ordering::Relaxed);
+            return true;
         };
-        self.changed.store(true, Ordering::Relaxed);
         if !self.failing.swap(true, Ordering::Relaxed) {
             let path = self.options.file.display();
-            tracing::warn!(%path, %error, "the list of rejections cannot be written; a restart loses it");
+            tracing::warn!(%path, %error, "rejections cannot be written; a restart loses them");
         }
+        false
     }
 }
 
@@ -201,12 +271,20 @@ fn samples(sender: RejectedBy<'_>, rejected: &Rejected, addresses: ShownAddresse
     samples
 }
 
+/// Whether a line can be kept as it is.
+fn hides_no_token(text: &str) -> bool {
+    without_tokens(text) == text && !begins_with_auth(text)
+}
+
+fn begins_with_auth(text: &str) -> bool {
+    text.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("auth"))
+}
+
 /// The line and the reason, without tokens. An `auth` line that was not the first line over TCP still holds one, and so
 /// may any other line.
 fn told(rejection: &Rejection) -> (String, String) {
     let (text, reason) = (&rejection.text, without_tokens(&rejection.reason.to_string()));
-    let is_auth = text.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("auth"));
-    (if is_auth { "auth ***".to_owned() } else { without_tokens(text) }, reason)
+    (if begins_with_auth(text) { "auth ***".to_owned() } else { without_tokens(text) }, reason)
 }
 
 /// The text with `hg_***` for everything that may be a token, or the beginning of one.
@@ -222,7 +300,7 @@ fn without_tokens(text: &str) -> String {
 }
 
 /// The text on one line, with what steers a terminal or hides text as `\u{9b}`, cut after so many characters.
-fn plain(text: &str, chars_max: usize) -> String {
+pub fn plain(text: &str, chars_max: usize) -> String {
     let mut plain = String::with_capacity(text.len().min(4 * chars_max));
     for (number, character) in text.chars().enumerate() {
         if number >= chars_max {

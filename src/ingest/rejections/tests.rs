@@ -13,7 +13,12 @@ fn options(folder: &std::path::Path) -> RejectionOptions {
         max_bytes: 64 << 10,
         keep: Duration::from_secs(3600),
         addresses: ShownAddresses::Full,
+        lines: line_options(folder, 64 << 10),
     }
+}
+
+fn line_options(folder: &std::path::Path, max_bytes: u64) -> LineOptions {
+    LineOptions { folder: folder.join("rejected-lines"), max_bytes, keep: Duration::from_secs(3600) }
 }
 
 fn rejection(token: &str, address: &str, number: usize) -> KeptRejection {
@@ -111,7 +116,8 @@ fn rejected(text: &str, reason: crate::reading::Reason) -> Rejected {
 
 fn by<'a>(address: &str) -> RejectedBy<'a> {
     let address = Some(address.parse().unwrap());
-    RejectedBy { database: "plant", by: &Caller::Anybody, address, received: now_ns() }
+    let precision = (Precision::Nanoseconds, false);
+    RejectedBy { database: "plant", by: &Caller::Anybody, address, received: now_ns(), precision }
 }
 
 /// A restart keeps the list, only its owner may read the file, and a torn line takes no other with it.
@@ -138,7 +144,7 @@ async fn the_list_outlives_the_process() {
     let oldest = again.list(|_| true, 10).pop().unwrap();
     assert_eq!(oldest.text, "evil\\u{9b}2J\\u{202e}\\u{1b}[2J\\u{a} v=1");
     assert_eq!((oldest.address.as_deref(), &*oldest.code, oldest.count), (Some("192.0.2.7"), "encoding", 1));
-    again.forget("plant");
+    again.forget("plant").await;
     assert!(again.list(|_| true, 10).is_empty());
 }
 
@@ -171,4 +177,87 @@ fn the_measurement_of_a_line_is_found_as_far_as_it_tells() {
         let rejection = KeptRejection { text: text.to_owned(), ..rejection("t", "a", 1) };
         assert_eq!(rejection.measurement(), measurement, "{text}");
     }
+}
+
+fn line(token: &str, text: &str) -> KeptLine {
+    KeptLine {
+        id: 0,
+        received: now_ns(),
+        database: "plant".to_owned(),
+        token: Some(SenderToken { name: token.to_owned(), created: 7 }),
+        address: None,
+        number: 3,
+        text: text.to_owned(),
+        field: None,
+        time: None,
+        precision: "ns".to_owned(),
+        declared: true,
+        code: "syntax".to_owned(),
+        reason: "bad".to_owned(),
+    }
+}
+
+fn texts(lines: &KeptLines, after: u64) -> Vec<String> {
+    lines.read(after, |_| true, (usize::MAX, usize::MAX)).unwrap().0.into_iter().map(|line| line.text).collect()
+}
+
+/// What was replayed stays so after a restart, and torn bytes at the end take nothing with them.
+#[test]
+fn whole_lines_outlive_the_process_until_they_are_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = line_options(folder.path(), 1 << 20);
+    let lines = KeptLines::open(&options);
+    lines.add((0..5).map(|number| line("a", &format!("m v={number}"))));
+    let (all, more) = lines.read(0, |_| true, (3, usize::MAX)).unwrap();
+    assert_eq!((all.len(), more), (3, true));
+    assert_eq!(texts(&lines, all[2].id), ["m v=3", "m v=4"]);
+    let (one, more) = lines.read(0, |_| true, (9, 1)).unwrap();
+    assert_eq!((one.len(), more), (1, true), "at least one");
+    lines.mark_done(vec![all[1].id]).unwrap();
+    let last = std::fs::read_dir(&options.folder).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    let mut torn = std::fs::read(&last).unwrap();
+    torn.extend(b"{\"line\":{\"id\":7");
+    std::fs::write(&last, torn).unwrap();
+    let again = KeptLines::open(&options);
+    again.add(std::iter::once(line("a", "m v=9")));
+    assert_eq!(texts(&again, 0), ["m v=0", "m v=2", "m v=3", "m v=4", "m v=9"]);
+    again.mark_done(vec![all[0].id]).unwrap();
+    let again = KeptLines::open(&options);
+    assert_eq!(texts(&again, 0), ["m v=2", "m v=3", "m v=4", "m v=9"]);
+    again.add(std::iter::once(KeptLine { database: "other".to_owned(), ..line("a", "n v=1") }));
+    again.save().unwrap();
+    again.forget("plant").unwrap();
+    assert_eq!(texts(&again, 0), ["n v=1"]);
+    assert_eq!(texts(&KeptLines::open(&options), 0), ["n v=1"]);
+}
+
+#[test]
+fn whole_lines_are_bounded_by_bytes_and_age_and_a_token_by_half() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = line_options(folder.path(), 64 << 10);
+    let lines = KeptLines::open(&options);
+    let on_disk = || -> u64 {
+        let entries = std::fs::read_dir(&options.folder).unwrap();
+        entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+    };
+    lines.add(std::iter::once(line("quiet", "m v=0")));
+    for number in 0..2000 {
+        lines.add(std::iter::once(line("loud", &format!("loud v={number}"))));
+        lines.save().unwrap();
+        assert!(on_disk() <= (64 << 10) + 1024, "{}", on_disk());
+    }
+    assert!(texts(&lines, 0).contains(&"m v=0".to_owned()), "a loud sender pushes nobody out");
+    for sender in 0..8 {
+        lines.add((0..200).map(|number| line(&format!("t{sender}"), &format!("late{sender} v={number}"))));
+        lines.save().unwrap();
+    }
+    assert!(on_disk() <= (64 << 10) + 1024, "{}", on_disk());
+    assert!(!texts(&lines, 0).contains(&"m v=0".to_owned()), "the oldest goes");
+    assert!(texts(&lines, 0).contains(&"late7 v=0".to_owned()));
+    let short = KeptLines::open(&LineOptions { keep: Duration::from_nanos(1), ..options.clone() });
+    assert!(texts(&short, 0).is_empty());
+    assert_eq!(on_disk(), 0);
+    let off = KeptLines::open(&LineOptions { max_bytes: 0, ..options });
+    off.add(std::iter::once(line("a", "m v=1")));
+    assert!(texts(&off, 0).is_empty());
 }

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Ingest;
+use crate::bucket::FieldMove;
 use crate::bucket::registry::settled_before;
 use crate::ingest::deletion::DeletedTimes;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
@@ -95,6 +96,19 @@ impl Ingest {
         sensors: Vec<DeletedTimes>,
         mark: &Mark,
     ) -> Result<(), IngestError> {
-        self.submitter.delete_cells(of, sensors, mark).await
+        self.submitter.delete_cells(of, (sensors, None), mark).await
+    }
+
+    /// Moves values that are older than the mark to another field of their readings. On return they are there.
+    ///
+    /// # Errors
+    /// When the part cannot be logged, or the store refuses it for good.
+    pub async fn move_cells(
+        &self,
+        of: (&str, i64),
+        (sensors, moving): (Vec<DeletedTimes>, FieldMove),
+        mark: &Mark,
+    ) -> Result<(), IngestError> {
+        self.submitter.delete_cells(of, (sensors, Some(moving)), mark).await
     }
 }

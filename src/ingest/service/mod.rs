@@ -317,12 +317,17 @@ impl Ingest {
         quotas.check(&validated)?;
         let level = arrival.ack.unwrap_or(self.options.ack);
         let mut warnings = self.suspicions(validated.suspects, arrival.precision);
-        let (accepted, rejected) = (validated.accepted, validated.rejected);
+        if let (count, Some(first)) = &validated.drifted {
+            self.metrics.drifted.increment(*count as u64);
+            warnings.push(drift_warning(*count, first));
+        }
+        let (accepted, mut rejected) = (validated.accepted, validated.rejected);
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
-        let Arrival { database: name, by, address, received, .. } = arrival;
-        self.rejections.note(RejectedBy { database: name, by, address, received }, &rejected);
+        let Arrival { database: name, by, address, received, precision, declared, .. } = arrival;
+        let sender = RejectedBy { database: name, by, address, received, precision: (precision, declared) };
+        self.rejections.note(sender, &rejected);
         if accepted > 0 {
             let Arrival { received, patient, .. } = arrival;
             let submission = Submission {
@@ -338,6 +343,10 @@ impl Ingest {
                 quotas.settle(accepted, &mut warnings);
             }
             submitted?;
+        }
+        // Whoever is answered that nothing was kept sends everything again.
+        if arrival.partial {
+            self.rejections.keep_lines(sender, std::mem::take(&mut rejected.whole));
         }
         let ack = Ack { accepted, rejected, level, warnings };
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
@@ -568,6 +577,11 @@ impl Ingest {
             tracing::warn!(%error, "create database failed; request refused");
         })
     }
+}
+
+/// The warning about values that are kept beside their fields.
+fn drift_warning(count: usize, first: &str) -> String {
+    format!("{count} values of another type than their field's are kept beside it, such as {first:?} (ingest.drift)")
 }
 
 /// The warning about timestamps that look as if they were in another unit than declared.

@@ -256,7 +256,7 @@ impl Ingest {
     pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
         let of = self.retention.settings.now().of(name);
         self.submitter.drop_database(name, of.created.max(of.set), received, timeout).await?;
-        self.rejections.forget(name);
+        self.rejections.forget(name).await;
         self.trash.clone().forget(name).await;
         // The deletion removed them.
         self.settings_now().await.map(drop)

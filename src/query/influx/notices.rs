@@ -8,7 +8,7 @@ use crate::influxql::{
 };
 use crate::query::QueryError;
 use crate::query::engine::Engine;
-use crate::query::native::notices::{AskedName, NameKind, unknown_of};
+use crate::query::native::notices::{AskedName, NameKind, drift_of, unknown_of};
 
 /// Sources of a statement that are looked at.
 const SOURCES_MAX: usize = 8;
@@ -32,6 +32,30 @@ pub async fn notices(
     statement: &Statement,
     asked: StatementContext<'_>,
 ) -> Result<Vec<String>, QueryError> {
+    of_sources(engine, statement, asked, false).await
+}
+
+/// A notice for each field that a statement with an answer names and that has values of other families beside it.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn drift_notices(
+    engine: &Engine,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+) -> Result<Vec<String>, QueryError> {
+    match engine.options.drift {
+        true => of_sources(engine, statement, asked, true).await,
+        false => Ok(Vec::new()),
+    }
+}
+
+async fn of_sources(
+    engine: &Engine,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+    is_of_drift: bool,
+) -> Result<Vec<String>, QueryError> {
     let mut told = Vec::new();
     for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
         let Some(database) = source.database.or(asked.database) else { continue };
@@ -44,7 +68,11 @@ pub async fn notices(
         let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
         let policy = source.policy.or(asked.policy);
         let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
-        for notice in unknown_of(engine, asked.budget, asked.by, &database, &names).await? {
+        let notices = match is_of_drift {
+            true => drift_of(engine, asked.budget, asked.by, &database, &names).await?,
+            false => unknown_of(engine, asked.budget, asked.by, &database, &names).await?,
+        };
+        for notice in notices {
             if !told.contains(&notice) {
                 told.push(notice);
             }

@@ -1,7 +1,7 @@
 //! What an answer says beside its data: which names of the request nobody knows, and which ones the caller may see
 //! instead, nearest first. Also finds the sensor that a bare name means.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::access::{Caller, Pin};
@@ -11,7 +11,7 @@ use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::{Selector, TagFilter, TagTest};
 use crate::query::{Budget, QueryError};
-use crate::reading::Sensor;
+use crate::reading::{Family, Sensor};
 
 /// The tag by which a bare name means a sensor.
 const SENSOR_TAG: &str = "sensor";
@@ -43,14 +43,69 @@ pub async fn notices(
     by: &Caller,
     names: &RequestNames<'_>,
 ) -> Result<Vec<String>, QueryError> {
+    let asked = asked_of(names);
     if let Selector::Sensor(_) = names.selector {
         // Its database may have a million others, which need not be read.
         let chosen = engine.choose(budget, names.database, names.selector).await?;
         if let Some(entry) = chosen.entries.first() {
-            return among(budget, std::slice::from_ref(entry), &[], &asked_of(names)).await;
+            let entry = std::slice::from_ref(entry);
+            let mut told = among(budget, entry, &[], &asked).await?;
+            told.extend(drift_among(budget, entry, &[], &asked).await?);
+            return Ok(told);
         }
     }
-    unknown_of(engine, budget, by, names.database, &asked_of(names)).await
+    let mut told = unknown_of(engine, budget, by, names.database, &asked).await?;
+    told.extend(drift_of(engine, budget, by, names.database, &asked).await?);
+    Ok(told)
+}
+
+/// A notice for each named field beside which there are values of other families, if they are kept at all.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn drift_of(
+    engine: &Engine,
+    budget: &Budget,
+    by: &Caller,
+    database: &str,
+    asked: &[AskedName<'_>],
+) -> Result<Vec<String>, QueryError> {
+    if !engine.options.drift || !asked.iter().any(AskedName::may_be_field) {
+        return Ok(Vec::new());
+    }
+    let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
+    drift_among(budget, &sensors, by.pins(), asked).await
+}
+
+async fn drift_among(
+    budget: &Budget,
+    sensors: &[DirectoryEntry],
+    pins: &[Pin],
+    asked: &[AskedName<'_>],
+) -> Result<Vec<String>, QueryError> {
+    let mut found: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    let fields: Vec<&AskedName<'_>> = asked.iter().filter(|asked| asked.may_be_field()).collect();
+    let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
+    for some in sensors.chunks(CHOOSE / 8) {
+        for entry in some.iter().filter(is_theirs) {
+            for (name, _) in entry.fields.iter() {
+                let Some((field, _)) = Family::kept_beside(name) else { continue };
+                let of = |asked: &&&AskedName<'_>| {
+                    asked.name == field && asked.measurement.is_none_or(|name| *entry.sensor.measurement == *name)
+                };
+                if let Some(asked) = fields.iter().find(of) {
+                    found.entry(asked.name).or_insert((0, name)).0 += 1;
+                }
+            }
+        }
+        budget.pause().await?;
+    }
+    let told = |(field, (count, name)): (&str, (usize, &str))| {
+        format!(
+            "field {field:?} of {count} sensors has values of another type, which are kept beside it, such as {name:?}"
+        )
+    };
+    Ok(found.into_iter().map(told).collect())
 }
 
 /// A notice for the database if there is none of this name, else for each name that no sensor has which the caller may read.
@@ -124,6 +179,10 @@ fn asked_of<'a>(names: &RequestNames<'a>) -> Vec<AskedName<'a>> {
 }
 
 impl<'a> AskedName<'a> {
+    fn may_be_field(&self) -> bool {
+        matches!(self.kind, NameKind::Field | NameKind::Column)
+    }
+
     /// Gives the names of this kind that a sensor has, until one is taken.
     fn any(&self, entry: &'a DirectoryEntry, mut takes: impl FnMut(&'a str) -> bool) -> bool {
         let sensor = &*entry.sensor;

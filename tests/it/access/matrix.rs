@@ -96,6 +96,8 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/trash", "", "", Needs::Token),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
+    ("POST", "/api/v1/rejections/replay", "db=a", "", Needs::Admin),
+    ("POST", "/api/v1/drift/resolve", "db=a&measurement=m&field=v&to=float", "", Needs::Admin),
     ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Needs::Admin),
     ("PUT", "/api/v1/databases/{key}", "", "{}", Needs::Admin),
     ("GET", "/api/v1/databases/{key}", "", "", Needs::Admin),

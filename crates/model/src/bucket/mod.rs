@@ -25,12 +25,14 @@ pub mod unflushed;
 
 mod legacy;
 mod merge;
+mod moving;
 
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
 pub use expired::ExpiredDay;
 pub use hour_versions::HourVersions;
 pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use meta::Meta;
+pub use moving::FieldMove;
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use relabel::{Relabel, Relabels, Renaming};

@@ -7,6 +7,8 @@ use super::Family;
 
 /// Maximum number of characters of the rejected line that an answer repeats.
 const TEXT_CHARS_MAX: usize = 256;
+/// Longer lines are not kept whole.
+const WHOLE_BYTES_MAX: usize = 64 << 10;
 
 /// A line (or JSON reading) of a request that was rejected, in whole or in part.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +21,8 @@ pub struct Rejection {
     pub text: String,
     /// The reason.
     pub reason: Reason,
+    /// The whole line as sent, if it is UTF-8 and at most 64 KiB: what may be fixed and sent again.
+    pub whole: Option<Box<str>>,
 }
 
 impl Rejection {
@@ -31,7 +35,8 @@ impl Rejection {
         if text.len() < line_text.len() {
             text.push('…');
         }
-        Self { line, column, text, reason }
+        let whole = if line_text.len() <= WHOLE_BYTES_MAX { std::str::from_utf8(line_text).ok() } else { None };
+        Self { line, column, text, reason, whole: whole.map(Box::from) }
     }
 
     /// The reason with its position, for the sender: `line 2, column 7: …`.
@@ -209,10 +214,21 @@ impl Reason {
         }
     }
 
+    /// The field that it concerns, if it does not concern the whole reading.
+    #[must_use]
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            Self::FamilyConflict { field, .. }
+            | Self::TooManyFields { field, .. }
+            | Self::NoMemoryForField { field, .. } => Some(field),
+            _ => None,
+        }
+    }
+
     /// Whether the reading's other fields were accepted.
     #[must_use]
     pub fn keeps_the_rest(&self) -> bool {
-        matches!(self, Self::FamilyConflict { .. } | Self::TooManyFields { .. } | Self::NoMemoryForField { .. })
+        self.field().is_some()
     }
 }
 

@@ -137,6 +137,19 @@ impl Family {
         }
     }
 
+    /// The name of the field that keeps values of this family beside a field of another one: `temp@string`.
+    #[must_use]
+    pub fn beside(self, field: &str) -> String {
+        format!("{field}@{}", self.name())
+    }
+
+    /// The field that one keeps values beside, and their family: of `temp@string`, `temp` and text. `None` for any other name.
+    #[must_use]
+    pub fn kept_beside(name: &str) -> Option<(&str, Self)> {
+        let (field, family) = name.rsplit_once('@')?;
+        Some((field, Self::from_name(family)?)).filter(|(field, _)| !field.is_empty())
+    }
+
     /// The family with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Validator, seeming_unit};
 use crate::ingest::catalog::SensorFields;
-use crate::reading::{Family, Reason, Rejection, Sensor, Value};
+use crate::reading::{Family, Rejection, Sensor, Value};
 use crate::wire::Point;
 
 /// Timestamps further ahead of now are worth a warning, in nanoseconds: more than any clock is off, or a zone.
@@ -48,6 +48,7 @@ impl Validator<'_> {
         let sensor = point.sensor(&self.options.limits).ok().map(std::borrow::Cow::into_owned);
         let before = sensor.as_ref().and_then(|sensor| self.fields_of(sensor));
         let (accepted, suspects) = (self.validated.accepted, self.validated.suspects.0);
+        let drifted = self.validated.drifted.0;
         self.point(point);
         let rejections = std::mem::take(&mut self.validated.rejected.told);
         let time = (self.validated.accepted > accepted).then(|| self.last_time(sensor.as_ref())).flatten();
@@ -63,6 +64,10 @@ impl Validator<'_> {
                 warnings.push(format!("the timestamp is {} h ahead of now", ahead / 3_600_000_000_000));
             }
         }
+        if self.validated.drifted.0 > drifted {
+            let count = self.validated.drifted.0 - drifted;
+            warnings.push(format!("{count} values of another type would be kept beside their fields (ingest.drift)"));
+        }
         if self.validated.suspects.0 > suspects {
             let unit = point.timestamp.and_then(|time| seeming_unit(time, self.pass.precision, self.pass.received));
             let (unit, declared) = (unit.unwrap_or_default(), self.pass.precision.name());
@@ -72,7 +77,7 @@ impl Validator<'_> {
             name: name.to_string(),
             value: value.clone().into_value(),
             known: before.as_ref().and_then(|fields| Some(fields.families[fields.find(name, usize::MAX)?])),
-            kept: time.is_some() && !rejections.iter().any(|rejection| names(&rejection.reason) == Some(name)),
+            kept: time.is_some() && !rejections.iter().any(|rejection| rejection.reason.field() == Some(name)),
         };
         let (undated, number) = (point.timestamp.is_none(), point.number);
         let fields = point.fields.iter().map(field).collect();
@@ -110,15 +115,5 @@ impl Validator<'_> {
         let known = &self.locals[self.order.last?].known;
         let is_last = sensor.is_some_and(|sensor| sensor.key == known.sensor.key);
         is_last.then(|| self.validated.batches[known.shard].last_time()).flatten()
-    }
-}
-
-/// The field that a reason concerns, if it concerns one.
-fn names(reason: &Reason) -> Option<&str> {
-    match reason {
-        Reason::FamilyConflict { field, .. }
-        | Reason::TooManyFields { field, .. }
-        | Reason::NoMemoryForField { field, .. } => Some(field),
-        _ => None,
     }
 }

@@ -1,0 +1,210 @@
+//! Moves values of other types, which are kept beside a field, into one field.
+
+use std::sync::Arc;
+
+use super::Readings;
+use crate::reading::{Family, Stamp, Value, ValueType};
+
+/// Which values move where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldMove {
+    /// The field beside which values of other families are kept.
+    pub field: String,
+    /// Where they go: the field, or one beside it.
+    pub into: Arc<str>,
+    /// As which type.
+    pub to: ValueType,
+}
+
+impl FieldMove {
+    /// Into the field or the one beside it, depending on the family of the field's values.
+    #[must_use]
+    pub fn new(field: &str, family: Family, to: ValueType) -> Self {
+        let into = if to.family() == family { field.to_owned() } else { to.family().beside(field) };
+        Self { field: field.to_owned(), into: into.into(), to }
+    }
+
+    /// Whether values of a field of this name may move.
+    fn is_source(&self, name: &str) -> bool {
+        name == self.field || Family::kept_beside(name).is_some_and(|(field, _)| field == self.field)
+    }
+
+    /// The value that moves, among the cells of a reading, by its place, and what it becomes. The latest one that can; none if
+    /// there is a value already where it would go.
+    fn choose<'a>(
+        &self,
+        cells: impl Iterator<Item = (usize, &'a str, &'a Value, Stamp)> + Clone,
+        is_old: impl Fn(Stamp) -> bool,
+    ) -> Option<(usize, Value)> {
+        let held = cells.clone().find(|(_, name, _, _)| **name == *self.into);
+        let is_movable = |name: &str| match held {
+            Some((_, _, value, _)) if value.family() == self.to.family() => false,
+            // Where two instances gave a field two families at the same moment, it has values of both. Nothing else may take
+            // the place of this one.
+            Some(_) => *name == *self.into,
+            None => self.is_source(name),
+        };
+        let movable = cells.filter(|(_, name, _, stamp)| is_movable(name) && is_old(*stamp));
+        let cast = movable.filter_map(|(at, _, value, stamp)| Some((stamp, at, self.to.cast(value)?)));
+        cast.max_by_key(|(stamp, at, _)| (*stamp, *at)).map(|(_, at, value)| (at, value))
+    }
+
+    /// Whether a value of a reading would move, of the cells whose stamps are below `before`.
+    #[must_use]
+    pub fn moves(&self, readings: &Readings, index: usize, before: Stamp) -> bool {
+        self.choose(readings.stamped(index), |stamp| readings.is_before(stamp, before)).is_some()
+    }
+
+    /// Whether a reading has a value that would move, were it not for another one or for its text.
+    #[must_use]
+    pub fn has_drifted(&self, readings: &Readings, index: usize) -> bool {
+        let is_other = |name: &str, value: &Value| *name != *self.into || value.family() != self.to.family();
+        readings.fields(index).any(|(name, value)| self.is_source(name) && is_other(name, value))
+    }
+
+    /// Moves the values of the readings at the times that pass a test whose stamps are below `before`; their stamps stay, so a
+    /// value that was written later wins. Returns how many readings changed.
+    pub fn apply(&self, readings: &mut Readings, is_meant: impl Fn(i64) -> bool, before: Stamp) -> usize {
+        let chosen: Vec<Option<(usize, Value)>> = readings
+            .times()
+            .iter()
+            .enumerate()
+            .map(|(index, time)| {
+                let is_old = |stamp| readings.is_before(stamp, before);
+                is_meant(*time).then(|| self.choose(readings.stamped(index), is_old)).flatten()
+            })
+            .collect();
+        let moved = chosen.iter().flatten().count();
+        if moved > 0 {
+            readings.move_cells(&chosen, &self.into);
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Cells by time and field: stamp and value.
+    type Cells = BTreeMap<(i64, String), (Stamp, Value)>;
+
+    fn set_of(cells: &Cells, floor: Stamp) -> Readings {
+        let mut readings = Readings::default();
+        for ((time, name), (stamp, value)) in cells {
+            let name: Arc<str> = Arc::from(&**name);
+            match readings.find(*time) {
+                Some(index) => drop(readings.merge(index, *stamp, std::iter::once((&name, value)))),
+                None => readings.push(*time, *stamp, std::iter::once((&name, value))),
+            }
+            readings.settle(true);
+        }
+        readings.raise_floor(floor);
+        readings
+    }
+
+    fn values(readings: &Readings) -> BTreeMap<(i64, String), Value> {
+        let rows = readings.times().iter().enumerate();
+        let cells = rows.flat_map(|(index, time)| {
+            readings.fields(index).map(|(name, value)| ((*time, name.to_string()), value.clone()))
+        });
+        cells.collect()
+    }
+
+    fn text(value: &str) -> Value {
+        Value::String(value.into())
+    }
+
+    fn cells() -> impl Strategy<Value = Cells> {
+        let value = prop_oneof![
+            (0..9_i64).prop_map(|v| ("temp", Value::Integer(v))),
+            (0..9_i64).prop_map(|v| ("temp@string", text(&v.to_string()))),
+            Just(("temp@string", text("warm"))),
+            any::<bool>().prop_map(|v| ("temp@boolean", Value::Boolean(v))),
+            // Two instances took the field's first value for two families.
+            (0..9_i64).prop_map(|v| ("temp", text(&v.to_string()))),
+            (0..9_i64).prop_map(|v| ("temp2@string", text(&v.to_string()))),
+        ];
+        prop::collection::vec((0..20_i64, value, 1..100_u64), 0..60).prop_map(|cells| {
+            cells.into_iter().map(|(time, (name, value), stamp)| ((time, name.to_owned()), (stamp, value))).collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// What says the same moves where nothing is, at the times that are meant, if it is old; all else stays. Nothing is lost
+        /// but by a value that says the same, and a second time changes nothing more.
+        #[test]
+        fn values_move_as_in_a_plain_map(cells in cells(), floor in 0..50_u64, above in 1..60_u64, meant in 1..5_i64) {
+            let before = floor + above;
+            let moving = FieldMove::new("temp", Family::Number, ValueType::Float);
+            let mut readings = set_of(&cells, floor);
+            let mut expected: BTreeMap<(i64, String), Value> =
+                cells.iter().map(|(at, (_, value))| (at.clone(), value.clone())).collect();
+            let mut count = 0;
+            for time in (0..20).filter(|time| time % meant == 0) {
+                let target = (time, "temp".to_owned());
+                if expected.get(&target).is_some_and(|value| value.family() == Family::Number) {
+                    continue;
+                }
+                // A value of another family in the field itself goes first.
+                let names: &[&str] = if expected.contains_key(&target) { &["temp"] } else { &["temp@string", "temp@boolean"] };
+                let sources = names.iter().map(|name| (time, (*name).to_owned()));
+                let old = sources.filter(|at| cells.get(at).is_some_and(|(stamp, _)| (*stamp).max(floor) < before));
+                let able: Vec<_> = old.filter_map(|at| Some((ValueType::Float.cast(&cells[&at].1)?, at))).collect();
+                // Which of several moves is told by their stamps; here it is enough that one does.
+                if able.len() == 1 {
+                    let (value, at) = able[0].clone();
+                    expected.remove(&at);
+                    expected.insert(target, value);
+                    count += 1;
+                } else if able.len() > 1 {
+                    let index = readings.find(time).expect("it has cells");
+                    prop_assert!(moving.moves(&readings, index, before));
+                    expected.retain(|(of, name), _| *of != time || name == "temp2@string");
+                    count += 1;
+                }
+            }
+            let stamps_before: BTreeMap<i64, Stamp> =
+                readings.times().iter().enumerate().map(|(index, time)| (*time, readings.stamped(index).map(|c| c.3).max().unwrap_or(0))).collect();
+            prop_assert_eq!(moving.apply(&mut readings, |time| time % meant == 0, before), count);
+            let seen = values(&readings);
+            for (at, value) in &expected {
+                prop_assert_eq!(seen.get(at), Some(value), "{:?}", at);
+            }
+            for (index, time) in readings.times().iter().enumerate() {
+                let greatest = readings.stamped(index).map(|cell| cell.3).max().unwrap_or(0);
+                prop_assert!(greatest <= stamps_before[time], "no stamp is made newer");
+            }
+            let times: Vec<i64> = cells.keys().map(|(time, _)| *time).collect();
+            prop_assert!(times.iter().all(|time| readings.find(*time).is_some()), "no reading is lost");
+            let once = values(&readings);
+            moving.apply(&mut readings, |time| time % meant == 0, before);
+            prop_assert_eq!(values(&readings), once);
+        }
+    }
+
+    #[test]
+    fn a_value_that_was_written_later_wins_over_one_that_moved() {
+        let moving = FieldMove::new("temp", Family::Number, ValueType::Float);
+        let at = |name: &str| (7, name.to_owned());
+        let mut stored =
+            set_of(&Cells::from([(at("temp@string"), (10, text("21.5"))), (at("w"), (10, Value::Integer(1)))]), 0);
+        assert_eq!(moving.apply(&mut stored, |_| true, 20), 1);
+        let later = set_of(&Cells::from([(at("temp"), (30, Value::Float(3.0)))]), 0);
+        let mut merged = stored.clone();
+        merged.merge_set(&later);
+        assert_eq!(values(&merged)[&at("temp")], Value::Float(3.0));
+        let earlier = set_of(&Cells::from([(at("temp"), (5, Value::Float(3.0)))]), 0);
+        stored.merge_set(&earlier);
+        assert_eq!(values(&stored)[&at("temp")], Value::Float(21.5));
+        assert_eq!(values(&stored)[&at("w")], Value::Integer(1));
+        let into = FieldMove::new("temp", Family::String, ValueType::Float).into;
+        assert_eq!(&*into, "temp@number");
+    }
+}

@@ -1,0 +1,301 @@
+//! Values of another type than their field's: rejected, or kept beside it and moved into it later; none is lost, whatever is killed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::accounting::{is_balanced, terms};
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::random::Random;
+use crate::support::series::{Seen, await_fed, flush, metric, readings};
+use crate::support::server::{Launch, Server, program};
+use crate::support::{eventually, poll};
+
+const KEEP: &str = "[ingest]\ndrift = \"keep\"\n";
+/// Small pages and parts, and days that are sealed while all goes on.
+const CONFIG: &str = r#"
+[ingest]
+drift = "keep"
+[page]
+max_readings = 20
+[flush]
+interval = "100ms"
+[seal]
+after = "1s"
+interval = "50ms"
+[wal]
+segment_bytes = "64KiB"
+budget_bytes = "64MiB"
+"#;
+const WITHIN: Duration = Duration::from_secs(60);
+/// 2024-06-01T00:00:00Z, in seconds.
+const START: i64 = 1_717_200_000;
+
+fn write(server: &Server, lines: &str, status: u16) -> Option<String> {
+    let answer = post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(status);
+    answer.header("x-hourglass-warning").map(str::to_owned)
+}
+
+/// The readings of a sensor, texts without quotes.
+fn seen(server: &Server, sensor: &str) -> Vec<Seen> {
+    let plain = |(name, text): (String, String)| {
+        let value = match serde_json::from_str(&text).expect("JSON") {
+            Value::String(text) => text,
+            Value::Number(number) => format!("{:?}", number.as_f64().expect("a double")),
+            other => other.to_string(),
+        };
+        (name, value)
+    };
+    let rows = readings(server, "d", sensor, None, 10_000).into_iter();
+    rows.map(|(time, fields)| (time, fields.into_iter().map(plain).collect())).collect()
+}
+
+fn row(time: i64, fields: &[(&str, &str)]) -> Seen {
+    let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    (time * 1_000_000_000, fields)
+}
+
+/// What `hourglass drift resolve` asks; the numbers of readings that moved, and that did not.
+#[track_caller]
+fn resolve(server: &Server, to: &str, dry: bool) -> (u64, u64) {
+    let path = format!("/api/v1/drift/resolve?db=d&measurement=m&field=temp&to={to}&dry_run={dry}");
+    let told = post(&server.url(&path), "", &[]).expect(200).json();
+    assert_eq!(told["dry_run"], dry);
+    (told["readings"].as_u64().expect("a count"), told["left"].as_u64().expect("a count"))
+}
+
+#[test]
+fn values_of_another_type_are_rejected_unless_they_are_to_be_kept() {
+    let server = Launch::embedded().start();
+    write(&server, "m temp=1 1717200000", 204);
+    write(&server, "m temp=\"2\",w=2 1717200001\nm temp@string=3 1717200002", 400);
+    let expected =
+        [row(START, &[("temp", "1.0")]), row(START + 1, &[("w", "2.0")]), row(START + 2, &[("temp@string", "3.0")])];
+    assert_eq!(seen(&server, "m"), expected);
+    assert!(metric(&server, "hourglass_ingest_values_drifted_total") < 1.0);
+}
+
+#[test]
+fn kept_values_stand_beside_their_field_and_are_told_of() {
+    let mut server = Launch::embedded().config(KEEP).start();
+    assert_eq!(write(&server, "m temp=1 1717200000", 204), None);
+    let lines = "m temp=\"2\",w=2 1717200001\nm temp=true 1717200001\nm temp=3 1717200001\nm w=5 1717200001";
+    let warning = write(&server, lines, 204).expect("a warning");
+    assert!(warning.contains("2 values") && warning.contains("temp@string"), "{warning}");
+    let both = [("temp", "3.0"), ("temp@boolean", "true"), ("temp@string", "2"), ("w", "5.0")];
+    let expected = vec![row(START, &[("temp", "1.0")]), row(START + 1, &both)];
+    assert_eq!(seen(&server, "m"), expected);
+    // A name with the suffix means what is kept there, and nothing else can be.
+    write(&server, "m temp=\"4\",temp@string=\"5\" 1717200002\nm temp@string=\"6\",temp=\"7\" 1717200003", 204);
+    let fields: Vec<_> = seen(&server, "m").into_iter().skip(2).map(|(_, fields)| fields).collect();
+    assert_eq!((&fields[0]["temp@string"], &fields[1]["temp@string"]), (&"5".to_owned(), &"7".to_owned()));
+    write(&server, "m temp@string=1 1717200004", 400);
+    write(&server, "m x@number=\"one\" 1717200004", 400);
+    write(&server, "m mail@home=1 1717200004", 204);
+    let body = r#"{"measurement":"m","ts":1717200005,"fields":{"temp":"eight"}}"#;
+    let answer = post(&server.url("/api/v1/readings?db=d"), body, &[]).expect(200);
+    assert!(answer.header("x-hourglass-warning").is_some());
+    let told = post(&server.url("/api/v1/explain?db=d"), body, &[]).expect(200).json();
+    assert!(told["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("kept beside")), "{told}");
+    let notices = |path: &str| get(&server.url(path)).expect(200).json()["notices"].clone();
+    for selection in ["sensor=m", "measurement=m"] {
+        let told = notices(&format!("/api/v1/readings?db=d&{selection}&fields=temp"));
+        assert!(told[0].as_str().is_some_and(|text| text.contains("\"temp@")), "{selection}: {told}");
+        assert_eq!(notices(&format!("/api/v1/readings?db=d&{selection}&fields=w")), Value::Null);
+    }
+    let answer = get(&server.url("/query?db=d&q=SELECT+temp+FROM+m")).expect(200).json();
+    let told = answer["results"][0]["messages"][0]["text"].as_str().unwrap_or_default();
+    assert!(told.contains("\"temp@"), "{answer}");
+    let kept = get(&server.url("/query?db=d&q=SELECT+%22temp@string%22+FROM+m")).expect(200).json();
+    assert_eq!(kept["results"][0]["series"][0]["values"].as_array().map(Vec::len), Some(4), "{kept}");
+    assert!(metric(&server, "hourglass_ingest_values_drifted_total") >= 5.0);
+    // The log, the store and a restart keep it.
+    let before = seen(&server, "m");
+    server.kill();
+    server.restart_as(Launch::embedded().config(KEEP));
+    await_fed(&server);
+    assert_eq!(seen(&server, "m"), before);
+    flush(&server);
+    assert_eq!(seen(&server, "m"), before);
+}
+
+#[test]
+fn history_is_converted_where_it_says_the_same_in_the_embedded_store() {
+    converts(&Launch::embedded().config(CONFIG).start());
+}
+
+#[test]
+fn history_is_converted_where_it_says_the_same_in_mongodb() {
+    converts(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start());
+}
+
+fn converts(server: &Server) {
+    write(server, "m,s=a temp=1,w=1 1717200000\nm,s=b w=1 1717200000", 204);
+    write(
+        server,
+        "m,s=a temp=\" 2.5\",w=2 1717200001\nm,s=a temp=\"warm\" 1717200002\nm,s=a temp=true 1717200003",
+        204,
+    );
+    write(server, "m,s=a temp=4 1717200004\nm,s=a temp=\"5\" 1717200004", 204);
+    // Where text came first, the field itself is text.
+    write(server, "m,s=c temp=\"6\" 1717200000\nm,s=c temp=7 1717200001", 204);
+    assert_eq!(resolve(server, "float", true), (3, 2));
+    let url = server.url("");
+    let words = ["drift", "resolve", "d", "m", "temp", "--as", "float", "--to", &url];
+    let counted = program().args(words).output().expect("it runs");
+    let told = String::from_utf8_lossy(&counted.stdout);
+    assert!(told.starts_with("3 readings of 2 sensors would move; 2 keep"), "{told}");
+    assert_eq!(counted.status.code(), Some(1), "some are left");
+    let before = (seen(server, "m,s=a"), seen(server, "m,s=c"));
+    assert_eq!(resolve(server, "float", false), (3, 2));
+    let expected = vec![
+        row(START, &[("temp", "1.0"), ("w", "1.0")]),
+        row(START + 1, &[("temp", "2.5"), ("w", "2.0")]),
+        row(START + 2, &[("temp@string", "warm")]),
+        row(START + 3, &[("temp", "1.0")]),
+        row(START + 4, &[("temp", "4.0"), ("temp@string", "5")]),
+    ];
+    assert_eq!(seen(server, "m,s=a"), expected, "before: {before:?}");
+    let expected = vec![row(START, &[("temp@number", "6.0")]), row(START + 1, &[("temp@number", "7.0")])];
+    assert_eq!(seen(server, "m,s=c"), expected);
+    assert_eq!(resolve(server, "float", false), (0, 2), "it is done");
+    let mean = get(&server.url("/query?db=d&q=SELECT+count(temp),sum(temp)+FROM+m+WHERE+s='a'")).expect(200).json();
+    let row = &mean["results"][0]["series"][0]["values"][0];
+    assert_eq!((&row[1], &row[2]), (&json!(4), &json!(8.5)), "{mean}");
+    for query in ["field=temp&to=decimal", "field=&to=float", "to=float"] {
+        post(&server.url(&format!("/api/v1/drift/resolve?db=d&measurement=m&{query}")), "", &[]).expect(400);
+    }
+}
+
+#[test]
+fn no_drifted_value_is_lost_through_kills_in_the_embedded_store() {
+    loses_nothing(&Launch::embedded().config(CONFIG), 5);
+}
+
+#[test]
+fn no_drifted_value_is_lost_through_kills_in_mongodb() {
+    loses_nothing(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), 6);
+}
+
+/// What was acked of a time: a number, a text that says one, a text that does not.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Acked {
+    number: Option<i64>,
+    text: Option<String>,
+}
+
+/// A plain map of what was acked, by sensor and time.
+type Model = BTreeMap<(&'static str, i64), Acked>;
+
+/// Random writes of numbers and texts, each cell once, kills at every step of a conversion, while days are sealed; in the end every
+/// value is where it belongs. At every scrape the account of readings is closed.
+fn loses_nothing(launch: &Launch, seed: u64) {
+    let mut server = launch.clone().start();
+    let (address, metrics) = (server.address(), server.url("/metrics"));
+    let (mut random, mut model) = (Random::new(seed), Model::new());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let scraper = scope.spawn(|| {
+            let mut wrong = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(answer) = request("GET", &metrics, b"", &[]) {
+                    let terms = terms(answer.expect(200).text());
+                    wrong.extend(Some(terms).filter(|terms| !is_balanced(terms)));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            wrong
+        });
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // The field is one of numbers.
+            write(&server, "m,s=a temp=0 1717100000\nm,s=b temp=0 1717100000", 204);
+            let points = [
+                "marked:1",
+                "before_deletion:1",
+                "during_deletion:1",
+                "during_deletion:2",
+                "part_deleted:1",
+                "after_deletion:1",
+            ];
+            for (round, point) in points.into_iter().enumerate() {
+                let round = i64::try_from(round).expect("few");
+                fill(&server, &mut random, &mut model, round);
+                flush(&server);
+                server.kill();
+                server.restart_as(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+                await_fed(&server);
+                fill(&server, &mut random, &mut model, round);
+                let path = "/api/v1/drift/resolve?db=d&measurement=m&field=temp&to=float&dry_run=false";
+                assert!(request("POST", &server.url(path), b"", &[]).is_err(), "{point}");
+                assert!(poll(WITHIN, || server.exited()).is_some(), "{point}");
+                server.restart_as(launch.clone().listen(address));
+                await_fed(&server);
+                check(&server, &model, false, point);
+            }
+            resolve(&server, "float", false);
+            check(&server, &model, true, "in the end");
+        }));
+        stop.store(true, Ordering::Relaxed);
+        let wrong = scraper.join().expect("no panic");
+        if let Err(panicked) = told {
+            std::panic::resume_unwind(panicked);
+        }
+        assert!(wrong.is_empty(), "{} scrapes, such as {:?}", wrong.len(), wrong[0]);
+    });
+    eventually("nothing is pending", WITHIN, || {
+        flush(&server);
+        (terms(get(&server.url("/metrics")).expect(200).text())["pending"] == 0).then_some(())
+    });
+}
+
+/// Writes cells that were not written before.
+fn fill(server: &Server, random: &mut Random, model: &mut Model, round: i64) {
+    let mut lines = String::new();
+    for _ in 0..150 {
+        let at = (random.of(&["a", "b"]), START + round * 86_400 + random.below(300) * 60);
+        let acked = model.entry(at).or_default();
+        let value = match random.below(3) {
+            0 if acked.number.is_none() => format!("{}", acked.number.insert(1 + random.below(1000))),
+            1 if acked.text.is_none() => format!("{:?}", acked.text.insert(random.below(1000).to_string())),
+            2 if acked.text.is_none() => format!("{:?}", acked.text.insert(format!("warm {}", random.below(9)))),
+            _ => continue,
+        };
+        writeln!(lines, "m,s={} temp={value} {}", at.0, at.1).expect("a String takes it");
+    }
+    write(server, &lines, 204);
+}
+
+#[track_caller]
+fn check(server: &Server, model: &Model, is_resolved: bool, when: &str) {
+    let mut seen_all: BTreeMap<(&str, i64), BTreeMap<String, String>> = BTreeMap::new();
+    for tag in ["a", "b"] {
+        let rows = seen(server, &format!("m,s={tag}")).into_iter();
+        seen_all.extend(rows.map(|(time, fields)| ((tag, time / 1_000_000_000), fields.into_iter().collect())));
+    }
+    for (at, Acked { number, text }) in model.iter().filter(|(_, acked)| **acked != Acked::default()) {
+        let fields = seen_all.get(at).unwrap_or_else(|| panic!("{when}: {at:?} is lost"));
+        let (field, beside) = (fields.get("temp"), fields.get("temp@string"));
+        let as_number = |number: &i64| format!("{number}.0");
+        let parsed = text.as_ref().and_then(|text| text.parse::<i64>().ok());
+        match (number, text) {
+            // A number stays, whatever is converted meanwhile; the text is beside it, or was moved before the number came.
+            (Some(number), _) => {
+                assert_eq!(field, Some(&as_number(number)), "{when}: {at:?}");
+                assert!(beside.is_none_or(|beside| Some(beside) == text.as_ref()), "{when}: {at:?} {fields:?}");
+                assert!(beside.is_some() || text.is_none() || parsed.is_some(), "{when}: {at:?} {fields:?}");
+            }
+            (None, Some(text)) => match (&parsed, field, beside) {
+                (_, None, Some(beside)) if !is_resolved || parsed.is_none() => {
+                    assert_eq!(beside, text, "{when}: {at:?}")
+                }
+                (Some(parsed), Some(field), None) => assert_eq!(*field, as_number(parsed), "{when}: {at:?}"),
+                _ => panic!("{when}: {at:?} was {text:?} and is {fields:?}"),
+            },
+            (None, None) => {}
+        }
+    }
+}
