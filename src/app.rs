@@ -44,9 +44,9 @@ use tokio::task::JoinHandle;
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::KEPT_MIN;
-use crate::bucket::{Caps, Keep, SealForm, Store, Unusable};
+use crate::bucket::{Caps, CopyRule, CopyRules, Keep, SealForm, Store, Unusable};
 use crate::clock::{self, StampClock};
-use crate::config::{AckSetting, AddressesSetting, SealFormSetting, Settings, UndeclaredUnit};
+use crate::config::{AckSetting, AddressesSetting, CopySettings, SealFormSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
 use crate::ingest::trash::TrashOptions;
 use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, ShownAddresses, StorePresence, Stores};
@@ -312,11 +312,21 @@ fn seal_form(settings: &Settings) -> SealForm {
     }
 }
 
+/// Which metadata is copied into pages and days.
+fn copy_rules(settings: &Settings) -> CopyRules {
+    let rule = |copy: &CopySettings| CopyRule {
+        name: copy.name.as_str().into(),
+        database: copy.database.as_deref().map(Into::into),
+    };
+    CopyRules::new(settings.meta.copy.iter().map(rule))
+}
+
 async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
     let options = MongoOptions {
         command_timeout: settings.store.command_timeout,
         commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
         seal_form: seal_form(settings),
+        copies: copy_rules(settings),
     };
     Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
 }
@@ -421,6 +431,8 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
         meta_bytes: settings.limits.meta_bytes,
+        // A write waits for its turn, for the read before it, and for its answer: none that read older metadata is left then.
+        copies_settle: 4 * settings.store.command_timeout,
         list_age: settings.query.cache_max_age,
         sensor_interval: settings.sensors.write_interval,
         outlier_ttl: settings.sensors.outlier_ttl,

@@ -199,6 +199,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         dead_letters: dead_letters.clone(),
         recent: 10,
         meta_bytes: 8 << 10,
+        copies_settle: Duration::from_secs(20),
         list_age: Duration::from_secs(5),
         sensor_interval: LONG,
         outlier_ttl: LONG,

@@ -124,6 +124,11 @@ const GROUP_BY: Parameter = parameter(
     r#"{"type":"string","examples":["none","site","*"]}"#,
     "One series per sensor (`none`), per combination of values of these tags, or one per measurement (`*`).",
 );
+const META_AS: Parameter = parameter(
+    "meta",
+    r#"{"type":"string","enum":["now","as_stored"]}"#,
+    "What `meta.NAME` means in `tag.` and `group_by`: the metadata as it is now, or, with copies of it in pages (`[[meta.copy]]`), what pages hold.",
+);
 const FILL: Parameter = parameter(
     "fill",
     r#"{"type":"string","examples":["none","null","previous","linear","0"]}"#,
@@ -214,6 +219,7 @@ pub const SUMMARY: &[Parameter] = &[
     AGG,
     ZONE,
     GROUP_BY,
+    META_AS,
     FILL,
     FORMAT,
     GUARD,

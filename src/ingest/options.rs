@@ -102,6 +102,9 @@ pub struct IngestOptions {
     pub recent: usize,
     /// Most bytes of names and values of a sensor's metadata.
     pub meta_bytes: usize,
+    /// How long after a change of metadata its copies in pages and days are set for good: until then somebody may still
+    /// write new pages with what it read before.
+    pub copies_settle: Duration,
     /// How old a list of sensors may be that a query uses.
     pub list_age: Duration,
     /// How often changed sensor documents are written.
@@ -198,6 +201,7 @@ impl IngestOptions {
             dead_letters: PathBuf::from("dead-letters.lp"),
             recent: 10,
             meta_bytes: 8 << 10,
+            copies_settle: Duration::from_secs(10),
             list_age: Duration::from_secs(5),
             sensor_interval: Duration::from_secs(60),
             outlier_ttl: Duration::from_secs(60),

@@ -157,6 +157,15 @@ impl Metrics {
         });
     }
 
+    /// How many sensors' copies of metadata were set, in how many documents, and of how many sensors they lag behind.
+    pub fn meta_copies(&self, [sensors, documents]: [u64; 2], left: u64) {
+        self.with(|| {
+            counter!("hourglass_meta_copies_sensors_total").absolute(sensors);
+            counter!("hourglass_meta_copies_documents_total").absolute(documents);
+            gauge!("hourglass_meta_copies_left").set(u32::try_from(left).unwrap_or(u32::MAX));
+        });
+    }
+
     /// Counts rejected lines, by [`crate::reading::Reason::label`].
     pub fn rejected(&self, reason: &'static str, count: u64) {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
@@ -575,6 +584,9 @@ fn describe() {
     count("hourglass_store_overflow_pages_total", "Overflow pages written");
     count("hourglass_store_sensor_writes_total", "Sensor documents written");
     count("hourglass_meta_changes_total", "Changes of sensors' metadata that were logged, or may have been");
+    count("hourglass_meta_copies_sensors_total", "Sensors whose copies of metadata were all set as their metadata");
+    count("hourglass_meta_copies_documents_total", "Pages and parts of days whose copies of metadata were changed");
+    level("hourglass_meta_copies_left", "Sensors whose copies of metadata are known to lag behind");
     count("hourglass_query_points_total", "Readings and windows returned by queries");
     spread("hourglass_query_seconds", "Seconds per query");
     count(

@@ -55,6 +55,7 @@ mod line_protocol;
 mod many;
 mod memory;
 mod meta;
+mod meta_copies;
 mod metrics;
 mod migration;
 mod patterns;

@@ -271,13 +271,17 @@ impl Documents {
             if now == before {
                 outcome.done.push(outdated.known.id);
             } else {
-                writers.push(outdated);
+                writers.push((outdated, now.meta != before.meta));
                 changed.push(now);
             }
         }
         let written = context.store.write_sensors(database, &changed).await;
         let (mut again, mut away) = (Vec::new(), None);
-        for ((outdated, document), written) in writers.into_iter().zip(&changed).zip(written) {
+        for (((outdated, is_described), document), written) in writers.into_iter().zip(&changed).zip(written) {
+            // Of an unknown outcome, too: the store may have it.
+            if is_described && context.store.keeps_copies() {
+                context.refreshing.note(database, &document.sensor.key);
+            }
             match written {
                 Written::Yes => {
                     outdated.known.written_rev.store(document.rev + 1, Ordering::Relaxed);

@@ -42,6 +42,7 @@ use crate::ingest::member::Member;
 use crate::ingest::migration::Migration;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
+use crate::ingest::refreshing::Refreshing;
 use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::request_keys::{RequestKey, RequestKeys};
 use crate::ingest::retention::Retention;
@@ -125,6 +126,7 @@ pub struct Ingest {
     sealing: Sealing,
     trash: Arc<Trash>,
     migration: Migration,
+    refreshing: Refreshing,
     /// Held from the read of metadata until what follows from it is logged.
     meta_turn: tokio::sync::Mutex<()>,
     tasks: Vec<JoinHandle<()>>,
@@ -150,6 +152,12 @@ impl Ingest {
         if !matches!(tokio::time::timeout(longest, self.retention.refresh()).await, Ok(Ok(_))) {
             tracing::warn!("the databases' settings could not be read; the last known ones apply until then");
         }
+    }
+
+    /// The refreshing of copies of metadata in pages and days.
+    #[must_use]
+    pub fn refreshing(&self) -> &Refreshing {
+        &self.refreshing
     }
 
     /// What the rewriting of documents of older forms has done, and how to ask for it now.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::as_stored::AsStored;
 use super::filter::{Lookup, ResolvedReference, arithmetic, holds};
 use super::fold::OpenWindow;
 use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
@@ -36,6 +37,8 @@ pub struct Evaluation<'a> {
     pub budget: &'a Budget,
     /// The span of time that earlier reads of the statement covered, if there were any.
     pub span: Option<TimeSpan>,
+    /// What pages hold of the sensors' metadata; `None` for the metadata as it is now.
+    pub as_stored: Option<&'a AsStored>,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
     gathered_by: Arc<[usize]>,
     /// By measurement and by the values of the tags in `Plan::group_by`.
@@ -89,7 +92,17 @@ impl<'a> Evaluation<'a> {
             _ => number,
         });
         let (gathered_by, held) = (gathered_by.collect(), budget.hold(0)?);
-        Ok(Self { plan, frame, patterns, budget, span: None, gathered_by, groups: BTreeMap::new(), held })
+        Ok(Self {
+            plan,
+            frame,
+            patterns,
+            budget,
+            span: None,
+            as_stored: None,
+            gathered_by,
+            groups: BTreeMap::new(),
+            held,
+        })
     }
 
     fn group(&mut self, member: &ReadingSource) -> Result<&mut GroupContent, QueryError> {

@@ -35,7 +35,7 @@ impl Engine {
         entries: &[DirectoryEntry],
         evaluation: &mut Evaluation<'_>,
     ) -> Result<(), QueryError> {
-        let Evaluation { plan, frame, patterns, budget, .. } = *evaluation;
+        let Evaluation { plan, frame, patterns, budget, as_stored, .. } = *evaluation;
         let mut held = budget.hold(0)?;
         let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
@@ -85,7 +85,15 @@ impl Engine {
                 span.sees_all(&points.times)?;
                 let (entry, of_condition) = chosen[place];
                 let filter = Filter { of_sensor: true, of_condition };
-                evaluation.feed(&member(plan, entry), &meant(plan, entry, &points), filter).await?;
+                let points = meant(plan, entry, &points);
+                match as_stored {
+                    None => evaluation.feed(&member(plan, entry), &points, filter).await?,
+                    Some(stored) => {
+                        for (entry, points) in stored.split(&entry.sensor.key, &points) {
+                            evaluation.feed(&member(plan, entry), &points, filter).await?;
+                        }
+                    }
+                }
             }
         }
         if let Some(hours) = hours {
@@ -101,13 +109,19 @@ impl Engine {
                     let field = &plan.fields[one.field];
                     field.family == Family::Number && entry.family(&field.name) == Some(Family::Number)
                 };
-                if summaries.iter().all(|one| is_number(&one)) {
-                    return evaluation.absorb(&member(plan, entry), summaries);
+                let numbers: Cow<'_, [HourSummary]> = match summaries.iter().all(|one| is_number(&one)) {
+                    true => summaries.into(),
+                    false => summaries.iter().filter(is_number).cloned().collect(),
+                };
+                match as_stored {
+                    None => evaluation.absorb(&member(plan, entry), &numbers),
+                    Some(stored) => stored.each_summary(&entry.sensor.key, &numbers, |entry, some| {
+                        evaluation.absorb(&member(plan, entry), some)
+                    }),
                 }
-                let numbers: Vec<HourSummary> = summaries.iter().filter(is_number).cloned().collect();
-                evaluation.absorb(&member(plan, entry), &numbers)
             };
-            match is_by_day(frame) {
+            // Totals of days know no hours, which copies may differ by.
+            match is_by_day(frame) && as_stored.is_none() {
                 true => self.each_total(&wanted, take).await?,
                 false => self.each_summary(&wanted, take).await?,
             }

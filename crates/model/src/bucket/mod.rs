@@ -4,6 +4,7 @@
 
 pub mod cache;
 pub mod columns;
+pub mod copies;
 pub mod day;
 pub mod deletions;
 pub mod exact;
@@ -25,6 +26,7 @@ pub mod unflushed;
 mod legacy;
 mod merge;
 
+pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope, HeldCopies};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
 pub use expired::ExpiredDay;
 pub use hour_versions::HourVersions;
