@@ -431,6 +431,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
         meta_bytes: settings.limits.meta_bytes,
+        kinds: settings.kinds.clone(),
         // A write waits for its turn, for the read before it, and for its answer: none that read older metadata is left then.
         copies_settle: 4 * settings.store.command_timeout,
         list_age: settings.query.cache_max_age,
@@ -507,6 +508,7 @@ fn http_options(settings: &Settings) -> http::HttpOptions {
         limit_default: settings.query.limit_default,
         limit_max: settings.query.limit_max,
         sensors_max: settings.query.sensors_max,
+        kinds: settings.kinds.clone(),
         silent_after: settings.sensors.silent_after,
         limits: settings.reading_limits(),
         backup_bytes: settings.query.request_bytes / 2,

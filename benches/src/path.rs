@@ -195,6 +195,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         dead_letters,
         recent: 10,
         meta_bytes: 8 << 10,
+        kinds: hourglass::kinds::Kinds::default(),
         copies_settle: Duration::from_secs(20),
         list_age: Duration::from_secs(5),
         sensor_interval: NEVER,

@@ -14,6 +14,7 @@ use super::problem::{ConfigSource, Problem, ProblemReason, show_text};
 use super::renamed::{RenamedKey, former_names, new_name, old_names, replacement, was_section};
 use super::settings::MetaSettings;
 use super::{DEFAULT, Overrides};
+use crate::kinds::Kinds;
 
 /// Prefix of the variables that set keys.
 const PREFIX: &str = "HOURGLASS_";
@@ -38,6 +39,7 @@ pub struct Layers {
 #[derive(Debug, Clone, Default)]
 pub struct Lists {
     pub meta: MetaSettings,
+    pub kinds: Kinds,
 }
 
 /// One layer's value of one key.

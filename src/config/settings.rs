@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::StoreUri;
 use crate::clock::ClockBounds;
+use crate::kinds::Kinds;
 use crate::reading::{Limits, Precision};
 
 /// All settings, one field per section of the file.
@@ -34,6 +35,8 @@ pub struct Settings {
     pub memtable: MemtableSettings,
     pub sensors: SensorsSettings,
     pub meta: MetaSettings,
+    /// `[[kinds]]`: what sensors' readings and metadata must be.
+    pub kinds: Kinds,
     pub limits: LimitsSettings,
     pub catalog: CatalogSettings,
     pub quota: QuotaSettings,

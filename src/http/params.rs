@@ -135,8 +135,11 @@ const FILL: Parameter = parameter(
     "The value of windows without readings.",
 );
 const OUTLIER: Parameter = parameter("outlier", FLAG, "Only sensors whose recent hours overflowed a page (outliers).");
-const SILENT: Parameter =
-    parameter("silent", FLAG, "Only sensors whose latest reading is older than the config key `sensors.silent_after`.");
+const SILENT: Parameter = parameter(
+    "silent",
+    FLAG,
+    "Only sensors whose latest reading is older than the config key `sensors.silent_after`, or than three intervals of their kind.",
+);
 const RECENT: Parameter = parameter("recent", FLAG, "Include the recent readings of each sensor.");
 const WRITE_PRECISION: Parameter = parameter(
     "precision",

@@ -50,6 +50,7 @@ pub struct Metrics {
     query_running: Gauge,
     pub connections: Gauge,
     pub suspect_timestamps: Counter,
+    pub unlike_readings: Counter,
     pub tokens: Gauge,
 }
 
@@ -103,6 +104,7 @@ impl Metrics {
             query_running: gauge!("hourglass_query_running"),
             connections: gauge!("hourglass_http_connections"),
             suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total"),
+            unlike_readings: counter!("hourglass_ingest_readings_unlike_kind_total"),
             tokens: gauge!("hourglass_access_tokens"),
         }
     }
@@ -544,6 +546,10 @@ fn describe() {
         "Deletions of a database's expired readings that this instance has logged",
     );
     count("hourglass_ingest_shed_total", "Requests answered with 503 at a limit, by the limit's config key");
+    count(
+        "hourglass_ingest_readings_unlike_kind_total",
+        "Readings that were kept although they are not as the kind of their sensor says",
+    );
     count("hourglass_ingest_timestamps_suspect_total", "Timestamps that look like another unit than the declared one");
     level("hourglass_access_tokens", "Known tokens, including revoked ones");
     level("hourglass_access_tokens_valid", "Valid tokens");
@@ -559,7 +565,10 @@ fn describe() {
         "Requests refused or warned at a quota, by outcome, by whose quota it is (scope), and by what it limits (of)",
     );
     level("hourglass_ingest_sensors", "Sensors that this process knows");
-    level("hourglass_ingest_sensors_silent", "Known sensors that have sent no reading for sensors.silent_after");
+    level(
+        "hourglass_ingest_sensors_silent",
+        "Known sensors that have sent no reading for sensors.silent_after, or three intervals of their kind",
+    );
     level("hourglass_bucket_cache_buckets", "Buckets in the bucket cache");
     level("hourglass_bucket_cache_bytes", "Bytes of memory used by the bucket cache");
     count("hourglass_store_errors_total", "Store commands that failed, by class");

@@ -50,6 +50,7 @@ mod edge;
 mod hostile;
 mod influxql;
 mod json;
+mod kinds;
 mod lawful;
 mod line_protocol;
 mod many;

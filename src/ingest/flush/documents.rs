@@ -268,6 +268,10 @@ impl Documents {
         let (mut changed, mut writers) = (Vec::new(), Vec::new());
         for ((outdated, now), before) in documents.into_iter().zip(before) {
             let Some(outdated) = outdated else { continue };
+            // Another instance may have changed the metadata.
+            if before.rev != outdated.known.written_rev.load(Ordering::Relaxed) && context.store.is_shared() {
+                outdated.known.set_kind(&now.meta);
+            }
             if now == before {
                 outcome.done.push(outdated.known.id);
             } else {

@@ -48,6 +48,7 @@ use crate::ingest::request_keys::{RequestKey, RequestKeys};
 use crate::ingest::retention::Retention;
 use crate::ingest::sealing::Sealing;
 use crate::ingest::trash::Trash;
+use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision, Sensor};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
@@ -64,7 +65,7 @@ pub struct Ack {
     pub rejected: Rejected,
     /// Where the accepted readings are durable.
     pub level: AckLevel,
-    /// Warnings about quotas that are nearly used up and about timestamps that look wrong.
+    /// Warnings about quotas that are nearly used up, timestamps that look wrong, and readings that are not as their kind says.
     pub warnings: Vec<String>,
 }
 
@@ -322,6 +323,8 @@ impl Ingest {
         quotas.check(&validated)?;
         let level = arrival.ack.unwrap_or(self.options.ack);
         let mut warnings = self.suspicions(validated.suspects, arrival.precision);
+        self.metrics.unlike_readings.increment(validated.unlike.0 as u64);
+        warnings.extend(unlike(&validated.unlike));
         let (accepted, rejected) = (validated.accepted, validated.rejected);
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
@@ -561,6 +564,13 @@ impl Ingest {
             tracing::warn!(%error, "create database failed; request refused");
         })
     }
+}
+
+/// The warning about readings that are not as the kinds of their sensors say.
+fn unlike((count, first): &(usize, Option<KindFault>)) -> Option<String> {
+    let KindFault { kind, fault } = first.as_ref()?;
+    let are = if *count == 1 { "reading is" } else { "readings are" };
+    Some(format!("{count} {are} not as the kind {kind} says, the first one because field {fault}"))
 }
 
 /// The warning about timestamps that look as if they were in another unit than declared.

@@ -180,8 +180,9 @@ impl Ingest {
         let sealer = Sealer { context, turns, sealing: sealing.clone(), form, after, pause, quiet, hour_cells };
         let sealer = Arc::new(sealer);
         tasks.push(tokio::spawn(sealer.clone().run()));
-        if !options.silent_after.is_zero() {
-            tasks.push(tokio::spawn(silence::watch(catalog.clone(), options.silent_after, metrics.clone())));
+        if !options.silent_after.is_zero() || options.kinds.have_intervals() {
+            let (after, kinds) = (options.silent_after, options.kinds.clone());
+            tasks.push(tokio::spawn(silence::watch(catalog.clone(), after, kinds, metrics.clone())));
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let submitter = Arc::new(Submitter {
