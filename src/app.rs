@@ -245,6 +245,9 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
         let store = Arc::new(store);
+        if !settings.meta.copy.is_empty() {
+            tracing::warn!("[[meta.copy]] has no effect on the embedded store: pages hold no copies of metadata");
+        }
         return Ok((store.clone(), Health::Ready, OpenedStore::Embedded(store)));
     }
     let store = open_mongo(settings).await?;

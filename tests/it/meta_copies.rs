@@ -162,7 +162,7 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
     let servers = [(); 2].map(|()| Launch::with_store(&uri).config(config("2s")).start());
     let (stored, mut random) = (Stored::of(&uri), Random::new(11));
     let (start, mut times) = (now() - 5 * DAY, BTreeMap::<i64, u64>::new());
-    for step in 0..60_u64 {
+    for step in 0..40_u64 {
         let server = &servers[usize::from(random.once_in(2))];
         let sensor = random.below(3);
         match random.below(8) {

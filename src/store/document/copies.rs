@@ -52,8 +52,11 @@ impl SensorCopies {
         named.max().unwrap_or(SETTLED).max(self.meta.replaced())
     }
 
-    /// Whether the document does not say that all copies of these names are as the metadata.
+    /// Whether the document does not say that all copies of these names are as the metadata. Not where nothing was ever said.
     pub fn is_stale(&self, names: &[&str]) -> bool {
+        if self.meta.is_empty() && self.done.is_none() {
+            return false;
+        }
         let is_done = |(done, through): &(String, Stamp)| *done == names.join(",") && *through >= self.stamp(names);
         !self.done.as_ref().is_some_and(is_done)
     }
@@ -175,6 +178,7 @@ mod tests {
         assert_eq!(sensor.done(&["gone", "site"]), doc! { "names": "gone,site", "through": 9_i64 });
         sensor.done = Some(("site".to_owned(), 6));
         assert!(sensor.is_stale(&["site"]));
+        assert!(!of(doc! { "_id": "m" }).is_stale(&["site"]));
         // What was removed is forgotten once no older change can come: what was done stays done.
         sensor.done = Some(("site".to_owned(), 12));
         assert_eq!(sensor.done(&["site"]), doc! { "names": "site", "through": 12_i64 });

@@ -642,8 +642,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(CopiesRefreshed { documents: 0, is_complete: true })
     }
 
-    /// Of the next `most` sensors after a key that have metadata, or had some, those whose documents do not say that all
-    /// copies are as the metadata; and the last key that was looked at, if there may be more.
+    /// Of the next `most` sensors after a key, those whose documents do not say that all copies are as the metadata; and the
+    /// last key that was looked at, if there may be more.
     async fn next_stale_copies(
         &self,
         _database: &str,
