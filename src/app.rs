@@ -48,9 +48,11 @@ use tokio::task::JoinHandle;
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::KEPT_MIN;
-use crate::bucket::{Caps, Keep, SealForm, Store, Unusable};
+use crate::bucket::{Caps, CopyRule, CopyRules, Keep, SealForm, Store, Unusable};
 use crate::clock::{self, StampClock};
-use crate::config::{AckSetting, AddressesSetting, DriftSetting, SealFormSetting, Settings, UndeclaredUnit};
+use crate::config::{
+    AckSetting, AddressesSetting, CopySettings, DriftSetting, SealFormSetting, Settings, UndeclaredUnit,
+};
 use crate::http::{self, App, Health};
 use crate::ingest::trash::TrashOptions;
 use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, ShownAddresses, StorePresence, Stores};
@@ -260,6 +262,9 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
         let store = Arc::new(store);
+        if !settings.meta.copy.is_empty() {
+            tracing::warn!("[[meta.copy]] has no effect on the embedded store: pages hold no copies of metadata");
+        }
         return Ok((store.clone(), Health::Ready, OpenedStore::Embedded(store)));
     }
     let store = open_mongo(settings).await?;
@@ -327,11 +332,21 @@ fn seal_form(settings: &Settings) -> SealForm {
     }
 }
 
+/// Which metadata is copied into pages and days.
+fn copy_rules(settings: &Settings) -> CopyRules {
+    let rule = |copy: &CopySettings| CopyRule {
+        name: copy.name.as_str().into(),
+        database: copy.database.as_deref().map(Into::into),
+    };
+    CopyRules::new(settings.meta.copy.iter().map(rule))
+}
+
 async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
     let options = MongoOptions {
         command_timeout: settings.store.command_timeout,
         commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
         seal_form: seal_form(settings),
+        copies: copy_rules(settings),
     };
     Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
 }
@@ -437,6 +452,9 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
         meta_bytes: settings.limits.meta_bytes,
+        kinds: settings.kinds.clone(),
+        // A write waits for its turn, for the read before it, and for its answer: none that read older metadata is left then.
+        copies_settle: 4 * settings.store.command_timeout,
         list_age: settings.query.cache_max_age,
         sensor_interval: settings.sensors.write_interval,
         outlier_ttl: settings.sensors.outlier_ttl,
@@ -518,6 +536,7 @@ fn http_options(settings: &Settings) -> http::HttpOptions {
         limit_default: settings.query.limit_default,
         limit_max: settings.query.limit_max,
         sensors_max: settings.query.sensors_max,
+        kinds: settings.kinds.clone(),
         silent_after: settings.sensors.silent_after,
         limits: settings.reading_limits(),
         backup_bytes: settings.query.request_bytes / 2,

@@ -11,6 +11,7 @@ pub mod edge;
 pub mod faults;
 pub mod http;
 pub mod ingest;
+pub mod kinds;
 pub mod query;
 pub mod store;
 pub mod tcp;

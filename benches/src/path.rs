@@ -196,6 +196,8 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         recent: 10,
         relabels: 256,
         meta_bytes: 8 << 10,
+        kinds: hourglass::kinds::Kinds::default(),
+        copies_settle: Duration::from_secs(20),
         list_age: Duration::from_secs(5),
         sensor_interval: NEVER,
         outlier_ttl: NEVER,

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::lists::{self, LISTS};
 use super::nearest::nearest;
 use super::problem::{ConfigSource, Problem, ProblemReason, show_text};
 use super::renamed::{RenamedKey, former_names, new_name, old_names, replacement, was_section};
+use super::settings::MetaSettings;
 use super::{DEFAULT, Overrides};
+use crate::kinds::Kinds;
 
 /// Prefix of the variables that set keys.
 const PREFIX: &str = "HOURGLASS_";
@@ -28,6 +31,15 @@ pub struct Layers {
     pub torn: bool,
     /// The keys that a layer set by an old name.
     pub renamed: Vec<RenamedKey>,
+    /// The lists of the file.
+    pub lists: Lists,
+}
+
+/// Values that are lists of tables.
+#[derive(Debug, Clone, Default)]
+pub struct Lists {
+    pub meta: MetaSettings,
+    pub kinds: Kinds,
 }
 
 /// One layer's value of one key.
@@ -69,7 +81,7 @@ impl WrittenValue {
 
 impl Layers {
     pub fn defaults() -> Self {
-        let mut layers = Self { entries: BTreeMap::new(), torn: false, renamed: Vec::new() };
+        let mut layers = Self { entries: BTreeMap::new(), torn: false, renamed: Vec::new(), lists: Lists::default() };
         let (table, errors) = DeTable::parse_recoverable(DEFAULT);
         assert!(errors.is_empty(), "config/default.toml: {errors:?}");
         for leaf in leaves(table.get_ref(), "") {
@@ -106,7 +118,15 @@ impl Layers {
             }));
             return;
         }
+        match lists::read(text) {
+            Ok(lists) => self.lists = lists,
+            Err((span, message)) => problems.push(Problem {
+                source: at(span.map_or(0, |span| line_of(text, &span))),
+                reason: ProblemReason::List { message },
+            }),
+        }
         let mut leaves = leaves(table.get_ref(), "");
+        leaves.retain(|leaf| !matches!(leaf, Leaf::Key { key, .. } if LISTS.contains(&key.as_str())));
         // Old names last, so that `push_old` finds the new name of the same key, whatever their order in the file.
         leaves.sort_by_key(|leaf| matches!(leaf, Leaf::Key { key, .. } if new_name(key).is_some()));
         for leaf in leaves {

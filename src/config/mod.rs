@@ -2,6 +2,7 @@
 //! the config file and the file that `store.uri_file` names, and does not depend on the parts that it configures.
 
 mod layers;
+mod lists;
 mod machine;
 mod memory;
 mod nearest;
@@ -24,10 +25,10 @@ pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
 pub use renamed::RenamedKey;
 pub use settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
-    CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat,
-    MemtableSettings, PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings,
-    SealFormSetting, SealSettings, SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings,
-    TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, UndoSettings, WalSettings,
+    CopySettings, CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings,
+    LogFormat, MemtableSettings, MetaSettings, PageSettings, QuerySettings, QuotaSettings, RejectionsSettings,
+    RetentionSettings, SealFormSetting, SealSettings, SensorsSettings, ServerSettings, Settings, StatusSettings,
+    StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, UndoSettings, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

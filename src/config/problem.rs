@@ -64,6 +64,11 @@ pub enum ProblemReason {
         /// The parser's message.
         message: String,
     },
+    /// A list of tables, such as `[[meta.copy]]`, is not as it must be.
+    List {
+        /// What is wrong.
+        message: String,
+    },
     /// An unknown key. Its value is not shown, because it may be a secret.
     UnknownKey {
         /// The dotted name.
@@ -206,6 +211,7 @@ impl fmt::Display for ProblemReason {
         match self {
             Self::Unreadable { error } => write!(f, "cannot be read: {error}"),
             Self::Syntax { message } => write!(f, "not valid TOML: {message}"),
+            Self::List { message } => f.write_str(message),
             Self::UnknownKey { key, nearest } => {
                 write!(f, "unknown key {key}")?;
                 write_nearest(f, nearest.as_deref())

@@ -168,6 +168,8 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             outlier_ttl: reader.duration("sensors.outlier_ttl", SECOND..=365 * 24 * HOUR),
             silent_after: reader.duration("sensors.silent_after", Duration::ZERO..=365 * 24 * HOUR),
         },
+        meta: layers.lists.meta.clone(),
+        kinds: layers.lists.kinds.clone(),
         limits: LimitsSettings {
             body_bytes: body,
             line_bytes: reader.size("limits.line_bytes", 64..=MIB),

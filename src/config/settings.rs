@@ -5,8 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::StoreUri;
 use crate::clock::ClockBounds;
+use crate::kinds::Kinds;
 use crate::reading::{Limits, Precision};
 
 /// All settings, one field per section of the file.
@@ -31,6 +34,9 @@ pub struct Settings {
     pub page: PageSettings,
     pub memtable: MemtableSettings,
     pub sensors: SensorsSettings,
+    pub meta: MetaSettings,
+    /// `[[kinds]]`: what sensors' readings and metadata must be.
+    pub kinds: Kinds,
     pub limits: LimitsSettings,
     pub catalog: CatalogSettings,
     pub quota: QuotaSettings,
@@ -305,6 +311,22 @@ pub struct SensorsSettings {
     pub outlier_ttl: Duration,
     /// Zero for never.
     pub silent_after: Duration,
+}
+
+/// `[meta]`: the sensors' metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MetaSettings {
+    /// `[[meta.copy]]`: what is copied into pages and days.
+    pub copy: Vec<CopySettings>,
+}
+
+/// `[[meta.copy]]`: one name of metadata that is copied.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopySettings {
+    pub name: String,
+    /// `None` for all databases.
+    pub database: Option<String>,
 }
 
 /// `[limits]`: the size and shape of what is accepted. The answer at a limit names its key.

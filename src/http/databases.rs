@@ -270,6 +270,7 @@ async fn would_go(app: &App, parameters: &Parameters, name: &str, range: Range<i
         functions: vec![NativeAggregate::Count],
         group_by: GroupBy::Sensor,
         fill: crate::influxql::Fill::None,
+        as_stored: false,
     };
     // A question that is too large for the limits of queries is not worth its answer.
     let readings = match app.query.aggregate(&budget, &asked).await {

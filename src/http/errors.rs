@@ -142,6 +142,7 @@ impl ApiError {
                 | QueryError::TooManySensors { .. }
                 | QueryError::TooManyColumns
                 | QueryError::TooManyPatterns
+                | QueryError::NoCopies
                 | QueryError::Pattern { .. } => StatusCode::BAD_REQUEST,
                 QueryError::Full { .. }
                 | QueryError::TokenFull { .. }
@@ -270,7 +271,7 @@ fn code_of_query(error: &QueryError) -> &'static str {
         | QueryError::TooManySensors { .. }
         | QueryError::TooManyColumns
         | QueryError::TooManyPatterns => "query_too_large",
-        QueryError::Pattern { .. } => "invalid",
+        QueryError::Pattern { .. } | QueryError::NoCopies => "invalid",
         QueryError::Full { .. } | QueryError::TokenFull { .. } | QueryError::Overloaded { .. } => "overloaded",
         QueryError::Timeout { .. } => "timeout",
     }

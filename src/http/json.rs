@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use super::errors::REJECTED;
 use crate::bucket::{Reading, SensorDocument};
 use crate::ingest::Ack;
+use crate::kinds::Kind;
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
@@ -143,7 +145,12 @@ pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item
 }
 
 /// A sensor as `/api/v1/sensors` shows it.
-pub fn sensor(out: &mut String, document: &SensorDocument, times: Times, with_recent: bool) {
+pub fn sensor(
+    out: &mut String,
+    (document, kind): (&SensorDocument, Option<&Arc<Kind>>),
+    times: Times,
+    with_recent: bool,
+) {
     out.push_str("{\"sensor\":");
     string(out, &document.sensor.key);
     out.push_str(",\"measurement\":");
@@ -167,6 +174,15 @@ pub fn sensor(out: &mut String, document: &SensorDocument, times: Times, with_re
     if !document.meta.is_without_values() {
         out.push_str(",\"meta\":");
         out.push_str(&document.meta.json(string));
+    }
+    if let Some(kind) = kind {
+        out.push_str(",\"kind\":");
+        string(out, &kind.name);
+        if !kind.units.is_empty() {
+            out.push_str(",\"units\":{");
+            list(out, &kind.units, |out, (field, unit)| pair(out, field, unit));
+            out.push('}');
+        }
     }
     out.push_str(",\"outlier\":");
     optional(out, document.outlier, |out, outlier| {

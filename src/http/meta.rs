@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::App;
 use super::body;
-use super::errors::{ApiError, Dialect};
+use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
 use super::json::{comma, string};
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
@@ -20,8 +20,10 @@ use super::write::{ack_level, flag};
 use crate::access::{Caller, Pin};
 use crate::bucket::Meta;
 use crate::clock::now_ns;
-use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
+use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, RefreshingDone, Wish};
+use crate::kinds::KindFault;
 use crate::reading::Sensor;
+use crate::reading::time::write_rfc3339;
 
 /// Most refusals that an answer names.
 const REASONS: usize = 20;
@@ -133,15 +135,32 @@ async fn change(
         let wishes = vec![MetaWish { sensor, wish: wish(values) }];
         let outcomes = app.ingest.change_meta(arrival, wishes, |meta| is_as_known(headers, meta)).await?;
         match outcomes.into_iter().next() {
-            // Who may only write is not told what there is.
-            Some(Ok(_)) if !by.may_read(&database) => Ok(StatusCode::NO_CONTENT.into_response()),
-            Some(Ok(MetaOutcome { values, .. })) => Ok(told(Value::Object(values).to_string())),
+            Some(Ok(MetaOutcome { values, unlike, .. })) => {
+                // Who may only write is not told what there is.
+                let response = match by.may_read(&database) {
+                    true => told(Value::Object(values).to_string()),
+                    false => StatusCode::NO_CONTENT.into_response(),
+                };
+                Ok(warned(response, usize::from(unlike.is_some()), unlike.as_ref()))
+            }
             Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
             Some(Err(refused)) => Err(ApiError::Bad(refused.to_string())),
             None => Err(ApiError::Bad("nothing was asked for".to_owned())),
         }
     };
     changed.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+}
+
+/// Adds the warning about metadata that is not as a kind says.
+fn warned(mut response: Response, count: usize, first: Option<&KindFault>) -> Response {
+    let Some(KindFault { kind, fault }) = first else { return response };
+    let text = format!(
+        "metadata of {count} sensors is not as their kinds say, of the first one because {fault} (kind {kind})"
+    );
+    if let Some(warning) = in_header(&text) {
+        response.headers_mut().insert(WARNING_HEADER, warning);
+    }
+    response
 }
 
 /// The database of a change, if the caller may write to it.
@@ -186,6 +205,7 @@ pub async fn import(
             MetaArrival { database: &database, received: now_ns(), by: &by, ack: ack_level(None, &headers)?, is_dry };
         let outcomes = app.ingest.change_meta(arrival, wishes, |_| true).await?;
         let (mut changed, mut new, mut unchanged) = (0, 0, 0);
+        let unlike: Vec<KindFault> = outcomes.iter().flatten().filter_map(|outcome| outcome.unlike.clone()).collect();
         for (line, outcome) in lines.into_iter().zip(outcomes) {
             match outcome {
                 Ok(MetaOutcome { is_changed: false, .. }) => unchanged += 1,
@@ -213,7 +233,7 @@ pub async fn import(
             ));
             told["code"] = json!("invalid");
         }
-        Ok((status, axum::Json(told)).into_response())
+        Ok(warned((status, axum::Json(told)).into_response(), unlike.len(), unlike.first()))
     };
     imported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
 }
@@ -321,6 +341,17 @@ pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
         Ok(text.respond(super::format::Format::Json.media_type())?)
     };
     exported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+}
+
+/// What was refreshed of the copies in pages and days since the start.
+pub fn copies_shown(done: &RefreshingDone) -> Value {
+    let RefreshingDone { sensors, documents, left, walked, error } = done;
+    let walked = walked.map(|at| {
+        let mut text = String::new();
+        write_rfc3339(&mut text, at);
+        text
+    });
+    json!({ "sensors": sensors, "documents": documents, "left": left, "walked": walked, "error": error })
 }
 
 #[cfg(test)]

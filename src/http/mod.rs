@@ -65,6 +65,7 @@ pub use service::{HttpService, Serves};
 use crate::access::{Audit, TokenRegistry};
 use crate::bucket::{StorageError, Store, Unusable};
 use crate::ingest::Ingest;
+use crate::kinds::Kinds;
 use crate::query::Query;
 use crate::telemetry::Metrics;
 
@@ -85,6 +86,8 @@ pub struct HttpOptions {
     pub limit_max: usize,
     /// Most sensors in an answer.
     pub sensors_max: usize,
+    /// What sensors' readings and metadata must be.
+    pub kinds: Kinds,
     /// How long a sensor may be without a reading before it is listed as silent; zero for ever.
     pub silent_after: Duration,
     /// Limits of the names in a sensor's key.

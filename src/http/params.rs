@@ -137,14 +137,22 @@ const GROUP_BY: Parameter = parameter(
     r#"{"type":"string","examples":["none","site","*"]}"#,
     "One series per sensor (`none`), per combination of values of these tags, or one per measurement (`*`).",
 );
+const META_AS: Parameter = parameter(
+    "meta",
+    r#"{"type":"string","enum":["now","as_stored"]}"#,
+    "What `meta.NAME` means in `tag.` and `group_by`: the metadata as it is now, or, with copies of it in pages (`[[meta.copy]]`), what pages hold.",
+);
 const FILL: Parameter = parameter(
     "fill",
     r#"{"type":"string","examples":["none","null","previous","linear","0"]}"#,
     "The value of windows without readings.",
 );
 const OUTLIER: Parameter = parameter("outlier", FLAG, "Only sensors whose recent hours overflowed a page (outliers).");
-const SILENT: Parameter =
-    parameter("silent", FLAG, "Only sensors whose latest reading is older than the config key `sensors.silent_after`.");
+const SILENT: Parameter = parameter(
+    "silent",
+    FLAG,
+    "Only sensors whose latest reading is older than the config key `sensors.silent_after`, or than three intervals of their kind.",
+);
 const RECENT: Parameter = parameter("recent", FLAG, "Include the recent readings of each sensor.");
 const WRITE_PRECISION: Parameter = parameter(
     "precision",
@@ -227,6 +235,7 @@ pub const SUMMARY: &[Parameter] = &[
     AGG,
     ZONE,
     GROUP_BY,
+    META_AS,
     FILL,
     FORMAT,
     GUARD,

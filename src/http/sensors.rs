@@ -189,11 +189,18 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
     let silent = flag("silent", parameters.get("silent"))?.unwrap_or(false);
     let recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
-    if silent && app.options.silent_after.is_zero() {
-        return Err(ApiError::Bad("parameter silent: set the config key sensors.silent_after".to_owned()));
+    let kinds = &app.options.kinds;
+    if silent && app.options.silent_after.is_zero() && !kinds.have_intervals() {
+        let how = "parameter silent: set the config key sensors.silent_after, or the interval of a kind";
+        return Err(ApiError::Bad(how.to_owned()));
     }
-    let silent_after = i64::try_from(app.options.silent_after.as_nanos()).unwrap_or(i64::MAX);
-    let heard_since = now_ns().saturating_sub(silent_after);
+    let now = now_ns();
+    let is_silent = |document: &SensorDocument| {
+        let of_kind = kinds.of(&document.sensor, &document.meta).and_then(|kind| kind.silent_after());
+        let after = of_kind.unwrap_or(app.options.silent_after);
+        let heard_since = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
+        !after.is_zero() && document.last_seen.is_some_and(|last| last < heard_since)
+    };
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
     let pins = parameters.pins();
@@ -201,7 +208,7 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let takes = |document: &SensorDocument| {
         pins.iter().all(|pin| pin.matches(&document.sensor))
             && (!outliers || document.outlier.is_some())
-            && (!silent || document.last_seen.is_some_and(|last| last < heard_since))
+            && (!silent || is_silent(document))
     };
     let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit, as_stored: false };
     let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;
@@ -212,7 +219,8 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     text.out.push_str("{\"sensors\":[");
     for (number, document) in documents.iter().enumerate() {
         json::comma(&mut text.out, number);
-        json::sensor(&mut text.out, document, times, recent);
+        let kind = kinds.of(&document.sensor, &document.meta);
+        json::sensor(&mut text.out, (document, kind), times, recent);
         text.row().await?;
     }
     json::end_with_next(&mut text.out, next.as_deref(), &notices);

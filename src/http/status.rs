@@ -14,11 +14,11 @@ use serde_json::json;
 
 use super::endpoints::{self, ENDPOINTS};
 use super::errors::{NO_ENDPOINT, WRONG_METHOD};
-use super::{App, Health, SeesDetails, compact, migrate, seal};
+use super::{App, Health, SeesDetails, compact, meta, migrate, seal};
 use crate::bucket::Unusable;
 use crate::clock::{now_ns, now_seconds};
 use crate::http::answer::INFLUX_VERSION;
-use crate::ingest::{FailingDatabase, Ledger, MigrationDone, SealingDone};
+use crate::ingest::{FailingDatabase, Ledger, MigrationDone, RefreshingDone, SealingDone};
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
@@ -238,6 +238,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "sealing": seal::shown(&app.ingest.sealing().done()),
         "compacting": compact::shown(&app.compacting),
         "migration": migrate::shown(&app.ingest.migration().done()),
+        "meta_copies": meta::copies_shown(&app.ingest.refreshing().done()),
         "store": store,
         "failing_databases": failing,
         "readings": {
@@ -277,6 +278,8 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.compacting(app.compacting.is_running(), compacted.times, compacted.given_back, free);
     let MigrationDone { rewritten, left, newer, .. } = app.ingest.migration().done();
     app.metrics.migration(rewritten, [left, newer]);
+    let RefreshingDone { sensors, documents, left, .. } = app.ingest.refreshing().done();
+    app.metrics.meta_copies([sensors, documents], left);
     app.metrics.backlog(&LagMetrics {
         wal_segments: log.segments,
         wal_bytes: log.bytes,

@@ -23,6 +23,8 @@ mod migrator;
 mod options;
 mod positions;
 mod record;
+mod refresher;
+mod refreshing;
 mod rejections;
 mod request_keys;
 mod retention;
@@ -45,6 +47,7 @@ pub use self::marks::Mark;
 pub use self::migration::{Migration, MigrationDone};
 pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};
+pub use self::refreshing::{Refreshing, RefreshingDone};
 pub use self::rejections::{
     KeptLine, KeptLines, KeptRejection, LineOptions, RejectionOptions, Rejections, ShownAddresses, measurement_of,
     plain,

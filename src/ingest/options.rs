@@ -11,6 +11,7 @@ use crate::bucket::{Caps, Keep, SealForm};
 use crate::ingest::flush::chunks::DirectRules;
 use crate::ingest::rejections::RejectionOptions;
 use crate::ingest::trash::TrashOptions;
+use crate::kinds::Kinds;
 use crate::reading::{Limits, Reason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +105,11 @@ pub struct IngestOptions {
     pub recent: usize,
     /// Most bytes of names and values of a sensor's metadata.
     pub meta_bytes: usize,
+    /// What sensors' readings and metadata must be.
+    pub kinds: Kinds,
+    /// How long after a change of metadata its copies in pages and days are set for good: until then somebody may still
+    /// write new pages with what it read before.
+    pub copies_settle: Duration,
     /// How old a list of sensors may be that a query uses.
     pub list_age: Duration,
     /// How often changed sensor documents are written.
@@ -203,6 +209,8 @@ impl IngestOptions {
             dead_letters: PathBuf::from("dead-letters.lp"),
             recent: 10,
             meta_bytes: 8 << 10,
+            kinds: Kinds::default(),
+            copies_settle: Duration::from_secs(10),
             list_age: Duration::from_secs(5),
             sensor_interval: Duration::from_secs(60),
             outlier_ttl: Duration::from_secs(60),

@@ -8,6 +8,7 @@ use super::pattern::Patterns;
 use super::{Budget, QueryError};
 use crate::access::Pin;
 use crate::bucket::Meta;
+use crate::bucket::meta::META_PREFIX;
 use crate::reading::Sensor;
 
 #[derive(Debug, Clone)]
@@ -56,6 +57,18 @@ impl Selector {
         let patterns: Vec<String> = tags.iter().filter_map(pattern).collect();
         let patterns = Patterns::compile(patterns.iter().map(String::as_str), Some(budget))?;
         Ok(Chooser { selector: self, patterns })
+    }
+}
+
+impl Selector {
+    /// The same without tests of metadata.
+    #[must_use]
+    pub fn without_meta(&self) -> Self {
+        let mut any = self.clone();
+        if let Self::Matching { tags, .. } = &mut any {
+            tags.retain(|filter| !filter.key.starts_with(META_PREFIX));
+        }
+        any
     }
 }
 

@@ -19,8 +19,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    DatabaseSettings, DayId, DayPart, DayWrite, MonthId, MonthWrite, SensorDocument, StorageError, Store, StoreSpace,
-    StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite,
+    SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::clock::now_ns;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
@@ -499,6 +499,37 @@ impl Store for Masked {
 
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
         self.store.write_sensors(database, documents).await
+    }
+
+    fn keeps_copies(&self) -> bool {
+        self.store.keeps_copies()
+    }
+
+    async fn held_copies(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+    ) -> Result<Vec<HeldCopies>, StorageError> {
+        self.store.held_copies(database, sensors, hours).await
+    }
+
+    async fn refresh_copies(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        scope: CopyScope,
+    ) -> Result<CopiesRefreshed, StorageError> {
+        self.store.refresh_copies(database, sensors, scope).await
+    }
+
+    async fn next_stale_copies(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Vec<String>, Option<String>), StorageError> {
+        self.store.next_stale_copies(database, after, most).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {

@@ -51,6 +51,7 @@ pub struct Metrics {
     pub connections: Gauge,
     pub suspect_timestamps: Counter,
     pub drifted: Counter,
+    pub unlike_readings: Counter,
     pub tokens: Gauge,
 }
 
@@ -105,6 +106,7 @@ impl Metrics {
             connections: gauge!("hourglass_http_connections"),
             drifted: counter!("hourglass_ingest_values_drifted_total"),
             suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total"),
+            unlike_readings: counter!("hourglass_ingest_readings_unlike_kind_total"),
             tokens: gauge!("hourglass_access_tokens"),
         }
     }
@@ -156,6 +158,15 @@ impl Metrics {
             counter!("hourglass_migration_documents_rewritten_total").absolute(rewritten);
             gauge!("hourglass_migration_left").set(u32::try_from(left).unwrap_or(u32::MAX));
             gauge!("hourglass_migration_newer").set(u32::try_from(newer).unwrap_or(u32::MAX));
+        });
+    }
+
+    /// How many sensors' copies of metadata were set, in how many documents, and of how many sensors they lag behind.
+    pub fn meta_copies(&self, [sensors, documents]: [u64; 2], left: u64) {
+        self.with(|| {
+            counter!("hourglass_meta_copies_sensors_total").absolute(sensors);
+            counter!("hourglass_meta_copies_documents_total").absolute(documents);
+            gauge!("hourglass_meta_copies_left").set(u32::try_from(left).unwrap_or(u32::MAX));
         });
     }
 
@@ -542,6 +553,10 @@ fn describe() {
     );
     count("hourglass_ingest_shed_total", "Requests answered with 503 at a limit, by the limit's config key");
     count("hourglass_ingest_values_drifted_total", "Values of another type than their field's that are kept beside it");
+    count(
+        "hourglass_ingest_readings_unlike_kind_total",
+        "Readings that were kept although they are not as the kind of their sensor says",
+    );
     count("hourglass_ingest_timestamps_suspect_total", "Timestamps that look like another unit than the declared one");
     level("hourglass_access_tokens", "Known tokens, including revoked ones");
     level("hourglass_access_tokens_valid", "Valid tokens");
@@ -557,7 +572,10 @@ fn describe() {
         "Requests refused or warned at a quota, by outcome, by whose quota it is (scope), and by what it limits (of)",
     );
     level("hourglass_ingest_sensors", "Sensors that this process knows");
-    level("hourglass_ingest_sensors_silent", "Known sensors that have sent no reading for sensors.silent_after");
+    level(
+        "hourglass_ingest_sensors_silent",
+        "Known sensors that have sent no reading for sensors.silent_after, or three intervals of their kind",
+    );
     level("hourglass_bucket_cache_buckets", "Buckets in the bucket cache");
     level("hourglass_bucket_cache_bytes", "Bytes of memory used by the bucket cache");
     count("hourglass_store_errors_total", "Store commands that failed, by class");
@@ -582,6 +600,9 @@ fn describe() {
     count("hourglass_store_overflow_pages_total", "Overflow pages written");
     count("hourglass_store_sensor_writes_total", "Sensor documents written");
     count("hourglass_meta_changes_total", "Changes of sensors' metadata that were logged, or may have been");
+    count("hourglass_meta_copies_sensors_total", "Sensors whose copies of metadata were all set as their metadata");
+    count("hourglass_meta_copies_documents_total", "Pages and parts of days whose copies of metadata were changed");
+    level("hourglass_meta_copies_left", "Sensors whose copies of metadata are known to lag behind");
     count("hourglass_query_points_total", "Readings and windows returned by queries");
     spread("hourglass_query_seconds", "Seconds per query");
     count(

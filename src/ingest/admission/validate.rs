@@ -18,6 +18,7 @@ use crate::bucket::Relabels;
 use crate::ingest::IngestOptions;
 use crate::ingest::catalog::{Catalog, Claims, Database, KnownSensor, SensorFields, SensorsRead};
 use crate::ingest::record::batch::{Batch, index};
+use crate::kinds::{Kind, KindAction, KindFault};
 use crate::reading::value::RawValue;
 use crate::reading::{Family, Precision, Reason, Rejection, Sensor, Value};
 use crate::wire::Point;
@@ -99,6 +100,8 @@ pub struct ValidatedBody {
     pub suspects: (usize, Option<&'static str>),
     /// How many values are kept beside their fields, and the name under which the first one is.
     pub drifted: (usize, Option<String>),
+    /// How many accepted readings are not as the kinds of their sensors say, and what is wrong with the first one.
+    pub unlike: (usize, Option<KindFault>),
 }
 
 impl ValidatedBody {
@@ -149,6 +152,8 @@ struct RequestSensor {
     is_undated: bool,
     /// Why the sender may not write it.
     barred: Option<Box<Reason>>,
+    /// What its readings must be.
+    kind: Option<Arc<Kind>>,
 }
 
 impl RequestSensor {
@@ -344,6 +349,7 @@ impl<'a> Validator<'a> {
                 in_batch: None,
                 is_undated: false,
                 barred,
+                kind: known.kind().filter(|kind| kind.fields.is_some()).cloned(),
             });
             locals.len() - 1
         });
@@ -449,6 +455,16 @@ impl<'a> Validator<'a> {
                 *count += 1;
                 first.get_or_insert(unit);
             }
+        }
+        if let Some(kind) = &self.locals[local].kind
+            && let Some(fault) = kind.fault_of_reading(point.fields.iter().map(|(name, value)| (&**name, value)))
+        {
+            if kind.action == KindAction::Reject {
+                return self.reject(point.refuse(0, fault.into()));
+            }
+            let (count, first) = &mut self.validated.unlike;
+            *count += 1;
+            first.get_or_insert(fault);
         }
         let shard = self.locals[local].known.shard;
         let start = self.validated.batches[shard].cells();

@@ -69,6 +69,7 @@ impl KnownSensor {
     fn copy(&self, (id, place): (u32, u32), state: Arc<CatalogState>) -> Self {
         let copy = Self::new(Sensor::clone(&self.sensor), (id, place, self.shard), state);
         *copy.write_fields() = self.fields();
+        copy.kind.store(self.kind.load(Ordering::Relaxed), Ordering::Relaxed);
         copy.stamped.store(self.stamped.load(Ordering::Relaxed), Ordering::Relaxed);
         copy
     }

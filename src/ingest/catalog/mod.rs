@@ -83,7 +83,7 @@ impl Catalog {
             count: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             next_database: AtomicU64::new(0),
-            state: Arc::new(CatalogState::new(options.catalog_bytes)),
+            state: Arc::new(CatalogState::new(options.catalog_bytes, options.kinds.clone())),
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
             sensors_max: options.sensors,
@@ -309,6 +309,7 @@ impl Catalog {
     /// Notes a change of metadata that is in the WAL.
     pub fn note_meta(&self, database: &Database, known: &KnownSensor, change: &Meta) {
         known.note_meta();
+        known.note_kind(change);
         database.meta.note(&known.sensor.key, change, self.list_age);
         self.note_news();
     }

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use super::charge::{CatalogBytes, Charge};
 use super::fields::{FieldSets, SensorFields};
-use crate::bucket::{CatalogSensor, SensorDocument};
+use crate::bucket::{CatalogSensor, Meta, SensorDocument};
 use crate::clock::now_seconds;
+use crate::kinds::{KIND, Kind, Kinds};
+use crate::reading::stamp::SETTLED;
 use crate::reading::{Family, Sensor};
 
 /// State that all sensors of the catalog share.
@@ -18,15 +20,17 @@ pub struct CatalogState {
     shapes: FieldSets,
     pub(super) claimed: ClaimCounts,
     pub(super) bytes: CatalogBytes,
+    kinds: Kinds,
 }
 
 impl CatalogState {
-    pub(super) fn new(max_bytes: usize) -> Self {
+    pub(super) fn new(max_bytes: usize, kinds: Kinds) -> Self {
         Self {
             version: AtomicU64::new(0),
             shapes: FieldSets::default(),
             claimed: ClaimCounts::default(),
             bytes: CatalogBytes::new(max_bytes),
+            kinds,
         }
     }
 
@@ -87,6 +91,11 @@ fn seconds(seconds: i64) -> u32 {
     u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
 }
 
+/// The number under which a sensor has a kind; there are fewer of them than this holds.
+fn number(place: Option<usize>) -> u8 {
+    place.map_or(0, |place| u8::try_from(place + 1).unwrap_or(0))
+}
+
 /// A sensor, and what this process knows of its stored document.
 #[derive(Debug)]
 pub struct KnownSensor {
@@ -115,6 +124,8 @@ pub struct KnownSensor {
     /// The timestamp last given to an undated reading.
     pub(super) stamped: AtomicI64,
     pub(super) spellings: AtomicU8,
+    /// The place of its kind, and 1; 0 if it has none.
+    pub(super) kind: AtomicU8,
     /// What the sensor and its spellings take of the catalog's memory.
     pub(super) charge: Charge,
     /// Shared with the catalog.
@@ -124,6 +135,7 @@ pub struct KnownSensor {
 impl KnownSensor {
     pub(super) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), state: Arc<CatalogState>) -> Self {
         let charge = state.bytes.charge(memory(&sensor));
+        let kind = AtomicU8::new(number(state.kinds.place(&sensor, None)));
         Self {
             id,
             sensor: Arc::new(sensor),
@@ -139,6 +151,7 @@ impl KnownSensor {
             heard: AtomicU32::new(seconds(now_seconds())),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
+            kind,
             charge,
             state,
         }
@@ -176,6 +189,30 @@ impl KnownSensor {
     /// Notes that its document has or gets metadata.
     pub fn note_meta(&self) {
         self.has_meta.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes what a change of metadata says of its kind.
+    pub fn note_kind(&self, change: &Meta) {
+        if change.replaced() > SETTLED || change.entries().any(|(name, _)| name == KIND) {
+            self.set_kind(change);
+        }
+    }
+
+    /// Notes its kind by all of its metadata.
+    pub fn set_kind(&self, meta: &Meta) {
+        let kinds = &self.state.kinds;
+        if !kinds.is_empty() {
+            let named = meta.get(KIND).map(|json| &**json);
+            self.kind.store(number(kinds.place(&self.sensor, named)), Ordering::Relaxed);
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Option<&Arc<Kind>> {
+        match self.kind.load(Ordering::Relaxed) {
+            0 => None,
+            number => self.state.kinds.at(usize::from(number) - 1),
+        }
     }
 
     /// Whether it has sent nothing since `since`, in seconds since the epoch.
@@ -223,6 +260,7 @@ impl KnownSensor {
         }
         if !document.meta.is_without_values() {
             self.note_meta();
+            self.set_kind(&document.meta);
         }
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;

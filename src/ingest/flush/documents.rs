@@ -289,16 +289,24 @@ impl Documents {
         let (mut changed, mut writers) = (Vec::new(), Vec::new());
         for ((outdated, now), before) in documents.into_iter().zip(before) {
             let Some(outdated) = outdated else { continue };
+            // Another instance may have changed the metadata.
+            if before.rev != outdated.known.written_rev.load(Ordering::Relaxed) && context.store.is_shared() {
+                outdated.known.set_kind(&now.meta);
+            }
             if now == before {
                 outcome.done.push(outdated.known.id);
             } else {
-                writers.push(outdated);
+                writers.push((outdated, now.meta != before.meta));
                 changed.push(now);
             }
         }
         let written = context.store.write_sensors(database, &changed).await;
         let (mut again, mut away) = (Vec::new(), None);
-        for ((outdated, document), written) in writers.into_iter().zip(&changed).zip(written) {
+        for (((outdated, is_described), document), written) in writers.into_iter().zip(&changed).zip(written) {
+            // Of an unknown outcome, too: the store may have it.
+            if is_described && context.store.keeps_copies() {
+                context.refreshing.note(database, &document.sensor.key);
+            }
             match written {
                 Written::Yes => {
                     outdated.known.written_rev.store(document.rev + 1, Ordering::Relaxed);

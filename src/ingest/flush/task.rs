@@ -26,6 +26,7 @@ use crate::ingest::catalog::reads::{PAGES_AT_ONCE, read_buckets_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
 use crate::ingest::memtable::Load;
+use crate::ingest::refreshing::Refreshing;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Hour, Stamp, Value};
 use crate::telemetry::Metrics;
@@ -79,6 +80,8 @@ pub struct FlushContext {
     pub direct: Option<DirectRules>,
     /// How long databases keep readings, and whether their days are sealed at all.
     pub settings: KnownSettings,
+    /// Sensors whose copies of metadata lag behind.
+    pub refreshing: Refreshing,
 }
 
 /// One bucket in a flush.

@@ -83,6 +83,7 @@ impl Ingest {
             judged.keep_nothing();
         }
         let mut warnings = super::suspected(judged.suspects, arrival.precision);
+        warnings.extend(super::unlike(&judged.unlike));
         let quotas = QuotaCharge::of(&by, &copy.database, None, Instant::now());
         let refused = refused.or_else(|| quotas.check(&judged).err());
         let accepted = if refused.is_some() { 0 } else { judged.accepted };

@@ -12,6 +12,7 @@ use crate::ingest::admission::submit::LoggedMeta;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::AckLevel;
 use crate::ingest::record::meta::MetaChange;
+use crate::kinds::{KindAction, KindFault};
 use crate::reading::Sensor;
 
 /// Most names of one sensor, and how deep a value may nest.
@@ -59,6 +60,8 @@ pub struct MetaOutcome {
     pub is_changed: bool,
     /// The metadata afterwards.
     pub values: Map<String, Value>,
+    /// How it is not as the kind of the sensor says, where that is a warning.
+    pub unlike: Option<KindFault>,
 }
 
 /// Why the metadata of one sensor is not changed. Sent again, it would be refused again.
@@ -78,6 +81,8 @@ pub enum MetaRefusal {
     TooDeep { sensor: String },
     #[error("the sensor {sensor} is new, and {limit} leaves no room for it")]
     NoRoom { sensor: String, limit: String },
+    #[error("the metadata of {sensor} is not as the kind {} says: {}", fault.kind, fault.fault)]
+    Unlike { sensor: String, fault: KindFault },
     #[error("the metadata of {sensor} is not as If-Match says: read it again")]
     Changed { sensor: String },
 }
@@ -149,6 +154,17 @@ impl Ingest {
                 outcomes.push(Err(refused));
                 continue;
             }
+            let judged = self.options.kinds.judge_meta(sensor, values, &after);
+            // Who may only write is not told what there is.
+            let may_read = arrival.by.may_read(name);
+            let told = |(fault, action): (KindFault, _)| (if may_read { fault } else { fault.without_value() }, action);
+            let unlike = match judged.map(told) {
+                Some((fault, KindAction::Reject)) => {
+                    outcomes.push(Err(MetaRefusal::Unlike { sensor: sensor.key.to_string(), fault }));
+                    continue;
+                }
+                warned => warned.map(|(fault, _)| fault),
+            };
             let is_changed = after != *values;
             // Another instance may have logged and not stored an older change, which would win over no record at all.
             let is_shared = self.store.is_shared();
@@ -156,7 +172,7 @@ impl Ingest {
                 resolved.push(Resolved { place, change: wish.change(sensor, values, &after, is_shared) });
             }
             values.clone_from(&after);
-            outcomes.push(Ok(MetaOutcome { is_new: held.is_none(), is_changed, values: after }));
+            outcomes.push(Ok(MetaOutcome { is_new: held.is_none(), is_changed, values: after, unlike }));
         }
         if !arrival.is_dry && !resolved.is_empty() {
             logged.extend(self.log_meta(name, arrival, resolved, &mut outcomes).await?);

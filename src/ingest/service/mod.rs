@@ -44,11 +44,13 @@ use crate::ingest::member::Member;
 use crate::ingest::migration::Migration;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
+use crate::ingest::refreshing::Refreshing;
 use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::request_keys::{RequestKey, RequestKeys};
 use crate::ingest::retention::Retention;
 use crate::ingest::sealing::Sealing;
 use crate::ingest::trash::Trash;
+use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision, Sensor};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
@@ -65,7 +67,7 @@ pub struct Ack {
     pub rejected: Rejected,
     /// Where the accepted readings are durable.
     pub level: AckLevel,
-    /// Warnings about quotas that are nearly used up and about timestamps that look wrong.
+    /// Warnings about quotas that are nearly used up, timestamps that look wrong, and readings that are not as their kind says.
     pub warnings: Vec<String>,
 }
 
@@ -127,6 +129,7 @@ pub struct Ingest {
     sealing: Sealing,
     trash: Arc<Trash>,
     migration: Migration,
+    refreshing: Refreshing,
     /// Held from the read of metadata until what follows from it is logged.
     meta_turn: tokio::sync::Mutex<()>,
     tasks: Vec<JoinHandle<()>>,
@@ -152,6 +155,12 @@ impl Ingest {
         if !matches!(tokio::time::timeout(longest, self.retention.refresh()).await, Ok(Ok(_))) {
             tracing::warn!("the databases' settings could not be read; the last known ones apply until then");
         }
+    }
+
+    /// The refreshing of copies of metadata in pages and days.
+    #[must_use]
+    pub fn refreshing(&self) -> &Refreshing {
+        &self.refreshing
     }
 
     /// What the rewriting of documents of older forms has done, and how to ask for it now.
@@ -321,6 +330,8 @@ impl Ingest {
             self.metrics.drifted.increment(*count as u64);
             warnings.push(drift_warning(*count, first));
         }
+        self.metrics.unlike_readings.increment(validated.unlike.0 as u64);
+        warnings.extend(unlike(&validated.unlike));
         let (accepted, mut rejected) = (validated.accepted, validated.rejected);
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
@@ -582,6 +593,13 @@ impl Ingest {
 /// The warning about values that are kept beside their fields.
 fn drift_warning(count: usize, first: &str) -> String {
     format!("{count} values of another type than their field's are kept beside it, such as {first:?} (ingest.drift)")
+}
+
+/// The warning about readings that are not as the kinds of their sensors say.
+fn unlike((count, first): &(usize, Option<KindFault>)) -> Option<String> {
+    let KindFault { kind, fault } = first.as_ref()?;
+    let are = if *count == 1 { "reading is" } else { "readings are" };
+    Some(format!("{count} {are} not as the kind {kind} says, the first one because field {fault}"))
 }
 
 /// The warning about timestamps that look as if they were in another unit than declared.

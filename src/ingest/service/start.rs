@@ -26,6 +26,8 @@ use crate::ingest::migration::Migration;
 use crate::ingest::migrator::Migrator;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
+use crate::ingest::refresher::Refresher;
+use crate::ingest::refreshing::Refreshing;
 use crate::ingest::rejections::Rejections;
 use crate::ingest::request_keys::RequestKeys;
 use crate::ingest::retention::Retention;
@@ -73,7 +75,7 @@ impl Ingest {
             // The registry still has an entry of this folder, so the floor waits for this WAL already.
             registry_view.note_joined();
         }
-        let settings = KnownSettings::default();
+        let (settings, refreshing) = (KnownSettings::default(), Refreshing::default());
         let context = Arc::new(FlushContext {
             store: store.clone(),
             raw,
@@ -89,6 +91,7 @@ impl Ingest {
             bytes: options.bytes_of_flush(),
             direct: options.direct_rules(),
             settings: settings.clone(),
+            refreshing: refreshing.clone(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
@@ -167,13 +170,19 @@ impl Ingest {
         let migration = Migration::default();
         let migrator = Migrator { context: context.clone(), migration: migration.clone() };
         tasks.push(tokio::spawn(migrator.run()));
+        if store.keeps_copies() {
+            let (raw, settle) = (context.raw.clone(), options.copies_settle);
+            let refresher = Refresher { store: raw, refreshing: refreshing.clone(), settle };
+            tasks.push(tokio::spawn(refresher.run()));
+        }
         let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
         let form = options.seal_form;
         let sealer = Sealer { context, turns, sealing: sealing.clone(), form, after, pause, quiet, hour_cells };
         let sealer = Arc::new(sealer);
         tasks.push(tokio::spawn(sealer.clone().run()));
-        if !options.silent_after.is_zero() {
-            tasks.push(tokio::spawn(silence::watch(catalog.clone(), options.silent_after, metrics.clone())));
+        if !options.silent_after.is_zero() || options.kinds.have_intervals() {
+            let (after, kinds) = (options.silent_after, options.kinds.clone());
+            tasks.push(tokio::spawn(silence::watch(catalog.clone(), after, kinds, metrics.clone())));
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let submitter = Arc::new(Submitter {
@@ -227,6 +236,7 @@ impl Ingest {
             sealing,
             trash,
             migration,
+            refreshing,
             meta_turn: tokio::sync::Mutex::new(()),
             tasks,
         };

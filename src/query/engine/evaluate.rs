@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::as_stored::AsStored;
 use super::filter::{Lookup, ResolvedReference, arithmetic, holds};
 use super::fold::OpenWindow;
 use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
@@ -38,6 +39,8 @@ pub struct Evaluation<'a> {
     pub span: Option<TimeSpan>,
     /// Whether a group may have readings from several reads.
     pub has_several_sources: bool,
+    /// What pages hold of the sensors' metadata; `None` for the metadata as it is now.
+    pub as_stored: Option<&'a AsStored>,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
     gathered_by: Arc<[usize]>,
     /// By measurement and by the values of the tags in `Plan::group_by`.
@@ -100,6 +103,7 @@ impl<'a> Evaluation<'a> {
             budget,
             span: None,
             has_several_sources: false,
+            as_stored: None,
             gathered_by,
             groups: BTreeMap::new(),
             held,

@@ -37,7 +37,7 @@ impl Engine {
         entries: &[DirectoryEntry],
         evaluation: &mut Evaluation<'_>,
     ) -> Result<(), QueryError> {
-        let Evaluation { plan, frame, patterns, budget, .. } = *evaluation;
+        let Evaluation { plan, frame, patterns, budget, as_stored, .. } = *evaluation;
         let mut held = budget.hold(0)?;
         let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
@@ -98,7 +98,15 @@ impl Engine {
                 span.sees_all(&points.times)?;
                 let (entry, of_condition) = chosen[place];
                 let filter = Filter { of_sensor: true, of_condition };
-                evaluation.feed(&member(plan, entry), &meant(plan, entry, &points), filter).await?;
+                let points = meant(plan, entry, &points);
+                match as_stored {
+                    None => evaluation.feed(&member(plan, entry), &points, filter).await?,
+                    Some(stored) => {
+                        for (entry, points) in stored.split(&entry.sensor.key, &points) {
+                            evaluation.feed(&member(plan, entry), &points, filter).await?;
+                        }
+                    }
+                }
             }
         }
         if let Some(hours) = hours {
@@ -112,14 +120,19 @@ impl Engine {
                 let entry = chosen[place].0;
                 let is_number = |field: &PlannedField| field.family == Family::Number && has(entry, field);
                 let are_numbers: Vec<bool> = plan.fields.iter().map(is_number).collect();
-                if summaries.iter().all(|one| are_numbers[one.field]) {
-                    return evaluation.absorb(&member(plan, entry), summaries);
+                let numbers: Cow<'_, [HourSummary]> = match summaries.iter().all(|one| are_numbers[one.field]) {
+                    true => summaries.into(),
+                    false => summaries.iter().filter(|one| are_numbers[one.field]).cloned().collect(),
+                };
+                match as_stored {
+                    None => evaluation.absorb(&member(plan, entry), &numbers),
+                    Some(stored) => stored.each_summary(&entry.sensor.key, &numbers, |entry, some| {
+                        evaluation.absorb(&member(plan, entry), some)
+                    }),
                 }
-                let numbers: Vec<HourSummary> =
-                    summaries.iter().filter(|one| are_numbers[one.field]).cloned().collect();
-                evaluation.absorb(&member(plan, entry), &numbers)
             };
-            match is_by_day(frame) {
+            // Totals of days know no hours, which copies may differ by.
+            match is_by_day(frame) && as_stored.is_none() {
                 true => self.each_total(&wanted, take).await?,
                 false => self.each_summary(&wanted, take).await?,
             }

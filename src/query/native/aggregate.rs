@@ -37,6 +37,8 @@ pub struct Aggregation {
     pub functions: Vec<NativeAggregate>,
     pub group_by: GroupBy,
     pub fill: Fill,
+    /// Whether metadata means what pages hold of it, not what it is now.
+    pub as_stored: bool,
 }
 
 /// Which sensors form one series.
@@ -163,10 +165,18 @@ impl WindowSeries {
 /// # Errors
 /// If the answer would be incomplete, or the budget is exhausted.
 pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
-    let chosen = engine.choose(budget, &asked.database, &asked.selector).await?;
+    let (chosen, stored) = match asked.as_stored {
+        false => (engine.choose(budget, &asked.database, &asked.selector).await?, None),
+        true => {
+            let (database, selector) = (&asked.database, &asked.selector);
+            let (chosen, stored) = engine.choose_as_stored(budget, database, selector, &asked.range).await?;
+            (chosen, Some(stored))
+        }
+    };
     let (plan, columns, planned) = plan(budget, asked, &chosen.entries).await?;
     let (frame, patterns) = (frame(asked), Patterns::default());
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
+    evaluation.as_stored = stored.as_ref();
     engine.read(&asked.database, &chosen.entries, &mut evaluation).await?;
     let (groups, mut held) = evaluation.finish().await?;
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();

@@ -54,7 +54,7 @@ pub fn put(w: &mut BsonWriter, meta: &Meta) -> Vec<&'static str> {
     left_out
 }
 
-fn put_value(w: &mut BsonWriter, name: &str, value: &Value) {
+pub(super) fn put_value(w: &mut BsonWriter, name: &str, value: &Value) {
     match value {
         Value::Null => w.null(name),
         Value::Bool(is_true) => w.boolean(name, *is_true),

@@ -9,7 +9,8 @@
 //!           readings: [ { ts: Date, ns: 250 (only when not 0), <field>: <value>, … }, … ],   in time order
 //!           summary: { <field>: { count, min, max, sum, rest, avg, first, last }, … },       numeric fields
 //!           order: { rev: 7, floor: Int64, first: Int64 (if above the floor), last: Int64, stamps: BinData (if any) },
-//!           applied: {} }                                                            from versions without stamps
+//!           applied: {},                                                             from versions without stamps
+//!           meta: { site: "lab" } }                                                  copied, see `copies`
 //! day:    see docs/sealed-days.md, and `columns` for readings that are not packed
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
@@ -35,6 +36,7 @@
 //! Int32 while they fit), unsigned values above 2^63-1 Decimal128, floats Double.
 
 mod columns;
+mod copies;
 mod day;
 mod decode;
 mod encode;
@@ -45,6 +47,7 @@ mod registry;
 mod settings;
 mod writer;
 
+pub use copies::{COPIED_FIELDS, SensorCopies, held, with_copies};
 pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scanned, decode_part, decode_raw_day};
 pub use decode::{
     PAGE_MARKS, PAGE_SIZE, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last,

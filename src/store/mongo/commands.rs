@@ -8,6 +8,7 @@ use mongodb::{Collection, Database};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MongoStore;
+use super::copies::NewCopies;
 use super::given_up::AtWork;
 use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
 use super::reads::find;
@@ -173,14 +174,14 @@ impl MongoStore {
     pub(super) async fn transact_each(
         &self,
         collections: &Collections,
-        writes: &[PageWrite<'_>],
+        (writes, copies): (&[PageWrite<'_>], &NewCopies),
         places: &Mutex<Vec<usize>>,
         outcomes: &Mutex<Vec<Written>>,
     ) {
         let next = || places.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let work = || async {
             while let Some(place) = next() {
-                let changes = writes::together(collections, &writes[place]);
+                let changes = writes::together(collections, &writes[place], copies);
                 let outcome = self.transact(prefix(&collections.buckets), changes).await;
                 outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = outcome;
             }

@@ -9,7 +9,7 @@ use mongodb::{Client, Database};
 
 use super::told;
 use super::writes::durable;
-use crate::bucket::{SealForm, StorageError};
+use crate::bucket::{CopyRules, SealForm, StorageError};
 
 /// Options of the MongoDB store. Config section `[store]`.
 #[derive(Debug, Clone)]
@@ -20,11 +20,18 @@ pub struct MongoOptions {
     pub commands_in_flight: u32,
     /// How days are written of databases that do not say it themselves.
     pub seal_form: SealForm,
+    /// Which metadata new pages and days get copies of.
+    pub copies: CopyRules,
 }
 
 impl Default for MongoOptions {
     fn default() -> Self {
-        Self { command_timeout: Duration::from_secs(5), commands_in_flight: 4, seal_form: SealForm::Packed }
+        Self {
+            command_timeout: Duration::from_secs(5),
+            commands_in_flight: 4,
+            seal_form: SealForm::Packed,
+            copies: CopyRules::default(),
+        }
     }
 }
 

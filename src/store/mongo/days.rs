@@ -135,6 +135,11 @@ impl MongoStore {
             Err(error) => return vec![Written::Failed(error); days.len()],
         };
         let form = self.seal_form(database).await;
+        let new = days.iter().filter(|day| day.rev == 0).map(|day| &*day.id.sensor.key);
+        let copies = match self.new_copies(database, new).await {
+            Ok(copies) => copies,
+            Err(error) => return vec![Written::Failed(error); days.len()],
+        };
         let outcomes = Mutex::new(vec![Written::Yes; days.len()]);
         let (mut changes, mut removals) = (Vec::new(), Vec::new());
         for (place, day) in days.iter().enumerate() {
@@ -144,7 +149,13 @@ impl MongoStore {
                     removals.push((place, id, i64::try_from(rev).unwrap_or(i64::MAX)));
                     continue;
                 }
-                0 => insertion(document::day_document(day, form)),
+                0 => {
+                    let new = document::day_document(day, form);
+                    insertion(match copies.get(&*day.id.sensor.key) {
+                        Some(copies) => document::with_copies(new, copies),
+                        None => new,
+                    })
+                }
                 rev => MongoWrite::Update { id, shard: None, rev, update: document::day_update(day, form) },
             };
             if change.bytes() > PART_BYTES_MAX {

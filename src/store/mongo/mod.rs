@@ -7,6 +7,7 @@
 mod about;
 mod commands;
 mod connect;
+mod copies;
 mod days;
 mod forms;
 mod given_up;
@@ -52,8 +53,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    DatabaseSettings, DayId, DayPart, DayWrite, MonthId, MonthWrite, SensorDocument, StorageError, Store, StoreSpace,
-    StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite,
+    SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::store::{ScanBudget, document};
@@ -149,6 +150,11 @@ impl Store for MongoStore {
             Ok(collections) => collections,
             Err(error) => return vec![Written::Failed(error); writes.len()],
         };
+        let new = writes.iter().filter(|write| writes::has_new_page(write)).map(|write| &*write.id.sensor.key);
+        let copies = match self.new_copies(database, new).await {
+            Ok(copies) => copies,
+            Err(error) => return vec![Written::Failed(error); writes.len()],
+        };
         let outcomes = Mutex::new(vec![Written::Yes; writes.len()]);
         let (mut buckets, mut overflow, mut together) = (Vec::new(), Vec::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
@@ -156,13 +162,13 @@ impl Store for MongoStore {
             match write.group[..] {
                 [index] if !writes::is_removal(write, index) => {
                     let list = if in_buckets(&index) { &mut buckets } else { &mut overflow };
-                    list.push((place, writes::page_change(write, index)));
+                    list.push((place, writes::page_change(write, index, &copies)));
                 }
                 _ => together.push(place),
             }
         }
         let together = Mutex::new(together);
-        let transactions = self.transact_each(&collections, writes, &together, &outcomes);
+        let transactions = self.transact_each(&collections, (writes, &copies), &together, &outcomes);
         tokio::join!(
             self.write(&collections.buckets, buckets, &outcomes),
             self.write(&collections.overflow, overflow, &outcomes),
@@ -383,6 +389,37 @@ impl Store for MongoStore {
         let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
         self.write(&collections.sensors, documents.iter().map(change).enumerate().collect(), &outcomes).await;
         self.wait_for_newer(database, outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)).await
+    }
+
+    fn keeps_copies(&self) -> bool {
+        !self.options.copies.is_empty()
+    }
+
+    async fn held_copies(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+    ) -> Result<Vec<HeldCopies>, StorageError> {
+        self.copies_held(database, sensors, hours).await
+    }
+
+    async fn refresh_copies(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        scope: CopyScope,
+    ) -> Result<CopiesRefreshed, StorageError> {
+        self.refreshed_copies(database, sensors, scope).await
+    }
+
+    async fn next_stale_copies(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Vec<String>, Option<String>), StorageError> {
+        self.stale_copies_after(database, after, most).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {

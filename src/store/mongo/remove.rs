@@ -36,21 +36,24 @@ pub enum Removed {
     Failed(StorageError),
 }
 
-/// The outcome according to the server's reply.
-pub fn outcome(reply: Result<Document, Error>) -> Removed {
+/// Whether the server stopped a command at its time limit.
+pub fn is_expired(reply: &Result<Document, Error>) -> bool {
     const MAX_TIME_EXPIRED: i32 = 50;
     let expired = |code: i32| code == MAX_TIME_EXPIRED;
-    match &reply {
-        Err(error) if matches!(error.kind.as_ref(), ErrorKind::Command(command) if expired(command.code)) => {
-            return Removed::InPart;
-        }
+    match reply {
+        Err(error) => matches!(error.kind.as_ref(), ErrorKind::Command(command) if expired(command.code)),
         Ok(reply) => {
-            let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(|error| error.as_document());
-            if errors.into_iter().any(|error| error.get_i32("code").is_ok_and(expired)) {
-                return Removed::InPart;
-            }
+            let mut errors =
+                reply.get_array("writeErrors").into_iter().flatten().filter_map(|error| error.as_document());
+            errors.any(|error| error.get_i32("code").is_ok_and(expired))
         }
-        Err(_) => {}
+    }
+}
+
+/// The outcome according to the server's reply.
+pub fn outcome(reply: Result<Document, Error>) -> Removed {
+    if is_expired(&reply) {
+        return Removed::InPart;
     }
     match of_updates(reply, 1).pop() {
         Some(Written::Yes) => Removed::All,

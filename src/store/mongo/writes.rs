@@ -6,6 +6,7 @@ use mongodb::error::Error;
 use mongodb::options::{Acknowledgment, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
+use super::copies::NewCopies;
 use super::outcome::{of_exact_updates, of_transaction, statement};
 use super::setup::Collections;
 use crate::bucket::WriteKind;
@@ -56,13 +57,24 @@ impl MongoWrite {
     }
 }
 
-/// The write that a page needs.
-pub fn page_change(write: &PageWrite<'_>, index: usize) -> MongoWrite {
+/// Whether a page of the group is a new document.
+pub fn has_new_page(write: &PageWrite<'_>) -> bool {
+    write.group.iter().any(|index| write.bucket.pages()[*index].pending() == Some(WriteKind::Insert))
+}
+
+/// The write that a page needs; a new one gets these copies of metadata.
+pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> MongoWrite {
     let page = &write.bucket.pages()[index];
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
     let shard = || (write.id.sensor.key.to_string(), write.id.hour.start_ms());
     match page.write_in_group() {
-        WriteKind::Insert => insertion(document::page_document(write.id, page)),
+        WriteKind::Insert => {
+            let (new, copies) = (document::page_document(write.id, page), copies.get(&*write.id.sensor.key));
+            insertion(match copies {
+                Some(copies) => document::with_copies(new, copies),
+                None => new,
+            })
+        }
         WriteKind::Append { from } => {
             let update = document::append_update(page, from);
             MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
@@ -89,10 +101,10 @@ pub fn is_removal(write: &PageWrite<'_>, index: usize) -> bool {
 }
 
 /// The writes that a group of pages needs, per collection.
-pub fn together(collections: &Collections, write: &PageWrite<'_>) -> Together {
+pub fn together(collections: &Collections, write: &PageWrite<'_>, copies: &NewCopies) -> Together {
     let (buckets, overflow): (Vec<usize>, Vec<usize>) =
         write.group.iter().copied().partition(|index| write.bucket.pages()[*index].number == 0);
-    let changes = |indexes: Vec<usize>| indexes.into_iter().map(|index| page_change(write, index)).collect();
+    let changes = |indexes: Vec<usize>| indexes.into_iter().map(|index| page_change(write, index, copies)).collect();
     [(collections.buckets.clone(), changes(buckets)), (collections.overflow.clone(), changes(overflow))]
 }
 

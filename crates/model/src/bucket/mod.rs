@@ -4,6 +4,7 @@
 
 pub mod cache;
 pub mod columns;
+pub mod copies;
 pub mod day;
 pub mod deletions;
 pub mod exact;
@@ -27,6 +28,7 @@ mod legacy;
 mod merge;
 mod moving;
 
+pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope, HeldCopies};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
 pub use expired::ExpiredDay;
 pub use hour_versions::HourVersions;

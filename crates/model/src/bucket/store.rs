@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use super::copies::{CopiesRefreshed, CopyScope, HeldCopies};
 use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
 use super::merge::Bucket;
 use super::meta::Meta;
@@ -620,6 +621,44 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Writes sensor documents, each by compare-and-set on its rev. Returns the outcomes in the order given.
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written>;
+
+    /// Whether pages and days hold copies of metadata, by the rules that the store was opened with.
+    fn keeps_copies(&self) -> bool {
+        false
+    }
+
+    /// What the pages and days of several sensors hold as copies of metadata: per sensor in the order given. Nothing for those
+    /// without copies; nothing at all in a store that keeps none.
+    async fn held_copies(
+        &self,
+        _database: &str,
+        sensors: &[&str],
+        _hours: Range<Hour>,
+    ) -> Result<Vec<HeldCopies>, StorageError> {
+        Ok(vec![HeldCopies::new(); sensors.len()])
+    }
+
+    /// Sets the copies in pages and days of these sensors as their documents say now. Changes nothing else of them, no rev
+    /// either: whoever writes readings never writes copies, except into new documents.
+    async fn refresh_copies(
+        &self,
+        _database: &str,
+        _sensors: &[&str],
+        _scope: CopyScope,
+    ) -> Result<CopiesRefreshed, StorageError> {
+        Ok(CopiesRefreshed { documents: 0, is_complete: true })
+    }
+
+    /// Of the next `most` sensors after a key, those whose documents do not say that all copies are as the metadata; and the
+    /// last key that was looked at, if there may be more.
+    async fn next_stale_copies(
+        &self,
+        _database: &str,
+        _after: &str,
+        _most: usize,
+    ) -> Result<(Vec<String>, Option<String>), StorageError> {
+        Ok((Vec::new(), None))
+    }
 
     /// Lists the databases in name order.
     async fn databases(&self) -> Result<Vec<String>, StorageError>;

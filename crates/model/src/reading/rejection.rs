@@ -182,6 +182,15 @@ pub enum Reason {
         /// The unit that it seems to be in.
         unit: &'static str,
     },
+    /// A reading that is not as the kind of its sensor says.
+    Kind {
+        /// The kind's name.
+        kind: String,
+        /// The field.
+        field: String,
+        /// What the field is, and what it must be.
+        what: String,
+    },
     /// Invalid JSON, or JSON that is not a reading.
     Json {
         /// The explanation.
@@ -210,6 +219,7 @@ impl Reason {
             Self::OutsideWindow { .. } => "window",
             Self::Expired { .. } => "retention",
             Self::UndeclaredUnit { .. } => "unit",
+            Self::Kind { .. } => "kind",
             Self::Json { .. } => "json",
         }
     }
@@ -304,6 +314,7 @@ impl fmt::Display for Reason {
                 f,
                 "the timestamp {number} looks like {unit}, but no unit was declared: send precision={unit}, or precision=ns if it is right (limits.undeclared_unit)"
             ),
+            Self::Kind { kind, field, what } => write!(f, "field {field:?} {what} (kind {kind})"),
             Self::Json { message } => write!(f, "{message}"),
         }
     }

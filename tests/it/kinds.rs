@@ -1,0 +1,165 @@
+//! Kinds of sensors: what is admitted is as the kind says, or the sender is told; what was there before stays.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::support::http::{Answer, get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server, program};
+
+const T: u64 = 1_768_489_200;
+const WITHIN: Duration = Duration::from_secs(30);
+
+const KINDS: &str = r#"
+[sensors]
+write_interval = "50ms"
+
+[[kinds]]
+name = "thermometer"
+measurement = "climate"
+action = "reject"
+interval = "1s"
+units = { temp = "°C" }
+fields = { required = ["temp"], properties = { temp = { type = "number", minimum = -60, maximum = 120 } } }
+meta = { required = ["site"], properties = { site = { type = "string", pattern = "^[a-z]+$" } } }
+
+[[kinds]]
+name = "meter"
+fields = { properties = { total = { type = "integer", minimum = 0 }, state = { enum = ["on", "off"] } } }
+meta = { properties = { floor = { type = "integer" } } }
+"#;
+
+fn stores() -> [String; 2] {
+    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
+}
+
+fn write(server: &Server, lines: &str) -> Answer {
+    post(&server.url("/write?db=d&precision=s"), lines, &[])
+}
+
+fn describe(server: &Server, method: &str, key: &str, meta: &Value) -> Answer {
+    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", key.replace(',', "%2C").replace('=', "%3D")));
+    request(method, &url, meta.to_string().as_bytes(), &[("x-hourglass-ack", "store")]).unwrap()
+}
+
+fn warning(answer: &Answer) -> String {
+    answer.header("x-hourglass-warning").unwrap_or_default().to_owned()
+}
+
+#[test]
+fn readings_are_held_to_the_kind_of_their_sensor() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).config(KINDS).start();
+        // By measurement, rejected: the good line beside it is taken.
+        let answer =
+            write(&server, &format!("climate,s=1 temp=20 {T}\nclimate,s=1 temp=999 {}\nfree,s=1 x=1 {T}\n", T + 1));
+        let told = answer.text();
+        assert_eq!(answer.status, 400, "{told}");
+        assert!(
+            told.contains("thermometer") && told.contains("temp") && told.contains("above the maximum 120"),
+            "{told}"
+        );
+        let rejections = get(&server.url("/api/v1/rejections?db=d")).expect(200).text();
+        assert!(rejections.contains("\"kind\""), "its code: {rejections}");
+        let missing = write(&server, &format!("climate,s=1 other=1 {T}\n")).expect(400).text();
+        assert!(missing.contains("is missing"), "{missing}");
+        assert!((metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"kind\"}") - 2.0).abs() < 0.5);
+        // By metadata, with a warning: kept all the same. Metadata may come before or after the first reading.
+        let plain = write(&server, &format!("m,s=1 total=-1i {T}\n")).expect(204);
+        assert_eq!(warning(&plain), "");
+        describe(&server, "PUT", "m,s=1", &json!({"kind": "meter"})).expect(200);
+        let line = format!("m,s=1 total=-1i,state=\"on\" {}\nm,s=1 state=\"broken\" {}\n", T + 1, T + 2);
+        let warned = write(&server, &line).expect(204);
+        assert!(warning(&warned).contains("2 readings") && warning(&warned).contains("meter"), "{}", warning(&warned));
+        assert!(metric(&server, "hourglass_ingest_readings_unlike_kind_total") > 1.5);
+        let explained = post(&server.url("/api/v1/explain?db=d&precision=s"), &line, &[]).expect(200).text();
+        assert!(explained.contains("the kind meter says"), "{explained}");
+        // After a kill the kind is known again.
+        server.kill();
+        server.restart("127.0.0.1:0");
+        eventually("a warning again", WITHIN, || {
+            let answer = write(&server, &line);
+            (answer.status == 204 && warning(&answer).contains("meter")).then_some(())
+        });
+        describe(&server, "PATCH", "m,s=1", &json!({"kind": null})).expect(200);
+        assert_eq!(warning(&write(&server, &line).expect(204)), "", "it is of no kind any more");
+        describe(&server, "PATCH", "m,s=1", &json!({"kind": "thermometer", "site": "lab"})).expect(200);
+        write(&server, &line).expect(400);
+        let count = get(&server.url("/query?db=d&q=SELECT%20count(total)%20FROM%20m")).expect(200).json();
+        assert_eq!(count["results"][0]["series"][0]["values"][0][1], 2, "{count}");
+    }
+}
+
+#[test]
+fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
+    for store in stores() {
+        let mut server = Launch::with_store(store.clone()).start();
+        // From before there were kinds.
+        describe(&server, "PUT", "climate,s=old", &json!({"site": "LAB", "n": 1})).expect(200);
+        server.stop();
+        server.restart_as(Launch::with_store(store).config(KINDS).listen("127.0.0.1:0"));
+        let refused = describe(&server, "PUT", "climate,s=1", &json!({"site": "LAB"})).expect(400).text();
+        assert!(refused.contains("thermometer") && refused.contains("site"), "{refused}");
+        describe(&server, "PUT", "climate,s=1", &json!({"owner": "x"})).expect(400);
+        describe(&server, "PUT", "climate,s=1", &json!({"site": "lab"})).expect(200);
+        describe(&server, "PATCH", "climate,s=1", &json!({"site": null})).expect(400);
+        // What was wrong may stay, be changed, and be mended; then it is held to its kind.
+        describe(&server, "PATCH", "climate,s=old", &json!({"n": 2})).expect(200);
+        describe(&server, "PATCH", "climate,s=old", &json!({"site": "lab"})).expect(200);
+        describe(&server, "PATCH", "climate,s=old", &json!({"site": "LAB"})).expect(400);
+        let warned = describe(&server, "PUT", "m,s=1", &json!({"kind": "meter", "floor": "third"})).expect(200);
+        assert!(warning(&warned).contains("floor"), "{}", warning(&warned));
+        let lines = "{\"sensor\":\"climate,s=2\",\"meta\":{\"site\":\"roof\"}}\n{\"sensor\":\"climate,s=3\",\"meta\":{\"site\":3}}\n";
+        let told = post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(400).json();
+        assert_eq!((&told["changed"], &told["rejected"]), (&json!(1), &json!(1)), "{told}");
+        // The list names kind and units.
+        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        let of =
+            |key: &str| listed["sensors"].as_array().unwrap().iter().find(|one| one["sensor"] == key).unwrap().clone();
+        assert_eq!(
+            (&of("climate,s=1")["kind"], &of("climate,s=1")["units"]["temp"]),
+            (&json!("thermometer"), &json!("°C"))
+        );
+        assert_eq!(of("m,s=1")["kind"], "meter");
+    }
+}
+
+#[test]
+fn a_sensor_is_silent_after_three_intervals_of_its_kind() {
+    let server = Launch::embedded().config(KINDS).start();
+    write(&server, "climate,s=1 temp=20\nfree,s=1 x=1\n").expect(204);
+    eventually("it is silent", WITHIN, || {
+        let listed = get(&server.url("/api/v1/sensors?db=d&silent=true")).expect(200).json();
+        (listed["sensors"].as_array().unwrap().len() == 1 && listed["sensors"][0]["sensor"] == "climate,s=1")
+            .then_some(())
+    });
+    eventually("the metric tells", WITHIN, || {
+        ((metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5).then_some(())
+    });
+}
+
+#[test]
+fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
+    for (config, why) in [
+        ("[[kinds]]\nmeasurement = \"m\"\n", "name"),
+        ("[[kinds]]\nname = \"a\"\n[[kinds]]\nname = \"a\"\n", "two kinds"),
+        ("[[kinds]]\nname = \"a\"\nfields = { \"$ref\" = \"#/x\" }\n", "$ref is not supported"),
+        ("[[kinds]]\nname = \"a\"\nfields = { properties = { x = { pattern = \"(\" } } }\n", "pattern"),
+        ("[[kinds]]\nname = \"a\"\ninterval = \"soon\"\n", "no duration"),
+        ("[[kinds]]\nname = \"a\"\naction = \"drop\"\n", "drop"),
+        ("[[kinds]]\nname = \"a\"\nunit = \"K\"\n", "unit"),
+        ("[[meta.copy]]\nnames = \"a\"\n", "names"),
+        ("[[meta.copy]]\nname = \"\"\n", "name is empty"),
+        ("kinds = 3\n", "kinds"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kinds.toml");
+        std::fs::write(&file, config).unwrap();
+        let told = program().arg("check-config").arg("--config").arg(&file).output().unwrap();
+        let text = String::from_utf8_lossy(&told.stderr).into_owned() + &String::from_utf8_lossy(&told.stdout);
+        assert!(!told.status.success() && text.contains(why), "{config}: {text}");
+    }
+}

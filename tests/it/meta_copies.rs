@@ -1,0 +1,234 @@
+//! Copies of metadata in pages and days of MongoDB: new documents have them, older ones follow a change, whoever writes
+//! meanwhile and whenever a process dies, and no reading changes with them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::random::Random;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const WITHIN: Duration = Duration::from_secs(60);
+const DAY: u64 = 86_400;
+
+/// Copies settle after four times the timeout.
+fn config(timeout: &str) -> String {
+    format!(
+        "[store]\ncommand_timeout = \"{timeout}\"\n[flush]\ninterval = \"50ms\"\n\
+         [seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"0s\"\n[sensors]\nwrite_interval = \"50ms\"\n\
+         [[meta.copy]]\nname = \"site\"\n[[meta.copy]]\nname = \"floor\"\ndatabase = \"d\"\n"
+    )
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+fn describe(server: &Server, method: &str, key: &str, meta: &Value) {
+    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", key.replace(',', "%2C").replace('=', "%3D")));
+    request(method, &url, meta.to_string().as_bytes(), &[("x-hourglass-ack", "store")]).unwrap().expect(200);
+}
+
+fn write(server: &Server, lines: &str) {
+    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+}
+
+fn seal(server: &Server) {
+    eventually("days are sealed", WITHIN, || {
+        let answer = post(&server.url("/api/v1/seal"), "", &[]);
+        (answer.status == 200 && answer.json()["left"]["unsettled"] == 0).then_some(())
+    });
+}
+
+/// The pages and days of a sensor as they are stored.
+struct Stored {
+    uri: String,
+}
+
+impl Stored {
+    fn of(uri: &str) -> Self {
+        Self { uri: uri.to_owned() }
+    }
+
+    fn find(&self, collection: &str, filter: Document) -> Vec<Document> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = Client::with_uri_str(&self.uri).await.unwrap();
+            let collection = client.default_database().unwrap().collection::<Document>(collection);
+            let (mut found, mut all) = (collection.find(filter).sort(doc! { "_id": 1 }).await.unwrap(), Vec::new());
+            while found.advance().await.unwrap() {
+                all.push(found.deserialize_current().unwrap());
+            }
+            all
+        })
+    }
+
+    fn documents(&self, sensor: &str) -> Vec<Document> {
+        let of = |name: &str| self.find(name, doc! { "sensor": sensor });
+        ["d.buckets", "d.overflow", "d.days"].into_iter().flat_map(of).collect()
+    }
+
+    /// What its pages and days hold as copies, each once.
+    fn copies(&self, sensor: &str) -> Vec<Option<Document>> {
+        let mut held: Vec<Option<Document>> =
+            self.documents(sensor).iter().map(|document| document.get_document("meta").ok().cloned()).collect();
+        held.dedup();
+        held
+    }
+
+    /// Its pages and days without their copies.
+    fn rest(&self, sensor: &str) -> Vec<Document> {
+        let mut documents = self.documents(sensor);
+        documents.iter_mut().for_each(|document| drop(document.remove("meta")));
+        documents
+    }
+}
+
+fn left(server: &Server) -> Value {
+    get(&server.url("/api/v1/status")).expect(200).json()["meta_copies"].clone()
+}
+
+#[test]
+fn new_pages_and_days_have_copies_that_follow_the_metadata() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config(config("2s")).start();
+    let stored = Stored::of(&uri);
+    describe(&server, "PUT", "m,s=1", &json!({"site": "lab", "floor": 3, "secret": "x"}));
+    describe(&server, "PUT", "m,s=2", &json!({"secret": "x"}));
+    let old = now() - 3 * DAY;
+    write(&server, &format!("m,s=1 v=1 {old}\nm,s=2 v=1 {old}\nm,s=3 v=1 {old}\n"));
+    seal(&server);
+    write(&server, &format!("m,s=1 v=2 {}\nm,s=2 v=2 {}\n", now(), now()));
+    let lab = doc! { "floor": 3_i64, "site": "lab" };
+    assert_eq!(stored.documents("m,s=1").len(), 2, "a page and a day");
+    assert_eq!(stored.copies("m,s=1"), [Some(lab)]);
+    assert_eq!((stored.copies("m,s=2"), stored.copies("m,s=3")), (vec![None], vec![None]));
+    let before = stored.rest("m,s=1");
+    describe(&server, "PATCH", "m,s=1", &json!({"site": "roof", "floor": null}));
+    let roof = [Some(doc! { "site": "roof" })];
+    eventually("all copies follow", WITHIN, || (stored.copies("m,s=1") == roof).then_some(()));
+    eventually("nothing lags behind", WITHIN, || (left(&server)["left"] == 0).then_some(()));
+    // Neither a reading nor a rev: whoever knows a page can go on writing to it.
+    assert_eq!(stored.rest("m,s=1"), before);
+    write(&server, &format!("m,s=1 v=3 {}\n", now() + 1));
+    assert_eq!(stored.copies("m,s=1"), roof);
+    let count = get(&server.url("/query?db=d&q=SELECT%20count(v)%20FROM%20m%20WHERE%20s%3D'1'")).expect(200).json();
+    assert_eq!(count["results"][0]["series"][0]["values"][0][1], 3, "{count}");
+    // What names no copied name changes no page.
+    let told = left(&server);
+    describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"}));
+    eventually("it was looked at", WITHIN, || {
+        (left(&server)["sensors"] != told["sensors"] && left(&server)["left"] == 0).then_some(())
+    });
+    assert_eq!(left(&server)["documents"], told["documents"]);
+    assert!(metric(&server, "hourglass_meta_copies_documents_total") >= 2.0);
+}
+
+/// A process dies after the document has the new metadata and before the copies do: the next start finds it by the document.
+#[test]
+fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
+    let uri = mongod().uri(&fresh_database_name());
+    let mut server = Launch::with_store(&uri).config(config("1s")).env("FAULT_KILL_AT", "before_copies:1").start();
+    let stored = Stored::of(&uri);
+    let old = now() - 3 * DAY;
+    write(&server, &format!("m,s=1 v=1 {old}\n"));
+    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"}));
+    eventually("it is dead", WITHIN, || server.exited());
+    assert_eq!(stored.copies("m,s=1"), [None]);
+    server.restart_as(Launch::with_store(&uri).config(config("1s")).listen("127.0.0.1:0"));
+    eventually("copies follow", WITHIN, || (stored.copies("m,s=1") == [Some(doc! { "site": "lab" })]).then_some(()));
+    // A name that is copied from now on gets into what is there.
+    server.stop();
+    let more = config("1s") + "[[meta.copy]]\nname = \"unit\"\n";
+    server.restart_as(Launch::with_store(&uri).config(more).listen("127.0.0.1:0"));
+    describe(&server, "PATCH", "m,s=1", &json!({"unit": "K"}));
+    let both = [Some(doc! { "site": "lab", "unit": "K" })];
+    eventually("both names", WITHIN, || (stored.copies("m,s=1") == both).then_some(()));
+}
+
+/// Two instances change metadata, write and seal at random. Once they rest, every page and day holds what the sensor's
+/// document says, and every reading is there.
+#[test]
+fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
+    let uri = mongod().uri(&fresh_database_name());
+    let servers = [(); 2].map(|()| Launch::with_store(&uri).config(config("2s")).start());
+    let (stored, mut random) = (Stored::of(&uri), Random::new(11));
+    let (start, mut times) = (now() - 5 * DAY, BTreeMap::<i64, u64>::new());
+    for step in 0..40_u64 {
+        let server = &servers[usize::from(random.once_in(2))];
+        let sensor = random.below(3);
+        match random.below(8) {
+            0..=2 => {
+                let site = if random.below(5) == 0 { Value::Null } else { json!(format!("site{}", random.below(4))) };
+                describe(server, "PATCH", &format!("m,s={sensor}"), &json!({"site": site}));
+            }
+            3..=6 => {
+                let time = start + u64::try_from(random.below(4)).unwrap() * DAY + step * 60;
+                write(server, &format!("m,s={sensor} v={step} {time}\n"));
+                *times.entry(sensor).or_default() += 1;
+            }
+            _ => drop(post(&server.url("/api/v1/seal"), "", &[])),
+        }
+    }
+    for sensor in 0..3 {
+        let key = format!("m,s={sensor}");
+        eventually("copies are as the document", WITHIN, || {
+            let of = stored.find("d.sensors", doc! { "_id": &key }).pop()?;
+            let said = of.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
+            let site = |held: &Option<Document>| held.as_ref().and_then(|held| held.get("site").cloned());
+            let is_agreed = |held: &Option<Document>| site(held) == said;
+            stored.copies(&key).iter().all(is_agreed).then_some(())
+        });
+        let written = times.get(&sensor).copied().unwrap_or_default();
+        let statement = format!("/query?db=d&q=SELECT%20count(v)%20FROM%20m%20WHERE%20s%3D'{sensor}'");
+        let count = get(&servers[0].url(&statement)).expect(200).json();
+        let found = count["results"][0]["series"][0]["values"][0][1].as_u64().unwrap_or_default();
+        assert_eq!(found, written, "{key}: {count}");
+    }
+}
+
+/// Until copies have settled, old pages hold what was said when they were written: `as_stored` goes by that, the default by
+/// what is said now.
+#[test]
+fn queries_go_by_what_is_stored_or_by_what_is_said_now() {
+    let uri = mongod().uri(&fresh_database_name());
+    // Copies settle in four minutes, after this test.
+    let server = Launch::with_store(&uri).config(config("60s")).start();
+    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"}));
+    describe(&server, "PUT", "m,s=2", &json!({"site": "roof"}));
+    let old = now() - 3 * DAY;
+    write(&server, &format!("m,s=1 v=1 {old}\nm,s=2 v=2 {old}\n"));
+    describe(&server, "PATCH", "m,s=1", &json!({"site": "roof"}));
+    let sums = |query: &str| -> BTreeMap<String, f64> {
+        let url = format!("/api/v1/summary?db=d&measurement=m&agg=sum&step=1d&from=-100h&group_by=meta.site{query}");
+        let answer = get(&server.url(&url)).expect(200).json();
+        let series = answer["series"].as_array().unwrap().iter();
+        let sum = |one: &Value| one["windows"][0]["fields"]["v"]["sum"].as_f64().unwrap();
+        series.map(|one| (one["tags"]["meta.site"].as_str().unwrap_or("").to_owned(), sum(one))).collect()
+    };
+    let of = |sums: &[(&str, f64)]| sums.iter().map(|(site, sum)| ((*site).to_owned(), *sum)).collect();
+    assert_eq!(sums(""), of(&[("roof", 3.0)]));
+    assert_eq!(sums("&meta=now"), of(&[("roof", 3.0)]));
+    assert_eq!(sums("&meta=as_stored"), of(&[("lab", 1.0), ("roof", 2.0)]));
+    assert_eq!(sums("&meta=as_stored&tag.meta.site=lab"), of(&[("lab", 1.0)]));
+    assert_eq!(sums("&tag.meta.site=lab"), of(&[]));
+    seal(&server);
+    assert_eq!(
+        sums("&meta=as_stored&tag.meta.site=roof").values().sum::<f64>(),
+        3.0,
+        "a day is new: it has what is said now"
+    );
+    let refused = get(&server.url("/api/v1/summary?db=d&measurement=m&meta=then")).expect(400).text();
+    assert!(refused.contains("as_stored"), "{refused}");
+    let other = Launch::embedded().config("[[meta.copy]]\nname = \"site\"\n").start();
+    let refused = get(&other.url("/api/v1/summary?db=d&measurement=m&meta=as_stored")).expect(400).text();
+    assert!(refused.contains("[[meta.copy]]"), "{refused}");
+}
