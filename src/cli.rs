@@ -20,7 +20,7 @@ const EXIT_CONFIG: u8 = 78;
 #[command(
     name = "hourglass",
     version,
-    after_help = "First steps: run `hourglass serve`, then copy the curl commands that it prints."
+    after_help = "First steps: run `hourglass demo` to look around, or `hourglass serve` and copy the curl commands that it prints."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -31,6 +31,9 @@ pub struct Arguments {
 pub enum Command {
     /// Accept readings and answer queries, until SIGTERM or SIGINT.
     Serve(ServeFlags),
+    /// Show what hourglass does: a simulated factory of 50 sensors, with a month of history and readings each second, in a folder
+    /// of its own, until Ctrl-C removes it. Takes no configuration, so it touches nothing else.
+    Demo(DemoFlags),
     /// Check the configuration that `serve` would use with the same flags and environment. Opens no store and no WAL,
     /// unless --probe is given.
     CheckConfig(CheckFlags),
@@ -521,6 +524,29 @@ pub struct ServeFlags {
     /// How much memory to use at most, for example 64MiB [default: a quarter of the machine, at most 512MiB].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
+}
+
+/// The flags of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoFlags {
+    /// The number that the simulation starts from: the same one makes the same factory.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// How many days of history to make.
+    #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
+    pub days: u32,
+    /// The port of the page, on the loopback address [default: 8086, or a free one if that is taken].
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// A folder that is new, empty, or left by a demo that was killed [default: a new one in the system's temp folder].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Leave the folder at the end, to `serve` from it.
+    #[arg(long)]
+    pub keep: bool,
+    /// Open the page in a browser.
+    #[arg(long)]
+    pub open: bool,
 }
 
 /// The flags of `check-config`.
