@@ -112,7 +112,7 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
     // From now to now: 24 hours, a reading a minute.
     assert!(meters.iter().all(|meter| (1439..=1441).contains(&of_days(meter))), "{counted}");
     let owners =
-        format!("{url}/api/v1/summary?measurement=climate&fields=temp&agg=mean&group_by=meta.owner&step=1d&from=-1d");
+        format!("{url}/api/v1/summary?measurement=climate&fields=temp&agg=avg&group_by=meta.owner&step=1d&from=-1d");
     assert_eq!(asked(&owners)["series"][0]["tags"]["meta.owner"], "facility", "{}", asked(&owners));
 
     let count = |measurement: &str, from: &str| -> u64 {
