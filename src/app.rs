@@ -101,6 +101,7 @@ pub fn run(settings: Settings) -> ExitCode {
         let folder = settings.server.data_dir.display();
         tracing::warn!(%folder, %error, "reading the mark of a demo failed");
     }
+    data_folder::warn_of_others(&settings);
     run_server(settings, &Arc::new(Notify::new()), |ready| banner::print(&ready))
 }
 
@@ -139,7 +140,6 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     let started = (clock::now_ns(), Instant::now());
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
-    data_folder::warn_of_others(&settings);
     fill::must_be_finished(&settings)?;
     make_folder(&settings)?;
     let (store, state, opened) = open_store(&settings).await?;

@@ -47,7 +47,8 @@ fn subscriber<W>(level: &str, form: Form, writer: W) -> impl Subscriber + Send +
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = fmt::layer().with_writer(writer);
+    // A line that cannot be written, for example because the terminal was closed, would be told to stderr, which panics.
+    let lines = fmt::layer().with_writer(writer).log_internal_errors(false);
     let lines = match form {
         Form::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
         Form::Text => lines.with_ansi(false).boxed(),

@@ -145,8 +145,8 @@ fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
 mod tests {
     use super::*;
     use crate::reading::{Limits, Precision};
+    use crate::wire::Points;
     use crate::wire::line_protocol::Lines;
-    use crate::wire::point::Points;
 
     const BEGAN: i64 = 1_768_485_600;
 
