@@ -3,12 +3,14 @@
 
 mod allocator;
 mod backup;
+mod banner;
 mod client_tls;
 mod compact;
 mod compacting;
 mod copy;
 mod data_folder;
 mod dead_letters;
+mod demo;
 mod digest;
 mod disk_space;
 mod drift;
@@ -35,14 +37,13 @@ mod tokens;
 mod undo;
 mod verify;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::{Audit, AuditOptions, Quota};
@@ -62,11 +63,13 @@ use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
 
 pub use self::backup::{BackupRequest, backup};
+use self::banner::Ready;
 pub use self::client_tls::TlsFiles;
 pub use self::compact::{CompactRequest, compact};
 use self::compacting::Compacted;
 pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
+pub use self::demo::{DemoRequest, demo};
 pub use self::digest::digest;
 pub use self::drift::{DriftTask, resolve_drift};
 pub use self::examine::examine;
@@ -74,7 +77,7 @@ pub use self::explain::{ExplainRequest, explain};
 pub use self::flush_wal::flush_wal;
 pub use self::follow::{FollowRequest, follow};
 pub use self::healthcheck::healthcheck;
-use self::listeners::{Addresses, Listeners};
+use self::listeners::Listeners;
 pub use self::migrate::migrate;
 pub use self::post::Service;
 pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
@@ -83,7 +86,6 @@ pub use self::restore::restore;
 pub use self::seal::seal;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
 use self::stop::{RunEnd, shut_down};
-use self::tokens::FirstToken;
 pub use self::tokens::tokens;
 pub use self::undo::undo;
 pub use self::verify::verify;
@@ -106,11 +108,21 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 pub fn run(settings: Settings) -> ExitCode {
     allocator::spare_memory(&settings);
     logs::start(&settings.telemetry.log_level, &settings.telemetry);
+    if let Err(error) = demo::adopt(&settings.server.data_dir) {
+        let folder = settings.server.data_dir.display();
+        tracing::warn!(%folder, %error, "reading the mark of a demo failed");
+    }
+    data_folder::warn_of_others(&settings);
+    run_server(settings, &Arc::new(Notify::new()), |ready| banner::print(&ready))
+}
+
+/// Serves on threads of its own, until a signal or `asked`; calls `on_ready` once requests are taken.
+fn run_server(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
     };
-    let served = runtime.block_on(serve(settings));
+    let served = runtime.block_on(serve(settings, asked, on_ready));
     // A store command that never returns must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(100));
     // Printed only now, after anything that the MongoDB driver logs while its tasks end, so that the reason is the last
@@ -135,11 +147,10 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
+async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> anyhow::Result<RunEnd> {
     let started = (clock::now_ns(), Instant::now());
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
-    data_folder::warn_of_others(&settings);
     fill::must_be_finished(&settings)?;
     make_folder(&settings)?;
     let (store, state, opened) = open_store(&settings).await?;
@@ -199,12 +210,19 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
     let space = tokio::spawn(disk_space::watch(store.clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
-    let mut stop = Stop::new().context("listening for signals")?;
+    let mut stop = Stop::new(asked.clone()).context("listening for signals")?;
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
-    banner(&settings, listeners.addresses, first_token.as_ref(), app.access.is_enforced(), started.1);
-
     let (stopping, told) = watch::channel(false);
+    let addresses = listeners.addresses;
     let server = listeners.serve(&settings, app.clone(), &told, hangups);
+    on_ready(Ready {
+        settings: &settings,
+        addresses,
+        first_token: first_token.as_ref(),
+        enforced: app.access.is_enforced(),
+        started: started.1,
+        told,
+    });
     let asked = is_asked_to_stop(&mut stop, &mut closing).await;
     health_sender.send_replace(Health::Stopping);
     let ending = tokio::select! {
@@ -587,69 +605,24 @@ async fn keep_up(metrics: Metrics) {
     }
 }
 
-/// Waits for SIGTERM or SIGINT.
+/// Waits for SIGTERM or SIGINT, or until this process itself asks for the end.
 struct Stop {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
+    asked: Arc<Notify>,
 }
 
 impl Stop {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    fn new(asked: Arc<Notify>) -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, asked })
     }
 
     async fn wait(&mut self) {
         let name = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            () = self.asked.notified() => return,
         };
         tracing::info!(signal = name, "stopping");
     }
-}
-
-/// Prints the addresses, the store, and two commands to copy.
-fn banner(
-    settings: &Settings,
-    addresses: Addresses,
-    first_token: Option<&FirstToken>,
-    enforced: bool,
-    started: Instant,
-) {
-    let folder = data_folder::absolute(&settings.server.data_dir);
-    let folder = folder.display();
-    let store = match settings.store.uri.is_embedded() {
-        true => format!("embedded in {folder}"),
-        false => format!("{}, with the data folder {folder}", settings.store.uri),
-    };
-    let base = addresses.base();
-    // If stdout is closed, the service runs without a banner.
-    let mut out = std::io::stdout();
-    let mut line = |text: std::fmt::Arguments<'_>| drop(writeln!(out, "{text}"));
-    line(format_args!("hourglass {}", env!("CARGO_PKG_VERSION")));
-    line(format_args!("  store    {store}"));
-    let metrics = addresses.status.map_or_else(|| base.clone(), |status| format!("http://{status}"));
-    line(format_args!("  serving  {base}  (endpoints: {base}/, metrics: {metrics}/metrics)"));
-    if let Some(https) = addresses.https.filter(|_| addresses.http.is_some()) {
-        line(format_args!("  TLS      https://{https}"));
-    }
-    if let Some(lines) = addresses.lines {
-        line(format_args!("  lines    tcp://{lines}  (not acked)"));
-    }
-    match first_token {
-        Some(FirstToken::Shown(token)) => {
-            line(format_args!("  token    {token}"));
-            line(format_args!("           named \"first\", with all rights; it is not shown again. To replace it:"));
-            line(format_args!("           hourglass token rotate first"));
-        }
-        Some(FirstToken::InFile(path)) => {
-            line(format_args!("  token    in the file {}, named \"first\", with all rights", path.display()));
-        }
-        None => {}
-    }
-    let token = first_token.map_or_else(|| "$TOKEN".to_owned(), FirstToken::in_shell);
-    let header = if enforced { format!(" -H \"Authorization: Token {token}\"") } else { String::new() };
-    line(format_args!("  write a reading, and read it back:"));
-    line(format_args!("    curl{header} '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));
-    line(format_args!("    curl{header} '{base}/api/v1/readings?sensor=readings,sensor=temp-01'"));
-    line(format_args!("ready in {} ms", started.elapsed().as_millis()));
 }

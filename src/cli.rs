@@ -13,8 +13,8 @@ pub use self::service::{
     SendFlags, SensorsCommand, TargetFlags, UndoFlags,
 };
 pub use self::store::{
-    BackupFlags, CheckFlags, CopyFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags, ServeFlags,
-    StoreFlags, VerifyFlags,
+    BackupFlags, CheckFlags, CopyFlags, DemoFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags,
+    ServeFlags, StoreFlags, VerifyFlags,
 };
 pub use self::tokens::{CreateFlags, TokenCommand, tokens};
 use crate::config::{self, Overrides, Problem, Settings};
@@ -30,7 +30,7 @@ const EXIT_CONFIG: u8 = 78;
 #[command(
     name = "hourglass",
     version,
-    after_help = "First steps: run `hourglass serve`, then copy the curl commands that it prints."
+    after_help = "First steps: run `hourglass demo` to look around, or `hourglass serve` and copy the curl commands that it prints."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -41,6 +41,9 @@ pub struct Arguments {
 pub enum Command {
     /// Accept readings and answer queries, until SIGTERM or SIGINT.
     Serve(ServeFlags),
+    /// Show what hourglass does: a simulated factory of 50 sensors, with a month of history and readings each second, in a folder
+    /// of its own, until Ctrl-C removes it. Takes no configuration, so it touches nothing else.
+    Demo(DemoFlags),
     /// Check the configuration that `serve` would use with the same flags and environment. Opens no store and no WAL,
     /// unless --probe is given.
     CheckConfig(CheckFlags),

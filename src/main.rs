@@ -21,6 +21,14 @@ fn main() -> ExitCode {
             Ok(settings) => app::run(settings),
             Err(problems) => cli::report(&problems),
         },
+        Command::Demo(flags) => app::demo(&app::DemoRequest {
+            seed: flags.seed,
+            days: flags.days,
+            port: flags.port,
+            folder: flags.data_dir,
+            keeps: flags.keep,
+            opens: flags.open,
+        }),
         Command::Verify(flags) => match cli::settings(&flags.settings()) {
             Ok(settings) => app::verify(&settings, flags.repair),
             Err(problems) => cli::report(&problems),

@@ -52,7 +52,7 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     let (ingest, closing) = Ingest::start(ingest_options(settings), stores, (log, &recovery, stamps), metrics);
     ingest.join(settings.store.command_timeout).await;
     let watcher = tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.presence()));
-    let mut stop = Stop::new().context("listening for signals")?;
+    let mut stop = Stop::new(Arc::default()).context("listening for signals")?;
     tokio::select! {
         () = ingest.drain(None) => {}
         () = tell(&ingest) => {}

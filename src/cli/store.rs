@@ -28,6 +28,29 @@ pub struct ServeFlags {
     pub memory: Option<String>,
 }
 
+/// The flags of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoFlags {
+    /// The number that the simulation starts from: the same one makes the same factory.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// How many days of history to make.
+    #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
+    pub days: u32,
+    /// The port of the page, on the loopback address [default: 8086, or a free one if that is taken].
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// A folder that is new, empty, or left by a demo that was killed [default: a new one in the system's temp folder].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Leave the folder at the end, to `serve` from it.
+    #[arg(long)]
+    pub keep: bool,
+    /// Open the page in a browser.
+    #[arg(long)]
+    pub open: bool,
+}
+
 /// The flags of `check-config`.
 #[derive(Debug, Args)]
 pub struct CheckFlags {

@@ -4,45 +4,71 @@ use std::io::{self, IsTerminal};
 
 use tracing::Subscriber;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
 use super::log_line::Bounded;
+use super::paint::Paint;
 use crate::config::{LogFormat, TelemetrySettings};
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    /// Everything, for a file.
+    Text,
+    /// What people at a terminal want to know, with or without colours: the time of day, the level, the message, its fields.
+    Terminal {
+        colours: bool,
+    },
+}
 
 /// Sends all log messages from now on to stderr, filtered by `level` (in the form of `telemetry.log_level`, already
 /// validated). A second call has no effect.
 pub fn start(level: &str, settings: &TelemetrySettings) {
-    let format = settings.log_format;
     let is_terminal = io::stderr().is_terminal();
-    let is_json = match format {
-        LogFormat::Auto => !is_terminal,
-        LogFormat::Text => false,
-        LogFormat::Json => true,
+    let form = match settings.log_format {
+        LogFormat::Json => Form::Json,
+        LogFormat::Auto | LogFormat::Text if is_terminal => Form::Terminal { colours: Paint::of(true).is_on() },
+        LogFormat::Auto => Form::Json,
+        LogFormat::Text => Form::Text,
     };
-    // https://no-color.org: any non-empty value asks for output without colours.
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let stderr = Bounded::new(io::stderr, settings.log_line_bytes, form == Form::Json);
     // Fails only if a subscriber is set already, for example in a test.
-    let stderr = Bounded::new(io::stderr, settings.log_line_bytes, is_json);
-    let _ = subscriber(level, is_json, is_terminal && !plain, stderr).try_init();
+    let _ = subscriber(level, form, stderr).try_init();
 }
 
 /// In JSON, the fields of the event are at the top level, and those of its innermost span (the request, with its id)
-/// are under `span`. In text, the spans precede the message.
-fn subscriber<W>(level: &str, is_json: bool, colours: bool, writer: W) -> impl Subscriber + Send + Sync
+/// are under `span`. In text, the spans precede the message; on a terminal, their fields follow it.
+fn subscriber<W>(level: &str, form: Form, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = fmt::layer().with_writer(writer);
-    let lines = if is_json {
-        lines.json().flatten_event(true).with_span_list(false).boxed()
-    } else {
-        lines.with_ansi(colours).boxed()
+    // A line that cannot be written, for example because the terminal was closed, would be told to stderr, which panics.
+    let lines = fmt::layer().with_writer(writer).log_internal_errors(false);
+    let lines = match form {
+        Form::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+        Form::Text => lines.with_ansi(false).boxed(),
+        Form::Terminal { colours } => {
+            lines.compact().with_ansi(colours).with_target(false).with_timer(TimeOfDay).boxed()
+        }
     };
     // At lower levels these crates log request heads, which contain tokens.
     let filter = [level, "h2=info", "hyper=info", "hyper_util=info"].join(",");
     registry().with(EnvFilter::new(filter)).with(lines)
+}
+
+/// The time of day, in UTC.
+struct TimeOfDay;
+
+impl FormatTime for TimeOfDay {
+    fn format_time(&self, out: &mut Writer<'_>) -> std::fmt::Result {
+        let second = crate::clock::now_seconds().rem_euclid(86_400);
+        write!(out, "{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+    }
 }
 
 #[cfg(test)]
@@ -66,10 +92,10 @@ mod tests {
     }
 
     /// The log of a request that logs one message at info and one at debug.
-    fn logged(level: &str, is_json: bool) -> String {
+    fn logged(level: &str, form: Form) -> String {
         let captured = Captured::default();
         let writer = captured.clone();
-        tracing::subscriber::with_default(subscriber(level, is_json, false, move || writer.clone()), || {
+        tracing::subscriber::with_default(subscriber(level, form, move || writer.clone()), || {
             tracing::info_span!("request", id = "r-7").in_scope(|| {
                 tracing::info!(pages = 3, "flushed");
                 tracing::debug!("in detail");
@@ -80,7 +106,7 @@ mod tests {
 
     #[test]
     fn json_carries_the_message_the_fields_and_the_request() {
-        let lines = logged("info", true);
+        let lines = logged("info", Form::Json);
         assert_eq!(lines.lines().count(), 1, "{lines}");
         for part in
             [r#""level":"INFO""#, r#""message":"flushed""#, r#""pages":3"#, r#""span":{"id":"r-7","name":"request"}"#]
@@ -91,16 +117,29 @@ mod tests {
 
     #[test]
     fn text_reads_alone() {
-        let lines = logged("info", false);
+        let lines = logged("info", Form::Text);
         assert_eq!(lines.lines().count(), 1, "{lines}");
         assert!(lines.contains(r#"INFO request{id="r-7"}: "#) && lines.ends_with("flushed pages=3\n"), "{lines}");
     }
 
+    /// People at a terminal were shown the date, microseconds, and the module of each message.
+    #[test]
+    fn a_terminal_gets_the_time_of_day_the_message_and_its_fields() {
+        let line = logged("info", Form::Terminal { colours: false });
+        assert_eq!(line.lines().count(), 1, "{line}");
+        let (time, rest) = line.split_once(' ').unwrap();
+        assert_eq!((time.len(), time.ends_with('Z')), (9, true), "{line}");
+        assert!(rest.trim_start().starts_with("INFO ") && rest.contains("flushed pages=3"), "{line}");
+        assert!(rest.contains(r#"id="r-7""#) && !rest.contains("telemetry"), "{line}");
+        let coloured = logged("info", Form::Terminal { colours: true });
+        assert!(coloured.contains("\x1b[32m INFO\x1b[0m"), "{coloured:?}");
+    }
+
     #[test]
     fn the_level_decides_what_is_logged() {
-        assert_eq!(logged("debug", true).lines().count(), 2);
-        assert_eq!(logged("warn", true), "");
-        assert_eq!(logged(&format!("off,{}=debug", module_path!()), true).lines().count(), 2);
-        assert_eq!(logged("info,other::part=debug", true).lines().count(), 1);
+        assert_eq!(logged("debug", Form::Json).lines().count(), 2);
+        assert_eq!(logged("warn", Form::Json), "");
+        assert_eq!(logged(&format!("off,{}=debug", module_path!()), Form::Json).lines().count(), 2);
+        assert_eq!(logged("info,other::part=debug", Form::Json).lines().count(), 1);
     }
 }

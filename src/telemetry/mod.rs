@@ -3,5 +3,7 @@
 mod log_line;
 pub mod logs;
 pub mod metrics;
+mod paint;
 
 pub use metrics::{Account, LagMetrics, Metrics, TokenMetrics};
+pub use paint::Paint;

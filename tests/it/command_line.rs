@@ -165,7 +165,7 @@ fn the_banner_holds_what_a_newcomer_needs_and_its_commands_work() {
     let lines: Vec<&str> = banner.lines().collect();
     assert_eq!(lines[0], format!("hourglass {}", env!("CARGO_PKG_VERSION")));
     assert_eq!(lines[1].trim(), format!("store    embedded in {}", server.data_dir().display()));
-    assert_eq!(lines[2].trim(), format!("serving  {base}  (endpoints: {base}/, metrics: {base}/metrics)"));
+    assert_eq!(lines[2].trim(), format!("serving  {base}  (page: {base}/, metrics: {base}/metrics)"));
     let milliseconds = lines.last().unwrap().strip_prefix("ready in ").and_then(|rest| rest.strip_suffix(" ms"));
     assert!(milliseconds.is_some_and(|number| number.parse::<u64>().is_ok()), "{banner}");
     let curls: Vec<&str> = lines.iter().map(|line| line.trim()).filter(|line| line.starts_with("curl ")).collect();

@@ -17,6 +17,7 @@
 //! | `hostile` | clients that mean harm: names, numbers, depth, length, bombs, floods, frames, bytes that are no requests |
 //! | `influxql` | `/query` beside a real InfluxDB 1.x: the same readings, the same statements, the same answers |
 //! | `command_line` | flags, configuration, banner, exit statuses |
+//! | `demo` | the simulated factory: history, live readings, faults; its folder goes, and no other |
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
 //! | `deletion` | what is deleted is gone and nothing else: a plain map, kills at every step, races, two instances |
 //! | `sealing` | sealed days answer as hour pages do: a twin without sealing, late data, deletions, kills; the decoder in Python |
@@ -46,6 +47,7 @@ mod broken_world;
 mod clients;
 mod command_line;
 mod deletion;
+mod demo;
 mod deploy;
 mod drift;
 mod edge;

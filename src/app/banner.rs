@@ -1,0 +1,94 @@
+//! What a command that serves prints once it is ready: addresses, the store, and two commands to copy.
+
+use std::io::{IsTerminal, Write};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::data_folder;
+use super::listeners::Addresses;
+use super::tokens::FirstToken;
+use crate::config::Settings;
+use crate::telemetry::Paint;
+
+/// A server that takes requests from now on.
+pub struct Ready<'a> {
+    pub settings: &'a Settings,
+    pub addresses: Addresses,
+    /// If this start created it.
+    pub first_token: Option<&'a FirstToken>,
+    /// Whether requests need a token.
+    pub enforced: bool,
+    pub started: Instant,
+    /// True once the server stops.
+    pub told: watch::Receiver<bool>,
+}
+
+/// Prints lines to stdout. If stdout is closed, the service runs without a banner.
+pub struct Banner {
+    paint: Paint,
+}
+
+impl Banner {
+    pub fn new() -> Self {
+        Self { paint: Paint::of(std::io::stdout().is_terminal()) }
+    }
+
+    pub fn title(&self, text: &str) {
+        self.line(&self.paint.bold(text));
+    }
+
+    /// A line with what it is about before it. `what` has at most 8 characters.
+    pub fn row(&self, what: &str, text: &str) {
+        self.line(&format!("  {}  {text}", self.paint.dim(&format!("{what:7}"))));
+    }
+
+    /// An address that people open.
+    pub fn link(&self, url: &str) -> String {
+        self.paint.link(url)
+    }
+
+    pub fn line(&self, text: &str) {
+        drop(writeln!(std::io::stdout(), "{text}"));
+    }
+}
+
+/// Prints the banner of `serve`.
+pub fn print(ready: &Ready<'_>) {
+    let Ready { settings, addresses, first_token, enforced, started, .. } = ready;
+    let folder = data_folder::absolute(&settings.server.data_dir);
+    let folder = folder.display();
+    let store = match settings.store.uri.is_embedded() {
+        true => format!("embedded in {folder}"),
+        false => format!("{}, with the data folder {folder}", settings.store.uri),
+    };
+    let (base, banner) = (addresses.base(), Banner::new());
+    banner.title(&format!("hourglass {}", env!("CARGO_PKG_VERSION")));
+    banner.row("store", &store);
+    let metrics = addresses.status.map_or_else(|| base.clone(), |status| format!("http://{status}"));
+    let page = banner.link(&format!("{base}/"));
+    banner.row("serving", &format!("{base}  (page: {page}, metrics: {metrics}/metrics)"));
+    if let Some(https) = addresses.https.filter(|_| addresses.http.is_some()) {
+        banner.row("TLS", &format!("https://{https}"));
+    }
+    if let Some(lines) = addresses.lines {
+        banner.row("lines", &format!("tcp://{lines}  (not acked)"));
+    }
+    match first_token {
+        Some(FirstToken::Shown(token)) => {
+            banner.row("token", token);
+            banner.row("", "named \"first\", with all rights; it is not shown again. To replace it:");
+            banner.row("", "hourglass token rotate first");
+        }
+        Some(FirstToken::InFile(path)) => {
+            banner.row("token", &format!("in the file {}, named \"first\", with all rights", path.display()));
+        }
+        None => {}
+    }
+    let token = first_token.map_or_else(|| "$TOKEN".to_owned(), FirstToken::in_shell);
+    let header = if *enforced { format!(" -H \"Authorization: Token {token}\"") } else { String::new() };
+    banner.line("  write a reading, and read it back:");
+    banner.line(&format!("    curl{header} '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));
+    banner.line(&format!("    curl{header} '{base}/api/v1/readings?sensor=readings,sensor=temp-01'"));
+    banner.line(&format!("ready in {} ms", started.elapsed().as_millis()));
+}

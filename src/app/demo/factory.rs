@@ -1,0 +1,225 @@
+//! What stands in the simulated factory: two sites of three lines, their sensors, and what is wrong with some of them.
+
+use serde_json::{Value, json};
+
+use super::noise::{hash, seed_of};
+use super::signals::{Kind, Signal};
+
+/// Site and line of each gateway, through which the sensors of a line send.
+pub const GATEWAYS: [(&str, &str); 6] =
+    [("bremen", "a"), ("bremen", "b"), ("bremen", "c"), ("porto", "a"), ("porto", "b"), ("porto", "c")];
+/// Before the demo began: when a sensor fell silent, and when a bearing began to wear out.
+const SILENT_S: i64 = 2 * 3600;
+const WEAR_S: i64 = 10 * 86_400;
+/// How often a drifting firmware sends a text in place of a number.
+const DRIFT_EVERY_S: i64 = 45;
+
+/// What is wrong with a sensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defect {
+    /// Now and then it sends what its chip shows after a reset.
+    Outliers,
+    /// It has sent nothing for two hours.
+    Silent,
+    /// Its bearing has been wearing out for ten days.
+    Wear,
+    /// Since an update, now and then it sends its number as a text with a unit.
+    Drift,
+}
+
+/// A sensor of the factory.
+#[derive(Debug)]
+pub struct Simulated {
+    /// Measurement and tags, in the order of a sensor key.
+    pub key: String,
+    /// Its place in [`GATEWAYS`].
+    pub gateway: usize,
+    pub defect: Option<Defect>,
+    name: String,
+    signal: Signal,
+}
+
+/// All sensors, and the time that faults are reckoned from.
+#[derive(Debug)]
+pub struct Factory {
+    pub sensors: Vec<Simulated>,
+    /// When the demo began, in seconds since the epoch.
+    pub began: i64,
+}
+
+impl Factory {
+    /// The same seed makes the same factory, with the same values at the same times.
+    pub fn new(seed: u64, began: i64) -> Self {
+        let sensors = GATEWAYS.iter().enumerate().flat_map(|(gateway, _)| line(seed, gateway)).collect();
+        Self { sensors, began }
+    }
+
+    /// Appends the sensor's line at a time, in seconds since the epoch; nothing if it is silent then.
+    pub fn write_line(&self, sensor: &Simulated, at: i64, out: &mut String) {
+        let since = at - self.began;
+        if sensor.defect == Some(Defect::Silent) && since > -SILENT_S {
+            return;
+        }
+        out.push_str(&sensor.key);
+        out.push(' ');
+        let wear = match sensor.defect {
+            Some(Defect::Wear) => ((since + WEAR_S) as f64 / WEAR_S as f64).clamp(0.0, 1.1),
+            _ => 0.0,
+        };
+        let is_outlier = sensor.defect == Some(Defect::Outliers) && sensor.signal.is_reset(at, since);
+        let is_text = sensor.defect == Some(Defect::Drift) && since > 0 && since % DRIFT_EVERY_S == 5;
+        sensor.signal.write(at, (wear, is_outlier, is_text), out);
+        out.push(' ');
+        out.push_str(&at.to_string());
+        out.push('\n');
+    }
+
+    /// What people say of the sensors: a line of JSON each, as `POST /api/v1/meta` takes them.
+    pub fn metadata(&self) -> String {
+        self.sensors.iter().map(|sensor| format!("{}\n", sensor.metadata())).collect()
+    }
+}
+
+impl Simulated {
+    fn metadata(&self) -> Value {
+        let (site, line) = GATEWAYS[self.gateway];
+        let (unit, owner, model) = match self.signal.kind {
+            Kind::Climate => ("°C", "facility", "SHT-35"),
+            Kind::Vibration => ("mm/s", "maintenance", "VB-200"),
+            Kind::Energy => ("kW", "energy", "PM-5100"),
+            Kind::Tank => ("%", "maintenance", "LT-40"),
+            Kind::Machine => ("", "production", "PLC-1200"),
+        };
+        let place = match site {
+            "bremen" => "Bremen, hall 2",
+            _ => "Porto, hall 1",
+        };
+        let mut meta = json!({
+            "name": format!("{}, line {}", self.name, line.to_uppercase()), "site": place, "owner": owner, "model": model,
+        });
+        if !unit.is_empty() {
+            meta["unit"] = json!(unit);
+        }
+        json!({ "sensor": self.key, "meta": meta })
+    }
+}
+
+/// The sensors of a line; the first line of each site also has the meter of the whole site.
+fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
+    let (site, line) = GATEWAYS[gateway];
+    let mut sensors = vec![
+        ("hall", "Hall", Kind::Climate, 0.0),
+        ("cabinet", "Control cabinet", Kind::Climate, 9.0),
+        ("press", "Press", Kind::Vibration, 2.4),
+        ("mill", "Mill", Kind::Vibration, 1.6),
+        ("line", "Line", Kind::Energy, 46.0),
+        ("coolant", "Coolant tank", Kind::Tank, 6.0),
+        ("press", "Press", Kind::Machine, 14.0),
+        ("mill", "Mill", Kind::Machine, 52.0),
+    ];
+    if line == "a" {
+        sensors.push(("site", "Site", Kind::Energy, 210.0));
+    }
+    let of = |(sensor, name, kind, scale): (&str, &str, Kind, f64)| {
+        let defect = match (kind, site, line, sensor) {
+            (Kind::Climate, "porto", "b", "hall") => Some(Defect::Outliers),
+            (Kind::Climate, "bremen", "c", "cabinet") => Some(Defect::Silent),
+            (Kind::Vibration, "bremen", "a", "mill") => Some(Defect::Wear),
+            (Kind::Tank, "porto", "c", _) => Some(Defect::Drift),
+            _ => None,
+        };
+        // A machine's vibration and its state are of one machine.
+        let of_machine = seed_of(seed, &format!("{site} {line} {sensor}"));
+        Simulated {
+            key: format!("{},line={line},sensor={sensor},site={site}", kind.measurement()),
+            gateway,
+            defect,
+            name: name.to_owned(),
+            signal: Signal { kind, of_machine, own: hash(of_machine, kind as i64), scale },
+        }
+    };
+    sensors.into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::{Limits, Precision};
+    use crate::wire::Points;
+    use crate::wire::line_protocol::Lines;
+
+    const BEGAN: i64 = 1_768_485_600;
+
+    fn lines(seed: u64, at: i64) -> Vec<String> {
+        let factory = Factory::new(seed, BEGAN);
+        let line = |sensor: &Simulated| {
+            let mut line = String::new();
+            factory.write_line(sensor, at, &mut line);
+            line
+        };
+        factory.sensors.iter().map(line).collect()
+    }
+
+    /// The line of the sensor with this defect.
+    fn of(defect: Defect, at: i64) -> String {
+        let factory = Factory::new(1, BEGAN);
+        let place = factory.sensors.iter().position(|sensor| sensor.defect == Some(defect)).expect("there is one");
+        lines(1, at).swap_remove(place)
+    }
+
+    #[test]
+    fn there_are_fifty_sensors_of_five_kinds_and_each_has_metadata() {
+        let factory = Factory::new(1, BEGAN);
+        assert_eq!(factory.sensors.len(), 50);
+        let mut keys: Vec<&str> = factory.sensors.iter().map(|sensor| &*sensor.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 50);
+        let kinds = ["climate", "vibration", "energy", "tank", "machine"];
+        assert!(kinds.iter().all(|kind| keys.iter().any(|key| key.starts_with(&format!("{kind},")))), "{keys:?}");
+        for line in factory.metadata().lines() {
+            let row: Value = serde_json::from_str(line).expect("JSON");
+            assert!(keys.contains(&row["sensor"].as_str().expect("a key")), "{row}");
+            assert!(["name", "site", "owner"].iter().all(|name| row["meta"][name].is_string()), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_itself_and_another_one_differs() {
+        let at = BEGAN - 86_400;
+        assert_eq!(lines(1, at), lines(1, at));
+        assert_ne!(lines(1, at), lines(2, at));
+        assert_ne!(lines(1, at), lines(1, at + 1));
+    }
+
+    #[test]
+    fn each_defect_shows_when_it_is_due() {
+        assert!(of(Defect::Silent, BEGAN - SILENT_S).ends_with(&format!(" {}\n", BEGAN - SILENT_S)));
+        assert_eq!(of(Defect::Silent, BEGAN - SILENT_S + 1), "");
+        assert!(of(Defect::Drift, BEGAN + 5).contains("level=\""), "{}", of(Defect::Drift, BEGAN + 5));
+        assert!(!of(Defect::Drift, BEGAN + 6).contains("level=\""));
+        assert!((-3000..=0).all(|before| !of(Defect::Drift, BEGAN + before).contains("level=\"")));
+        let resets = (1..=600).filter(|second| of(Defect::Outliers, BEGAN + second).contains("temp=85.0")).count();
+        assert!((2..=6).contains(&resets), "{resets}");
+        let rms = |at: i64| -> f64 {
+            let line = of(Defect::Wear, at);
+            line.split("rms=").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).expect("a number")
+        };
+        let day = |before: i64| (0..1440).map(|minute| rms(BEGAN - before * 86_400 + minute * 60)).fold(0.0, f64::max);
+        assert!(day(1) > 1.8 * day(14), "{} and {}", day(1), day(14));
+    }
+
+    #[test]
+    fn every_line_is_line_protocol() {
+        for at in [BEGAN - 30 * 86_400, BEGAN - 86_400 + 13, BEGAN, BEGAN + 86_400] {
+            let body = lines(1, at).concat();
+            let mut parsed = Lines::new(body.as_bytes(), Precision::Seconds, Limits::default());
+            let mut count = 0;
+            while let Some(point) = parsed.next() {
+                assert!(point.is_ok(), "{point:?} in {body}");
+                count += 1;
+            }
+            assert_eq!(count, body.lines().count());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Sends the past: a reading a minute of each sensor, day by day, oldest first, as backfill, which the service then seals.
+
+use std::ops::Range;
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::anyhow;
+
+use super::factory::{Factory, Simulated};
+use super::sender::Sender;
+
+const DAY: i64 = 86_400;
+/// Seconds between two readings.
+const STEP: usize = 60;
+/// Threads that make and send lines. A sensor belongs to one of them, so that its days come in order.
+const THREADS: usize = 2;
+
+/// Sends the last `days` days, from a midnight of UTC until the demo began. Calls `told` with the number of days sent, and
+/// returns the number of readings.
+///
+/// # Errors
+/// If the service does not take them, or stops.
+pub fn send(factory: &Factory, sender: &Sender, days: u32, mut told: impl FnMut(usize)) -> anyhow::Result<u64> {
+    let first = factory.began.div_euclid(DAY) - i64::from(days);
+    let last = factory.began.div_euclid(DAY);
+    let (done, part_done) = mpsc::channel();
+    thread::scope(|scope| {
+        let parts: Vec<_> = (0..THREADS)
+            .map(|part| {
+                let (sender, done) = (sender.clone(), done.clone());
+                scope.spawn(move || {
+                    let sensors: Vec<&Simulated> = factory.sensors.iter().skip(part).step_by(THREADS).collect();
+                    let (mut readings, mut body) = (0, String::new());
+                    for day in first..=last {
+                        readings += write_day(factory, &sensors, day * DAY..(day + 1) * DAY, &mut body);
+                        sender.write_for_sure(&body)?;
+                        // Nobody listens any more if another part has failed.
+                        let _ = done.send(());
+                    }
+                    anyhow::Ok(readings)
+                })
+            })
+            .collect();
+        drop(done);
+        for sent in 1.. {
+            if part_done.recv().is_err() {
+                break;
+            }
+            told(sent / THREADS);
+        }
+        parts.into_iter().map(|part| part.join().map_err(|_| anyhow!("a thread of the demo has failed"))?).sum()
+    })
+}
+
+/// The lines of some sensors from one time to another, but not past the begin of the demo; returns their number.
+fn write_day(factory: &Factory, sensors: &[&Simulated], times: Range<i64>, body: &mut String) -> u64 {
+    body.clear();
+    for sensor in sensors {
+        for at in (times.start..times.end.min(factory.began + 1)).step_by(STEP) {
+            factory.write_line(sensor, at, body);
+        }
+    }
+    body.lines().count() as u64
+}

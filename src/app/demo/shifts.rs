@@ -1,0 +1,81 @@
+//! When the factory works, in UTC: two shifts from Monday to Friday, one on Saturday.
+
+const HOUR: i64 = 3600;
+const HOURS_OF_WEEK: usize = 7 * 24;
+/// The Unix epoch was a Thursday.
+const EPOCH_WEEKDAY: i64 = 3;
+
+/// Which part of the factory works: 0 to 1.
+pub fn share(at: i64) -> f64 {
+    share_of(hour_of_week(at))
+}
+
+/// Hours of full work from a Monday long ago until then; it never falls. Whoever needs what was used or made until a time
+/// need not add up its past.
+pub fn worked(at: i64) -> f64 {
+    let since_monday = at + EPOCH_WEEKDAY * 24 * HOUR;
+    let week = since_monday.div_euclid(HOURS_OF_WEEK as i64 * HOUR);
+    let within = since_monday.rem_euclid(HOURS_OF_WEEK as i64 * HOUR);
+    let hour = hour_of_week(at);
+    let part = (within % HOUR) as f64 / HOUR as f64;
+    week as f64 * WORKED[HOURS_OF_WEEK] + WORKED[hour] + share_of(hour) * part
+}
+
+/// [`share`], averaged over the last hours: machines warm up and cool down.
+pub fn warmth(at: i64, hours: i64) -> f64 {
+    (worked(at) - worked(at - hours * HOUR)) / hours as f64
+}
+
+fn hour_of_week(at: i64) -> usize {
+    let hour = at.div_euclid(HOUR) + EPOCH_WEEKDAY * 24;
+    usize::try_from(hour.rem_euclid(HOURS_OF_WEEK as i64)).unwrap_or_default()
+}
+
+const fn share_of(hour_of_week: usize) -> f64 {
+    match (hour_of_week / 24, hour_of_week % 24) {
+        // The evening shift has fewer machines.
+        (0..=4, 6..14) => 1.0,
+        (0..=4, 14..22) => 0.8,
+        (5, 6..14) => 0.4,
+        _ => 0.0,
+    }
+}
+
+/// What was worked in a week before each of its hours, and in all of it.
+static WORKED: [f64; HOURS_OF_WEEK + 1] = {
+    let mut before = [0.0; HOURS_OF_WEEK + 1];
+    let mut hour = 0;
+    while hour < HOURS_OF_WEEK {
+        before[hour + 1] = before[hour] + share_of(hour);
+        hour += 1;
+    }
+    before
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Monday, 2026-01-12 00:00 UTC.
+    const MONDAY: i64 = 1_768_176_000;
+
+    #[test]
+    fn the_week_has_its_shifts() {
+        let at = |day: i64, hour: i64| share(MONDAY + (day * 24 + hour) * HOUR);
+        assert_eq!((at(0, 5), at(0, 6), at(0, 13), at(0, 14), at(0, 22)), (0.0, 1.0, 1.0, 0.8, 0.0));
+        assert_eq!((at(5, 7), at(5, 15), at(6, 10)), (0.4, 0.0, 0.0));
+        assert_eq!(at(-1, 10), 0.0, "Sunday");
+    }
+
+    #[test]
+    fn what_was_worked_is_the_sum_of_the_shares() {
+        let step = 600;
+        let mut sum = worked(MONDAY);
+        for at in (MONDAY..MONDAY + 15 * 24 * HOUR).step_by(step as usize) {
+            assert!((worked(at) - sum).abs() < 1e-6, "{at}");
+            sum += share(at) * step as f64 / HOUR as f64;
+        }
+        assert!((warmth(MONDAY + 9 * HOUR, 2) - 1.0).abs() < 1e-9);
+        assert!((warmth(MONDAY + 7 * HOUR, 2) - 0.5).abs() < 1e-9);
+    }
+}

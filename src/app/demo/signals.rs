@@ -1,0 +1,208 @@
+//! What each kind of sensor measures, as a function of time: shifts, weather, stops, wear, and noise.
+
+use std::f64::consts::TAU;
+use std::fmt::Write;
+
+use super::noise::{hash, jitter, unit, wander};
+use super::shifts::{share, warmth, worked};
+
+const HOUR: i64 = 3600;
+const DAY: i64 = 24 * HOUR;
+/// What a certain temperature chip shows after a reset.
+const RESET_CELSIUS: f64 = 85.0;
+/// Of how many minutes one has a reset in it, and after how many seconds of the demo there is one more.
+const RESETS: (u64, i64) = (480, 150);
+/// When the meters were new: 2020.
+const NEW_METERS: i64 = 1_577_836_800;
+
+/// Each is a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Temperature and humidity.
+    Climate,
+    /// A machine's vibration, and its bearing's temperature.
+    Vibration,
+    /// Power, and a counter of energy.
+    Energy,
+    /// A level that falls while the line works and is filled up.
+    Tank,
+    /// What a machine does, as text and boolean, and the time of its cycles.
+    Machine,
+}
+
+impl Kind {
+    pub fn measurement(self) -> &'static str {
+        match self {
+            Self::Climate => "climate",
+            Self::Vibration => "vibration",
+            Self::Energy => "energy",
+            Self::Tank => "tank",
+            Self::Machine => "machine",
+        }
+    }
+}
+
+/// What a sensor measures.
+#[derive(Debug)]
+pub struct Signal {
+    pub kind: Kind,
+    /// The seed of the machine that it is fixed to.
+    pub of_machine: u64,
+    /// Its own seed.
+    pub own: u64,
+    /// How much warmer, stronger, or faster than others of its kind it is.
+    pub scale: f64,
+}
+
+impl Signal {
+    /// Whether a chip is reset at that time, `since` seconds after the demo began.
+    pub fn is_reset(&self, at: i64, since: i64) -> bool {
+        let by_chance = at % 60 == 0 && hash(self.own ^ 1, at / 60).is_multiple_of(RESETS.0);
+        by_chance || since > 0 && since % RESETS.1 == RESETS.1 / 5
+    }
+
+    /// Appends the fields at a time, in seconds since the epoch. `wear` is 0 for a sound bearing and 1 for one at its end.
+    pub fn write(&self, at: i64, (wear, is_reset, is_text): (f64, bool, bool), out: &mut String) {
+        // Writing to a String cannot fail.
+        let _ = match self.kind {
+            Kind::Climate => {
+                let (temp, humidity) = self.climate(at);
+                let temp = if is_reset { RESET_CELSIUS } else { temp };
+                write!(out, "temp={temp:.1},humidity={humidity:.1}")
+            }
+            Kind::Vibration => {
+                let (rms, bearing) = self.vibration(at, wear);
+                write!(
+                    out,
+                    "rms={rms:.2},peak={:.2},bearing_temp={bearing:.1}",
+                    rms * (2.9 + 0.2 * jitter(self.own ^ 2, at))
+                )
+            }
+            Kind::Energy => {
+                let (power, energy) = self.energy(at);
+                write!(out, "power_kw={power:.2},energy_kwh={energy:.2}")
+            }
+            Kind::Tank => {
+                let level = self.level(at);
+                let low = level < 20.0;
+                match is_text {
+                    true => write!(out, "level=\"{level:.1} %\",low={low}"),
+                    false => write!(out, "level={level:.1},low={low}"),
+                }
+            }
+            Kind::Machine => {
+                let state = self.state(at);
+                let running = state == "running";
+                let cycle = self.scale * (1.0 + 0.06 * wander(self.own, at, HOUR) + 0.02 * jitter(self.own, at));
+                // A machine that stands has no cycles.
+                let cycle = if running { format!(",cycle_s={cycle:.2}") } else { String::new() };
+                write!(out, "state=\"{state}\",running={running}{cycle}")
+            }
+        };
+    }
+
+    fn climate(&self, at: i64) -> (f64, f64) {
+        let outside = 3.0 * ((at - 9 * HOUR) as f64 / DAY as f64 * TAU).sin() + 2.5 * wander(7, at, 2 * DAY);
+        let warmed = warmth(at, 3) * (2.0 + 0.4 * self.scale);
+        let temp = 18.5 + 0.6 * self.scale + warmed + 0.4 * outside + 0.3 * wander(self.own, at, 5 * HOUR);
+        let humidity = 47.0 - 1.6 * (temp - 21.0) + 4.0 * wander(self.own ^ 1, at, 9 * HOUR);
+        (temp + 0.06 * jitter(self.own, at), (humidity + 0.3 * jitter(self.own ^ 1, at)).clamp(5.0, 95.0))
+    }
+
+    fn vibration(&self, at: i64, wear: f64) -> (f64, f64) {
+        let is_running = self.state(at) == "running";
+        let strength = if is_running { self.scale * (1.0 + 1.6 * wear * wear) } else { 0.12 };
+        let rms = strength * (1.0 + 0.12 * wander(self.own, at, 2 * HOUR) + 0.05 * jitter(self.own, at));
+        let bearing = 24.0 + warmth(at, 2) * (21.0 + 14.0 * wear * wear) + 1.2 * wander(self.own ^ 1, at, HOUR);
+        (rms, bearing)
+    }
+
+    /// Power and the counter, which never falls.
+    fn energy(&self, at: i64) -> (f64, f64) {
+        const STANDBY: f64 = 0.12;
+        let full_hours = |at: i64| STANDBY * at as f64 / HOUR as f64 + 0.8 * worked(at);
+        let power = self.scale * (STANDBY + share(at) * (0.8 + 0.1 * wander(self.own, at, 20 * 60)));
+        (power * (1.0 + 0.01 * jitter(self.own, at)), self.scale * (full_hours(at) - full_hours(NEW_METERS)))
+    }
+
+    /// In percent: it falls with the work, and is filled up to 96 at about 14.
+    fn level(&self, at: i64) -> f64 {
+        const FULL: f64 = 96.0;
+        const USED: f64 = 82.0;
+        let used = worked(at) * (0.9 + 0.2 * unit(self.own, 0)) * 0.25 * self.scale + USED * unit(self.own, 1);
+        FULL - used % USED + 0.15 * jitter(self.own, at)
+    }
+
+    /// What the machine does: `off` outside the shifts; `down` and `setup` at times within them.
+    fn state(&self, at: i64) -> &'static str {
+        const STOPS: i64 = 90 * 60;
+        const SETUPS: i64 = 20 * 60;
+        let (stop, setup) = (at.div_euclid(STOPS), at.div_euclid(SETUPS));
+        let seed = self.of_machine;
+        // On Saturday, and in the evening, some machines have no work.
+        if share(at) <= unit(seed, at.div_euclid(DAY)) * 0.95 {
+            "off"
+        } else if unit(seed ^ 1, stop) < 0.06 && at.rem_euclid(STOPS) < 600 + (unit(seed ^ 2, stop) * 2400.0) as i64 {
+            "down"
+        } else if unit(seed ^ 3, setup) < 0.12 && at.rem_euclid(SETUPS) < 420 {
+            "setup"
+        } else {
+            "running"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Monday, 2026-01-12 00:00 UTC.
+    const MONDAY: i64 = 1_768_176_000;
+
+    fn signal(kind: Kind, scale: f64) -> Signal {
+        Signal { kind, of_machine: 5, own: 6, scale }
+    }
+
+    fn minutes() -> impl Iterator<Item = i64> {
+        (MONDAY..MONDAY + 7 * DAY).step_by(60)
+    }
+
+    #[test]
+    fn values_stay_within_what_such_sensors_measure() {
+        for at in minutes() {
+            let (temp, humidity) = signal(Kind::Climate, 9.0).climate(at);
+            assert!((10.0..45.0).contains(&temp) && (5.0..=95.0).contains(&humidity), "{at}: {temp} {humidity}");
+            let (rms, bearing) = signal(Kind::Vibration, 2.4).vibration(at, 0.0);
+            assert!((0.05..4.0).contains(&rms) && (20.0..50.0).contains(&bearing), "{at}: {rms} {bearing}");
+            let level = signal(Kind::Tank, 6.0).level(at);
+            assert!((10.0..100.0).contains(&level), "{at}: {level}");
+        }
+    }
+
+    #[test]
+    fn the_meter_counts_up_at_about_the_power_it_shows() {
+        let meter = signal(Kind::Energy, 46.0);
+        let (mut before, mut used) = (meter.energy(MONDAY).1, 0.0);
+        let first = before;
+        assert!(first > 0.0);
+        for at in minutes().skip(1) {
+            let (power, energy) = meter.energy(at);
+            assert!(energy >= before, "{at}");
+            before = energy;
+            used += power / 60.0;
+        }
+        let counted = before - first;
+        assert!((counted / used - 1.0).abs() < 0.05, "{counted} and {used}");
+    }
+
+    #[test]
+    fn machines_work_in_shifts_and_stop_at_times() {
+        let machine = signal(Kind::Machine, 14.0);
+        assert_eq!(machine.state(MONDAY + 2 * HOUR), "off");
+        assert_eq!(machine.state(MONDAY + 6 * DAY + 12 * HOUR), "off", "Sunday");
+        for state in ["running", "down", "setup", "off"] {
+            let times = (0..60 * 24 * 40).filter(|minute| machine.state(MONDAY + minute * 60) == state).count();
+            assert!(times > 100, "{state}: {times} minutes");
+        }
+    }
+}

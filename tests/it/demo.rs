@@ -1,0 +1,219 @@
+//! `hourglass demo`: what it shows is there, and nothing of it is left; no other folder is touched.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::eventually;
+use crate::support::http;
+use crate::support::process::{Folder, Process};
+use crate::support::server::program;
+
+/// A debug build on a busy machine makes two days of history in seconds.
+const READY: Duration = Duration::from_secs(120);
+const END: Duration = Duration::from_secs(45);
+/// Of history: enough for a whole day that is sealed.
+const DAYS: &str = "2";
+
+/// A running demo, whose temp folder is the test's.
+struct Demo {
+    process: Process,
+    temp: PathBuf,
+}
+
+impl Demo {
+    fn start(temp: &Folder, arguments: &[&str]) -> Demo {
+        let mut command = program();
+        command.arg("demo").args(["--days", DAYS]).args(arguments);
+        Demo::spawn(temp, command)
+    }
+
+    fn spawn(temp: &Folder, mut command: Command) -> Demo {
+        let folder = temp.file("tmp");
+        fs::create_dir_all(&folder).unwrap();
+        command.current_dir(temp.path()).env("TMPDIR", &folder);
+        // A demo takes no configuration: this one would keep `serve` from starting.
+        command.env("HOURGLASS_STORE__URI", "mongodb://127.0.0.1:1");
+        let [stdout, stderr] = ["stdout", "stderr"].map(|name| File::create(temp.file(name)).unwrap());
+        Demo { process: Process::spawn(&command, stdout, stderr).unwrap(), temp: temp.path().to_owned() }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.temp.join("stdout")).unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.temp.join("stderr")).unwrap()
+    }
+
+    /// What stands in a row of the banner, once it is there.
+    #[track_caller]
+    fn row(&mut self, what: &str) -> String {
+        let is_of = |line: &&str| line.trim_start().starts_with(&format!("{what} "));
+        eventually(what, READY, || {
+            let found = self.said().lines().find(is_of).map(|line| line.trim()[what.len()..].trim().to_owned());
+            assert!(found.is_some() || self.process.exited().is_none(), "it ended: {}{}", self.said(), self.log());
+            found
+        })
+    }
+
+    /// Its URL without a slash at the end.
+    #[track_caller]
+    fn url(&mut self) -> String {
+        self.row("page").split("/ ").next().unwrap().trim_end_matches('/').to_owned()
+    }
+
+    #[track_caller]
+    fn folder(&mut self) -> PathBuf {
+        self.row("folder").split("  (").next().unwrap().into()
+    }
+
+    #[track_caller]
+    fn end_by(&mut self, signal: &str) {
+        self.process.signal(signal);
+        let status = self.process.wait(END).unwrap_or_else(|| panic!("SIG{signal} does not end it"));
+        assert_eq!(status.code(), Some(0), "SIG{signal}: {}{}", self.said(), self.log());
+    }
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn asked(url: &str) -> Value {
+    http::get(url).expect(200).json()
+}
+
+#[test]
+fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
+    let temp = Folder::new("demo");
+    let mut demo = Demo::start(&temp, &["--port", "0"]);
+    let (url, folder) = (demo.url(), demo.folder());
+    assert_eq!(folder.parent(), Some(&*temp.file("tmp")));
+    assert!(demo.row("history").contains("sealed"));
+    demo.row("stop");
+
+    let sealing = &asked(&format!("{url}/api/v1/status"))["sealing"];
+    assert!(sealing["days"].as_u64() >= Some(98), "{sealing}");
+    assert_eq!(sealing["left"]["unsettled"], 0, "{sealing}");
+    let counted =
+        format!("{url}/api/v1/summary?measurement=energy&fields=energy_kwh&agg=count,max&step=1d&from=-2d&to=-1d");
+    let counted = asked(&counted);
+    let meters = counted["series"].as_array().unwrap();
+    assert_eq!(meters.len(), 8, "{counted}");
+    let of_days = |meter: &Value| -> u64 {
+        let windows = meter["windows"].as_array().unwrap();
+        windows.iter().map(|window| window["fields"]["energy_kwh"]["count"].as_u64().unwrap()).sum()
+    };
+    // From now to now: 24 hours, a reading a minute.
+    assert!(meters.iter().all(|meter| (1439..=1441).contains(&of_days(meter))), "{counted}");
+    let owners =
+        format!("{url}/api/v1/summary?measurement=climate&fields=temp&agg=avg&group_by=meta.owner&step=1d&from=-1d");
+    assert_eq!(asked(&owners)["series"][0]["tags"]["meta.owner"], "facility", "{}", asked(&owners));
+
+    let count = |measurement: &str, from: &str| -> u64 {
+        let counted = asked(&format!(
+            "{url}/api/v1/summary?measurement={measurement}&agg=count&group_by=site&step=1d&from={from}"
+        ));
+        let fields =
+            counted["series"].as_array().unwrap().iter().flat_map(|series| series["windows"].as_array().unwrap());
+        fields
+            .map(|window| window["fields"].as_object().unwrap().values().next().unwrap()["count"].as_u64().unwrap())
+            .sum()
+    };
+    let before = count("energy", "-1h");
+    eventually("readings each second", READY, || (count("energy", "-1h") > before + 8).then_some(()));
+    let silent = asked(&format!("{url}/api/v1/readings?sensor=climate,line=c,sensor=cabinet,site=bremen&from=-90m"));
+    assert!(!silent.to_string().contains("\"temp\""), "{silent}");
+    for code in ["family", "syntax"] {
+        eventually(code, READY, || {
+            let rejections = asked(&format!("{url}/api/v1/rejections?code={code}"));
+            (!rejections["rejections"].as_array().unwrap().is_empty()).then_some(())
+        });
+    }
+
+    demo.end_by("INT");
+    assert!(demo.said().ends_with(&format!("removed {}\n", folder.display())), "{}", demo.said());
+    assert_eq!(entries(&temp.file("tmp")), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_killed_one_left_goes_with_the_next_and_nothing_else() {
+    let temp = Folder::new("demo");
+    let mut killed = Demo::start(&temp, &["--port", "0"]);
+    let left = killed.folder();
+    killed.process.kill();
+    assert!(left.join("hourglass.redb").is_file());
+    let foreign = temp.file("tmp/hourglass-demo-mine");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("hourglass.redb"), "mine").unwrap();
+
+    let mut running = Demo::start(&temp, &["--port", "0"]);
+    let folder = running.folder();
+    assert!(!left.exists() && folder.is_dir());
+    // In the middle of its history.
+    running.end_by("TERM");
+    assert_eq!(entries(&temp.file("tmp")), ["hourglass-demo-mine"]);
+    assert_eq!(fs::read_to_string(foreign.join("hourglass.redb")).unwrap(), "mine");
+
+    let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&foreign).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("hourglass: ") && said.contains("is not empty, and not of a demo"), "{said}");
+    assert_eq!(entries(&foreign), ["hourglass.redb"]);
+}
+
+#[test]
+fn a_kept_folder_is_a_data_folder_like_others_and_a_taken_port_is_told() {
+    let temp = Folder::new("demo");
+    // If that fails, somebody else has it, which is just as well.
+    let taken = TcpListener::bind("127.0.0.1:8086");
+    let kept = temp.file("kept");
+    let mut demo = Demo::start(&temp, &["--keep", "--data-dir", kept.to_str().unwrap()]);
+    assert!(demo.row("page").ends_with("(port 8086 is taken)"), "{}", demo.said());
+    drop(taken);
+    demo.row("stop");
+    demo.end_by("INT");
+    assert!(
+        demo.said().ends_with(&format!("kept: hourglass serve --data-dir '{}'\n", kept.display())),
+        "{}",
+        demo.said()
+    );
+    let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&kept).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let checked = program().args(["verify", "--data-dir"]).arg(&kept).output().unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+}
+
+/// On a terminal, lines have colours and are short; a terminal that is closed ends the demo.
+#[test]
+fn on_a_terminal_it_is_for_people_and_ends_with_it() {
+    for (variable, is_coloured) in [("NO_COLOR", false), ("NO_OTHER", true)] {
+        let temp = Folder::new("demo");
+        let (data, shown) = (temp.file("demo"), temp.file("shown"));
+        let mut command = program();
+        // `script`, of util-linux, has a terminal for a command.
+        let inner =
+            format!("exec {} demo --days 1 --port 0 --data-dir {}", command.get_program().display(), data.display());
+        let environment: Vec<_> =
+            command.get_envs().map(|(key, value)| (key.to_owned(), value.map(ToOwned::to_owned))).collect();
+        command = Command::new("script");
+        for (key, _) in environment.iter().filter(|(_, value)| value.is_none()) {
+            command.env_remove(key);
+        }
+        command.args(["-qefc", &inner]).arg(&shown).env("TERM", "xterm").env_remove("NO_COLOR").env(variable, "1");
+        let mut demo = Demo::spawn(&temp, command);
+        let text = || fs::read_to_string(&shown).unwrap_or_default();
+        eventually("the demo's banner", READY, || text().contains("Ctrl-C").then_some(()));
+        eventually("an event", READY, || text().contains("rejected").then_some(()));
+        let text = text();
+        assert_eq!(text.contains("\x1b[1mhourglass"), is_coloured, "{text}");
+        assert!(!text.contains("{\"timestamp\""), "{text}");
+        demo.process.kill();
+        eventually("the demo's end", END, || (!data.exists()).then_some(()));
+    }
+}
