@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use self::service::{
-    CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, ExplainFlags, RelabelCommand, RelabelFlags,
-    SendFlags, SensorsCommand, TargetFlags, UndoFlags,
+    CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, RejectedFlags,
+    RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, TargetFlags, UndoFlags,
 };
 pub use self::store::{
     BackupFlags, CheckFlags, CopyFlags, DemoFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags,

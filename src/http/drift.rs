@@ -18,7 +18,7 @@ use super::parameters::{By, DEFAULT_DATABASE, Pairs, Parameters};
 use super::params;
 use super::write::flag;
 use crate::access::Event;
-use crate::backup::read::Part;
+use crate::backup::read::{Part, Piece};
 use crate::backup::{Parts, ReadBounds};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{FieldMove, SensorDocument};
@@ -168,7 +168,8 @@ impl Task {
         let mut parts = Parts::new(&*app.store, &self.database, hours, bounds).pages_of(Arc::new(keys));
         let mut last: Option<Arc<SensorDocument>> = None;
         while let Some(part) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
-            let Part { of, readings, within } = &part;
+            // Of readings that have expired only summaries are left.
+            let Piece::Readings(Part { of, readings, within }) = &part else { continue };
             let mut times = Vec::new();
             for (index, time) in readings.times().iter().enumerate() {
                 if *time < kept_from || within.as_ref().is_some_and(|within| !within.contains(time)) {

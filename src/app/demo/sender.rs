@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::app::post::{PostAnswer, Target, escaped};
+use crate::app::post::{PostAnswer, Service, Target, escaped};
 
 /// How often something is sent that the service does not take, and the pause between.
 const TRIES: usize = 150;
@@ -24,7 +24,7 @@ pub struct Sender {
 impl Sender {
     /// For the service at `http://HOST:PORT`.
     pub fn new(base: &str, told: watch::Receiver<bool>) -> anyhow::Result<Self> {
-        Ok(Self { target: Arc::new(Target::parse(base, None)?), told })
+        Ok(Self { target: Arc::new(Target::of(&Service { url: base.to_owned(), ..Service::default() })?), told })
     }
 
     /// Whether the service stops, and nothing more is to be sent.

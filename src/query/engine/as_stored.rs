@@ -79,7 +79,7 @@ impl Engine {
             let keys: Vec<&str> = some.iter().map(|entry| &*entry.sensor.key).collect();
             let copies = budget.waiting(self.store.held_copies(database, &keys, hours_of(range))).await?;
             for (entry, copies) in some.iter().zip(copies) {
-                let is_chosen = |entry: &DirectoryEntry| chooser.takes(&entry.sensor, entry.meta.as_deref());
+                let is_chosen = |entry: &DirectoryEntry| chooser.takes_entry(entry);
                 let history = history(entry, copies, is_chosen);
                 let of_meta = |(_, entry): &(_, Option<DirectoryEntry>)| {
                     entry.as_ref().and_then(|entry| entry.meta.as_ref()).map_or(0, |meta| meta.memory())
