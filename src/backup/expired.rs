@@ -206,7 +206,7 @@ mod tests {
                 let (found_day, found_part, found) = unpack(&packed).unwrap();
                 prop_assert_eq!((found_day, found_part, &found), (Day(day), part, &expired));
                 prop_assert_eq!(SetDigest::of_expired("m", &found), SetDigest::of_expired("m", &expired));
-                for cut in 0..packed.len() {
+                for cut in (0..packed.len()).step_by(1 + packed.len() / 16) {
                     prop_assert!(unpack(&packed[..cut]).is_err());
                 }
             }
