@@ -59,7 +59,10 @@ struct MetaOfFile {
 /// # Errors
 /// What is wrong, and where in the text that is, if it is known.
 pub fn read(text: &str) -> Result<Lists, (Option<std::ops::Range<usize>>, String)> {
-    let file: ListsOfFile = toml::from_str(text).map_err(|error| (error.span(), error.message().to_owned()))?;
+    let file: ListsOfFile = toml::from_str(text).map_err(|error| {
+        let message = format!("in one of the lists [[kinds]] and [[meta.copy]]: {}", error.message());
+        (error.span(), message)
+    })?;
     let whole = |message| (None, message);
     let kinds = kinds(file.kinds).map_err(whole)?;
     let lists = Lists { meta: MetaSettings { copy: file.meta.copy }, kinds };

@@ -62,9 +62,9 @@ fn readings_are_held_to_the_kind_of_their_sensor() {
             told.contains("thermometer") && told.contains("temp") && told.contains("above the maximum 120"),
             "{told}"
         );
-        let rejections = get(&server.url("/api/v1/rejections?db=d")).expect(200).text();
+        let rejections = get(&server.url("/api/v1/rejections?db=d")).expect(200).text().to_owned();
         assert!(rejections.contains("\"kind\""), "its code: {rejections}");
-        let missing = write(&server, &format!("climate,s=1 other=1 {T}\n")).expect(400).text();
+        let missing = write(&server, &format!("climate,s=1 other=1 {T}\n")).expect(400).text().to_owned();
         assert!(missing.contains("is missing"), "{missing}");
         assert!((metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"kind\"}") - 2.0).abs() < 0.5);
         // By metadata, with a warning: kept all the same. Metadata may come before or after the first reading.
@@ -75,7 +75,7 @@ fn readings_are_held_to_the_kind_of_their_sensor() {
         let warned = write(&server, &line).expect(204);
         assert!(warning(&warned).contains("2 readings") && warning(&warned).contains("meter"), "{}", warning(&warned));
         assert!(metric(&server, "hourglass_ingest_readings_unlike_kind_total") > 1.5);
-        let explained = post(&server.url("/api/v1/explain?db=d&precision=s"), &line, &[]).expect(200).text();
+        let explained = post(&server.url("/api/v1/explain?db=d&precision=s"), &line, &[]).expect(200).text().to_owned();
         assert!(explained.contains("the kind meter says"), "{explained}");
         // After a kill the kind is known again.
         server.kill();
@@ -101,7 +101,7 @@ fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
         describe(&server, "PUT", "climate,s=old", &json!({"site": "LAB", "n": 1})).expect(200);
         server.stop();
         server.restart_as(Launch::with_store(store).config(KINDS).listen("127.0.0.1:0"));
-        let refused = describe(&server, "PUT", "climate,s=1", &json!({"site": "LAB"})).expect(400).text();
+        let refused = describe(&server, "PUT", "climate,s=1", &json!({"site": "LAB"})).expect(400).text().to_owned();
         assert!(refused.contains("thermometer") && refused.contains("site"), "{refused}");
         describe(&server, "PUT", "climate,s=1", &json!({"owner": "x"})).expect(400);
         describe(&server, "PUT", "climate,s=1", &json!({"site": "lab"})).expect(200);

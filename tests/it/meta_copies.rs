@@ -226,9 +226,9 @@ fn queries_go_by_what_is_stored_or_by_what_is_said_now() {
         3.0,
         "a day is new: it has what is said now"
     );
-    let refused = get(&server.url("/api/v1/summary?db=d&measurement=m&meta=then")).expect(400).text();
+    let refused = get(&server.url("/api/v1/summary?db=d&measurement=m&meta=then")).expect(400).text().to_owned();
     assert!(refused.contains("as_stored"), "{refused}");
     let other = Launch::embedded().config("[[meta.copy]]\nname = \"site\"\n").start();
-    let refused = get(&other.url("/api/v1/summary?db=d&measurement=m&meta=as_stored")).expect(400).text();
+    let refused = get(&other.url("/api/v1/summary?db=d&measurement=m&meta=as_stored")).expect(400).text().to_owned();
     assert!(refused.contains("[[meta.copy]]"), "{refused}");
 }
