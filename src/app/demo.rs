@@ -37,6 +37,8 @@ use crate::telemetry::logs;
 const USUAL_PORT: u16 = 8086;
 /// A sensor without a reading for so long is silent: soon, since nobody looks at a demo for long.
 const SILENT_AFTER: Duration = Duration::from_secs(60);
+/// A request that runs longer is logged. To seal a month takes some seconds.
+const LOG_AFTER: Duration = Duration::from_secs(30);
 /// What is logged: the factory's events, and of the service what people should know.
 const LOG_LEVEL: &str = "warn,hourglass::app::demo=info";
 
@@ -111,6 +113,7 @@ fn settings(address: SocketAddr) -> anyhow::Result<Settings> {
     match config::load(None, std::iter::empty(), &flags) {
         Ok((mut settings, _)) => {
             settings.sensors.silent_after = SILENT_AFTER;
+            settings.query.log_after = LOG_AFTER;
             Ok(settings)
         }
         Err(problems) => bail!("the demo's configuration is not valid, which is a bug: {problems:?}"),

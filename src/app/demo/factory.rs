@@ -11,6 +11,9 @@ pub const GATEWAYS: [(&str, &str); 6] =
 /// Before the demo began: when a sensor fell silent, and when a bearing began to wear out.
 const SILENT_S: i64 = 2 * 3600;
 const WEAR_S: i64 = 10 * 86_400;
+/// The hour of the factory's own clock in which the demo begins, on a Wednesday: whenever somebody looks, machines work.
+const FIRST_HOUR_S: i64 = 1_768_384_800;
+const HOUR_S: i64 = 3600;
 /// How often a drifting firmware sends a text in place of a number.
 const DRIFT_EVERY_S: i64 = 45;
 
@@ -48,7 +51,7 @@ pub struct Factory {
 }
 
 impl Factory {
-    /// The same seed makes the same factory, with the same values at the same times.
+    /// The same seed makes the same factory, with the same values at the same time after the begin.
     pub fn new(seed: u64, began: i64) -> Self {
         let sensors = GATEWAYS.iter().enumerate().flat_map(|(gateway, _)| line(seed, gateway)).collect();
         Self { sensors, began }
@@ -66,9 +69,10 @@ impl Factory {
             Some(Defect::Wear) => ((since + WEAR_S) as f64 / WEAR_S as f64).clamp(0.0, 1.1),
             _ => 0.0,
         };
-        let is_outlier = sensor.defect == Some(Defect::Outliers) && sensor.signal.is_reset(at, since);
+        let of_factory = at - self.began.div_euclid(HOUR_S) * HOUR_S + FIRST_HOUR_S;
+        let is_outlier = sensor.defect == Some(Defect::Outliers) && sensor.signal.is_reset(of_factory, since);
         let is_text = sensor.defect == Some(Defect::Drift) && since > 0 && since % DRIFT_EVERY_S == 5;
-        sensor.signal.write(at, (wear, is_outlier, is_text), out);
+        sensor.signal.write(of_factory, (wear, is_outlier, is_text), out);
         out.push(' ');
         out.push_str(&at.to_string());
         out.push('\n');
@@ -190,6 +194,17 @@ mod tests {
         assert_eq!(lines(1, at), lines(1, at));
         assert_ne!(lines(1, at), lines(2, at));
         assert_ne!(lines(1, at), lines(1, at + 1));
+    }
+
+    #[test]
+    fn machines_work_when_the_demo_begins_whenever_that_is() {
+        for began in (0..7 * 24).map(|hour| BEGAN + hour * HOUR_S) {
+            let factory = Factory::new(1, began);
+            let mut lines = String::new();
+            factory.sensors.iter().for_each(|sensor| factory.write_line(sensor, began, &mut lines));
+            let running = lines.matches("state=\"running\"").count();
+            assert!(running >= 8 && !lines.contains("state=\"off\""), "{running}");
+        }
     }
 
     #[test]

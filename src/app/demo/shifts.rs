@@ -1,4 +1,4 @@
-//! When the factory works, in UTC: two shifts from Monday to Friday, one on Saturday.
+//! When the factory works, by its own clock: two shifts from Monday to Friday, one on Saturday.
 
 const HOUR: i64 = 3600;
 const HOURS_OF_WEEK: usize = 7 * 24;

@@ -1,4 +1,4 @@
-//! What each kind of sensor measures, as a function of time: shifts, weather, stops, wear, and noise.
+//! What each kind of sensor measures, as a function of the factory's own time: shifts, weather, stops, wear, and noise.
 
 use std::f64::consts::TAU;
 use std::fmt::Write;
