@@ -152,6 +152,7 @@ impl Copying {
             if !begun.databases.contains(&dropped) {
                 self.target.mark.forget(&dropped).context("marking what is done")?;
                 self.target.store.drop_database(&dropped).await?;
+                self.target.store.unlist_database(&dropped).await?;
                 copied += 1;
             }
         }
