@@ -160,6 +160,7 @@ impl Copying {
                 self.target.mark.forget(&dropped).context("marking what is done")?;
                 self.described.remove(&dropped);
                 self.target.store.drop_database(&dropped).await?;
+                self.target.store.unlist_database(&dropped).await?;
                 copied += 1;
             }
         }

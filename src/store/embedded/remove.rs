@@ -114,9 +114,6 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
         remove_all(&mut tables.sensors, &documents)?;
         remove_all(&mut tables.outliers, &documents)?;
         is_last = pages.len() < ROWS && days.len() < ROWS && months.len() < ROWS && documents.len() < ROWS;
-        if is_last {
-            tables.databases.remove(name)?;
-        }
     }
     transaction.commit()?;
     Ok(is_last)

@@ -76,7 +76,7 @@ pub fn is_newer() -> Document {
     doc! { "schemaVersion": { "$gt": i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX) } }
 }
 
-/// Drops a database's collections, then marks it as dropped.
+/// Drops a database's collections.
 pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
     const NAMESPACE_NOT_FOUND: i32 = 26;
     let Collections { buckets, overflow, days, months, sensors } = Collections::of(mongo, database);
@@ -91,7 +91,7 @@ pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> 
             dropped => drop(dropped?),
         }
     }
-    unlist(mongo, database).await
+    Ok(())
 }
 
 /// Marks a database as dropped. Versions without stamps detect a drop by the incarnation.

@@ -105,11 +105,12 @@ fn created_before_the_replay(launch: &Launch) {
         // With the settings that it had, as far as nobody knows of the drop yet.
         run(&server, "CREATE DATABASE doomed");
         run(&server, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
+        is_there(&server, point);
         std::fs::remove_file(&halt).expect("the file");
         await_fed(&server);
         for round in 0..2 {
-            is_there(&server, &format!("{point}, round {round}"));
-            assert!(times(&server, "m,t=a").is_empty(), "{point}");
+            carried_out(&server, &format!("{point}, round {round}"), &[]);
+            is_there(&server, point);
             server.kill();
             server.restart_as(launch.clone().listen(address));
             await_fed(&server);
@@ -139,7 +140,10 @@ fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
         run(&server, "CREATE DATABASE doomed");
         std::fs::remove_file(&halt).expect("the file");
         await_fed(&server);
-        assert_eq!(shown(&server).as_deref(), Some(UNSET), "{point}");
+        eventually("the settings go with the drop", WITHIN, || {
+            let now = shown(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));
+            (now == UNSET).then_some(())
+        });
     }
 }
 
@@ -162,14 +166,23 @@ fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
         write(&there, &format!("m,t=a v=2 {later}"));
         flush(&there);
         for server in [&here, &there] {
-            is_there(server, point);
-            assert_eq!(times(server, "m,t=a"), [later], "{point}");
+            carried_out(server, point, &[later]);
         }
         run(&here, &format!("DROP DATABASE {DATABASE}"));
         eventually("it is gone for both", WITHIN, || {
             [&here, &there].iter().all(|server| shown(server).is_none()).then_some(())
         });
     }
+}
+
+/// Waits until only these readings are left; meanwhile and then the database is there.
+#[track_caller]
+fn carried_out(server: &Server, what: &str, left: &[i64]) {
+    eventually("the drop is carried out", WITHIN, || {
+        is_there(server, what);
+        (times(server, "m,t=a") == left).then_some(())
+    });
+    is_there(server, what);
 }
 
 fn now() -> i64 {

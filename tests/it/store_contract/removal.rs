@@ -122,6 +122,10 @@ pub async fn a_dropped_database_is_gone_and_may_come_back(place: &mut impl Place
     place.store().drop_database("plant").await.expect("dropped");
     place.store().drop_database("plant").await.expect("nothing to drop");
     place.store().drop_database("never there").await.expect("nothing to drop");
+    assert_eq!(place.store().databases().await.expect("a list"), ["plant", "planted"], "it may have been created anew");
+    for name in ["plant", "plant", "never there"] {
+        place.store().unlist_database(name).await.expect("unlisted");
+    }
     assert_eq!(place.store().databases().await.expect("a list"), ["planted"]);
     assert!(hours(place.store(), "a").await.is_empty());
     assert!(place.store().read_sensors("plant", &["a"]).await.expect("none").is_empty());

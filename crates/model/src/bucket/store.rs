@@ -680,7 +680,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Removes the documents of these sensors that exist: those with a rev only if the store still holds it.
     async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError>;
 
-    /// Removes all content of a database and unlists it, even if other processes write to it meanwhile.
+    /// Removes all content of a database, which stays on the list, even if other processes write to it meanwhile.
     async fn drop_database(&self, database: &str) -> Result<(), StorageError>;
 
     /// Unlists a database without removing its content.
