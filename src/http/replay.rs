@@ -23,7 +23,7 @@ use super::write::flag;
 use crate::access::{Caller, Event};
 use crate::clock::{now_ns, now_seconds};
 use crate::faults;
-use crate::ingest::{Arrival, ExplainedPoint, KeptLine, plain};
+use crate::ingest::{Arrival, ExplainedPoint, IngestError, KeptLine, plain};
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Limits, Precision, ValueType};
 use crate::wire::json::Items;
@@ -89,7 +89,11 @@ pub async fn replay(
         admission.grow(MEMORY)?;
         // What is asked for may outlive the client: what is written is marked.
         let task = tokio::spawn(go_through(app.clone(), by.clone(), parameters, database.clone(), fix, is_dry));
-        let told = task.await.map_err(|ended| ApiError::Unreadable(ended.to_string())).flatten();
+        let told = match task.await {
+            Ok(told) => told,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => Err(IngestError::Stopping.into()),
+        };
         if !is_dry {
             let statement = "REPLAY REJECTIONS".to_owned();
             let outcome = told.as_ref().map_or_else(ApiError::message, |told| format!("{} written", told["taken"]));

@@ -301,7 +301,7 @@ fn without_tokens(text: &str) -> String {
 
 /// The text on one line, with what steers a terminal or hides text as `\u{9b}`, cut after so many characters.
 pub fn plain(text: &str, chars_max: usize) -> String {
-    let mut plain = String::with_capacity(text.len().min(4 * chars_max));
+    let mut plain = String::with_capacity(text.len().min(chars_max.saturating_mul(4)));
     for (number, character) in text.chars().enumerate() {
         if number >= chars_max {
             plain.push('…');
