@@ -208,6 +208,8 @@ fn the_defaults_are_these() {
             max_future: seconds(0),
             undeclared_unit: UndeclaredUnit::Refuse,
         },
+        meta: MetaSettings::default(),
+        kinds: crate::kinds::Kinds::default(),
         catalog: CatalogSettings { max_bytes: 73 * MIB },
         quota: QuotaSettings {
             database_readings: 0,

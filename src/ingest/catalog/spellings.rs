@@ -120,7 +120,7 @@ mod tests {
                     0 => {
                         if let std::collections::btree_map::Entry::Vacant(free) = model.entry(one) {
                             let sensor = sensor(one);
-                            spellings.add(sensor.key.clone(), |place| KnownSensor::new(sensor, (id, place, 0), Arc::new(CatalogState::new(usize::MAX))));
+                            spellings.add(sensor.key.clone(), |place| KnownSensor::new(sensor, (id, place, 0), Arc::new(CatalogState::new(usize::MAX, crate::kinds::Kinds::default()))));
                             free.insert(id);
                         }
                     }

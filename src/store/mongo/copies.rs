@@ -131,8 +131,7 @@ impl MongoStore {
         let filter = doc! { "_id": { "$gt": after } };
         let sort = doc! { "_id": 1 };
         let read = async move { find(&sensors, filter, sort, Some(needed()), Extent::pages(most)).await };
-        let found =
-            self.read(read).await?.iter().map(|document| of_document(document)).collect::<Result<Vec<_>, _>>()?;
+        let found = self.read(read).await?.iter().map(of_document).collect::<Result<Vec<_>, _>>()?;
         let last = found.last().filter(|_| found.len() >= most).map(|of| of.sensor.clone());
         Ok((found.into_iter().filter(|of| of.is_stale(&names)).map(|of| of.sensor).collect(), last))
     }
