@@ -1,6 +1,5 @@
 //! Selects the sensors that a query covers, with their fields.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::Engine;
