@@ -1,5 +1,9 @@
 //! The tokens in memory, refreshed in the background, so that authenticating a request needs no I/O.
 
+mod changes;
+
+pub use self::changes::{NewToken, NotMade};
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -368,11 +372,7 @@ impl TokenRegistry {
     /// # Errors
     /// When a token is required and there is no valid one.
     pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
-        let known = self.known();
-        // There may be tokens, so that this is not "no token exists".
-        if !known.learnt || now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age {
-            return Err(Denied::Unavailable);
-        }
+        let known = self.current(now)?;
         if self.mode == Mode::OnceThereIsAToken && !known.guarded {
             return Ok(Caller::Anybody);
         }
@@ -390,16 +390,48 @@ impl TokenRegistry {
         }
         live(holder, now)
     }
+
+    /// The caller of a request that goes on, as its token is now. `secret` is the id of the secret by which it was let in, if it was by one.
+    ///
+    /// # Errors
+    /// When it would not be let in any more.
+    pub fn again(&self, caller: &Caller, secret: Option<&str>, now: i64) -> Result<Caller, Denied> {
+        let known = self.current(now)?;
+        let Caller::Holder(before) = caller else {
+            let is_open = self.mode == Mode::OnceThereIsAToken && !known.guarded;
+            return if is_open { Ok(Caller::Anybody) } else { Err(Denied::Missing) };
+        };
+        let name = &before.token.name;
+        let holder = match secret {
+            None => known.by_name.get(name),
+            Some(id) => match known.by_id.get(id) {
+                Some((Secret { until: Some(until), .. }, _)) if now >= *until => return Err(Denied::Expired),
+                found => found.map(|(_, holder)| holder),
+            },
+        };
+        let holder = holder.filter(|holder| holder.token.name == *name).ok_or(Denied::Unknown)?;
+        checked(holder, now).map(|holder| Caller::Holder(holder.clone()))
+    }
+
+    /// The tokens, unless they were never read, or not for too long: there may be some, so that this is not "no token exists".
+    fn current(&self, now: i64) -> Result<Arc<KnownTokens>, Denied> {
+        let known = self.known();
+        let is_old = now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age;
+        if known.learnt && !is_old { Ok(known) } else { Err(Denied::Unavailable) }
+    }
 }
 
 fn live(holder: &Arc<Holder>, now: i64) -> Result<Caller, Denied> {
+    let holder = checked(holder, now)?;
+    holder.uses.add(now);
+    Ok(Caller::Holder(holder.clone()))
+}
+
+fn checked(holder: &Arc<Holder>, now: i64) -> Result<&Arc<Holder>, Denied> {
     match holder.token {
         Token { revoked: Some(_), .. } => Err(Denied::Revoked),
         Token { expires: Some(expires), .. } if now >= expires => Err(Denied::Expired),
-        _ => {
-            holder.uses.add(now);
-            Ok(Caller::Holder(holder.clone()))
-        }
+        _ => Ok(holder),
     }
 }
 

@@ -26,8 +26,8 @@ pub use settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
     CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings,
     PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings,
-    SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings,
-    TlsSettings, UndeclaredUnit, UndoSettings, WalSettings,
+    SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TailSettings, TcpSettings,
+    TelemetrySettings, TlsSettings, UiSettings, UndeclaredUnit, UndoSettings, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

@@ -3,5 +3,6 @@
 mod log_line;
 pub mod logs;
 pub mod metrics;
+pub mod recent;
 
 pub use metrics::{Account, LagMetrics, Metrics, TokenMetrics};

@@ -30,6 +30,7 @@
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
 //! | `patterns` | docs/patterns.md on a real mongod: what it writes, what `mongosh` then shows |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
+//! | `page` | the page in a real Chromium: views, hostile names, snippets that are run; and what listeners hear |
 //! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
 //! | `tidy` | the arrows between rooms, and other rules that a test can hold |
@@ -57,6 +58,7 @@ mod memory;
 mod meta;
 mod metrics;
 mod migration;
+mod page;
 mod patterns;
 mod proof;
 mod readme;
