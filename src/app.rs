@@ -55,10 +55,12 @@ use crate::config::{
     AckSetting, AddressesSetting, CopySettings, DriftSetting, SealFormSetting, Settings, UndeclaredUnit,
 };
 use crate::http::{self, App, Health};
+use crate::ingest::tail::TailOptions;
 use crate::ingest::trash::TrashOptions;
-use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, ShownAddresses, StorePresence, Stores};
+use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, Ledger, ShownAddresses, StorePresence, Stores};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
+use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
 
@@ -210,6 +212,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
     let space = tokio::spawn(disk_space::watch(store.clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
+    tokio::spawn(keep_samples(app.clone()));
     let mut stop = Stop::new(asked.clone()).context("listening for signals")?;
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
     let (stopping, told) = watch::channel(false);
@@ -477,6 +480,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         sensor_interval: settings.sensors.write_interval,
         outlier_ttl: settings.sensors.outlier_ttl,
         silent_after: settings.sensors.silent_after,
+        tail: TailOptions { clients: settings.tail.clients, ring_bytes: settings.tail.bytes / 2 },
         limits: settings.reading_limits(),
         sensor_fields: settings.limits.sensor_fields,
         sensors: settings.limits.sensors,
@@ -559,6 +563,9 @@ fn http_options(settings: &Settings) -> http::HttpOptions {
         limits: settings.reading_limits(),
         backup_bytes: settings.query.request_bytes / 2,
         data_dir: settings.server.data_dir.clone(),
+        ui: settings.ui.enabled,
+        memory: settings.server.memory,
+        tail_bytes: settings.tail.bytes / 2 / settings.tail.clients.max(1),
     }
 }
 
@@ -602,6 +609,21 @@ async fn keep_up(metrics: Metrics) {
     loop {
         tokio::time::sleep(UPKEEP_INTERVAL).await;
         metrics.upkeep();
+    }
+}
+
+/// Samples what `/api/v1/overview` shows of the last half hour, until the service stops.
+async fn keep_samples(app: Arc<App>) {
+    let mut health = app.health.clone();
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                let Ledger { accepted, pending, .. } = app.ingest.lag().ledger;
+                app.metrics.recent.sample((Instant::now(), clock::now_ns() / 1_000_000), accepted, pending);
+            }
+            _ = health.wait_for(|health| *health == Health::Stopping) => return,
+        }
     }
 }
 

@@ -202,6 +202,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         sensor_interval: NEVER,
         outlier_ttl: NEVER,
         silent_after: std::time::Duration::ZERO,
+        tail: hourglass::ingest::tail::TailOptions { clients: 4, ring_bytes: 64 << 10 },
         limits: Limits::default(),
         sensor_fields: 256,
         catalog_bytes: 1 << 30,

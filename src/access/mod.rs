@@ -18,7 +18,7 @@ pub use self::audit::{Audit, AuditOptions, Event, OsUser, TrailReport, cut, stee
 pub use self::caller::{Caller, Denied, Holder, Uses};
 pub use self::file::TokenFile;
 pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate};
-pub use self::registry::{Mode, TokenRegistry, TokenTerms};
+pub use self::registry::{Mode, NewToken, NotMade, TokenRegistry, TokenTerms};
 pub use self::scopes::{Pin, Scopes, is_glob, matches};
 pub use self::secret::{Presented, Secret};
 pub use self::token::{Token, TokenChange, TokenStore, TokenStoreError};

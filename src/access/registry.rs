@@ -1,5 +1,9 @@
 //! The tokens in memory, refreshed in the background, so that authenticating a request needs no I/O.
 
+mod changes;
+
+pub use self::changes::{NewToken, NotMade};
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -368,8 +372,8 @@ impl TokenRegistry {
     /// # Errors
     /// When a token is required and there is no valid one.
     pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
-        let known = self.known();
-        if self.is_open(&known, now)? {
+        let known = self.current(now)?;
+        if self.is_open(&known) {
             return Ok(Caller::Anybody);
         }
         let Some(text) = token.filter(|text| !text.is_empty()) else {
@@ -393,39 +397,61 @@ impl TokenRegistry {
     /// # Errors
     /// When a token is required and this one is not valid any more.
     pub fn earlier_sender(&self, token: Option<(&str, i64)>, now: i64) -> Result<Caller, Denied> {
-        let known = self.known();
-        if self.is_open(&known, now)? {
+        let known = self.current(now)?;
+        if self.is_open(&known) {
             return Ok(Caller::Anybody);
         }
         let (name, created) = token.ok_or(Denied::Missing)?;
         let holder = known.by_name.get(name).filter(|holder| holder.token.created == created);
-        let holder = holder.ok_or(Denied::Unknown)?;
-        check_live(&holder.token, now)?;
-        Ok(Caller::Holder(holder.clone()))
+        checked(holder.ok_or(Denied::Unknown)?, now).map(|holder| Caller::Holder(holder.clone()))
+    }
+
+    /// The caller of a request that goes on, as its token is now. `secret` is the id of the secret by which it was let in, if it was by one.
+    ///
+    /// # Errors
+    /// When it would not be let in any more.
+    pub fn again(&self, caller: &Caller, secret: Option<&str>, now: i64) -> Result<Caller, Denied> {
+        let known = self.current(now)?;
+        let Caller::Holder(before) = caller else {
+            return if self.is_open(&known) { Ok(Caller::Anybody) } else { Err(Denied::Missing) };
+        };
+        let name = &before.token.name;
+        let holder = match secret {
+            None => known.by_name.get(name),
+            Some(id) => match known.by_id.get(id) {
+                Some((Secret { until: Some(until), .. }, _)) if now >= *until => return Err(Denied::Expired),
+                found => found.map(|(_, holder)| holder),
+            },
+        };
+        let holder = holder.filter(|holder| holder.token.name == *name).ok_or(Denied::Unknown)?;
+        checked(holder, now).map(|holder| Caller::Holder(holder.clone()))
     }
 
     /// Whether no token is required.
-    fn is_open(&self, known: &KnownTokens, now: i64) -> Result<bool, Denied> {
-        // There may be tokens, so that this is not "no token exists".
-        if !known.learnt || now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age {
-            return Err(Denied::Unavailable);
-        }
-        Ok(self.mode == Mode::OnceThereIsAToken && !known.guarded)
+    fn is_open(&self, known: &KnownTokens) -> bool {
+        self.mode == Mode::OnceThereIsAToken && !known.guarded
     }
-}
 
-fn check_live(token: &Token, now: i64) -> Result<(), Denied> {
-    match token {
-        Token { revoked: Some(_), .. } => Err(Denied::Revoked),
-        Token { expires: Some(expires), .. } if now >= *expires => Err(Denied::Expired),
-        _ => Ok(()),
+    /// The tokens, unless they were never read, or not for too long: there may be some, so that this is not "no token exists".
+    fn current(&self, now: i64) -> Result<Arc<KnownTokens>, Denied> {
+        let known = self.known();
+        let is_old = now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age;
+        if known.learnt && !is_old { Ok(known) } else { Err(Denied::Unavailable) }
     }
 }
 
 fn live(holder: &Arc<Holder>, now: i64) -> Result<Caller, Denied> {
-    check_live(&holder.token, now)?;
+    let holder = checked(holder, now)?;
     holder.uses.add(now);
     Ok(Caller::Holder(holder.clone()))
+}
+
+fn checked(holder: &Arc<Holder>, now: i64) -> Result<&Arc<Holder>, Denied> {
+    match holder.token {
+        Token { revoked: Some(_), .. } => Err(Denied::Revoked),
+        Token { expires: Some(expires), .. } if now >= expires => Err(Denied::Expired),
+        _ => Ok(holder),
+    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,12 @@ impl Token {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
     }
 
+    /// The token once it is revoked, at a time in seconds since the epoch.
+    #[must_use]
+    pub fn revoked_at(self, now: i64) -> Self {
+        Self { secrets: Vec::new(), revoked: Some(now), rev: self.rev + 1, ..self }
+    }
+
     /// When it ends, if no token may live longer than so many seconds.
     #[must_use]
     pub fn ends(&self, max_lifetime: Option<i64>) -> Option<i64> {

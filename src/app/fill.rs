@@ -7,7 +7,6 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 
 use super::digest::{must_be_equal, stored_digest};
-use super::tokens::revoked_now;
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
 use crate::bucket::settings::ExpiredReadings;
@@ -195,7 +194,7 @@ fn changes(there: &[Token], wanted: &[Token], now: i64) -> Vec<(Token, Option<i6
         (token.clone(), replaces)
     };
     let is_left = |old: &&Token| old.revoked.is_none() && wanted.iter().all(|token| token.name != old.name);
-    let revoked = there.iter().filter(is_left).map(|old| (revoked_now(old.clone(), now), Some(old.rev)));
+    let revoked = there.iter().filter(is_left).map(|old| (old.clone().revoked_at(now), Some(old.rev)));
     wanted.iter().filter(|token| !there.contains(token)).map(put).chain(revoked).collect()
 }
 

@@ -181,14 +181,9 @@ fn created(before: Option<&Token>, (token, text): (Token, String)) -> anyhow::Re
     Ok(Changed { token: Token { rev, ..token }, replaces, action: "created", shown: Some(text) })
 }
 
-/// A token as it is once it is revoked, at a time in seconds since the epoch.
-pub(super) fn revoked_now(token: Token, now: i64) -> Token {
-    Token { secrets: Vec::new(), revoked: Some(now), rev: token.rev + 1, ..token }
-}
-
 fn revoked(token: Token, now: i64) -> Changed {
     let replaces = Some(token.rev);
-    let token = revoked_now(token, now);
+    let token = token.revoked_at(now);
     Changed { token, replaces, action: "revoked", shown: None }
 }
 

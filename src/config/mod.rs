@@ -28,7 +28,8 @@ pub use settings::{
     CopySettings, CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings,
     LogFormat, MemtableSettings, MetaSettings, PageSettings, QuerySettings, QuotaSettings, RejectionsSettings,
     RetentionSettings, SealFormSetting, SealSettings, SensorsSettings, ServerSettings, Settings, StatusSettings,
-    StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, UndoSettings, WalSettings,
+    StoreSettings, TailSettings, TcpSettings, TelemetrySettings, TlsSettings, UiSettings, UndeclaredUnit, UndoSettings,
+    WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

@@ -13,8 +13,8 @@ use super::settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
     CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings,
     PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings,
-    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
-    UndeclaredUnit, UndoSettings, WalSettings,
+    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TailSettings, TcpSettings, TelemetrySettings,
+    TlsSettings, UiSettings, UndeclaredUnit, UndoSettings, WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -208,6 +208,11 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             wait: reader.duration("query.wait", Duration::ZERO..=HOUR),
             timeout: reader.duration("query.timeout", TICK..=HOUR),
             log_after: reader.duration("query.log_after", Duration::ZERO..=HOUR),
+        },
+        ui: UiSettings { enabled: reader.truth("ui.enabled") },
+        tail: TailSettings {
+            clients: reader.count("tail.clients", 0..=1024),
+            bytes: reader.size("tail.bytes", 256 * KIB..=GIB),
         },
         rejections: RejectionsSettings {
             max_count: reader.count("rejections.max_count", 0..=100_000),

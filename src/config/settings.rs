@@ -19,6 +19,8 @@ pub struct Settings {
     pub auth: AuthSettings,
     pub audit: AuditSettings,
     pub status: StatusSettings,
+    pub ui: UiSettings,
+    pub tail: TailSettings,
     pub tls: TlsSettings,
     pub cors: CorsSettings,
     pub tcp: TcpSettings,
@@ -398,6 +400,21 @@ pub struct QuerySettings {
     pub wait: Duration,
     pub timeout: Duration,
     pub log_after: Duration,
+}
+
+/// `[ui]`: the page for browsers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UiSettings {
+    pub enabled: bool,
+}
+
+/// `[tail]`: readings as they are acked, to those who listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TailSettings {
+    /// Most listeners at once.
+    pub clients: usize,
+    /// Memory for all of them.
+    pub bytes: usize,
 }
 
 /// `[rejections]`: the list of rejected lines.

@@ -70,6 +70,8 @@ pub struct ConnectionState {
     /// Requests in progress on a multiplexed connection.
     running: AtomicU32,
     opening: Mutex<RequestOpening>,
+    /// Answers under way that go on until their client leaves.
+    endless: AtomicU32,
     /// Deadlines of large answers that are being sent, with the number of answers per deadline.
     sending: Mutex<BTreeMap<u64, usize>>,
 }
@@ -83,6 +85,10 @@ pub struct SendingAnswer {
     /// Deadline for the next progress.
     by: u64,
 }
+
+/// Keeps a connection from being idle while an answer goes on that has no end.
+#[derive(Debug)]
+pub struct EndlessAnswer(Arc<ConnectionState>);
 
 /// The first bytes of a request, as received.
 #[derive(Debug, Default)]
@@ -103,6 +109,7 @@ impl ConnectionState {
             multiplexed: AtomicBool::new(false),
             running: AtomicU32::new(0),
             opening: Mutex::default(),
+            endless: AtomicU32::new(0),
             sending: Mutex::default(),
         };
         state.state.store(state.word(phase), Ordering::Relaxed);
@@ -153,6 +160,14 @@ impl ConnectionState {
         Some(SendingAnswer { state: self.clone(), last, by })
     }
 
+    /// Starts an answer that goes on until its client leaves: it has no sending deadline, and the connection is not idle between its parts. A
+    /// client that takes nothing is closed as with any answer.
+    #[must_use]
+    pub fn sends_endlessly(self: &Arc<Self>) -> EndlessAnswer {
+        self.endless.fetch_add(1, Ordering::AcqRel);
+        EndlessAnswer(self.clone())
+    }
+
     /// Whether an answer has missed its sending deadline.
     pub(super) fn is_overdue(&self, now: u64) -> bool {
         self.sending().first_key_value().is_some_and(|(by, _)| *by < now)
@@ -180,7 +195,8 @@ impl ConnectionState {
     /// Called before each read and after each complete flush, since the handler may not read again until more bytes
     /// arrive: if the answer is sent, the connection is idle.
     pub(super) fn rests(&self) {
-        if self.phase().0 == Phase::Sending && self.writing.load(Ordering::Relaxed) == 0 {
+        let is_done = self.writing.load(Ordering::Relaxed) == 0 && self.endless.load(Ordering::Acquire) == 0;
+        if is_done && self.phase().0 == Phase::Sending {
             self.turn_from(Phase::Sending, Phase::Idle);
         }
     }
@@ -348,6 +364,12 @@ impl SendingAnswer {
 impl Drop for SendingAnswer {
     fn drop(&mut self) {
         self.forget();
+    }
+}
+
+impl Drop for EndlessAnswer {
+    fn drop(&mut self) {
+        self.0.endless.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -14,7 +14,7 @@ mod tls;
 
 pub use accept::{Connection, Listener, serve, stopped};
 pub use connection_limits::{Bounds, ConnectionLimits};
-pub use connection_state::{ConnectionState, SendingAnswer};
+pub use connection_state::{ConnectionState, EndlessAnswer, SendingAnswer};
 pub use peer::{Peer, StaleCertificate};
 pub use proxies::TrustedProxies;
 pub use stream::Stream;

@@ -69,7 +69,7 @@ impl Answer {
 }
 
 /// Whether the client has the answer with this tag (RFC 9110, 13.1.2).
-fn knows(request: &HeaderMap, tag: &str) -> bool {
+pub(super) fn knows(request: &HeaderMap, tag: &str) -> bool {
     let plain = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let sent = request.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     sent.flat_map(|value| value.split(',')).any(|sent| sent.trim() == "*" || plain(sent) == plain(tag))

@@ -14,8 +14,9 @@ use super::common_headers;
 use super::errors::{ApiError, Dialect};
 use super::head;
 use super::server::Protocol;
+use super::tail::Endless;
 use super::text::Length;
-use crate::edge::{ConnectionState, SendingAnswer};
+use crate::edge::{ConnectionState, EndlessAnswer, SendingAnswer};
 
 /// The service for one connection. Cheap to clone.
 #[derive(Clone)]
@@ -61,8 +62,10 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
             common_headers::complete(response.headers_mut());
             shared.state.answered();
             let length = response.extensions().get::<Length>().map_or(0, |length| length.0);
-            let sending = shared.state.sends(length);
-            Ok(response.map(|body| WatchedBody { body, ending, sending }))
+            let is_endless = response.extensions().get::<Endless>().is_some();
+            let endless = is_endless.then(|| shared.state.sends_endlessly());
+            let sending = if is_endless { None } else { shared.state.sends(length) };
+            Ok(response.map(|body| WatchedBody { body, ending, sending, _endless: endless }))
         })
     }
 }
@@ -132,6 +135,7 @@ pub struct WatchedBody {
     body: Body,
     ending: Option<ConnectionEnd>,
     sending: Option<SendingAnswer>,
+    _endless: Option<EndlessAnswer>,
 }
 
 struct ConnectionEnd(Arc<Shared>);

@@ -15,7 +15,8 @@ use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
     App, backup, compact, databases, dead_letters, drift, explain, influx_query, lists, meta, migrate, openapi,
-    read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, trash, write,
+    overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens, trash,
+    ui, write,
 };
 
 pub struct Endpoint {
@@ -155,7 +156,12 @@ macro_rules! endpoints {
 }
 
 pub const ENDPOINTS: &[Endpoint] = endpoints! {
-    "GET" "/", Nothing, "this list", &[], &[], &[&[(200, "One line per endpoint.", LINES)]], true, route (get(status::endpoints));
+    "GET" "/", Nothing, "this list; for browsers a page", &[], &[],
+        &[&[(200, "One line per endpoint; JSON and a page for those who prefer them.", &[(TEXT, "Text"), json("Anything"), ("text/html", "Text")])],
+            NOT_MODIFIED], true, route (get(status::front));
+    "GET" "/ui/{key}", Nothing, "a file of the page", &[], &[],
+        &[&[(200, "The file.", &[("text/javascript", "Text"), ("text/css", "Text"), ("image/svg+xml", "Text"), (TEXT, "Text")])], NOT_MODIFIED, NOTHING],
+        false, route (get(ui::asset));
     "GET" "/openapi.json", Nothing, "this list as OpenAPI 3.1", &[], &[],
         &[&[(200, "This document.", &[json("Anything")])]], true, route (get(openapi::document));
     "POST" "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", params::WRITE,
@@ -180,6 +186,9 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
             FORM_READ_NATIVE, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], false, route (post(meta::import));
     "GET" "/api/v1/latest", Token, "the latest reading of each sensor", params::LATEST, &[], &[READ, ASKED], true,
         route (get(sensors::latest));
+    "GET" "/api/v1/tail", Token, "readings as they are acked, as server-sent events, until the client leaves", params::TAIL, &[],
+        &[&[(200, "One event per reading; `missed` and `end` say what they say.", &[("text/event-stream", "Text")])], ASKED], false,
+        route (get(tail::tail));
     "GET" "/api/v1/measurements", Token, "measurements, each with its number of sensors", params::LISTS, &[],
         &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, route (get(lists::measurements));
     "GET" "/api/v1/tags", Token, "tag keys, each with its number of values and sensors", params::LISTS, &[],
@@ -188,6 +197,16 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true, route (get(lists::tag_values));
     "GET" "/api/v1/fields", Token, "fields, each with the type of its values", params::LISTS, &[],
         &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, route (get(lists::fields));
+    "GET" "/api/v1/caller", Token, "who the caller is to this service, and what it may do", &[], &[],
+        &[&[(200, "The caller.", &[json("Caller")])]], false, route (get(tokens::caller));
+    "GET" "/api/v1/tokens", Admin, "all tokens, without their secrets", &[], &[], &[&[(200, "Tokens.", &[json("Tokens")])], ASKED], true,
+        route (get(tokens::list));
+    "POST" "/api/v1/tokens", Admin, "make a token, whose text is in this answer and nowhere else", &[], &[json("NewToken")],
+        &[&[(201, "The token.", &[json("Token")]), (409, "The name is taken, or no token exists yet.", FAILED)], FORM_READ_NATIVE, ASKED],
+        false, route (post(tokens::create));
+    "POST" "/api/v1/tokens/{key}/revoke", Admin, "end a token at once", &[], &[],
+        &[&[(200, "The token.", &[json("Token")]), (409, "There is no such token, or it is the caller's own.", FAILED)], ASKED], false,
+        route (post(tokens::revoke));
     "POST" "/api/v1/flush", Admin, "store all acked readings now: 204 when done", &[], &[],
         &[&[(204, "All readings acked before are in the store.", &[]), (409, "All are in the store except dead letters.", &[json("NotStored")]),
             (503, "Not all are in the store yet: try again.", FAILED)]], false, route (post(write::flush));
@@ -243,6 +262,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/trash/{key}/undo", Token, "write back what a deletion by value removed and is still absent", params::UNDO, &[],
         &[&[(200, "What became of the readings.", &[json("Undone")]), (202, "Not all were looked at: ask again with `next` as `cursor`.", &[json("Undone")])],
             ASKED], false, route (post(trash::undo));
+    "GET" "/api/v1/overview", Metrics, "what an operator asks first: rates, acks, store, log, memory, disk, backup", &[], &[],
+        &[&[(200, "The overview.", &[json("Anything")])]], true, route (get(overview::overview));
     "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],
         &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], true, route (get(status::status));
     "POST" "/write", Token, "write line protocol, compatible with InfluxDB 1.x", params::WRITE, LINES, &[KEPT, WRITTEN], false,

@@ -55,6 +55,10 @@ pub enum ApiError {
     Denied(Denied),
     /// The sender may not do this; the text says what.
     Forbidden(String),
+    /// As many do this already as may; the text names the limit.
+    Busy(String),
+    /// What is asked for does not go with what there is; the text says what to do.
+    Conflict(String),
     /// What is to be changed is not as the request's `If-Match` says.
     Changed(String),
     /// Writing failed.
@@ -95,7 +99,8 @@ impl ApiError {
         match self {
             Self::Bad(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTimeout | Self::Unreadable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BodyTimeout | Self::Unreadable(_) | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Denied(Denied::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Denied(_) => StatusCode::UNAUTHORIZED,
@@ -165,6 +170,8 @@ impl ApiError {
             Self::Denied(_) => "unauthorized",
             Self::Forbidden(_) => "forbidden",
             Self::Changed(_) => "changed",
+            Self::Busy(_) => "busy",
+            Self::Conflict(_) => "conflict",
             Self::Ingest(error) => code_of_ingest(error),
             Self::Query(error) => code_of_query(error),
         }
@@ -193,7 +200,7 @@ impl ApiError {
                     .to_owned()
             }
             Self::Forbidden(what) => format!("forbidden: {what}"),
-            Self::Changed(what) => what.clone(),
+            Self::Changed(what) | Self::Busy(what) | Self::Conflict(what) => what.clone(),
             Self::Ingest(error) => error.to_string(),
             Self::Query(error) => error.to_string(),
         }

@@ -55,9 +55,18 @@ impl Format {
     }
 }
 
-/// The format with the highest weight in an `Accept` header. A specific type has precedence over a range such as
-/// `text/*` (RFC 9110, 12.5.1).
+/// The format with the highest weight in an `Accept` header.
 fn accepted(accept: &str) -> Format {
+    preferred(accept, Format::Json, NAMES.map(|(format, _, types)| (format, types)))
+}
+
+/// The first of those with the highest weight in an `Accept` header, `default` if none is accepted. A specific type has
+/// precedence over a range such as `text/*` (RFC 9110, 12.5.1).
+pub(super) fn preferred<T: Copy>(
+    accept: &str,
+    default: T,
+    choices: impl IntoIterator<Item = (T, &'static [&'static str])>,
+) -> T {
     let ranges: Vec<(&str, f32)> = accept.split(',').map(weighed).collect();
     let liking = |types: &[&str]| {
         let of_type = |name: &str| {
@@ -67,11 +76,11 @@ fn accepted(accept: &str) -> Format {
         };
         types.iter().map(|name| of_type(name)).fold(0.0, f32::max)
     };
-    let (mut best, mut most) = (Format::Json, 0.0);
-    for (format, _, types) in NAMES {
+    let (mut best, mut most) = (default, 0.0);
+    for (choice, types) in choices {
         let liking = liking(types);
         if liking > most {
-            (best, most) = (format, liking);
+            (best, most) = (choice, liking);
         }
     }
     best

@@ -30,6 +30,7 @@ mod meta;
 mod migrate;
 mod named_sensors;
 mod openapi;
+mod overview;
 mod parameters;
 mod params;
 mod read_only;
@@ -45,8 +46,11 @@ mod server;
 mod service;
 mod status;
 mod summary;
+mod tail;
 mod text;
+mod tokens;
 mod trash;
+mod ui;
 mod unknown_parameters;
 mod write;
 
@@ -96,6 +100,12 @@ pub struct HttpOptions {
     pub backup_bytes: usize,
     /// Where the time of the last proved backup is kept.
     pub data_dir: std::path::PathBuf,
+    /// Most bytes that wait for a client that listens to acked readings.
+    pub tail_bytes: usize,
+    /// Whether browsers get a page.
+    pub ui: bool,
+    /// `server.memory`.
+    pub memory: usize,
 }
 
 /// The state of the service.

@@ -194,6 +194,11 @@ impl Parameters {
         range.end <= now_ns()
     }
 
+    /// The keys of the tags that sensors are chosen by.
+    pub fn tag_keys(&self) -> impl Iterator<Item = &str> {
+        self.tags.iter().map(|filter| &*filter.key)
+    }
+
     /// Names separated by commas; empty if the parameter is missing.
     pub fn names(&self, name: &str) -> Vec<String> {
         self.get(name).map(|names| names.split(',').map(str::to_owned).collect()).unwrap_or_default()

@@ -242,6 +242,8 @@ pub const SUMMARY: &[Parameter] = &[
 ];
 /// Of `GET /api/v1/latest`.
 pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, FORMAT, GUARD, EPOCH];
+/// Of `GET /api/v1/tail`.
+pub const TAIL: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, FIELDS, EPOCH];
 /// Of `GET /api/v1/sensors`.
 pub const SENSORS: &[Parameter] = &[DB, OUTLIER, SILENT, RECENT, LIMIT, CURSOR, EPOCH];
 /// Of `GET /api/v1/sensors/KEY/meta`.

@@ -149,6 +149,7 @@ impl HttpService {
             Some(Handler::Route(_)) | None => {
                 request.extensions_mut().insert(caller.clone());
                 request.extensions_mut().insert(asked.address);
+                request.extensions_mut().insert(self.peer.clone());
                 if asked.route == "/health" {
                     let sees = SeesDetails(self.sees_details(&request));
                     request.extensions_mut().insert(sees);

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::endpoints::{self, ENDPOINTS};
+use super::endpoints::{self, ENDPOINTS, Endpoint};
 use super::errors::{NO_ENDPOINT, WRONG_METHOD};
-use super::{App, Health, SeesDetails, compact, meta, migrate, seal};
+use super::format::preferred;
+use super::{App, Health, SeesDetails, compact, meta, migrate, seal, ui};
 use crate::bucket::Unusable;
 use crate::clock::{now_ns, now_seconds};
 use crate::http::answer::INFLUX_VERSION;
@@ -22,8 +23,47 @@ use crate::ingest::{FailingDatabase, Ledger, MigrationDone, RefreshingDone, Seal
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
-/// `GET /`: one line per endpoint.
-pub async fn endpoints() -> String {
+/// The media types of each.
+const TEXTS: &[&str] = &["text/plain"];
+const PAGES: &[&str] = &["text/html"];
+const OBJECTS: &[&str] = &["application/json"];
+
+/// What `GET /` answers.
+#[derive(Clone, Copy)]
+enum Front {
+    Text,
+    Page,
+    Json,
+}
+
+/// `GET /`: the page for browsers, JSON for those who ask for it, and for everybody else one line per endpoint.
+pub async fn front(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    // Whoever takes anything gets the text.
+    let pages: &'static [&'static str] = if app.options.ui { PAGES } else { &[] };
+    let mut response = match preferred(
+        &accept.join(","),
+        Front::Text,
+        [(Front::Text, TEXTS), (Front::Page, pages), (Front::Json, OBJECTS)],
+    ) {
+        Front::Page => return ui::page(&headers),
+        Front::Text => endpoint_lines().into_response(),
+        Front::Json => Json(endpoint_list()).into_response(),
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+fn endpoint_list() -> serde_json::Value {
+    let shown = |endpoint: &Endpoint| {
+        let parameters: Vec<&str> = endpoint.query.iter().map(|parameter| parameter.name).collect();
+        json!({ "method": endpoint.method, "path": endpoint.path, "what": endpoint.what, "parameters": parameters })
+    };
+    let endpoints: Vec<serde_json::Value> = ENDPOINTS.iter().map(shown).collect();
+    json!({ "name": "hourglass", "version": env!("CARGO_PKG_VERSION"), "endpoints": endpoints })
+}
+
+fn endpoint_lines() -> String {
     let mut text = format!("hourglass {}\n\n", env!("CARGO_PKG_VERSION"));
     for endpoint in ENDPOINTS {
         let parameters: Vec<String> = endpoint.query.iter().map(|parameter| format!("{}=", parameter.name)).collect();
@@ -95,7 +135,7 @@ pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<Sees
     (status, Json(body)).into_response()
 }
 
-fn unusable(cause: Unusable) -> String {
+pub(super) fn unusable(cause: Unusable) -> String {
     format!("store: {cause}; {}", cause.advice())
 }
 
@@ -155,7 +195,7 @@ pub async fn ready(State(app): State<Arc<App>>) -> Response {
 }
 
 /// Why writes are not acked; `None` while they are.
-fn refusal(app: &App, health: &Health) -> Option<String> {
+pub(super) fn refusal(app: &App, health: &Health) -> Option<String> {
     match health {
         Health::Stopping => Some("shutting down".to_owned()),
         Health::Ready | Health::StoreAway(_) | Health::StoreUnusable { .. } => app.ingest.refusal(),
@@ -199,7 +239,7 @@ impl StoreLag {
 
 /// Seconds since a time in nanoseconds since the epoch; 0 for `None`.
 #[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
-fn age(since: Option<i64>) -> f64 {
+pub(super) fn age(since: Option<i64>) -> f64 {
     since.map_or(0.0, |since| now_ns().saturating_sub(since).max(0) as f64 / 1e9)
 }
 

@@ -33,6 +33,7 @@ mod sealing;
 mod service;
 mod shard;
 mod stripper;
+pub mod tail;
 pub mod trash;
 mod truncate;
 

@@ -10,6 +10,7 @@ use crate::bucket::day::{CELLS_MAX, HOUR_CELLS_MAX};
 use crate::bucket::{Caps, Keep, SealForm};
 use crate::ingest::flush::chunks::DirectRules;
 use crate::ingest::rejections::RejectionOptions;
+use crate::ingest::tail::TailOptions;
 use crate::ingest::trash::TrashOptions;
 use crate::kinds::Kinds;
 use crate::reading::{Limits, Reason};
@@ -118,6 +119,8 @@ pub struct IngestOptions {
     pub outlier_ttl: Duration,
     /// How long a sensor may send nothing before it counts as silent; zero for ever.
     pub silent_after: Duration,
+    /// Those who listen to acked readings.
+    pub tail: TailOptions,
     pub limits: Limits,
     /// Most fields of one sensor, over all its readings.
     pub sensor_fields: usize,
@@ -215,6 +218,7 @@ impl IngestOptions {
             sensor_interval: Duration::from_secs(60),
             outlier_ttl: Duration::from_secs(60),
             silent_after: Duration::ZERO,
+            tail: TailOptions { clients: 4, ring_bytes: 64 << 10 },
             limits: Limits::default(),
             sensor_fields: 100,
             sensors: 1000,

@@ -3,12 +3,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
+
+use super::recent::Recent;
 
 /// Upper bounds of the histogram buckets for durations, in seconds.
 const SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -53,6 +55,8 @@ pub struct Metrics {
     pub drifted: Counter,
     pub unlike_readings: Counter,
     pub tokens: Gauge,
+    /// For `/api/v1/overview`.
+    pub recent: Arc<Recent>,
 }
 
 impl Metrics {
@@ -108,6 +112,7 @@ impl Metrics {
             suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total"),
             unlike_readings: counter!("hourglass_ingest_readings_unlike_kind_total"),
             tokens: gauge!("hourglass_access_tokens"),
+            recent: Arc::default(),
         }
     }
 
@@ -308,13 +313,21 @@ impl Metrics {
         });
     }
 
+    /// Records how long a write took until it was acked.
+    pub fn acked(&self, took: Duration) {
+        self.ack_seconds.record(took);
+        self.recent.acked(took);
+    }
+
     /// Sets the bytes free on the WAL's disk; `None` if they are not known.
     pub fn wal_disk(&self, free: Option<u64>) {
+        self.recent.log_disk(free);
         self.with(|| gauge!("hourglass_wal_disk_free_bytes").set(free.map_or(f64::NAN, wide_f64)));
     }
 
     /// Sets the bytes that the store takes, and those free on its disk; `None` for what is not known.
     pub fn store_space(&self, taken: Option<u64>, free: Option<u64>) {
+        self.recent.store_space(taken, free, Instant::now());
         self.with(|| {
             gauge!("hourglass_store_bytes").set(taken.map_or(f64::NAN, wide_f64));
             gauge!("hourglass_store_disk_free_bytes").set(free.map_or(f64::NAN, wide_f64));

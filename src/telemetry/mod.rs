@@ -4,6 +4,7 @@ mod log_line;
 pub mod logs;
 pub mod metrics;
 mod paint;
+pub mod recent;
 
 pub use metrics::{Account, LagMetrics, Metrics, TokenMetrics};
 pub use paint::Paint;

@@ -32,6 +32,7 @@
 //! | `patterns` | docs/patterns.md on a real mongod: what it writes, what `mongosh` then shows |
 //! | `drift` | values of another type: rejected, or kept beside their field and converted; kills at every step |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
+//! | `page` | the page in a real Chromium: views, hostile names, snippets that are run; and what listeners hear |
 //! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
 //! | `tidy` | the arrows between rooms, and other rules that a test can hold |
@@ -63,6 +64,7 @@ mod meta;
 mod meta_copies;
 mod metrics;
 mod migration;
+mod page;
 mod patterns;
 mod proof;
 mod readme;

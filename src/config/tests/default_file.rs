@@ -233,6 +233,8 @@ fn the_defaults_are_these() {
             timeout: seconds(30),
             log_after: seconds(1),
         },
+        ui: UiSettings { enabled: true },
+        tail: TailSettings { clients: 64, bytes: 2 * MIB },
         rejections: RejectionsSettings {
             max_count: 1000,
             max_bytes: MIB,

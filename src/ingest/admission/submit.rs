@@ -22,6 +22,7 @@ use crate::ingest::positions::LoggedRequest;
 use crate::ingest::record;
 use crate::ingest::record::batch::Batch;
 use crate::ingest::record::meta::MetaRecord;
+use crate::ingest::tail::{Tail, TailRecord};
 use crate::reading::{Sensor, Stamp};
 use crate::wal::{AppendError, Sequence, Wal};
 
@@ -82,6 +83,7 @@ pub(in crate::ingest) struct Submitter {
     pub catalog: Arc<Catalog>,
     /// Knows whether this process may ack anything.
     pub member: Arc<Member>,
+    pub tail: Arc<Tail>,
     pub read_only: ReadOnly,
     /// `ingest.ack_timeout`.
     pub ack_timeout: Duration,
@@ -96,7 +98,7 @@ impl Submitter {
         &self,
         database: &Arc<Database>,
         submission: Submission,
-        admission: BytesInFlight,
+        mut admission: BytesInFlight,
         level: AckLevel,
     ) -> Result<(), IngestError> {
         let Submission { received, patient, validated: batches, claims, memory } = submission;
@@ -104,6 +106,7 @@ impl Submitter {
         let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
         let (waiter, stored) = oneshot::channel();
         let waiter = (level == AckLevel::Store).then_some(waiter);
+        let heard = self.copy_for_listeners(database, &batches, &mut admission);
         let (dispatch, database) = (self.dispatch.clone(), database.clone());
         let timeout = self.ack_timeout;
         let deadline = Instant::now() + timeout;
@@ -114,6 +117,9 @@ impl Submitter {
                 dispatch.positions.wait_for(sequence, waiter);
             }
             dispatch.logged(LoggedRequest { sequence, readings, memory, received }, &database, batches);
+            if let Some((tail, record)) = heard {
+                tail.publish(sequence, record);
+            }
             drop(admission);
         };
         let deadline_of_wal = (!patient).then_some(AppendDeadline { at: deadline, waited: timeout, key: ACK_TIMEOUT });
@@ -125,6 +131,19 @@ impl Submitter {
         self.stored(sequence, stored, deadline)
             .await?
             .ok_or(IngestError::StoreTimeout { waited: timeout, key: ACK_TIMEOUT })
+    }
+
+    /// What listeners get once the request is logged, if there are any. Counts as the request's memory until then.
+    fn copy_for_listeners(
+        &self,
+        database: &Database,
+        batches: &[Batch],
+        admission: &mut BytesInFlight,
+    ) -> Option<(Arc<Tail>, TailRecord)> {
+        let record = self.tail.copy(database, batches)?;
+        // No write fails because somebody listens.
+        let has_room = admission.grow(record.bytes()).is_ok();
+        Some((self.tail.clone(), if has_room { record } else { record.without_readings() }))
     }
 
     /// See [`crate::ingest::Ingest::delete`].

@@ -49,6 +49,7 @@ use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::request_keys::{RequestKey, RequestKeys};
 use crate::ingest::retention::Retention;
 use crate::ingest::sealing::Sealing;
+use crate::ingest::tail::Tail;
 use crate::ingest::trash::Trash;
 use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision, Sensor};
@@ -130,6 +131,7 @@ pub struct Ingest {
     trash: Arc<Trash>,
     migration: Migration,
     refreshing: Refreshing,
+    tail: Arc<Tail>,
     /// Held from the read of metadata until what follows from it is logged.
     meta_turn: tokio::sync::Mutex<()>,
     tasks: Vec<JoinHandle<()>>,
@@ -167,6 +169,12 @@ impl Ingest {
     #[must_use]
     pub fn migration(&self) -> &Migration {
         &self.migration
+    }
+
+    /// Readings as they are acked.
+    #[must_use]
+    pub fn tail(&self) -> &Arc<Tail> {
+        &self.tail
     }
 
     /// What sealing has done, and how to ask for it now.
@@ -361,7 +369,7 @@ impl Ingest {
         }
         let ack = Ack { accepted, rejected, level, warnings };
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
-        self.metrics.ack_seconds.record(started.elapsed());
+        self.metrics.acked(started.elapsed());
         Ok(ack)
     }
 

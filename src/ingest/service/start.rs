@@ -35,6 +35,7 @@ use crate::ingest::sealer::Sealer;
 use crate::ingest::sealing::Sealing;
 use crate::ingest::shard::Shard;
 use crate::ingest::stripper::Stripper;
+use crate::ingest::tail::Tail;
 use crate::ingest::trash::Trash;
 use crate::ingest::truncate::Closing;
 use crate::ingest::{dispatch, flush, truncate};
@@ -185,11 +186,13 @@ impl Ingest {
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), after, kinds, metrics.clone())));
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
+        let tail = Tail::new(options.tail);
         let submitter = Arc::new(Submitter {
             wal: wal.clone(),
             dispatch: dispatch.clone(),
             catalog: catalog.clone(),
             member: member.clone(),
+            tail: tail.clone(),
             read_only: ReadOnly::default(),
             ack_timeout: options.ack_timeout,
             deletions: options.deletions,
@@ -237,6 +240,7 @@ impl Ingest {
             trash,
             migration,
             refreshing,
+            tail,
             meta_turn: tokio::sync::Mutex::new(()),
             tasks,
         };

@@ -35,6 +35,7 @@ const CELLS: &[Asked] = &[
     ("GET", "/health", "", "", Needs::Nothing),
     ("GET", "/ready", "", "", Needs::Nothing),
     ("GET", "/settings", "", "", Needs::Nothing),
+    ("GET", "/ui/{key}", "", "", Needs::Nothing),
     (
         "POST",
         "/api/v1/readings",
@@ -57,6 +58,7 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/meta", "db=a", "", Needs::Read),
     ("POST", "/api/v1/meta", "db=a", "{\"sensor\":\"m,site=lab\",\"meta\":{}}", Needs::Write),
     ("GET", "/api/v1/latest", "db=a", "", Needs::Read),
+    ("GET", "/api/v1/tail", "db=a", "", Needs::Read),
     ("GET", "/api/v1/measurements", "db=a", "", Needs::Read),
     ("GET", "/api/v1/tags", "db=a", "", Needs::Read),
     ("GET", "/api/v1/tags/{key}", "db=a", "", Needs::Read),
@@ -109,6 +111,11 @@ const CELLS: &[Asked] = &[
     ("POST", "/api/v2/write", "bucket=a/week", "m,site=lab v=1", Needs::Write),
     ("GET", "/api/v1/readings", "db=a/week&measurement=m", "", Needs::Read),
     ("GET", "/query", "db=a&q=SELECT+*+FROM+week.m", "", Needs::Read),
+    ("GET", "/api/v1/caller", "", "", Needs::Token),
+    ("GET", "/api/v1/tokens", "", "", Needs::Admin),
+    ("POST", "/api/v1/tokens", "", "{\"name\":\"made\",\"read\":[\"x\"]}", Needs::Admin),
+    ("POST", "/api/v1/tokens/{key}/revoke", "", "", Needs::Admin),
+    ("GET", "/api/v1/overview", "", "", Needs::Metrics),
     ("GET", "/api/v1/status", "", "", Needs::Metrics),
     ("GET", "/metrics", "", "", Needs::Metrics),
 ];
@@ -185,7 +192,14 @@ impl Matrix {
         self.cells += 1;
         let own = query.contains(OWN).then(|| self.make_database());
         let query = query.replace(OWN, own.as_deref().unwrap_or_default());
-        let key = if path.contains("/sensors/") { "m,site=lab" } else { "site" };
+        let key = match *path {
+            path if path.contains("/sensors/") => "m,site=lab",
+            "/ui/{key}" => "page.css",
+            "/api/v1/tokens/{key}/revoke" => "made",
+            _ => "site",
+        };
+        // Its answer has no end: the head alone says who may listen.
+        let method = &if *path == "/api/v1/tail" { "HEAD" } else { method };
         let url = self.server.url(&format!("{}?{query}", path.replace("{key}", key)));
         let answer = match kind {
             "none" => request(method, &url, body.as_bytes(), &[]).unwrap(),

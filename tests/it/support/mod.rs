@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+pub mod browser;
 pub mod certificates;
 pub mod exact;
 pub mod http;

@@ -25,6 +25,16 @@ pub enum Package {
     Openssl,
     /// `mongosh` 2 of the npm package mongosh, MongoDB's shell.
     Mongosh,
+    /// `chromium` of the Debian package chromium.
+    Chromium,
+    /// `chromedriver` of the Debian package chromium-driver.
+    Chromedriver,
+    /// `node` of the Debian package nodejs, which runs the page's modules.
+    Node,
+    /// `axe.min.js` of the npm package axe-core.
+    AxeCore,
+    /// The folder of the npm package uplot, to compare the committed files with.
+    Uplot,
 }
 
 /// The program to run: for a PyPI package the Python interpreter that has it, for a Debian package its tool. None,
@@ -82,6 +92,11 @@ impl Package {
             Package::Curl => "`curl` of the Debian package curl",
             Package::Openssl => "`openssl` of the Debian package openssl",
             Package::Mongosh => "`mongosh` of the npm package mongosh",
+            Package::Chromium => "`chromium` of the Debian package chromium",
+            Package::Chromedriver => "`chromedriver` of the Debian package chromium-driver",
+            Package::Node => "`node` of the Debian package nodejs",
+            Package::AxeCore => "the npm package axe-core 4.14.1",
+            Package::Uplot => "the npm package uplot 1.6.32",
         }
     }
 
@@ -96,6 +111,11 @@ impl Package {
             Package::Curl => tool("curl", "--version", "curl "),
             Package::Openssl => tool("openssl", "version", "OpenSSL"),
             Package::Mongosh => tool("mongosh", "--version", "2."),
+            Package::Chromium => tool("chromium", "--version", "Chromium"),
+            Package::Chromedriver => tool("chromedriver", "--version", "ChromeDriver"),
+            Package::Node => tool("node", "--version", "v"),
+            Package::AxeCore => npm("axe-core", "4.14.1").map(|folder| folder.join("axe.min.js")),
+            Package::Uplot => npm("uplot", "1.6.32"),
         }
     }
 }
@@ -110,6 +130,21 @@ fn python_with(distribution: &str, version: &str) -> Result<PathBuf, String> {
         Some(found) if found.starts_with(version) => Ok(python),
         Some(found) => Err(format!("{} has version {found}", python.display())),
         None => Err(format!("{} does not have it; HOURGLASS_TEST_PYTHON can name another one", python.display())),
+    }
+}
+
+/// The folder of an npm package.
+fn npm(name: &str, version: &str) -> Result<PathBuf, String> {
+    let modules = std::env::var_os("HOURGLASS_TEST_NODE_MODULES").filter(|named| !named.is_empty()).map(PathBuf::from);
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci-node/node_modules");
+    let folder = modules.unwrap_or_else(default).join(name);
+    let package =
+        std::fs::read_to_string(folder.join("package.json")).map_err(|_| format!("no {}", folder.display()))?;
+    let package: serde_json::Value = serde_json::from_str(&package).map_err(|error| error.to_string())?;
+    if package["version"] == version {
+        Ok(folder)
+    } else {
+        Err(format!("{} has version {}", folder.display(), package["version"]))
     }
 }
 

@@ -1,0 +1,371 @@
+// Explore: choose sensors and fields, look at them over time, take them along. The address holds what is shown.
+
+import { address, get, send } from "./api.js";
+import { chart, colour } from "./chart.js";
+import { button, card, copy, dialog, empty, failure, field, h, segments, select, show, table, title, toast } from "./dom.js";
+import { clock, length, number, time, value, visible } from "./format.js";
+import { influxName, influxText, json, shell } from "./quote.js";
+import { change, settings } from "./state.js";
+
+const RANGES = [["1h", "1 h"], ["6h", "6 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["365d", "1 y"]];
+const FUNCTIONS = [["avg", "Mean, with least and most"], ["raw", "Readings"], ["min", "Least"], ["max", "Most"], ["sum", "Sum"], ["count", "Count"], ["first", "First"], ["last", "Last"], ["median", "Median"], ["p95", "95th percentile"]];
+/** Lengths of windows, in seconds. */
+const STEPS = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 10800, 21600, 43200, 86400, 604800];
+/** About as many windows as a chart has room for. */
+const WINDOWS = 500;
+const SERIES_MAX = 100;
+/** With more series, their bands would cover each other. */
+const BANDS_MAX = 6;
+const WEEK = 7 * 864e5;
+const REFRESH = 10000;
+
+export function explore(place, { database }) {
+  const controls = h("div", { class: "controls" });
+  const result = h("div");
+  let [drawn, loading, timer] = [null, null, null];
+
+  async function run() {
+    clearTimeout(timer);
+    loading?.abort();
+    loading = new AbortController();
+    const asked = ask(database);
+    if (!asked) return;
+    result.setAttribute("aria-busy", "true");
+    try {
+      const answers = [load(asked, 0, loading.signal)];
+      if (asked.compare) answers.push(load(asked, WEEK, loading.signal));
+      const [now, before] = await Promise.all(answers);
+      drawn?.destroy();
+      drawn = draw(result, asked, now, before, zoomed);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      show(result, failure(error));
+    }
+    result.removeAttribute("aria-busy");
+    if (asked.follows && asked.refresh) timer = setTimeout(() => (document.hidden ? (timer = setTimeout(run, REFRESH)) : run()), REFRESH);
+  }
+
+  const set = (changes, more) => {
+    change(changes, more);
+    choose();
+    run();
+  };
+  const zoomed = (from, to) => set({ from: Math.floor(from * 1000), to: Math.ceil(to * 1000), range: null }, { push: true });
+
+  async function choose() {
+    try {
+      await chooseFrom(controls, database, set);
+    } catch (error) {
+      show(controls, failure(error));
+    }
+  }
+
+  show(place, title("Explore", "Drag over the chart to zoom in; arrow keys pan, + and − zoom."), controls, result);
+  result.addEventListener("keydown", (event) => {
+    const moved = keyed(event, ask(database));
+    if (!moved) return;
+    event.preventDefault();
+    set({ from: Math.round(moved[0]), to: Math.round(moved[1]), range: null });
+  });
+  choose().then(run);
+  return () => {
+    clearTimeout(timer);
+    loading?.abort();
+    drawn?.destroy();
+  };
+}
+
+/** What the address asks for; null if it names no measurement. */
+function ask(database) {
+  const wanted = settings();
+  if (!wanted.get("m") && !wanted.get("sensor")) return null;
+  const range = wanted.get("range") ?? (wanted.get("from") ? null : "6h");
+  const to = range ? Date.now() : Number(wanted.get("to") ?? Date.now());
+  const from = range ? to - (length(range) ?? 216e5) : Number(wanted.get("from"));
+  const wish = (to - from) / 1000 / WINDOWS;
+  const step = STEPS.find((seconds) => seconds >= wish) ?? STEPS.at(-1);
+  return {
+    database, range, from, to, step,
+    measurement: wanted.get("m"), sensor: wanted.get("sensor"), fields: wanted.getAll("f"), filters: conditions(wanted),
+    group: wanted.get("by") ?? "none", fn: wanted.get("fn") ?? "avg",
+    compare: wanted.get("week") === "1", refresh: wanted.get("still") !== "1", follows: Boolean(range),
+  };
+}
+
+/** A new range for a key, or null. */
+function keyed({ key, target }, asked) {
+  if (!asked || !target.closest?.(".plot")) return null;
+  const { from, to } = asked;
+  const span = to - from;
+  if (key === "ArrowLeft") return [from - span / 4, to - span / 4];
+  if (key === "ArrowRight") return [from + span / 4, to + span / 4];
+  if (key === "+") return [from + span / 4, to - span / 4];
+  if (key === "-") return [from - span / 2, to + span / 2];
+  return null;
+}
+
+/** The conditions in the address: pairs of a key and a value, each as JSON. Whatever else stands there is left out. */
+function conditions(wanted) {
+  return wanted.getAll("where").flatMap((text) => {
+    try {
+      const [key, stored] = JSON.parse(text);
+      return typeof key === "string" && typeof stored === "string" ? [[key, stored]] : [];
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** The sensors that are chosen, as parameters of the API. */
+function selection({ database, sensor, measurement, filters }) {
+  if (sensor) return [["db", database], ["sensor", sensor]];
+  return [["db", database], ["measurement", measurement], ...filters.map(([key, wanted]) => [`tag.${key}`, wanted])];
+}
+
+function request(asked, back = 0) {
+  const range = [["from", `${asked.from - back}`], ["to", `${asked.to - back}`], ["precision", "ms"], ["epoch", "ms"]];
+  const common = [...selection(asked), ...range, ["fields", asked.fields.join(",")]];
+  if (asked.fn === "raw") return ["/api/v1/readings", [...common, ["max_points", "2000"]]];
+  const functions = asked.fn === "avg" ? "avg,min,max" : asked.fn;
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${asked.step}s`], ["tz", zone], ["group_by", asked.group === "none" ? "" : asked.group]]];
+}
+
+/** The series of an answer, each with the times (ms) and values of one field, and the notices. */
+async function load(asked, back, signal) {
+  const [path, parameters] = request(asked, back);
+  const { series, notices } = await get(path, parameters, signal);
+  const lines = [];
+  for (const one of series) {
+    const name = label(one, asked);
+    const byField = new Map();
+    for (const point of one.windows ?? one.readings) {
+      const fields = one.windows ? point.fields : point;
+      const at = (point.ts ?? point.start) + back;
+      for (const field of Object.keys(fields)) {
+        if (field === "ts" || (asked.fields.length && !asked.fields.includes(field))) continue;
+        const found = one.windows ? fields[field] : {};
+        const shown = one.windows ? found[asked.fn] : fields[field];
+        if (typeof shown !== "number" && typeof shown !== "boolean") continue;
+        if (!byField.has(field)) byField.set(field, []);
+        byField.get(field).push([at, Number(shown), found.min, found.max]);
+      }
+    }
+    for (const [field, points] of byField) lines.push({ name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points });
+  }
+  return { lines, notices: notices ?? [] };
+}
+
+/** A series by what tells it from the others: its tags. */
+function label({ sensor, measurement, tags }, { group }) {
+  const pairs = Object.entries(tags ?? {});
+  if (group !== "none") return pairs.map(([key, stored]) => `${visible(key)} ${visible(stored)}`).join(", ") || visible(measurement ?? "all");
+  if (tags?.sensor) return visible(tags.sensor);
+  return visible(sensor ?? measurement);
+}
+
+function draw(place, asked, now, before, zoomed) {
+  const all = now.lines.slice(0, SERIES_MAX);
+  const notices = [...now.notices.map(visible)];
+  if (now.lines.length > SERIES_MAX) notices.push(`${now.lines.length} series: the first ${SERIES_MAX} are shown. Choose fewer, or group them.`);
+  const noticed = notices.length > 0 && h("ul", { class: "notices", "aria-label": "Notices" }, notices.map((notice) => h("li", null, notice)));
+  if (all.length === 0) {
+    show(place, noticed, empty("Nothing was measured in this range.", h("p", null, "A longer range may have readings.")));
+    return { destroy() {} };
+  }
+  const earlier = (before?.lines ?? []).slice(0, SERIES_MAX);
+  const { times, columns } = align([...all, ...earlier], asked);
+  const banded = asked.fn === "avg" && all.length <= BANDS_MAX;
+  const series = columns.map(([values, low, high], at) => {
+    const isEarlier = at >= all.length;
+    const name = [...all, ...earlier][at].name;
+    const hue = isEarlier ? Math.max(all.findIndex((line) => line.name === name), 0) : at;
+    return { label: isEarlier ? `${name}, a week before` : name, values, hue, dashed: isEarlier, ...(banded && !isEarlier ? { low, high } : {}) };
+  });
+  const plot = h("div", { class: "plot", tabindex: "0" });
+  const legend = h("ul", { class: "legend", "aria-label": "Series" });
+  const rows = tableOf(series, times);
+  show(place, card(null, noticed, plot, legend), card("Values", rows), took(asked));
+  const started = performance.now();
+  const drawn = chart(plot, times, series, { zoom: zoomed, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${series.length} series from ${time(asked.from)} to ${time(asked.to)}` });
+  legend.append(...series.map((one, at) => entry(one, at, drawn)));
+  performance.measure("draw", { start: started });
+  place.dataset.series = String(series.length);
+  return drawn;
+}
+
+function entry(one, at, drawn) {
+  const last = one.values.findLast((stored) => stored !== null && stored !== undefined);
+  const item = button([], () => item.setAttribute("aria-pressed", String(drawn.toggle(at))), { "aria-pressed": "true", class: "legend-item" });
+  const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
+  // By script, which the policy allows, not by an attribute, which it does not.
+  swatch.style.backgroundColor = colour(one.hue);
+  item.append(swatch, h("span", { class: "legend-name" }, one.label), h("span", { class: "legend-value" }, number(last)));
+  return h("li", null, item);
+}
+
+/**
+ * One column of times (s) for all lines, and for each line its values, least and most. A line goes on over times at which only others were
+ * measured (undefined), and breaks (null) where it was silent for three times as long as it usually is.
+ */
+function align(lines, { fn, step, from, to }) {
+  const window = fn === "raw" ? 0 : step * 1000;
+  const gaps = lines.map(({ points }) => silences(points, window));
+  const times = [...new Set([from, to, ...lines.flatMap(({ points }) => points.map(([at]) => at)), ...gaps.flat().map(([before, after]) => Math.floor((before + after) / 2))])].sort((a, b) => a - b);
+  const places = new Map(times.map((at, place) => [at, place]));
+  const columns = lines.map(({ points }, line) => {
+    const [values, low, high] = [0, 1, 2].map(() => new Array(times.length).fill(undefined));
+    for (const [before, after] of gaps[line]) [values, low, high].forEach((column) => column.fill(null, places.get(before) + 1, places.get(after)));
+    for (const [at, shown, least, most] of points) {
+      const row = places.get(at);
+      [values[row], low[row], high[row]] = [shown, least, most];
+    }
+    return [values, low, high];
+  });
+  return { times: times.map((at) => at / 1000), columns };
+}
+
+/** The silences of a line: the times before and after each. */
+function silences(points, window) {
+  const steps = points.slice(1).map(([at], before) => at - points[before][0]);
+  const usual = [...steps].sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
+  const longest = Math.max(usual * 3, window * 1.5);
+  return steps.flatMap((length, before) => (length > longest ? [[points[before][0], points[before][0] + length]] : []));
+}
+
+/** The newest values, newest first: what the chart says, for those who do not see it. */
+function tableOf(series, times) {
+  const shown = series.slice(0, 8);
+  const rows = [];
+  for (let at = times.length - 1; at >= 0 && rows.length < 100; at -= 1) {
+    const cells = shown.map(({ values }) => values[at]);
+    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[at] * 1000), ...cells.map((cell) => value(cell ?? "–"))]);
+  }
+  const more = series.length > shown.length && h("p", { class: "hint" }, `The first ${shown.length} of ${series.length} series. The CSV has all.`);
+  return [table("Values", ["Time", ...shown.map(({ label }) => label)], rows, { class: "scroll tall" }), more];
+}
+
+function took(asked) {
+  const [path, parameters] = request(asked);
+  const full = `${location.origin}${address(path, parameters)}`;
+  return h("div", { class: "actions" },
+    button("Copy as curl", () => copy(`curl ${shell(full)}`)),
+    button("Copy as InfluxQL", () => copy(influx(asked))),
+    button("Copy as Grafana panel", () => copy(panel(asked))),
+    button("Download CSV", () => download(path, parameters).catch((error) => toast(error.message))),
+    h("span", { class: "hint" }, asked.fn === "raw" ? "Readings, thinned for the chart" : `Windows of ${asked.step} s`, ` · as of ${clock(Date.now())}`));
+}
+
+async function download(path, parameters) {
+  const answer = await send("GET", path, { parameters: [...parameters.filter(([name]) => name !== "max_points"), ["format", "csv"], ["guard", "spreadsheet"]] });
+  const place = URL.createObjectURL(await answer.blob());
+  const link = document.createElement("a");
+  link.href = place;
+  link.download = "hourglass.csv";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(place), 1000);
+}
+
+function influx(asked) {
+  const names = asked.fields.length ? asked.fields : ["*"];
+  const call = { avg: "mean", p95: "percentile" }[asked.fn] ?? asked.fn;
+  const chosen = names.map((name) => {
+    const quoted = name === "*" ? "*" : influxName(name);
+    return asked.fn === "raw" ? quoted : `${call}(${quoted}${asked.fn === "p95" ? ", 95" : ""})`;
+  });
+  const wheres = asked.filters.map(([key, wanted]) => `${influxName(key)} = ${influxText(wanted)}`);
+  wheres.push(`time >= ${asked.from}ms`, `time < ${asked.to}ms`);
+  const groups = asked.fn === "raw" ? [] : [`time(${asked.step}s)`];
+  if (asked.group === "none") groups.push("*");
+  else if (asked.group !== "*") groups.push(influxName(asked.group));
+  const by = groups.length ? ` GROUP BY ${groups.join(", ")}` : "";
+  return `SELECT ${chosen.join(", ")} FROM ${influxName(asked.measurement ?? "")} WHERE ${wheres.join(" AND ")}${by}`;
+}
+
+function panel(asked) {
+  const query = influx(asked).replace(/time >= \d+ms AND time < \d+ms/, "$timeFilter").replace(/time\(\d+s\)/, "time($__interval)");
+  const target = { refId: "A", rawQuery: true, query, resultFormat: "time_series" };
+  return JSON.stringify({ type: "timeseries", title: asked.measurement ?? "hourglass", datasource: { type: "influxdb" }, targets: [target] }, null, 2).replace(/[\u2028\u2029]/g, json);
+}
+
+/** The controls, filled with what there is in the database. */
+async function chooseFrom(place, database, set) {
+  const wanted = settings();
+  const { measurements } = await get("/api/v1/measurements", { db: database });
+  if (measurements.length === 0 && !wanted.get("m")) {
+    show(place, empty(`There is nothing in the database ${visible(database)} yet.`, h("p", null, h("a", { href: "#connect" }, "Connect a device"), ", and its readings appear here.")));
+    return;
+  }
+  if (!wanted.get("m")) {
+    change({ m: measurements[0].measurement });
+    return chooseFrom(place, database, set);
+  }
+  const of = { db: database, measurement: wanted.get("m") };
+  const [{ fields }, { tags }] = await Promise.all([get("/api/v1/fields", of), get("/api/v1/tags", of)]);
+  const plotted = fields.filter(({ type }) => type !== "string").sort((a, b) => b.sensors - a.sensors);
+  const chosen = wanted.getAll("f");
+  if (chosen.length === 0 && plotted.length > 0) change({ f: [plotted[0].field] });
+  const now = settings();
+  const sensor = now.get("sensor");
+  const filters = conditions(now);
+  const dropped = (at) => set({ where: filters.filter((_, place) => place !== at).map((filter) => JSON.stringify(filter)) });
+  const names = measurements.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`]);
+  show(place,
+    h("div", { class: "row" },
+      field("Measurement", select(names, now.get("m"), (m) => set({ m, f: null, where: null, by: null, sensor: null }, { push: true }))),
+      field("Show", select(FUNCTIONS, now.get("fn") ?? "avg", (fn) => set({ fn }))),
+      field("One line per", select([["none", "sensor"], ...tags.map(({ tag, values }) => [tag, `${visible(tag)} (${values})`]), ["*", "measurement"]], now.get("by") ?? "none", (by) => set({ by: by === "none" ? null : by })))),
+    h("div", { class: "row wide" }, h("fieldset", { class: "chips" }, h("legend", null, "Fields"), plotted.map(({ field: name, sensors }) => chip(visible(name), sensors, now.getAll("f").includes(name), (on) => {
+      const others = now.getAll("f").filter((known) => known !== name);
+      set({ f: on ? [...others, name] : others });
+    }))),
+    h("div", { class: "chips", role: "group", "aria-label": "Filters" }, h("span", { class: "label" }, "Where"),
+      sensor && removable(`sensor is ${visible(sensor)}`, () => set({ sensor: null })),
+      filters.map(([key, stored], at) => removable(`${visible(key)} = ${visible(stored)}`, () => dropped(at))),
+      button("Add a filter", () => addFilter(database, now.get("m"), tags, (filter) => set({ sensor: null, where: [...filters, filter].map((one) => JSON.stringify(one)) })), { class: "quiet" }))),
+    h("div", { class: "row ranges" },
+      segments("Range", RANGES, now.get("range") ?? (now.get("from") ? "" : "6h"), (range) => set({ range, from: null, to: null }, { push: true })),
+      now.get("from") && button("Back", () => history.back(), { class: "quiet" }),
+      check("Compare with the week before", now.get("week") === "1", (on) => set({ week: on ? "1" : null })),
+      check("Refresh", now.get("still") !== "1", (on) => set({ still: on ? null : "1" }))));
+}
+
+function check(text, on, change) {
+  const box = h("input", { type: "checkbox", on: { change: (event) => change(event.target.checked) } });
+  box.checked = on;
+  return h("label", { class: "check" }, box, text);
+}
+
+function chip(text, count, on, change) {
+  return button(text, () => change(!on), { "aria-pressed": String(on), class: "chip", title: `of ${count} sensors` });
+}
+
+function removable(text, remove) {
+  return h("span", { class: "chip on" }, text, button("×", remove, { class: "remove", "aria-label": `Remove ${text}` }));
+}
+
+async function addFilter(database, measurement, tags, add) {
+  const [values, keys] = [h("div"), [...tags.map(({ tag }) => tag)]];
+  const close = dialog("Add a filter", values);
+  const step = async (key) => {
+    const found = (await get(`/api/v1/tags/${encodeURIComponent(key)}`, { db: database, measurement })).values;
+    show(values, h("p", null, `${visible(key)} is`), h("div", { class: "chips" }, found.slice(0, 200).map(({ value: stored, sensors }) =>
+      button(`${visible(stored)} (${sensors})`, () => {
+        close();
+        add([key, stored]);
+      }, { class: "chip" }))));
+  };
+  const { sensors } = await get("/api/v1/meta", { db: database, limit: 100 });
+  const meta = new Set(sensors.flatMap(({ meta }) => Object.keys(meta)));
+  const ofMeta = (name) => {
+    const known = [...new Set(sensors.map(({ meta }) => meta[name]).filter((stored) => stored !== undefined).map((stored) => (typeof stored === "string" ? stored : JSON.stringify(stored))))];
+    show(values, h("p", null, `${visible(name)} is`), h("div", { class: "chips" }, known.slice(0, 200).map((stored) =>
+      button(visible(stored), () => {
+        close();
+        add([`meta.${name}`, stored]);
+      }, { class: "chip" }))));
+  };
+  show(values,
+    h("p", null, "A tag"), h("div", { class: "chips" }, keys.map((key) => button(visible(key), () => step(key).catch((error) => show(values, failure(error))), { class: "chip" }))),
+    meta.size > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, [...meta].map((name) => button(visible(name), () => ofMeta(name), { class: "chip" })))]);
+}

@@ -1,0 +1,68 @@
+// Numbers, sizes and times as people read them, in the reader's own language and zone.
+
+const NUMBER = new Intl.NumberFormat(undefined, { maximumFractionDigits: 3 });
+const SHORT = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
+const TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value !== "number") return String(value);
+  return value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(2) : NUMBER.format(value);
+}
+
+export function short(value) {
+  return SHORT.format(value);
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 0.001) return `${Math.round(value * 1e6)} µs`;
+  if (value < 1) return `${number(Math.round(value * 1e4) / 10)} ms`;
+  if (value < 120) return `${number(Math.round(value * 10) / 10)} s`;
+  if (value < 7200) return `${Math.round(value / 60)} min`;
+  return value < 172800 ? `${Math.round(value / 3600)} h` : `${Math.round(value / 86400)} days`;
+}
+
+export function time(value) {
+  return value === null || value === undefined ? "–" : TIME.format(new Date(value));
+}
+
+export function clock(value) {
+  return CLOCK.format(new Date(value));
+}
+
+export function ago(value) {
+  if (!value) return "never";
+  const passed = (Date.now() - new Date(value)) / 1000;
+  return passed < 1 ? "now" : `${seconds(passed)} ago`;
+}
+
+/** A stored value, as text. */
+export function value(stored) {
+  if (typeof stored === "number") return number(stored);
+  return typeof stored === "string" ? visible(stored) : String(stored);
+}
+
+/** A text in which characters that steer a terminal or turn the reading direction are shown as their code. */
+export function visible(text) {
+  return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** Milliseconds of a length such as `6h`. */
+export function length(text) {
+  const units = { s: 1e3, m: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
+  const [, count, unit] = /^(\d+)([smhdw])$/.exec(text) ?? [];
+  return count ? Number(count) * units[unit] : null;
+}

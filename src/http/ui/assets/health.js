@@ -1,0 +1,73 @@
+// Health: what an operator asks first.
+
+import { get } from "./api.js";
+import { chart } from "./chart.js";
+import { card, failure, h, show, title } from "./dom.js";
+import { ago, bytes, number, seconds, short, time, visible } from "./format.js";
+
+const PAUSE = 5000;
+
+export function health(place) {
+  const body = h("div");
+  let [timer, charts, stopped] = [null, [], false];
+  async function load() {
+    try {
+      if (!document.hidden) {
+        const now = await get("/api/v1/overview");
+        if (stopped) return;
+        charts.forEach((drawn) => drawn.destroy());
+        charts = draw(body, now);
+      }
+    } catch (error) {
+      if (!stopped) show(body, failure(error));
+    }
+    if (!stopped) timer = setTimeout(load, PAUSE);
+  }
+  show(place, title("Health", "How the service is, now and in the last half hour."), body);
+  load();
+  return () => {
+    stopped = true;
+    clearTimeout(timer);
+    charts.forEach((drawn) => drawn.destroy());
+  };
+}
+
+function draw(place, now) {
+  const { rates, acks, store, log, memory, disk, sealing, backup, samples } = now;
+  const troubles = [
+    now.refusing && `Writes are refused: ${visible(now.refusing)}`,
+    store.away && `The store is away: ${visible(store.away)}. Readings are kept in the log.`,
+    store.blocked && visible(store.blocked),
+    store.dead_letters > 0 && `${store.dead_letters} readings could not be stored: hourglass dead-letters lists them.`,
+    log.damaged > 0 && "The log was damaged: acknowledged readings may be missing.",
+    disk.days_left !== null && disk.days_left < 7 && `The disk of the store is full in about ${number(disk.days_left)} days.`,
+  ].filter(Boolean);
+  const places = [h("div", { class: "plot" }), h("div", { class: "plot" }), h("div", { class: "plot" })];
+  show(place,
+    troubles.length ? h("ul", { class: "notices bad", role: "alert" }, troubles.map((text) => h("li", null, text))) : h("p", { class: "fine" }, h("span", { class: "pulse", "aria-hidden": "true" }), "Writes are acknowledged, and the store takes them."),
+    h("div", { class: "figures" },
+      figure("Readings", `${number(Math.round(rates.readings_per_second * 10) / 10)}/s`, `${short(rates.readings)} since the start`),
+      figure("Acks", seconds(acks.p99_seconds), acks.p50_seconds === null ? "none in the last seconds" : `99 of 100; half within ${seconds(acks.p50_seconds)}`),
+      figure("Not stored yet", number(store.pending_readings), store.pending_readings ? `the oldest for ${seconds(store.oldest_pending_seconds)}` : "the store has everything"),
+      figure("Log", bytes(log.bytes), `of ${bytes(log.budget_bytes)}`, log.bytes / log.budget_bytes),
+      figure("Memory", bytes(memory.resident_bytes), `of ${bytes(memory.limit_bytes)}`, memory.resident_bytes / memory.limit_bytes),
+      figure("Store", bytes(disk.store_bytes), `${bytes(disk.store_free_bytes)} free`),
+      figure("Disk lasts", disk.days_left === null ? "–" : `${number(Math.round(disk.days_left))} days`, disk.days_left === null ? "it does not grow, or is watched too shortly" : "as it lately grew"),
+      figure("Sealed", number(sealing.days), sealing.error ? visible(sealing.error) : "days of a sensor since the start"),
+      figure("Proved backup", backup.proved ? ago(backup.proved) : "none", backup.proved ? time(backup.proved) : "hourglass backup makes one"),
+      figure("Running", seconds(now.uptime_seconds), `version ${now.version}`)),
+    h("div", { class: "columns" }, card("Readings per second", places[0]), card("Acks, 99 of 100", places[1]), card("Not stored yet", places[2])));
+  const times = samples.map((sample) => sample.time_ms / 1000);
+  const of = (name, scale = 1) => samples.map((sample) => (sample[name] === null ? null : sample[name] * scale));
+  const small = { height: 150 };
+  return [
+    chart(places[0], times, [{ label: "per second", values: of("readings_per_second") }], { ...small, name: "Readings per second, last half hour" }),
+    chart(places[1], times, [{ label: "", hue: 1, values: of("ack_p99_seconds", 1000) }], { ...small, unit: " ms", name: "Time of acks, 99 of 100, in milliseconds" }),
+    chart(places[2], times, [{ label: "readings", hue: 2, values: of("pending_readings") }], { ...small, name: "Readings that are not stored yet" }),
+  ];
+}
+
+function figure(name, shown, about, share) {
+  const meter = share !== undefined && Number.isFinite(share) && h("meter", { min: "0", max: "1", high: "0.85", value: String(share), "aria-label": `${name}, share in use` });
+  return h("div", { class: "figure" }, h("span", { class: "figure-name" }, name), h("span", { class: "figure-value" }, shown), h("span", { class: "hint" }, about), meter);
+}

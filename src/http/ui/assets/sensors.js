@@ -1,0 +1,121 @@
+// Sensors: what there is, what is silent, what is an outlier, and what people say of each.
+
+import { get, put, rights, send } from "./api.js";
+import { sparkline } from "./chart.js";
+import { button, card, dialog, empty, failure, field, h, segments, show, svg, table, title, toast } from "./dom.js";
+import { ago, time, value, visible } from "./format.js";
+import { change, go, settings } from "./state.js";
+
+const LIMIT = 500;
+const byName = (a, b) => (a.sensor < b.sensor ? -1 : 1);
+const latestFirst = (a, b) => String(b.last_seen ?? "").localeCompare(String(a.last_seen ?? ""));
+
+export function sensors(place, { caller, database }) {
+  const list = h("div");
+  const filters = h("div", { class: "row" });
+  let [found, next] = [[], null];
+  const mayWrite = rights(caller, database).write;
+
+  async function load(more) {
+    const kind = settings().get("kind") ?? "";
+    try {
+      const answer = await get("/api/v1/sensors", { db: database, recent: "true", limit: LIMIT, cursor: more ? next : "", silent: kind === "silent" ? "true" : "", outlier: kind === "outlier" ? "true" : "" });
+      found = more ? [...found, ...answer.sensors] : answer.sensors;
+      next = answer.next;
+      draw();
+    } catch (error) {
+      show(list, failure(error));
+    }
+  }
+
+  function draw() {
+    const wanted = settings();
+    const text = (wanted.get("q") ?? "").toLowerCase();
+    const order = wanted.get("sort") === "latest" ? latestFirst : byName;
+    const shown = found.filter(({ sensor }) => sensor.toLowerCase().includes(text)).sort(order);
+    if (shown.length === 0) {
+      show(list, card(null, empty(found.length ? "No sensor has this in its key." : "There are no such sensors.")));
+      return;
+    }
+    const rows = shown.map((sensor) => [
+      button(visible(sensor.sensor), () => open(sensor, { database, mayWrite }), { class: "link" }),
+      latest(sensor),
+      spark(sensor),
+      h("span", { title: time(sensor.last_seen) }, ago(sensor.last_seen)),
+      sensor.outlier ? h("span", { class: "badge warn" }, "outlier") : "",
+    ]);
+    show(list, card(null, table("Sensors", ["Sensor", "Latest", "Recent", "Heard", "Note"], rows),
+      h("p", { class: "hint" }, `${shown.length} of ${found.length}${next ? " that are loaded" : ""}`),
+      next && button("Load more", () => load(true))));
+  }
+
+  const drawFilters = () => show(filters,
+    field("Search", h("input", { type: "search", value: settings().get("q") ?? "", on: { input: (event) => {
+      change({ q: event.target.value });
+      draw();
+    } } })),
+    h("div", { class: "field" }, h("span", { class: "label" }, "Which"), segments("Which", [["", "All"], ["silent", "Silent"], ["outlier", "Outliers"]], settings().get("kind") ?? "", (kind) => {
+      change({ kind });
+      drawFilters();
+      load();
+    })),
+    h("div", { class: "field" }, h("span", { class: "label" }, "Order"), segments("Order", [["sensor", "By name"], ["latest", "Latest first"]], settings().get("sort") ?? "sensor", (sort) => {
+      change({ sort });
+      drawFilters();
+      draw();
+    })));
+  show(place, title("Sensors", "Everything that has sent readings to this database."), filters, list);
+  drawFilters();
+  load();
+  return null;
+}
+
+function latest({ latest: reading }) {
+  const fields = Object.entries(reading ?? {}).filter(([name]) => name !== "ts");
+  return h("span", null, fields.slice(0, 3).map(([name, stored], at) => [at ? " · " : "", `${visible(name)} `, h("b", null, value(stored))]));
+}
+
+function spark({ recent, fields, sensor }) {
+  const name = Object.keys(fields).find((field) => fields[field] === "number");
+  if (!name || !recent) return "";
+  return sparkline(svg, recent.map((reading) => reading[name]), `Recent ${visible(name)} of ${visible(sensor)}`) ?? "";
+}
+
+/** All of a sensor, with its metadata. */
+async function open(sensor, { database, mayWrite }) {
+  const body = h("div");
+  const close = dialog(visible(sensor.sensor), body);
+  const key = encodeURIComponent(sensor.sensor);
+  const path = `/api/v1/sensors/${key}/meta`;
+  let [meta, tag] = [{}, null];
+  try {
+    const answer = await send("GET", path, { parameters: { db: database } });
+    [meta, tag] = [await answer.json(), answer.headers.get("etag")];
+  } catch (error) {
+    show(body, failure(error));
+    return;
+  }
+  const text = h("textarea", { rows: "8", spellcheck: "false", value: JSON.stringify(meta, null, 2), readonly: !mayWrite });
+  const problem = h("div");
+  const save = async () => {
+    try {
+      const wanted = JSON.parse(text.value);
+      await put(path, wanted, { parameters: { db: database }, headers: tag ? { "If-Match": tag } : {} });
+      close();
+      toast("The metadata is kept.");
+    } catch (error) {
+      show(problem, failure(error));
+    }
+  };
+  const pairs = [["Measurement", sensor.measurement], ...Object.entries(sensor.tags), ["First reading", time(sensor.first_seen)], ["Last reading", time(sensor.last_seen)]];
+  show(body,
+    h("dl", { class: "pairs" }, pairs.map(([name, stored]) => [h("dt", null, visible(name)), h("dd", null, visible(stored))])),
+    latest(sensor),
+    field("Metadata, as JSON", text, mayWrite ? "A name, a site, a unit, whatever helps." : "This token may not change it."), problem,
+    h("div", { class: "actions" },
+      mayWrite && button("Save", save, { class: "primary" }),
+      button("Explore", () => {
+        close();
+        go("explore", { db: database, m: sensor.measurement, sensor: sensor.sensor });
+      })));
+}

@@ -1,0 +1,112 @@
+// Listens to acked readings. By `fetch`, since an EventSource sends no token. Connects again by itself, with the id of the last reading that it got.
+
+import { Failure, send } from "./api.js";
+
+/** Splits a stream of text into server-sent events. */
+export class EventParser {
+  constructor() {
+    this.rest = "";
+  }
+
+  /** The events that are complete now: `{ event, id, data }`. */
+  push(text) {
+    const blocks = (this.rest + text).split("\n\n");
+    this.rest = blocks.pop();
+    return blocks.map(parsed).filter((event) => event.data !== null);
+  }
+}
+
+function parsed(block) {
+  const event = { event: "message", id: null, data: null };
+  for (const line of block.split("\n")) {
+    const at = line.indexOf(":");
+    if (at <= 0) continue;
+    const [name, value] = [line.slice(0, at), line.slice(at + 1).replace(/^ /, "")];
+    if (name === "data") event.data = event.data === null ? value : `${event.data}\n${value}`;
+    else if (name === "event" || name === "id") event[name] = value;
+  }
+  return event;
+}
+
+/**
+ * Listens until the returned function is called. `hear` gets `readings` (a list), `missed` (a number or null), `state` (`open`, `waiting`) or
+ * `error`. While the page is hidden nothing is asked for; what came meanwhile is fetched when it is shown again, as far as the service has it.
+ */
+export function listen(parameters, hear) {
+  let stopped = false;
+  let last = "";
+  let controller = null;
+
+  async function once() {
+    controller = new AbortController();
+    const headers = last ? { "Last-Event-ID": last } : {};
+    const answer = await send("GET", "/api/v1/tail", { parameters, headers, signal: controller.signal });
+    hear({ state: "open" });
+    const [reader, decoder, parser] = [answer.body.getReader(), new TextDecoder(), new EventParser()];
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const readings = [];
+      for (const event of parser.push(decoder.decode(value, { stream: true }))) {
+        if (event.id) last = event.id;
+        const data = JSON.parse(event.data);
+        if (event.event === "message") readings.push(data);
+        else if (event.event === "missed") hear({ missed: data.readings });
+        else if (event.event === "end") hear({ ended: data.reason });
+      }
+      if (readings.length) hear({ readings });
+    }
+  }
+
+  async function run() {
+    while (!stopped) {
+      if (document.hidden) {
+        hear({ state: "hidden" });
+        await new Promise((shown) => document.addEventListener("visibilitychange", shown, { once: true }));
+        continue;
+      }
+      try {
+        await once();
+      } catch (error) {
+        if (stopped) return;
+        if (error instanceof Failure && error.status >= 400 && error.status < 500) {
+          hear({ error });
+          return;
+        }
+      }
+      if (stopped || document.hidden) continue;
+      hear({ state: "waiting" });
+      await new Promise((passed) => setTimeout(passed, 1500));
+    }
+  }
+
+  const hide = () => document.hidden && controller?.abort();
+  document.addEventListener("visibilitychange", hide);
+  run();
+  return () => {
+    stopped = true;
+    document.removeEventListener("visibilitychange", hide);
+    controller?.abort();
+  };
+}
+
+/** Runs `work` while no other tab of this browser listens; a newer one takes over, and `lost` is called. Returns a function that ends it. */
+export function alone(work, lost) {
+  let end = work();
+  const stop = () => {
+    end?.();
+    end = null;
+    release();
+  };
+  let release = () => {};
+  // Locks exist only where the page is secure: with TLS, or on this machine.
+  navigator.locks
+    ?.request("hourglass-tail", { steal: true }, () => new Promise((ended) => (release = ended)))
+    .catch(() => {
+      if (!end) return;
+      end();
+      end = null;
+      lost();
+    });
+  return stop;
+}

@@ -1,0 +1,377 @@
+//! Readings as they are acked, for those who listen. While somebody does, requests copy their readings beside the record that they append, and
+//! the WAL's callback adds the copy to a ring of the last ones once the record is durable; each listener reads the ring at its own pace.
+//! While nobody listens, that costs a request one atomic load.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::catalog::Database;
+use super::catalog::SensorFields;
+use super::record::batch::{Batch, index};
+use crate::reading::{Sensor, Value};
+use crate::wal::Sequence;
+
+/// How long the ring is filled after the last listener has left, so that one that connects again misses nothing.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// The config section `[tail]`.
+#[derive(Debug, Clone, Copy)]
+pub struct TailOptions {
+    /// Most listeners at once.
+    pub clients: usize,
+    /// Memory of the ring.
+    pub ring_bytes: usize,
+}
+
+/// The last acked readings, and who listens to them.
+#[derive(Debug)]
+pub struct Tail {
+    options: TailOptions,
+    /// Whether readings are copied.
+    active: AtomicBool,
+    ring: Mutex<Ring>,
+    /// The position behind the newest record.
+    news: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    records: VecDeque<(Sequence, Arc<TailRecord>)>,
+    /// The position of the first of them.
+    first: u64,
+    bytes: usize,
+    listeners: usize,
+    /// When the last listener left.
+    left: Option<Instant>,
+}
+
+/// The readings of one request, in the order in which they were accepted, shard by shard.
+#[derive(Debug)]
+pub struct TailRecord {
+    /// The database, with its retention policy.
+    pub database: Box<str>,
+    /// Whether there are more readings than the ring holds: then there are none here.
+    pub is_cut: bool,
+    pub sensors: Vec<Arc<Sensor>>,
+    fields: Vec<Arc<SensorFields>>,
+    rows: Vec<TailRow>,
+    cells: Vec<(u16, Value)>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct TailRow {
+    sensor: u32,
+    time: i64,
+    cells: Range<u32>,
+}
+
+/// A reading of a [`TailRecord`]: its index in the record, the index of its sensor, its time in nanoseconds, its fields.
+pub struct TailReading<'a> {
+    pub number: usize,
+    pub sensor: usize,
+    pub time: i64,
+    fields: &'a SensorFields,
+    cells: &'a [(u16, Value)],
+}
+
+/// The place of a reading: the sequence of its record, and its index there. Its text is the id of a server-sent event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TailPlace {
+    pub sequence: Sequence,
+    pub number: usize,
+}
+
+/// One listener.
+#[derive(Debug)]
+pub struct Listener {
+    tail: Arc<Tail>,
+    /// The position of the next record; `None` if some before the ring were missed.
+    next: Option<u64>,
+    news: watch::Receiver<u64>,
+}
+
+/// What a listener hears next.
+pub enum Heard {
+    Record(Sequence, Arc<TailRecord>),
+    /// Records that the ring holds no more.
+    Missed,
+}
+
+/// As many listen as may (`tail.clients`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{limit} clients listen already (tail.clients): try again later")]
+pub struct TooManyListeners {
+    pub limit: usize,
+}
+
+impl Tail {
+    #[must_use]
+    pub fn new(options: TailOptions) -> Arc<Self> {
+        let (ring, news) = (Mutex::default(), watch::channel(0).0);
+        Arc::new(Self { options, active: AtomicBool::new(false), ring, news })
+    }
+
+    /// A listener. It begins behind the reading `after`, if there is one, and hears [`Heard::Missed`] first if the ring does not reach back
+    /// to it; else with the next reading that is acked.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn listen(self: &Arc<Self>, after: Option<TailPlace>) -> Result<Listener, TooManyListeners> {
+        let mut ring = self.ring();
+        if ring.listeners >= self.options.clients {
+            return Err(TooManyListeners { limit: self.options.clients });
+        }
+        ring.listeners += 1;
+        self.active.store(true, Ordering::Relaxed);
+        let end = ring.first + ring.records.len() as u64;
+        let next = match after {
+            None => Some(end),
+            Some(TailPlace { sequence, .. }) => {
+                let before = ring.records.partition_point(|(known, _)| *known < sequence);
+                let is_there = ring.records.get(before).is_some_and(|(known, _)| *known == sequence);
+                is_there.then_some(ring.first + before as u64)
+            }
+        };
+        Ok(Listener { tail: self.clone(), next, news: self.news.subscribe() })
+    }
+
+    /// A copy of a request's readings, if anybody listens.
+    #[must_use]
+    pub fn copy(&self, database: &Database, batches: &[Batch]) -> Option<TailRecord> {
+        if !self.active.load(Ordering::Relaxed) || self.is_deserted() {
+            return None;
+        }
+        Some(TailRecord::of(&database.name, batches, self.options.ring_bytes))
+    }
+
+    /// Gives the copy to the listeners, now that the record is durable. Called in WAL order.
+    pub fn publish(&self, sequence: Sequence, record: TailRecord) {
+        let mut ring = self.ring();
+        ring.bytes += record.bytes;
+        ring.records.push_back((sequence, Arc::new(record)));
+        while ring.bytes > self.options.ring_bytes {
+            let Some((_, oldest)) = ring.records.pop_front() else { break };
+            ring.bytes -= oldest.bytes;
+            ring.first += 1;
+        }
+        self.news.send_replace(ring.first + ring.records.len() as u64);
+    }
+
+    /// Whether the last listener has left for good; then the ring is emptied.
+    fn is_deserted(&self) -> bool {
+        let mut ring = self.ring();
+        if ring.listeners > 0 || ring.left.is_none_or(|left| left.elapsed() < LINGER) {
+            return false;
+        }
+        self.active.store(false, Ordering::Relaxed);
+        // A position is given once, so that no listener takes a later record for one that it knows.
+        ring.first += ring.records.len() as u64;
+        ring.records = VecDeque::new();
+        ring.bytes = 0;
+        true
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener {
+    /// Waits for the next record. May be cancelled.
+    pub async fn next(&mut self) -> Heard {
+        loop {
+            {
+                let ring = self.tail.ring();
+                let Some(at) = self.next.and_then(|next| next.checked_sub(ring.first)) else {
+                    self.next = Some(ring.first);
+                    return Heard::Missed;
+                };
+                if let Some((sequence, record)) = usize::try_from(at).ok().and_then(|at| ring.records.get(at)) {
+                    self.next = Some(ring.first + at + 1);
+                    return Heard::Record(*sequence, record.clone());
+                }
+                self.news.mark_unchanged();
+            }
+            // The sender lives as long as `tail`.
+            let _ = self.news.changed().await;
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut ring = self.tail.ring();
+        ring.listeners -= 1;
+        if ring.listeners == 0 {
+            ring.left = Some(Instant::now());
+        }
+    }
+}
+
+impl TailRecord {
+    fn of(database: &str, batches: &[Batch], most: usize) -> Self {
+        let mut record = Self {
+            database: database.into(),
+            is_cut: false,
+            sensors: Vec::new(),
+            fields: Vec::new(),
+            rows: Vec::new(),
+            cells: Vec::new(),
+            bytes: size_of::<Self>(),
+        };
+        for batch in batches {
+            let first = record.sensors.len();
+            record.sensors.extend(batch.sensors.iter().map(|known| known.sensor.clone()));
+            record.fields.extend(batch.sensors.iter().map(|known| known.fields()));
+            record.bytes += batch.sensors.len() * 2 * size_of::<Arc<Sensor>>();
+            for (sensor, time, cells) in batch.readings() {
+                record.push(index(first) + sensor, time, cells);
+                if record.bytes > most {
+                    return Self::cut(database);
+                }
+            }
+        }
+        record
+    }
+
+    /// What stands for readings that there is no room for.
+    fn cut(database: &str) -> Self {
+        let bytes = size_of::<Self>();
+        let (sensors, fields, rows, cells) = Default::default();
+        Self { database: database.into(), is_cut: true, sensors, fields, rows, cells, bytes }
+    }
+
+    fn push(&mut self, sensor: u32, time: i64, cells: &[(u16, Value)]) {
+        let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
+        let start = index(self.cells.len());
+        self.cells.extend_from_slice(cells);
+        self.rows.push(TailRow { sensor, time, cells: start..index(self.cells.len()) });
+        // A vector that grows has up to twice the room.
+        let of_cells = cells.iter().map(|(_, value)| 2 * size_of::<(u16, Value)>() + text(value)).sum::<usize>();
+        self.bytes += 2 * size_of::<TailRow>() + of_cells;
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The same without its readings.
+    #[must_use]
+    pub fn without_readings(self) -> Self {
+        Self::cut(&self.database)
+    }
+
+    pub fn readings(&self) -> impl Iterator<Item = TailReading<'_>> {
+        self.rows.iter().enumerate().filter_map(|(number, row)| {
+            let sensor = row.sensor as usize;
+            let cells = self.cells.get(row.cells.start as usize..row.cells.end as usize)?;
+            Some(TailReading { number, sensor, time: row.time, fields: self.fields.get(sensor)?, cells })
+        })
+    }
+}
+
+impl<'a> TailReading<'a> {
+    pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a> {
+        let names = &self.fields.names;
+        self.cells.iter().filter_map(|(field, value)| Some((&**names.get(usize::from(*field))?, value)))
+    }
+}
+
+impl std::fmt::Display for TailPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:x}-{:x}", self.sequence, self.number)
+    }
+}
+
+impl TailPlace {
+    /// Of the text of an event's id.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (sequence, number) = text.trim().split_once('-')?;
+        let number = usize::from_str_radix(number, 16).ok()?;
+        Some(Self { sequence: Sequence::from_str_radix(sequence, 16).ok()?, number })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn tail(clients: usize, ring_bytes: usize) -> Arc<Tail> {
+        Tail::new(TailOptions { clients, ring_bytes })
+    }
+
+    fn record(bytes: usize) -> TailRecord {
+        TailRecord { bytes, ..TailRecord::cut("db") }
+    }
+
+    async fn heard(listener: &mut Listener) -> Option<Sequence> {
+        match listener.next().await {
+            Heard::Record(sequence, _) => Some(sequence),
+            Heard::Missed => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn each_listener_hears_every_record_once_and_in_order() {
+        let tail = tail(2, 1000);
+        let (mut one, mut two) = (tail.listen(None).unwrap(), tail.listen(None).unwrap());
+        assert_eq!(tail.listen(None).unwrap_err(), TooManyListeners { limit: 2 });
+        (1..=3).for_each(|sequence| tail.publish(sequence, record(10)));
+        for sequence in 1..=3 {
+            assert_eq!(heard(&mut one).await, Some(sequence));
+            assert_eq!(heard(&mut two).await, Some(sequence));
+        }
+        drop(one);
+        let mut late = tail.listen(None).unwrap();
+        tail.publish(4, record(10));
+        assert_eq!((heard(&mut late).await, heard(&mut two).await), (Some(4), Some(4)));
+    }
+
+    #[tokio::test]
+    async fn who_is_slow_is_told_and_goes_on_with_what_is_left() {
+        let tail = tail(1, 100);
+        let mut slow = tail.listen(None).unwrap();
+        (1..=20).for_each(|sequence| tail.publish(sequence, record(10)));
+        assert_eq!(heard(&mut slow).await, None);
+        for sequence in 11..=20 {
+            assert_eq!(heard(&mut slow).await, Some(sequence));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_goes_on_where_it_was_or_is_told() {
+        let tail = tail(1, 100);
+        drop(tail.listen(None).unwrap());
+        (1..=20).for_each(|sequence| tail.publish(sequence * 10, record(10)));
+        let at = |sequence| Some(TailPlace { sequence, number: 0 });
+        let mut again = tail.listen(at(150)).unwrap();
+        // The record of its last reading may have more of them.
+        assert_eq!((heard(&mut again).await, heard(&mut again).await), (Some(150), Some(160)));
+        drop(again);
+        for unknown in [0, 100, 155, 999] {
+            let mut again = tail.listen(at(unknown)).unwrap();
+            assert_eq!((heard(&mut again).await, heard(&mut again).await), (None, Some(110)), "{unknown}");
+        }
+        let mut fresh = super::tests::tail(1, 100).listen(at(5)).unwrap();
+        assert_eq!(heard(&mut fresh).await, None, "nothing was kept");
+    }
+
+    #[test]
+    fn a_place_is_read_as_it_is_written() {
+        let place = TailPlace { sequence: 0x19f0_0000_0000_002a, number: 77 };
+        assert_eq!(TailPlace::parse(&place.to_string()), Some(place));
+        for wrong in ["", "-", "1", "1-", "x-1", "1-x", "1-2-3", "10000000000000000-1"] {
+            assert_eq!(TailPlace::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The page for browsers: what it is made of and what it lets run, each view's flow in a real Chromium, hostile names, snippets that are run, and what
+//! listeners hear.
+
+mod assets;
+mod hostile;
+mod rights;
+mod snippets;
+mod tail;
+mod views;
+
+use crate::support::browser::Browser;
+use crate::support::http::post;
+use crate::support::server::{Launch, Server};
+
+/// A server, and a browser that shows its page; `None` where there is no browser.
+fn page() -> Option<(Server, Browser)> {
+    let browser = Browser::start()?;
+    Some((Launch::embedded().start(), browser))
+}
+
+/// Writes lines with times in seconds.
+#[track_caller]
+fn write(server: &Server, lines: &str) {
+    post(&server.url("/write?precision=s"), lines, &[]).expect(204);
+}
+
+/// The wall clock in seconds.
+fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Two sensors of `climate` with a reading a minute, for the last three hours.
+fn climate(server: &Server) {
+    let now = now();
+    let line = |at: u64| {
+        format!(
+            "climate,sensor=temp-{},site=lab temp={}.5,humidity={} {}",
+            at % 2,
+            20 + at % 7,
+            40 + at % 5,
+            now - at * 60
+        )
+    };
+    write(server, &(0..180).map(line).collect::<Vec<_>>().join("\n"));
+}

@@ -1,0 +1,99 @@
+//! Names and texts that would like to be markup, code or another address: on no view does any of it run, and each is shown as what it is.
+
+use serde_json::json;
+
+use super::page;
+use crate::support::http::{post, request};
+
+const NAMES: &[&str] = &[
+    "<img src=x onerror=alarm(1)>",
+    "<script>alarm(2)</script>",
+    "\"><svg onload=alarm(3)>",
+    "javascript:alarm(4)",
+    "';alarm(5);//",
+    "${alarm(6)}`$(alarm)",
+    "\u{202e}drawkcab\u{2066}",
+    "__proto__",
+    "constructor",
+    "</code></pre><b>bold</b>",
+    "{{alarm(7)}}",
+];
+
+#[test]
+fn no_name_runs_in_any_view() {
+    let Some((server, browser)) = page() else { return };
+    let readings: Vec<_> = NAMES
+        .iter()
+        .map(|name| json!({ "measurement": "m", "tags": { "sensor": name, (*name): name }, "fields": { (*name): 1.5, "v": 2, "text": name } }))
+        .chain(NAMES.iter().map(|name| json!({ "measurement": name, "tags": { "sensor": name }, "fields": { "v": 1 } })))
+        .collect();
+    post(&server.url("/api/v1/readings"), json!(readings).to_string(), &[]).expect(200);
+    for name in NAMES {
+        let key = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
+        post(&server.url("/write"), format!("{name} {name}"), &[]);
+        let line = json!({ "sensor": "m,sensor=x", "meta": { (*name): name } });
+        request(
+            "POST",
+            &server.url("/api/v1/meta"),
+            line.to_string().as_bytes(),
+            &[("Content-Type", "application/x-ndjson")],
+        )
+        .unwrap();
+        let addresses = [
+            format!("explore?m=m&f=v&f={key}&where=%5B%22sensor%22%2C%22x%22%5D&by={key}"),
+            format!("explore?m={key}&f=v&range=1h"),
+            format!("connect?m={key}&s={key}&with=esphome"),
+            format!("explain?line={key}"),
+            format!("explain?line=m%2C{key}%20v%3D1"),
+            format!("rejections?q={key}"),
+            format!("sensors?q={key}&sort={key}"),
+            format!("live?m={key}"),
+            format!("{key}?db={key}"),
+        ];
+        for address in addresses {
+            browser.load(&server.url(&format!("/#{address}")));
+            browser.wait("document.querySelector('h1, .failure, .empty')");
+        }
+        browser.expect_calm(name);
+    }
+    for view in ["explore?m=m&f=v", "sensors", "rejections", "live", "access", "connect"] {
+        browser.load(&server.url(&format!("/#{view}")));
+        browser.wait("document.querySelector('h1')");
+        browser.wait("!document.querySelector('[aria-busy=true]')");
+        browser.expect_calm(view);
+        assert_eq!(
+            browser.run(
+                "return document.querySelectorAll('main img, main script, main b b, main svg:not(.spark)').length;"
+            ),
+            json!(0),
+            "{view}"
+        );
+    }
+    // The filters list what is stored, and a sensor's dialog shows all of it.
+    browser.load(&server.url("/#sensors"));
+    browser.click("button.link", "onerror");
+    browser.wait("document.querySelector('dialog textarea')");
+    assert!(browser.text().contains("<img src=x onerror=alarm(1)>"), "shown as it is");
+    browser.expect_calm("a sensor's dialog");
+    browser.load(&server.url("/#explore?m=m&f=v"));
+    browser.click("button", "Add a filter");
+    browser.click("dialog .chip", "onerror");
+    browser.wait("document.querySelector('dialog .chip')");
+    browser.expect_calm("a filter");
+}
+
+/// The watch itself: what must not happen would be noticed.
+#[test]
+fn what_the_policy_refuses_is_noticed() {
+    let Some((server, browser)) = page() else { return };
+    browser.load(&server.url("/#health"));
+    browser.wait("document.querySelector('h1')");
+    browser.run("try { document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=alarm(1)>'); } catch { /* refused */ }");
+    browser.run("const other = document.createElement('img'); other.src = 'https://example.org/x.png'; document.body.append(other);");
+    browser.wait("window.alarms.some((one) => one.includes('trusted-types') || one.includes('img-src'))");
+    let alarms = browser.run("return window.alarms;").to_string();
+    assert!(
+        alarms.contains("require-trusted-types-for") && alarms.contains("img-src") && !alarms.contains("alarm 1"),
+        "{alarms}"
+    );
+}

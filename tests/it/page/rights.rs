@@ -1,0 +1,139 @@
+//! Tokens: the page asks for one where one is needed, keeps it in the tab alone, and shows nobody a control that the token cannot use.
+
+use serde_json::{Value, json};
+
+use crate::access::{create, guarded};
+use crate::support::browser::Browser;
+use crate::support::http::{Answer, request};
+use crate::support::server::Server;
+
+fn sign_in(server: &Server, browser: &Browser, token: &str) {
+    browser.load(&server.url("/"));
+    browser.run("sessionStorage.clear();");
+    browser.load(&server.url("/"));
+    browser.fill("dialog input[type=password]", token);
+    browser.click("dialog button", "Sign in");
+    browser.wait("document.querySelector('nav a') && !document.querySelector('dialog')");
+}
+
+fn menu(browser: &Browser) -> Value {
+    browser.run("return [...document.querySelectorAll('nav a')].map((link) => link.textContent);")
+}
+
+#[test]
+fn a_token_sees_only_what_it_can_use() {
+    let Some(browser) = Browser::start() else { return };
+    let (server, admin) = guarded("");
+    let header = format!("Token {admin}");
+    let lines = "climate,sensor=temp-01 temp=20";
+    request("POST", &server.url("/write?db=default"), lines.as_bytes(), &[("Authorization", &header)])
+        .unwrap()
+        .expect(204);
+    let read = create(&server, &["--name", "reader", "--read", "default"]);
+    crate::access::await_status(&server, &create(&server, &["--name", "waits", "--read", "*"]), 200);
+    sign_in(&server, &browser, &read);
+    assert_eq!(menu(&browser), json!(["Explore", "Live", "Sensors"]));
+    browser.load(&server.url("/#sensors"));
+    browser.click("button.link", "temp-01");
+    browser.wait("document.querySelector('dialog textarea')?.readOnly");
+    assert_eq!(
+        browser.run("return [...document.querySelectorAll('dialog button')].map((one) => one.textContent);"),
+        json!(["Close", "Explore"])
+    );
+    // Views that it may not use are not shown by their address either.
+    browser.load(&server.url("/#access"));
+    browser.wait("document.querySelector('nav a[aria-current=page]')");
+    assert_eq!(browser.run("return document.querySelector('nav a[aria-current=page]').textContent;"), json!("Explore"));
+    let kept = browser.run("return [location.href, document.cookie, Object.keys(localStorage).length, document.documentElement.outerHTML].join();");
+    assert!(!kept.as_str().unwrap().contains(&read[3..]), "the token is somewhere");
+    sign_in(&server, &browser, &admin);
+    assert_eq!(menu(&browser).as_array().unwrap().len(), 8);
+    browser.load(&server.url("/#access"));
+    browser.wait("document.querySelector('table')");
+    let barriers = browser.barriers();
+    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
+    // A token for the snippet: for one database, to write alone, and only in the snippet.
+    browser.load(&server.url("/#connect"));
+    browser.click("button", "Make one that may write");
+    browser.wait("/Token hg_[0-9a-f]{12}_[0-9a-f]{64}/.test(document.querySelector('pre').textContent)");
+    let made = browser.run("return document.querySelector('pre').textContent.match(/hg_[0-9a-f]+_[0-9a-f]+/)[0];");
+    let made = format!("Token {}", made.as_str().unwrap());
+    let asked = |path: &str, body: &str| {
+        request(
+            if body.is_empty() { "GET" } else { "POST" },
+            &server.url(path),
+            body.as_bytes(),
+            &[("Authorization", &made)],
+        )
+        .unwrap()
+        .status
+    };
+    assert_eq!(
+        (asked("/write?db=default", "m v=1"), asked("/write?db=other", "m v=1"), asked("/api/v1/measurements", "")),
+        (204, 403, 403)
+    );
+    browser.expect_calm("tokens");
+}
+
+#[test]
+fn the_first_token_is_not_made_by_the_page() {
+    let server = crate::support::server::Launch::embedded().start();
+    let make = |body: &Value, headers: &[(&str, &str)]| {
+        request("POST", &server.url("/api/v1/tokens"), body.to_string().as_bytes(), headers).unwrap()
+    };
+    let body = json!({ "name": "device", "write": ["default"] });
+    make(&body, &[]).expect(409);
+    crate::support::http::get(&server.url("/api/v1/measurements")).expect(200);
+    // A page of another site asks for nothing at all.
+    make(&body, &[("Origin", "https://example.org")]).expect(403);
+}
+
+#[test]
+fn tokens_are_made_listed_and_revoked_by_administrators_alone() {
+    let (server, admin) = guarded("[auth]\nmax_lifetime = \"365d\"\n");
+    let header = format!("Token {admin}");
+    let ask = |method: &str, path: &str, body: &Value| -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        request(method, &server.url(path), body.as_bytes(), &[("Authorization", &header)]).unwrap()
+    };
+    for (body, status) in [
+        (json!({ "name": "x" }), 400),
+        (json!({ "name": "a b", "write": ["*"] }), 400),
+        (json!({ "name": "x", "write": [""] }), 400),
+        (json!({ "name": "x", "admin": ["*"] }), 400),
+        (json!({ "name": "x", "write": ["*"], "expires_in": "soon" }), 400),
+        (json!({ "name": "x", "write": ["*"] }), 400),
+        (json!({ "name": "first", "write": ["*"], "expires_in": "1d" }), 409),
+    ] {
+        assert_eq!(ask("POST", "/api/v1/tokens", &body).status, status, "{body}");
+    }
+    let made = ask(
+        "POST",
+        "/api/v1/tokens",
+        &json!({ "name": "gw", "write": ["a"], "tags": { "site": "lab" }, "expires_in": "1d" }),
+    )
+    .expect(201)
+    .json();
+    let text = made["token"].as_str().unwrap().to_owned();
+    let of_gateway = format!("Token {text}");
+    let write = || {
+        request("POST", &server.url("/write?db=a"), b"m,site=lab v=1", &[("Authorization", &of_gateway)])
+            .unwrap()
+            .status
+    };
+    assert_eq!(write(), 204, "it counts at once");
+    let listed = ask("GET", "/api/v1/tokens", &Value::Null).expect(200);
+    assert!(!listed.text().contains(&text[16..]) && listed.text().contains("\"gw\""), "{}", listed.text());
+    ask("POST", "/api/v1/tokens/first/revoke", &Value::Null).expect(409);
+    ask("POST", "/api/v1/tokens/nobody/revoke", &Value::Null).expect(409);
+    ask("POST", "/api/v1/tokens/gw/revoke", &Value::Null).expect(200);
+    assert_eq!(write(), 401, "it ends at once");
+    let trail = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap();
+    let changes = std::fs::read_to_string(server.data_dir().join("changes.log")).unwrap();
+    assert!(
+        trail.contains("\"action\":\"created\",\"name\":\"gw\"")
+            && trail.contains("\"action\":\"revoked\",\"name\":\"gw\""),
+        "{trail}"
+    );
+    assert!(changes.contains("TOKEN CREATED gw") && changes.contains("\"by\":\"first\""), "{changes}");
+}

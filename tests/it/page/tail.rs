@@ -1,0 +1,205 @@
+//! `GET /api/v1/tail`: who listens hears each acked reading that it chose, once, and is told of what it missed; nobody hears what its token may not read.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::write;
+use crate::access::{create, guarded};
+use crate::support::http::{get, request};
+use crate::support::server::{Launch, Server};
+use crate::support::{eventually, poll};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A client that listens: an open connection, read line by line.
+struct Ear {
+    lines: BufReader<TcpStream>,
+    status: u16,
+    /// Of the last event.
+    id: String,
+}
+
+/// An event: its kind, and what it says.
+type Said = (String, Value);
+
+impl Ear {
+    /// Connects, and reads the head, and of an endless answer the comment that comes first.
+    fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> Ear {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        write!(
+            stream,
+            "GET /api/v1/tail?{query} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}\r\n",
+            server.address()
+        )
+        .unwrap();
+        let mut ear = Ear { lines: BufReader::new(stream), status: 0, id: String::new() };
+        ear.status = ear.line().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        while !ear.line().unwrap().is_empty() {}
+        if ear.status == 200 {
+            while !ear.line().unwrap().starts_with(": acked readings") {}
+        }
+        ear
+    }
+
+    /// The next line, without the sizes of chunks; `None` at the end.
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let count = self.lines.read_line(&mut line).ok()?;
+        (count > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned())
+    }
+
+    /// The next event; `None` once the stream has ended.
+    fn next(&mut self) -> Option<Said> {
+        let mut kind = "message".to_owned();
+        loop {
+            let line = self.line()?;
+            if let Some(id) = line.strip_prefix("id: ") {
+                id.clone_into(&mut self.id);
+            } else if let Some(named) = line.strip_prefix("event: ") {
+                named.clone_into(&mut kind);
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                return Some((kind, serde_json::from_str(data).unwrap()));
+            }
+        }
+    }
+
+    /// The value of the field `v` of the next reading.
+    #[track_caller]
+    fn value(&mut self) -> i64 {
+        let (kind, said) = self.next().expect("an event");
+        assert_eq!(kind, "message", "{said}");
+        said["reading"]["v"].as_i64().unwrap_or_else(|| panic!("{said}"))
+    }
+}
+
+#[test]
+fn who_listens_hears_what_it_chose_once_and_in_order() {
+    let server = Launch::embedded().start();
+    let mut all = Ear::open(&server, "epoch=s", &[]);
+    let mut some = Ear::open(&server, "measurement=m&tag.site=lab&fields=v", &[]);
+    let mut other = Ear::open(&server, "db=other", &[]);
+    for round in 0..50 {
+        let lines =
+            format!("m,site=lab v={}i,w=1i 100\nm,site=roof v={}i 100\nn,site=lab w=1i 100", 2 * round, 2 * round + 1);
+        write(&server, &lines);
+    }
+    get(&server.url("/health")).expect(200);
+    request("POST", &server.url("/write?db=other"), b"m v=7i 1", &[]).unwrap().expect(204);
+    for round in 0..50 {
+        assert_eq!(some.value(), 2 * round);
+        // Shards have their own order; a sensor is in one of them.
+        let mut heard: Vec<String> = (0..3).map(|_| all.next().unwrap().1.to_string()).collect();
+        heard.sort();
+        let expected = [
+            json!({ "sensor": "m,site=lab", "tags": { "site": "lab" }, "reading": { "ts": 100, "v": 2 * round, "w": 1 } }),
+            json!({ "sensor": "m,site=roof", "tags": { "site": "roof" }, "reading": { "ts": 100, "v": 2 * round + 1 } }),
+            json!({ "sensor": "n,site=lab", "tags": { "site": "lab" }, "reading": { "ts": 100, "w": 1 } }),
+        ];
+        let mut expected: Vec<String> = expected.iter().map(Value::to_string).collect();
+        expected.sort();
+        assert_eq!(heard, expected);
+    }
+    assert_eq!(other.value(), 7, "of its database alone");
+}
+
+#[test]
+fn who_comes_back_misses_nothing_or_is_told() {
+    let server = Launch::embedded().start();
+    let mut ear = Ear::open(&server, "", &[]);
+    write(&server, "m v=1i 1\nm v=2i 2\nm v=3i 3");
+    assert_eq!((ear.value(), ear.value()), (1, 2));
+    let id = ear.id.clone();
+    drop(ear);
+    write(&server, "m v=4i 4");
+    let mut again = Ear::open(&server, "", &[("Last-Event-ID", &id)]);
+    assert_eq!((again.value(), again.value()), (3, 4), "the rest of the same write, and the next one");
+    let mut lost = Ear::open(&server, "", &[("Last-Event-ID", "1-0")]);
+    assert_eq!(lost.next().unwrap(), ("missed".to_owned(), json!({ "readings": null })));
+}
+
+/// A client that does not read: writes are acked as ever, and when it reads again it is told how many it missed.
+#[test]
+fn who_is_slow_is_told_how_many_it_missed() {
+    let server = Launch::embedded().env("HOURGLASS_TAIL__BYTES", "256KiB").env("HOURGLASS_TAIL__CLIENTS", "4").start();
+    let mut slow = Ear::open(&server, "", &[]);
+    let (mut written, text) = (0_i64, "x".repeat(4000));
+    // 40 MB, more than the kernel's buffers take, in records that the ring has room for.
+    for _ in 0..500 {
+        let line = |at: i64| format!("m v={at}i,text=\"{text}\" {}", at + 1);
+        write(&server, &(written..written + 20).map(line).collect::<Vec<_>>().join("\n"));
+        written += 20;
+    }
+    let (mut heard, mut missed, mut unknown, mut last) = (0, 0, false, -1);
+    while heard + missed < written && !unknown {
+        match slow.next().expect("an event") {
+            (kind, said) if kind == "missed" => match said["readings"].as_i64() {
+                Some(count) => missed += count,
+                None => unknown = true,
+            },
+            (_, said) => {
+                let value = said["reading"]["v"].as_i64().unwrap();
+                assert!(value > last, "{value} after {last}");
+                (heard, last) = (heard + 1, value);
+            }
+        }
+    }
+    assert!(missed > 0 || unknown, "{heard} heard of {written}: it was not slow enough");
+    assert!(unknown || heard + missed == written, "{heard} heard and {missed} missed of {written}");
+}
+
+#[test]
+fn as_many_listen_as_may_and_leaving_makes_room() {
+    let server = Launch::embedded().env("HOURGLASS_TAIL__CLIENTS", "2").env("HOURGLASS_QUERY__CONCURRENT", "1").start();
+    let ears = [Ear::open(&server, "", &[]), Ear::open(&server, "", &[])];
+    let refused = get(&server.url("/api/v1/tail")).expect(503).json();
+    assert!(refused["error"].as_str().unwrap().contains("tail.clients") && refused["code"] == "busy", "{refused}");
+    get(&server.url("/api/v1/measurements")).expect(200);
+    drop(ears);
+    eventually("room again", PATIENCE, || (Ear::open(&server, "", &[]).status == 200).then_some(()));
+    for (query, word) in [("tag.meta.site=lab", "metadata"), ("limit=3", "unknown parameter"), ("tag.a=~(", "regex")] {
+        let refused = get(&server.url(&format!("/api/v1/tail?{query}"))).expect(400).json();
+        assert!(refused["error"].as_str().unwrap().contains(word), "{refused}");
+    }
+}
+
+#[test]
+fn a_stream_ends_with_its_token_and_shows_only_what_the_token_may_read() {
+    let (server, admin) = guarded("");
+    let pinned = create(&server, &["--name", "pinned", "--read", "a", "--sensor-tag", "site=lab"]);
+    let of_other = create(&server, &["--name", "other", "--read", "b"]);
+    crate::access::await_status(&server, &create(&server, &["--name", "waits", "--read", "*"]), 200);
+    let header = |token: &str| format!("Token {token}");
+    let (pinned, of_other, admin) = (header(&pinned), header(&of_other), header(&admin));
+    assert_eq!(Ear::open(&server, "db=a", &[]).status, 401);
+    assert_eq!(Ear::open(&server, "db=a", &[("Authorization", &of_other)]).status, 403);
+    let mut ear = Ear::open(&server, "db=a", &[("Authorization", &pinned)]);
+    request("POST", &server.url("/write?db=a"), b"m,site=roof v=1i\nm,site=lab v=2i", &[("Authorization", &admin)])
+        .unwrap()
+        .expect(204);
+    assert_eq!(ear.value(), 2, "the other sensor is not told");
+    request("POST", &server.url("/api/v1/tokens/pinned/revoke"), b"", &[("Authorization", &admin)])
+        .unwrap()
+        .expect(200);
+    let (kind, said) = ear.next().expect("an end");
+    assert_eq!(kind, "end", "{said}");
+    assert!(ear.next().is_none(), "nothing follows");
+}
+
+#[test]
+fn a_stream_delays_no_stop_and_its_silence_closes_no_connection() {
+    let mut server = Launch::embedded().env("HOURGLASS_SERVER__IDLE_TIMEOUT", "100ms").start();
+    let mut ear = Ear::open(&server, "", &[]);
+    // Longer than an idle connection may be: the scan closes those at least once a second.
+    let start = std::time::Instant::now();
+    poll(Duration::from_secs(20), || (start.elapsed() > Duration::from_secs(3)).then_some(()));
+    write(&server, "m v=1i 1");
+    assert_eq!(ear.value(), 1);
+    // Not so if the requests had not been finished in time.
+    assert!(server.stop().success());
+    assert_eq!(ear.next().map(|(kind, _)| kind).as_deref(), Some("end"));
+}

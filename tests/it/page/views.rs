@@ -1,0 +1,136 @@
+//! Each view as a user goes through it, without a finding of axe-core, and with a picture.
+
+use serde_json::json;
+
+use super::{climate, now, page, write};
+
+/// Address, what must be on the page, and the name of its picture.
+const VIEWS: &[(&str, &str, &str)] = &[
+    ("explore?range=6h&m=climate&f=temp", ".plot canvas", "explore"),
+    ("live", "table.live", "live"),
+    ("sensors", "table tbody tr", "sensors"),
+    ("connect", "pre code", "connect"),
+    ("explain?line=climate%2Csensor%3Dx+temp%3D1%2Cbad", ".card .badge", "explain"),
+    ("rejections", ".card .badge.bad", "rejections"),
+    ("health", ".figure", "health"),
+    ("access", ".card table", "access"),
+];
+
+#[test]
+fn every_view_is_whole_in_light_and_dark_and_on_a_phone() {
+    let Some((server, browser)) = page() else { return };
+    climate(&server);
+    crate::support::http::post(&server.url("/write"), "climate,sensor=temp-0 temp=\"warm", &[]).expect(400);
+    for (look, width, height, scheme) in
+        [("light", 1280, 860, "light"), ("dark", 1280, 860, "dark"), ("phone", 390, 844, "light")]
+    {
+        browser.look(width, height, scheme);
+        for (view, sign, name) in VIEWS {
+            browser.load(&server.url(&format!("/#{view}")));
+            browser.wait(&format!("document.querySelector({})", json!(sign)));
+            let barriers = browser.barriers();
+            assert!(barriers.is_empty(), "{name}, {look}: {}", barriers.join("\n"));
+            browser.picture(&format!("{name}-{look}"));
+            let beyond = browser.run("return document.documentElement.scrollWidth - innerWidth;");
+            assert!(beyond.as_i64().is_some_and(|beyond| beyond <= 0), "{name}, {look}: {beyond} px too wide");
+            browser.expect_calm(&format!("{name}, {look}"));
+        }
+    }
+}
+
+#[test]
+fn a_chart_is_zoomed_compared_and_kept_in_the_address() {
+    let Some((server, browser)) = page() else { return };
+    climate(&server);
+    browser.load(&server.url("/"));
+    browser.wait("document.querySelector('.plot canvas')");
+    assert!(browser.wait("location.hash").as_str().unwrap().contains("m=climate"));
+    browser.click(".segment", "1 h");
+    browser.wait("location.hash.includes('range=1h')");
+    browser.click(".chip", "humidity");
+    browser.wait("document.querySelectorAll('.legend-item').length >= 2");
+    browser.run("document.querySelector('.plot').focus(); document.querySelector('.plot').dispatchEvent(new KeyboardEvent('keydown', { key: '+', bubbles: true }));");
+    browser.wait("/from=\\d+&to=\\d+/.test(location.hash)");
+    browser.wait("document.querySelector('.plot canvas')");
+    let address = browser.run("return location.href;").as_str().unwrap().to_owned();
+    assert!(!address.contains("token"), "{address}");
+    // The address alone shows the same.
+    browser.load(&address);
+    browser.wait("document.querySelectorAll('.legend-item').length >= 2");
+    browser.click(".check", "Compare");
+    browser.wait("location.hash.includes('week=1')");
+    browser.expect_calm("explore");
+}
+
+#[test]
+fn a_hundred_series_and_a_gap_are_drawn() {
+    let Some((server, browser)) = page() else { return };
+    let now = now();
+    let lines = (0..100).flat_map(|sensor| {
+        (0..120).map(move |at| format!("many,sensor=s{sensor:03} v={} {}", sensor + at % 5, now - at * 180))
+    });
+    write(&server, &lines.collect::<Vec<_>>().join("\n"));
+    browser.load(&server.url("/#explore?m=many&f=v&range=6h&still=1"));
+    browser.wait("document.querySelector('[data-series=\"100\"]')");
+    let took = browser.run("return performance.getEntriesByName('draw').at(-1).duration;");
+    let since = browser.run("return performance.getEntriesByName('draw').at(-1).startTime;");
+    println!("100 series: on the page {since} ms after the page was asked for, drawn in {took} ms");
+    browser.expect_calm("100 series");
+}
+
+#[test]
+fn a_reading_appears_while_one_watches() {
+    let Some((server, browser)) = page() else { return };
+    browser.load(&server.url("/#connect"));
+    browser.wait("document.querySelector('.waiting')?.textContent.includes('Waiting')");
+    // Whoever watches has been let in by then: the stream's first bytes are its comment.
+    let heard = |value: u64| {
+        write(&server, &format!("door,sensor=front opened={value}i {}", now()));
+        let acked = std::time::Instant::now();
+        browser.wait(&format!("document.querySelector('.arrived')?.textContent.includes('{value}')"));
+        acked.elapsed()
+    };
+    let first = crate::support::poll(std::time::Duration::from_secs(20), || {
+        write(&server, &format!("door,sensor=front opened=1i {}", now()));
+        browser.run("return Boolean(document.querySelector('.arrived'));").as_bool().filter(|seen| *seen)
+    });
+    assert!(first.is_some());
+    println!("a reading is on the page {:?} after its ack", heard(4711));
+    browser.click(".arrived button", "Explore it");
+    browser.wait("document.querySelector('.plot canvas')");
+    browser.expect_calm("connect");
+}
+
+#[test]
+fn live_shows_what_comes_and_pauses() {
+    let Some((server, browser)) = page() else { return };
+    browser.load(&server.url("/#live"));
+    browser.wait("document.querySelector('.state')");
+    let seen = crate::support::poll(std::time::Duration::from_secs(20), || {
+        write(&server, &format!("climate,sensor=live-1 temp=12.25 {}", now()));
+        browser
+            .run("return document.querySelector('table.live tbody').textContent.includes('live-1');")
+            .as_bool()
+            .filter(|seen| *seen)
+    });
+    assert!(seen.is_some());
+    browser.click("button", "Pause");
+    browser.wait("document.querySelector('.state').textContent.includes('Paused')");
+    browser.expect_calm("live");
+}
+
+#[test]
+fn metadata_is_changed_and_found() {
+    let Some((server, browser)) = page() else { return };
+    climate(&server);
+    browser.load(&server.url("/#sensors"));
+    browser.click("button.link", "temp-0");
+    browser.fill("dialog textarea", "{\"site\":\"roof\",\"name\":\"Bench\"}");
+    browser.click("dialog button", "Save");
+    browser.wait("!document.querySelector('dialog')");
+    let kept = crate::support::http::get(&server.url("/api/v1/meta")).json();
+    assert_eq!(kept["sensors"][0]["meta"], json!({ "name": "Bench", "site": "roof" }), "{kept}");
+    browser.fill("input[type=search]", "temp-1");
+    browser.wait("document.querySelectorAll('tbody tr').length === 1");
+    browser.expect_calm("sensors");
+}

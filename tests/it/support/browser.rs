@@ -1,0 +1,205 @@
+//! A real Chromium, driven by WebDriver over plain HTTP. Every page is watched from before its first script on: what the policy refused, what a
+//! script threw, and whether anything called the alarm that hostile names try to call.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::eventually;
+use super::http::{get, request};
+use super::packages::{Package, require};
+use super::process::{Folder, Process};
+
+/// How long a page may take for anything, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// No network but the server under test, no memory of an earlier run, and no sandbox, which root has none of.
+const FLAGS: &[&str] = &[
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+];
+
+/// Runs in every page before its own scripts.
+const WATCH: &str = "window.alarms = [];
+    window.alarm = (...what) => window.alarms.push('alarm ' + what);
+    window.alert = window.alarm;
+    document.addEventListener('securitypolicyviolation', (event) => window.alarms.push(`policy ${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+    window.addEventListener('error', (event) => window.alarms.push('error ' + event.message));
+    window.addEventListener('unhandledrejection', (event) => window.alarms.push('rejection ' + (event.reason?.message ?? event.reason)));";
+
+/// A browser with one window. Dropping it ends it.
+pub struct Browser {
+    session: String,
+    _driver: Process,
+    _folder: Folder,
+}
+
+impl Browser {
+    /// None, after a line on stderr, where there is no Chromium.
+    #[track_caller]
+    pub fn start() -> Option<Browser> {
+        let (chromium, driver) = (require(Package::Chromium)?, require(Package::Chromedriver)?);
+        let folder = Folder::new("browser");
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new(driver);
+        command.arg(format!("--port={port}")).env("TMPDIR", folder.path()).env("HOME", folder.path());
+        let output = |name: &str| File::create(folder.file(name)).unwrap();
+        let process =
+            Process::spawn(&command, output("driver.out"), output("driver.err")).expect("chromedriver starts");
+        let base = format!("http://127.0.0.1:{port}");
+        let ready = || {
+            request("GET", &format!("{base}/status"), b"", &[])
+                .ok()
+                .filter(|answer| answer.json()["value"]["ready"] == true)
+        };
+        eventually("chromedriver is ready", PATIENCE, ready);
+        let mut flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
+        flags.push(format!("--user-data-dir={}", folder.file("profile").display()));
+        let options = json!({ "binary": chromium, "args": flags });
+        let wanted =
+            json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "goog:chromeOptions": options } } });
+        let answer =
+            request("POST", &format!("{base}/session"), wanted.to_string().as_bytes(), JSON).unwrap().expect(200);
+        let id = answer.json()["value"]["sessionId"].as_str().expect("a session").to_owned();
+        let browser = Browser { session: format!("{base}/session/{id}"), _driver: process, _folder: folder };
+        browser.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": WATCH }));
+        Some(browser)
+    }
+
+    /// Opens an address; of the same page, its view changes without loading again.
+    #[track_caller]
+    pub fn open(&self, url: &str) {
+        self.ask("url", &json!({ "url": url }));
+    }
+
+    /// Loads an address anew.
+    #[track_caller]
+    pub fn load(&self, url: &str) {
+        self.open("about:blank");
+        self.open(url);
+    }
+
+    /// What a function body returns in the page.
+    #[track_caller]
+    pub fn run(&self, script: &str) -> Value {
+        self.ask("execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// What an expression is, once it is neither false nor nothing.
+    #[track_caller]
+    pub fn wait(&self, expression: &str) -> Value {
+        let script = format!("return ({expression});");
+        let holds = |found: &Value| {
+            !matches!(found, Value::Null | Value::Bool(false)) && *found != json!("") && *found != json!(0)
+        };
+        eventually(expression, PATIENCE, || Some(self.run(&script)).filter(holds))
+    }
+
+    /// Waits for an element with this text, or that this selector finds with any, and clicks it as a user would.
+    #[track_caller]
+    pub fn click(&self, selector: &str, text: &str) {
+        self.wait(&format!(
+            "[...document.querySelectorAll({})].some((one) => one.textContent.includes({}))",
+            json!(selector),
+            json!(text)
+        ));
+        self.run(&format!(
+            "[...document.querySelectorAll({})].find((one) => one.textContent.includes({})).click();",
+            json!(selector),
+            json!(text)
+        ));
+    }
+
+    /// Writes into a control, as a user would.
+    #[track_caller]
+    pub fn fill(&self, selector: &str, text: &str) {
+        self.wait(&format!("document.querySelector({})", json!(selector)));
+        let name = json!(selector);
+        self.run(&format!("const one = document.querySelector({name}); one.value = {}; for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, {{ bubbles: true }}));", json!(text)));
+    }
+
+    /// The visible text of the page.
+    #[track_caller]
+    pub fn text(&self) -> String {
+        self.run("return document.body.innerText;").as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Fails if a script threw, the policy refused anything, or a name was run.
+    #[track_caller]
+    pub fn expect_calm(&self, what: &str) {
+        assert_eq!(self.run("return window.alarms;"), json!([]), "{what}");
+    }
+
+    /// What axe-core finds wrong for those who do not see the page, or not all of it.
+    #[track_caller]
+    pub fn barriers(&self) -> Vec<String> {
+        let Some(axe) = require(Package::AxeCore) else { return Vec::new() };
+        let axe = std::fs::read_to_string(axe).unwrap();
+        let found = "axe.run(document).then((found) => found.violations.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.target} ${node.failureSummary}`)))";
+        let evaluated = self.devtools(
+            "Runtime.evaluate",
+            json!({ "expression": format!("{axe};{found}"), "awaitPromise": true, "returnByValue": true }),
+        );
+        let found = evaluated["result"]["value"].as_array().unwrap_or_else(|| panic!("axe: {evaluated}"));
+        found.iter().map(|one| one.as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Keeps a picture of the page under `target/screenshots`.
+    #[track_caller]
+    pub fn picture(&self, name: &str) {
+        use base64::Engine;
+        let answer = get(&format!("{}/screenshot", self.session)).expect(200).json();
+        let png =
+            base64::engine::general_purpose::STANDARD.decode(answer["value"].as_str().expect("a picture")).unwrap();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .parent()
+            .map_or_else(PathBuf::new, |target| target.join("screenshots"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), png).unwrap();
+    }
+
+    /// A window of this size, and the colours that the system is said to prefer.
+    #[track_caller]
+    pub fn look(&self, width: u32, height: u32, scheme: &str) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
+        self.devtools("Emulation.setDeviceMetricsOverride", size);
+        self.devtools(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }),
+        );
+    }
+
+    /// A command of the browser's own protocol.
+    #[track_caller]
+    pub fn devtools(&self, command: &str, parameters: Value) -> Value {
+        self.ask("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
+    }
+
+    #[track_caller]
+    fn ask(&self, what: &str, body: &Value) -> Value {
+        let answer = request("POST", &format!("{}/{what}", self.session), body.to_string().as_bytes(), JSON);
+        let answer = answer.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+        answer.json()["value"].clone()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Ends Chromium; the driver alone would leave it.
+        let _ = request("DELETE", &self.session, b"", &[]);
+    }
+}
+
+const JSON: &[(&str, &str)] = &[("Content-Type", "application/json")];
