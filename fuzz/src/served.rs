@@ -138,6 +138,9 @@ fn app() -> (Arc<App>, Metrics) {
         limits: Limits::default(),
         backup_bytes: 8 << 20,
         data_dir: folder.path().to_owned(),
+        tail_bytes: 1 << 20,
+        ui: true,
+        memory: 512 << 20,
     };
     let backups = Arc::new(tokio::sync::Semaphore::new(1));
     let (access, audit) = (
@@ -186,6 +189,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
             keep: std::time::Duration::ZERO,
         },
         seal_form: hourglass::bucket::SealForm::Packed,
+        tail: hourglass::ingest::tail::TailOptions { clients: 1, ring_bytes: 1 << 20 },
         seal_after: std::time::Duration::ZERO,
         seal_pause: LONG,
         direct_min: 0,

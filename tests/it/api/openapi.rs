@@ -83,7 +83,7 @@ fn refusals_that_come_before_the_route_are_described() {
 #[test]
 fn parameters_that_are_described_are_known() {
     let document = document();
-    let mut asked = 0;
+    let mut count = 0;
     for (method, path) in described(&document).into_iter().filter(|(method, _)| method == "GET") {
         let operation = &document["paths"][&path][method.to_lowercase()];
         let parameters = operation["parameters"].as_array().expect("parameters").iter();
@@ -95,10 +95,10 @@ fn parameters_that_are_described_are_known() {
             // What is not refused may be bytes.
             let text = if answer.status == 400 { answer.text() } else { "" };
             assert!(!text.contains("unknown parameter"), "{path} {name}: {text}");
-            asked += 1;
+            count += 1;
         }
     }
-    assert!(asked > 50, "{asked}");
+    assert!(count > 50, "{count}");
 }
 
 #[test]
