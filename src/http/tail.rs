@@ -169,16 +169,22 @@ impl Stream {
             self.outbox.miss(None);
             return;
         }
-        let wanted: Vec<bool> = record.sensors.iter().map(|sensor| chooser.takes(sensor, None)).collect();
+        let settings = self.app.query.settings();
+        let relabels = settings.relabels(&record.database);
         let known = chosen.after.filter(|after| after.sequence == sequence).map(|after| after.number);
         let (mut piece, mut count) = (String::new(), 0);
         for reading in record.readings() {
             let is_new = known.is_none_or(|known| reading.number > known);
-            let Some(sensor) = record.sensors.get(reading.sensor).filter(|_| is_new && wanted[reading.sensor]) else {
+            let Some(stored) = record.sensors.get(reading.sensor).filter(|_| is_new) else { continue };
+            // Shown, chosen and judged by its present name; the one it is stored under chooses it, too.
+            let renamed = relabels.and_then(|relabels| relabels.name_at(stored, reading.time));
+            let others = if renamed.is_some() { std::slice::from_ref(stored) } else { &[] };
+            let sensor = renamed.as_ref().unwrap_or(stored);
+            if !chooser.takes(sensor, others, None) {
                 continue;
-            };
+            }
             let place = TailPlace { sequence, number: reading.number };
-            count += u64::from(write_reading(&mut piece, (place, &**sensor), &reading, chosen));
+            count += u64::from(write_reading(&mut piece, (place, sensor), &reading, chosen));
             if piece.len() >= PIECE {
                 self.outbox.send(std::mem::take(&mut piece), std::mem::take(&mut count));
                 tokio::task::coop::consume_budget().await;
