@@ -66,8 +66,8 @@ pub fn print(ready: &Ready<'_>) {
     banner.title(&format!("hourglass {}", env!("CARGO_PKG_VERSION")));
     banner.row("store", &store);
     let metrics = addresses.status.map_or_else(|| base.clone(), |status| format!("http://{status}"));
-    let page = banner.link(&format!("{base}/"));
-    banner.row("serving", &format!("{base}  (page: {page}, metrics: {metrics}/metrics)"));
+    let (root, is) = (banner.link(&format!("{base}/")), if settings.ui.enabled { "page" } else { "endpoints" });
+    banner.row("serving", &format!("{base}  ({is}: {root}, metrics: {metrics}/metrics)"));
     if let Some(https) = addresses.https.filter(|_| addresses.http.is_some()) {
         banner.row("TLS", &format!("https://{https}"));
     }

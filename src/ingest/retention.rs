@@ -193,13 +193,20 @@ impl Retention {
         Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
     }
 
-    /// Notes that somebody creates a database; returns whether it had no settings.
+    /// Notes that somebody creates a database, with what is set of it from the start, so that no instance knows it without; returns
+    /// whether it had no settings.
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn note_created(&self, database: &str, at: Stamp) -> Result<bool, StorageError> {
+    pub async fn note_created(
+        &self,
+        database: &str,
+        at: Stamp,
+        set: impl Fn(&mut DatabaseSettings),
+    ) -> Result<bool, StorageError> {
         let is_new = self.refresh().await?.of(database).rev == 0;
         let note = |settings: &mut DatabaseSettings| {
+            set(settings);
             settings.created = settings.created.max(at);
             settings.created == at
         };

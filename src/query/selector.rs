@@ -83,7 +83,7 @@ impl Chooser<'_> {
     /// Whether a sensor is selected by one of the names that stand for it.
     #[must_use]
     pub fn takes_entry(&self, entry: &DirectoryEntry) -> bool {
-        let others: &[Arc<Sensor>] = entry.others.as_deref().unwrap_or_default();
+        let others = entry.others.as_deref().map_or(&[][..], Vec::as_slice);
         self.takes(&entry.sensor, others, entry.meta.as_deref())
     }
 

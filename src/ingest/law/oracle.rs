@@ -92,7 +92,17 @@ impl Oracle {
     /// Whether all of a record is in the store.
     pub(super) fn is_stored(&self, record: &Record) -> bool {
         let is_stored = |row: &Given| self.stored.contains(&(record.id, row.sensor, row.time));
-        record.rows.iter().all(is_stored) && (record.deletion.is_none() || self.is_done(record))
+        record.rows.iter().all(is_stored)
+            && record.deletion.as_ref().is_none_or(|gone| self.is_covered(record.stamp, gone))
+    }
+
+    /// Whether a deletion was carried out, itself or a later one of the same sensors that covers it.
+    fn is_covered(&self, stamp: Stamp, gone: &Gone) -> bool {
+        let covers = |(later, wider): &(Stamp, Gone)| {
+            let is_wider = wider.range.start <= gone.range.start && gone.range.end <= wider.range.end;
+            wider.sensors == gone.sensors && is_wider && stamp <= *later
+        };
+        self.done.iter().any(covers)
     }
 
     /// An instance skips a record because the registry says that it is stored.

@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 use crate::access::Caller;
 use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::settings::policy_database;
-use crate::bucket::{HourVersions, Relabels, StorageError, Store};
+use crate::bucket::{DatabaseSettings, HourVersions, Relabels, StorageError, Store};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::submit::{Submission, Submitter};
@@ -539,6 +539,16 @@ impl Ingest {
     /// # Errors
     /// An invalid name, the limit on databases or the caller's, a deletion in progress, or a store that does not answer.
     pub async fn create_database(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
+        self.create_with(name, by, |_| {}).await
+    }
+
+    /// As [`Ingest::create_database`], with what is set of it from the start.
+    pub(super) async fn create_with(
+        &self,
+        name: &str,
+        by: &Caller,
+        set: impl Fn(&mut DatabaseSettings),
+    ) -> Result<(), IngestError> {
         self.submitter.read_only.check()?;
         let database = self.database(name, by).await?;
         if self.catalog.is_deleting(name) {
@@ -546,7 +556,7 @@ impl Ingest {
         }
         // First: a drop that was logged before, and is carried out while or after this one is listed, finds it here.
         let (name, created) = (&*database.name, self.member.stamp_now());
-        let is_new = self.noted(self.retention.note_created(name, created).await)?;
+        let is_new = self.noted(self.retention.note_created(name, created, set).await)?;
         let made = self.noted(self.store.create_database(name).await);
         if made.is_err() && is_new {
             self.noted(self.retention.remove(name).await)?;

@@ -276,12 +276,10 @@ impl Ingest {
         self.check_settings(name, set).await?;
         let SetSettings { readings: kept, summaries, default, seal_form } = set;
         if let Some((database, _)) = name.split_once('/') {
-            self.create_if_missing(database, by).await?;
+            self.create_if_missing(database, by, |_| {}).await?;
         }
-        // First: what is set may have readings deleted at once, and a database is not created meanwhile.
-        self.create_if_missing(name, by).await?;
         let at = self.member.stamp_now();
-        let put = |settings: &mut DatabaseSettings| {
+        let set = |settings: &mut DatabaseSettings| {
             settings.set = at;
             let is_same = settings.readings == kept && settings.summaries == summaries;
             settings.expired = settings.expired.filter(|_| is_same);
@@ -289,6 +287,11 @@ impl Ingest {
             settings.shard_duration = None;
             settings.seal_form = seal_form;
             settings.default = default.filter(|default| *default != AUTOGEN).map(str::to_owned);
+        };
+        // First: what is set may have readings deleted at once, and a database is not created meanwhile.
+        self.create_if_missing(name, by, set).await?;
+        let put = |settings: &mut DatabaseSettings| {
+            set(settings);
             true
         };
         Ok(self.retention.change(name, put).await?)
@@ -335,10 +338,15 @@ impl Ingest {
         made
     }
 
-    async fn create_if_missing(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
+    async fn create_if_missing(
+        &self,
+        name: &str,
+        by: &Caller,
+        set: impl Fn(&mut DatabaseSettings),
+    ) -> Result<(), IngestError> {
         match self.store.databases().await?.iter().any(|known| known == name) {
             true => Ok(()),
-            false => self.create_database(name, by).await,
+            false => self.create_with(name, by, set).await,
         }
     }
 

@@ -159,6 +159,7 @@ mod tests {
             sensor: Arc::new(Sensor::new("m", [("s", "1")]).unwrap()),
             fields: Arc::new([]),
             meta: Some(of_site("now")),
+            others: None,
         };
         // Hours 0 and 1 in the lab, a late page of hour 1 beside them, nothing stored of hour 2, hour 3 on the roof.
         let hours = |from, to| Hour(from)..Hour(to);

@@ -21,7 +21,7 @@ pub struct DirectoryEntry {
     /// What is said of the sensor now.
     pub meta: Option<Arc<Meta>>,
     /// Other names that stand for this one (`bucket::relabel`): conditions may name it by them.
-    pub others: Option<Arc<[Arc<Sensor>]>>,
+    pub others: Option<Arc<Vec<Arc<Sensor>>>>,
 }
 
 impl DirectoryEntry {

@@ -16,7 +16,7 @@ pub struct ReadingSource {
     /// In key order.
     pub tags: Vec<(String, String)>,
     /// Other names that stand for the sensor.
-    pub others: Option<Arc<[Arc<Sensor>]>>,
+    pub others: Option<Arc<Vec<Arc<Sensor>>>>,
 }
 
 impl ReadingSource {

@@ -62,7 +62,7 @@ pub fn united(name: Arc<Sensor>, stored: &[DirectoryEntry], relabels: &Relabels)
     stored.iter().for_each(|entry| together.add(entry));
     let others = relabels.other_names(&name);
     DirectoryEntry {
-        others: (!others.is_empty()).then(|| others.into()),
+        others: (!others.is_empty()).then(|| Arc::new(others)),
         ..entry(name, together.fields, together.meta)
     }
 }
@@ -72,5 +72,5 @@ pub fn united(name: Arc<Sensor>, stored: &[DirectoryEntry], relabels: &Relabels)
 pub fn named_at(stored: &DirectoryEntry, relabels: &Relabels, time: i64) -> DirectoryEntry {
     let sensor = relabels.name_at(&stored.sensor, time).map_or_else(|| stored.sensor.clone(), Arc::new);
     let others = relabels.other_names_at(&sensor, time);
-    DirectoryEntry { sensor, others: (!others.is_empty()).then(|| others.into()), ..stored.clone() }
+    DirectoryEntry { sensor, others: (!others.is_empty()).then(|| Arc::new(others)), ..stored.clone() }
 }

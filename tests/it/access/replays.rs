@@ -92,7 +92,7 @@ fn lines_are_fixed_by_a_rule_and_written_once() {
     assert_eq!(brief(&left), [json!(["m temp=3 1768485603", "m t=3e0 1768485603000000000", true])]);
     // A restart forgets neither.
     assert!(server.stop().success());
-    server.restart("127.0.0.1:0");
+    server.restart_behind("127.0.0.1:0");
     let rest = replay(&server, &owner, "", "");
     assert_eq!(rest["lines"].as_array().map(Vec::len), Some(1), "{rest}");
     assert_eq!(rest["lines"][0]["token"], "device");
@@ -131,7 +131,7 @@ fn nothing_is_written_that_its_sender_could_not_write_now() {
     bad(&lives, "m,site=else v=4 1768485602");
     let ended = token_command(&server.data_dir(), &["revoke", "revoked"]);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let gone = || (with(&revoked, "POST", &server.url("/write?db=a"), "m v=1").status == 401).then_some(());
+    let gone = || (with(&revoked, "POST", &server.url("/write?db=a"), "probe v=1").status == 401).then_some(());
     assert!(poll(PATIENCE, gone).is_some());
     let told = replay(&server, &owner, "dry_run=false", r#"{"precision":"s"}"#);
     let lines = told["lines"].as_array().expect("lines");

@@ -105,7 +105,6 @@ fn created_before_the_replay(launch: &Launch) {
         // With the settings that it had, as far as nobody knows of the drop yet.
         run(&server, "CREATE DATABASE doomed");
         run(&server, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
-        is_there(&server, point);
         std::fs::remove_file(&halt).expect("the file");
         await_fed(&server);
         for round in 0..2 {

@@ -77,19 +77,12 @@ fn https_is_served_alone() {
     lines.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let said = lines.rest();
     assert!(said.contains(&https), "{said}");
-    // What needs plain HTTP says so.
-    let file = server.data_dir().with_file_name("alone.toml");
-    std::fs::write(&file, format!("[server]\nlisten = \"\"\n{}", certificates.config(more))).unwrap();
-    std::fs::write(server.data_dir().join("dead-letters.lp"), "").unwrap();
-    let mut send = hourglass();
-    send.args(["dead-letters", "send", "--to", &https])
-        .arg("--config")
-        .arg(&file)
-        .arg("--data-dir")
-        .arg(server.data_dir());
-    let sent = send.output().unwrap();
-    let said = String::from_utf8_lossy(&sent.stderr);
-    assert!(!sent.status.success() && said.contains("server.listen is empty"), "{said}");
+    // Commands need no plain address.
+    let asked = |more: &[&str]| hourglass().args(["migrate", "--to", &https]).args(more).output().unwrap();
+    let authority = certificates.file("ca.pem");
+    let done = asked(&["--ca", authority.to_str().unwrap()]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(!asked(&[]).status.success(), "the system knows this authority");
 }
 
 #[test]

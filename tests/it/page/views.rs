@@ -95,7 +95,7 @@ fn a_reading_appears_while_one_watches() {
         browser.run("return Boolean(document.querySelector('.arrived'));").as_bool().filter(|seen| *seen)
     });
     assert!(first.is_some());
-    println!("a reading is on the page {:?} after its ack", heard(4711));
+    println!("a reading is on the page {:?} after its ack", heard(471));
     browser.click(".arrived button", "Explore it");
     browser.wait("document.querySelector('.plot canvas')");
     browser.expect_calm("connect");
