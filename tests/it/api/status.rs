@@ -160,7 +160,7 @@ fn the_root_lists_every_endpoint_and_each_is_there() {
         assert!(!matches!(answer.status, 404 | 405), "{method} {path}: {}", answer.status);
         count += 1;
     }
-    assert_eq!(count, 43);
+    assert_eq!(count, 57);
 }
 
 #[test]

@@ -17,7 +17,9 @@ const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 fn run(arguments: &[&str], kill_at: Option<&str>) -> String {
     let mut command: Command = program();
     command.args(arguments);
-    kill_at.into_iter().for_each(|point| drop(command.env("FAULT_KILL_AT", point)));
+    if let Some(point) = kill_at {
+        command.env("FAULT_KILL_AT", point);
+    }
     let output = command.output().expect("hourglass can be run");
     match kill_at {
         Some(_) => assert_eq!(output.status.code(), None, "{output:?}"),

@@ -600,8 +600,7 @@ impl Readings {
     /// Puts a value for the cell of each chosen column into another field, which has no cell of that reading or is that column, in a
     /// sorted set; `chosen` has an entry per reading. The stamps stay.
     pub(super) fn move_cells(&mut self, chosen: &[Option<(usize, Value)>], into: &Arc<str>) {
-        let mut moved = Self::default();
-        moved.stamps = Stamps::settled(0, self.stamps.floor());
+        let mut moved = Self { stamps: Stamps::settled(0, self.stamps.floor()), ..Self::default() };
         for (index, choice) in chosen.iter().enumerate() {
             let there = |(at, column): (usize, &FieldColumn)| {
                 let value = column.cells[index].clone()?;
