@@ -77,7 +77,7 @@ impl fmt::Display for KindFault {
 
 impl From<KindFault> for Reason {
     fn from(KindFault { kind, fault: Fault { name, what } }: KindFault) -> Self {
-        Self::Kind { kind, field: name, what }
+        Self::Kind { kind: kind.into(), field: name.into(), what: what.into() }
     }
 }
 

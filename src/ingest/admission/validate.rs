@@ -282,7 +282,7 @@ impl<'a> Validator<'a> {
 
     /// Counts a rejection and keeps it for the answer if there is room.
     pub fn reject(&mut self, mut rejection: Rejection) {
-        let whole = rejection.whole.take().filter(|_| self.options.rejections.keeps_lines());
+        let whole = rejection.whole.take().map(|whole| whole.0).filter(|_| self.options.rejections.keeps_lines());
         // That of a rejected field is its reading's.
         let base = self.pass.undated_from.filter(|_| !rejection.reason.keeps_the_rest());
         let time = base.map(|base| undated_time(base, rejection.line));

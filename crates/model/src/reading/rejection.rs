@@ -22,8 +22,12 @@ pub struct Rejection {
     /// The reason.
     pub reason: Reason,
     /// The whole line as sent, if it is UTF-8 and at most 64 KiB: what may be fixed and sent again.
-    pub whole: Option<Box<str>>,
+    pub whole: Option<Box<WholeLine>>,
 }
+
+/// A line as sent. Behind a pointer of its own, since each rejection is the error of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WholeLine(pub Box<str>);
 
 impl Rejection {
     /// A rejection that repeats at most [`TEXT_CHARS_MAX`] characters of `line_text`; invalid UTF-8 becomes the
@@ -36,7 +40,7 @@ impl Rejection {
             text.push('…');
         }
         let whole = if line_text.len() <= WHOLE_BYTES_MAX { std::str::from_utf8(line_text).ok() } else { None };
-        Self { line, column, text, reason, whole: whole.map(Box::from) }
+        Self { line, column, text, reason, whole: whole.map(|whole| Box::new(WholeLine(whole.into()))) }
     }
 
     /// The reason with its position, for the sender: `line 2, column 7: …`.
@@ -185,11 +189,11 @@ pub enum Reason {
     /// A reading that is not as the kind of its sensor says.
     Kind {
         /// The kind's name.
-        kind: String,
+        kind: Box<str>,
         /// The field.
-        field: String,
+        field: Box<str>,
         /// What the field is, and what it must be.
-        what: String,
+        what: Box<str>,
     },
     /// Invalid JSON, or JSON that is not a reading.
     Json {
