@@ -131,8 +131,8 @@ impl KeptSensor {
             Ok((Arc::from(&**name), Family::from_name(family).ok_or_else(|| unknown(family))?))
         };
         let fields = self.fields.iter().map(field).collect::<Result<_, NoBackup>>()?;
-        let value = |(name, json): (&String, &Box<RawValue>)| (name.as_str().into(), Some(Arc::from(json.get())));
-        let meta = Meta::change(SETTLED, false, self.meta.iter().map(value));
+        let values = self.meta.iter().map(|(name, json)| (name.as_str().into(), Some(Arc::from(json.get()))));
+        let meta = Meta::change(SETTLED, false, values);
         Ok(SensorDocument { fields, meta, ..SensorDocument::new(sensor) })
     }
 }

@@ -22,7 +22,9 @@ pub async fn listed(
 ) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
     let names = app.query.names_after(budget, database, filter.after.as_deref(), filter.limit).await?;
     let next = names.last().filter(|_| names.len() == filter.limit).map(|last| last.key.to_string());
-    let whole = |name: &Arc<Sensor>| vec![UnitedPart { sensor: name.clone(), times: vec![i64::MIN..i64::MAX] }];
+    let whole = |name: &Arc<Sensor>| {
+        vec![UnitedPart { sensor: name.clone(), times: std::iter::once(i64::MIN..i64::MAX).collect() }]
+    };
     let parts: Vec<Vec<UnitedPart>> =
         names.iter().map(|name| relabels.parts_of(name).unwrap_or_else(|| whole(name))).collect();
     let mut keys: Vec<&str> = parts.iter().flatten().map(|part| &*part.sensor.key).collect();

@@ -169,12 +169,14 @@ async fn judge(app: &App, outcomes: &mut [Outcome], group: &Group, is_dry: bool)
         Ok(by) if by.may_write(&database) => by,
         Ok(by) => {
             let why = format!("the sender {} may not write to database {database:?}", by.name());
-            return Ok(refuse_all(outcomes, &group.places, &why));
+            refuse_all(outcomes, &group.places, &why);
+            return Ok(());
         }
         Err(denied) => {
             let who = token.map_or_else(|| "no token".to_owned(), |(name, _)| format!("the token {name}"));
             let why = format!("it was sent with {who}, with which nothing can be written now: {}", denied.label());
-            return Ok(refuse_all(outcomes, &group.places, &why));
+            refuse_all(outcomes, &group.places, &why);
+            return Ok(());
         }
     };
     let lines = text_of(outcomes, &group.places);
@@ -199,13 +201,17 @@ async fn judge(app: &App, outcomes: &mut [Outcome], group: &Group, is_dry: bool)
     match explained {
         Ok(explanation) => {
             if let Some(error) = explanation.refused {
-                return Ok(refuse_all(outcomes, &group.places, &error.to_string()));
+                refuse_all(outcomes, &group.places, &error.to_string());
+                return Ok(());
             }
             for (place, point) in group.places.iter().zip(&explanation.points) {
                 outcomes[*place].refused = reasons(point);
             }
         }
-        Err(error) => return Ok(refuse_all(outcomes, &group.places, &error.to_string())),
+        Err(error) => {
+            refuse_all(outcomes, &group.places, &error.to_string());
+            return Ok(());
+        }
     }
     let taken: Vec<usize> = group.places.iter().copied().filter(|place| outcomes[*place].is_taken()).collect();
     if is_dry || taken.is_empty() {
@@ -222,9 +228,13 @@ async fn judge(app: &App, outcomes: &mut [Outcome], group: &Group, is_dry: bool)
         Ok(ack) if ack.rejected.count == 0 => {}
         Ok(ack) => {
             let why = ack.rejected.told.first().map(|told| told.reason.to_string()).unwrap_or_default();
-            return Ok(refuse_all(outcomes, &taken, &why));
+            refuse_all(outcomes, &taken, &why);
+            return Ok(());
         }
-        Err(error) => return Ok(refuse_all(outcomes, &taken, &error.to_string())),
+        Err(error) => {
+            refuse_all(outcomes, &taken, &error.to_string());
+            return Ok(());
+        }
     }
     faults::point("rejections_written");
     let (kept, ids) = (app.ingest.rejections().lines().clone(), taken.iter().map(|place| outcomes[*place].line.id));

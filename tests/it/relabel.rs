@@ -32,7 +32,7 @@ fn flush(server: &Server) {
 }
 
 fn ask(server: &Server, body: &Value, query: &str) -> Answer {
-    post(&server.url(&format!("/api/v1/relabel?db=d{query}")), &body.to_string(), &[])
+    post(&server.url(&format!("/api/v1/relabel?db=d{query}")), body.to_string(), &[])
 }
 
 /// Makes a relabel; returns its id.

@@ -168,7 +168,7 @@ impl KeptLines {
             bytes += line.text.len();
             more = !lines.is_empty() && (lines.len() >= count_max || bytes > bytes_max);
             if !more {
-                lines.push(line);
+                lines.push(*line);
             }
             !more
         })?;

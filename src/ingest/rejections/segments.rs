@@ -20,7 +20,7 @@ const SHARE: u64 = 2;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Entry {
-    Line(KeptLine),
+    Line(Box<KeptLine>),
     /// Ids of lines that were replayed.
     Done(Vec<u64>),
 }
@@ -93,7 +93,7 @@ impl Segments {
             return Ok(());
         }
         let id = line.id;
-        self.append(&Entry::Line(line), id)
+        self.append(&Entry::Line(Box::new(line)), id)
     }
 
     fn append(&mut self, entry: &Entry, id: u64) -> io::Result<()> {

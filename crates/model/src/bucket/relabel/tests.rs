@@ -42,7 +42,7 @@ fn a_name_is_what_the_rules_make_of_it_one_after_the_other() {
     assert_eq!(shown("m,area=x,room=b").last().map(|(_, name)| &**name), Some(r"w\ x,area=x,room=c"));
     let parts = relabels.parts_of(&sensor(r"w\ x,area=c,s=2")).expect("it unites several");
     let parts: Vec<(&str, &[Range<i64>])> = parts.iter().map(|part| (&*part.sensor.key, &*part.times)).collect();
-    let all = |start: i64| vec![start..i64::MAX];
+    let all = |start: i64| std::iter::once(start..i64::MAX).collect::<Vec<_>>();
     assert_eq!(
         parts,
         [
