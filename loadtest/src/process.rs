@@ -46,10 +46,19 @@ fn status_kib(pid: u32, name: &str) -> Result<u64> {
 /// Bytes of page cache that a process has dirtied (`write_bytes`). With large folios (ext4 since Linux 6.16), the
 /// kernel counts a whole folio, up to megabytes, when one byte of it is written and synced.
 pub fn dirtied_bytes(pid: u32) -> Result<u64> {
+    io_count(pid, "write_bytes")
+}
+
+/// Bytes that a process has passed to calls that write files (`wchar`), and some of those that it sent.
+pub fn written_bytes(pid: u32) -> Result<u64> {
+    io_count(pid, "wchar")
+}
+
+fn io_count(pid: u32, name: &str) -> Result<u64> {
     let io =
         std::fs::read_to_string(format!("/proc/{pid}/io")).with_context(|| format!("reading process {pid}'s io"))?;
-    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:")).context("no write_bytes")?;
-    Ok(line.trim().parse()?)
+    let of_name = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
+    Ok(io.lines().find_map(of_name).with_context(|| format!("no {name}"))?.parse()?)
 }
 
 /// Bytes written to the disk under a folder since the machine was started, by all processes.

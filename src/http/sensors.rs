@@ -24,6 +24,7 @@ use crate::clock::now_ns;
 use crate::http::parameters::By;
 use crate::ingest::IngestError;
 use crate::query::native::notices::RequestNames;
+use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
 use crate::reading::Sensor;
 
@@ -39,10 +40,16 @@ async fn listed(
         Some(relabels) => named_sensors::listed(app, budget, (database, relabels), filter).await?,
         None => stored(app, budget, database, filter).await?,
     };
-    let now = now_ns();
-    let gone = settings.gone_before(database, now);
-    hide_expired(&mut documents, gone, settings.readings_from(database, now).max(gone));
+    hide_expired(app, database, &mut documents);
     Ok((documents, next))
+}
+
+/// The document of one sensor, where there are no relabels: no other document is read.
+async fn one(app: &App, database: &str, key: &str) -> Result<Vec<SensorDocument>, ApiError> {
+    let read = || async { Ok::<_, ApiError>(app.ingest.sensor_documents(database, &[key]).await?) };
+    let mut documents = app.query.patiently(read).await?;
+    hide_expired(app, database, &mut documents);
+    Ok(documents)
 }
 
 /// As [`listed`], under the names by which sensors are stored.
@@ -63,8 +70,11 @@ async fn stored(
 }
 
 /// Documents still have what has expired until it is removed from the store.
-fn hide_expired(documents: &mut Vec<SensorDocument>, gone: Option<i64>, readings_from: Option<i64>) {
-    let (gone, readings_from) = (gone.unwrap_or(i64::MIN), readings_from.unwrap_or(i64::MIN));
+fn hide_expired(app: &App, database: &str, documents: &mut Vec<SensorDocument>) {
+    let (settings, now) = (app.query.settings(), now_ns());
+    let gone = settings.gone_before(database, now);
+    let readings_from = settings.readings_from(database, now).max(gone).unwrap_or(i64::MIN);
+    let gone = gone.unwrap_or(i64::MIN);
     let is_gone = |document: &SensorDocument| document.last_seen.is_some_and(|last| last < gone);
     documents.retain(|document| !is_gone(document) || !document.meta.is_without_values());
     for document in documents {
@@ -156,10 +166,19 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let relabels = settings.relabels(&database);
     let others = |sensor: &Arc<Sensor>| relabels.map(|relabels| relabels.other_names(sensor)).unwrap_or_default();
     let chooser = selected.selector.compile(&budget)?;
-    let (found, next, _held) = chosen(app, &budget, wanted, |document| {
-        chooser.takes(&document.sensor, &others(&document.sensor), Some(&document.meta))
-    })
-    .await?;
+    let takes =
+        |document: &SensorDocument| chooser.takes(&document.sensor, &others(&document.sensor), Some(&document.meta));
+    let (found, next, _held) = match (&selected.selector, relabels) {
+        (Selector::Sensor(sensor), None) => {
+            let mut found = one(app, &database, &sensor.key).await?;
+            found.retain(|document| {
+                takes(document) && wanted.after.as_deref().is_none_or(|after| after < &*document.sensor.key)
+            });
+            let held = budget.hold(found.iter().map(document_bytes).sum())?;
+            (found, None, held)
+        }
+        _ => chosen(app, &budget, wanted, takes).await?,
+    };
     let columns = match format {
         Format::Csv(_) => {
             TableColumns::of(app.query.vocabulary(&budget, &database, &selected.selector).await?, Vec::new())

@@ -202,9 +202,9 @@ impl MeasureOptions {
         let mut running = loaded(running, delivery, &mut figures).await?;
         running.server.reconnect().await?;
         let log = metric(&mut running.server, "hourglass_wal_appended_bytes_total").await?;
-        let by_server = to_f64(usize::try_from(process::dirtied_bytes(running.server.pid())?)?);
+        let by_server = to_f64(usize::try_from(process::written_bytes(running.server.pid())?)?);
         let by_mongod = match &running.mongod {
-            Some(mongod) => to_f64(usize::try_from(process::dirtied_bytes(mongod.pid())?)?),
+            Some(mongod) => to_f64(usize::try_from(process::written_bytes(mongod.pid())?)?),
             None => 0.0,
         };
         let readings = delivery.readings();

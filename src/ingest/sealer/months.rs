@@ -2,6 +2,7 @@
 //! is newer.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,11 +15,20 @@ use crate::reading::{Day, Hour, Month};
 
 /// Sensors whose months are looked for together.
 const LISTED: usize = 500;
-/// Sensors whose month is added up together, and the most bytes of their hours.
-const TOGETHER: usize = 16;
+/// Sensors whose months are written together: each write of the embedded store syncs the disk twice, and writes what it
+/// needs for a quick start, 32 KiB or more.
+const TOGETHER: usize = 128;
+/// Most bytes of hours that are read together.
 const HOURS_BYTES: usize = 16 << 20;
 /// How many days a month must be over.
 const DAYS_OVER: i64 = 1;
+
+/// A sensor's key, and its months from that of its first reading to that of its last one.
+fn months_of(document: &SensorDocument) -> Option<(Arc<str>, Range<i64>)> {
+    let month = |time: i64| Month::of(Day::of(Hour::of(time))).0;
+    let (first, last) = (month(document.first_seen?), month(document.last_seen?));
+    Some((Arc::from(&*document.sensor.key), first..last + 1))
+}
 
 /// What cannot be read keeps only the months that are added up with it from being made: they are made for speed alone.
 fn some_at_least(made: Result<u64, StorageError>) -> Result<u64, StorageError> {
@@ -42,12 +52,14 @@ impl Sealer {
         loop {
             let sensors = self.context.store.list_sensors(database, &filter).await?;
             let Some(last) = sensors.last().map(|document| document.sensor.key.to_string()) else { return Ok(made) };
-            let first = |document: &SensorDocument| Some(Month::of(Day::of(Hour::of(document.first_seen?))));
-            if let Some(first) = sensors.iter().filter_map(first).min() {
-                let keys: Vec<Arc<str>> = sensors.iter().map(|document| Arc::from(&*document.sensor.key)).collect();
-                for month in (first.0..end.0).map(Month) {
-                    made += some_at_least(self.add_up_month(database, &keys, month, pace).await)?;
-                }
+            // In each month only those that may have readings in it: most fleets are younger than their oldest reading.
+            let spans: Vec<(Arc<str>, Range<i64>)> = sensors.iter().filter_map(months_of).collect();
+            let first = spans.iter().map(|(_, months)| months.start).min().unwrap_or(end.0);
+            let after = spans.iter().map(|(_, months)| months.end).max().unwrap_or(first);
+            for month in first..after.min(end.0) {
+                let has = |(key, months): &(Arc<str>, Range<i64>)| months.contains(&month).then(|| key.clone());
+                let keys: Vec<Arc<str>> = spans.iter().filter_map(has).collect();
+                made += some_at_least(self.add_up_month(database, &keys, Month(month), pace).await)?;
             }
             filter.after = Some(last);
         }
@@ -82,10 +94,10 @@ impl Sealer {
                 (MonthId { sensor, month }, rev)
             })
             .collect();
-        let mut made = 0;
+        let (mut made, mut fit) = (0, TOGETHER);
         for some in wanted.chunks(TOGETHER) {
             let began = Instant::now();
-            made += some_at_least(self.add_up(database, some).await)?;
+            made += some_at_least(self.add_up(database, some, &mut fit).await)?;
             if pace == Pace::Background {
                 tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
             }
@@ -93,8 +105,14 @@ impl Sealer {
         Ok(made)
     }
 
-    /// Adds up a month of some sensors; returns how many were written. `months` have the revs that are stored.
-    async fn add_up<'a>(&self, database: &str, months: &'a [(MonthId, u64)]) -> Result<u64, StorageError> {
+    /// Adds up a month of some sensors; returns how many were written. `months` have the revs that are stored. `fit`: of
+    /// how many sensors the hours fit into memory, which it corrects.
+    async fn add_up<'a>(
+        &self,
+        database: &str,
+        months: &'a [(MonthId, u64)],
+        fit: &mut usize,
+    ) -> Result<u64, StorageError> {
         let (store, first) = (&self.context.store, first_rev());
         // Each has two revs: that of the claim, and the next one.
         let claim =
@@ -110,7 +128,7 @@ impl Sealer {
             .map(|(claim, _)| (claim.id, claim.next_rev))
             .collect();
         let mut totals: BTreeMap<&'a MonthId, MonthTotals> = BTreeMap::new();
-        let mut left: Vec<&[(&'a MonthId, u64)]> = vec![&claimed];
+        let mut left: Vec<&[(&'a MonthId, u64)]> = claimed.chunks((*fit).max(1)).collect();
         while let Some(some) = left.pop() {
             let Some((first, _)) = some.first() else { continue };
             let days = first.month.days();
@@ -122,7 +140,10 @@ impl Sealer {
                 }
                 // A month of one sensor that is larger is not worth adding up: it stays a claim.
                 None if some.len() == 1 => {}
-                None => left.extend(<[_; 2]>::from(some.split_at(some.len() / 2))),
+                None => {
+                    *fit = some.len() / 2;
+                    left.extend(<[_; 2]>::from(some.split_at(*fit)));
+                }
             }
         }
         faults::halt_at("month_read").await;

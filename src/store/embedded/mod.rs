@@ -516,6 +516,9 @@ impl Store for EmbeddedStore {
     }
 
     async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {
+        if pages.is_empty() {
+            return Ok(()); // A transaction without changes would sync the disk, too.
+        }
         let (name, pages) = (database.to_owned(), pages.to_vec());
         self.run_to_its_end(move |db| pages::remove_single(db, &name, &pages)).await
     }

@@ -373,6 +373,15 @@ impl Projection {
         by_hour(readings).into_iter().filter(|(hour, _)| hours.contains(hour)).map(page).collect()
     }
 
+    /// The name of a field that is projected, in the projection's own allocation if it has one.
+    #[must_use]
+    pub fn name_of(&self, name: &str) -> Option<Arc<str>> {
+        match &self.fields {
+            Some(fields) => fields.iter().find(|field| ***field == *name).cloned(),
+            None => Some(Arc::from(name)),
+        }
+    }
+
     /// Whether the field is projected.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {

@@ -240,8 +240,7 @@ impl PartScan<'_> {
         pages: &mut Vec<ScannedPage>,
     ) -> Result<(), NoPage> {
         let Summaries::ByColumn(hours) = &head.summaries else { return Ok(()) };
-        let names: Vec<Option<Arc<str>>> =
-            head.names.iter().map(|name| self.projection.has(name).then(|| Arc::from(*name))).collect();
+        let names: Vec<Option<Arc<str>>> = head.names.iter().map(|name| self.projection.name_of(name)).collect();
         let (fields, start) = (names.iter().flatten().count(), day.hours().start.0);
         let mut places = [usize::MAX; 24];
         for number in hours.set.numbers() {
