@@ -49,10 +49,10 @@ use tokio::task::JoinHandle;
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::KEPT_MIN;
-use crate::bucket::{Caps, CopyRule, CopyRules, Keep, SealForm, Store, Unusable};
+use crate::bucket::{Caps, CopyRule, CopyRules, GroupRule, GroupRules, Keep, SealForm, Store, Unusable};
 use crate::clock::{self, StampClock};
 use crate::config::{
-    AckSetting, AddressesSetting, CopySettings, DriftSetting, SealFormSetting, Settings, UndeclaredUnit,
+    AckSetting, AddressesSetting, CopySettings, DriftSetting, GroupSettings, SealFormSetting, Settings, UndeclaredUnit,
 };
 use crate::http::{self, App, Health};
 use crate::ingest::tail::TailOptions;
@@ -362,12 +362,23 @@ fn copy_rules(settings: &Settings) -> CopyRules {
     CopyRules::new(settings.meta.copy.iter().map(rule))
 }
 
+/// By what sensors belong together.
+fn group_rules(settings: &Settings) -> GroupRules {
+    let rule = |group: &GroupSettings| GroupRule {
+        name: group.name.as_str().into(),
+        by: group.by.as_str().into(),
+        database: group.database.as_deref().map(Into::into),
+    };
+    GroupRules::new(settings.groups.iter().map(rule))
+}
+
 async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
     let options = MongoOptions {
         command_timeout: settings.store.command_timeout,
         commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
         seal_form: seal_form(settings),
         copies: copy_rules(settings),
+        groups: group_rules(settings),
     };
     Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
 }
@@ -559,6 +570,7 @@ fn http_options(settings: &Settings) -> http::HttpOptions {
         limit_max: settings.query.limit_max,
         sensors_max: settings.query.sensors_max,
         kinds: settings.kinds.clone(),
+        groups: group_rules(settings),
         silent_after: settings.sensors.silent_after,
         limits: settings.reading_limits(),
         backup_bytes: settings.query.request_bytes / 2,

@@ -134,6 +134,7 @@ fn app() -> (Arc<App>, Metrics) {
         limit_max: 100_000,
         sensors_max: 1000,
         kinds: hourglass::kinds::Kinds::default(),
+        groups: hourglass::bucket::GroupRules::default(),
         silent_after: Duration::ZERO,
         limits: Limits::default(),
         backup_bytes: 8 << 20,

@@ -12,6 +12,7 @@ mod deletion;
 mod dispatch;
 mod error;
 mod flush;
+mod grouper;
 #[cfg(test)]
 mod law;
 mod marks;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bucket::StorageError;
+use crate::bucket::{Regrouped, StorageError};
 use crate::clock::now_ns;
 
 /// Most sensors that are remembered. Beyond them, a walk through the sensors' documents finds what is left.
@@ -22,6 +22,8 @@ struct State {
     /// Whether sensors are missing in `stale`.
     is_incomplete: bool,
     done: RefreshingDone,
+    /// Sensors that lag behind and are remembered by the store.
+    left_elsewhere: u64,
 }
 
 /// A sensor whose copies lag behind.
@@ -66,7 +68,7 @@ impl Refreshing {
     #[must_use]
     pub fn done(&self) -> RefreshingDone {
         let state = self.lock();
-        RefreshingDone { left: state.count as u64, ..state.done.clone() }
+        RefreshingDone { left: state.count as u64 + state.left_elsewhere, ..state.done.clone() }
     }
 
     /// Notes that a sensor's document has other metadata than before.
@@ -146,6 +148,15 @@ impl Refreshing {
         }
         state.count -= done;
         state.done.sensors += done as u64;
+    }
+
+    /// Notes a step of the task that keeps groups' documents, whose sensors the store itself remembers.
+    pub(super) fn stepped(&self, step: &Regrouped) {
+        let mut state = self.lock();
+        state.done.sensors += step.sensors;
+        state.done.documents += step.documents;
+        state.left_elsewhere = step.left;
+        state.done.error = None;
     }
 
     pub(super) fn walked(&self) {

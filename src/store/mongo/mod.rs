@@ -11,6 +11,7 @@ mod copies;
 mod days;
 mod forms;
 mod given_up;
+mod groups;
 mod indexes;
 mod months;
 mod outcome;
@@ -41,6 +42,7 @@ pub use self::connect::MongoOptions;
 
 use self::connect::Connected;
 use self::given_up::GivenUp;
+use self::groups::NotedSensors;
 use self::outcome::classify;
 use self::reads::find;
 use self::settings::SealForms;
@@ -53,7 +55,7 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite, Regrouped,
     SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::reading::{Day, Hour, Month, Stamp};
@@ -83,6 +85,9 @@ pub struct MongoStore {
     checks: Arc<Semaphore>,
     /// Databases whose collections this process has created or found.
     created: Mutex<HashSet<String>>,
+    /// Those whose collection of groups' documents it has created or found.
+    grouped: Mutex<HashSet<String>>,
+    noted: NotedSensors,
     seal_forms: SealForms,
 }
 
@@ -105,6 +110,8 @@ impl MongoStore {
             given_up: Arc::default(),
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
+            grouped: Mutex::default(),
+            noted: NotedSensors::default(),
             seal_forms: SealForms::default(),
         })
     }
@@ -125,6 +132,7 @@ impl MongoStore {
     /// Forgets that the database's collections exist.
     fn forget(&self, database: &str) {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
+        self.grouped.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
     }
 }
 
@@ -388,6 +396,7 @@ impl Store for MongoStore {
         };
         let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
         self.write(&collections.sensors, documents.iter().map(change).enumerate().collect(), &outcomes).await;
+        self.note_grouped(database, documents.iter().map(|document| &*document.sensor.key));
         self.wait_for_newer(database, outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)).await
     }
 
@@ -420,6 +429,23 @@ impl Store for MongoStore {
         most: usize,
     ) -> Result<(Vec<String>, Option<String>), StorageError> {
         self.stale_copies_after(database, after, most).await
+    }
+
+    fn keeps_groups(&self) -> bool {
+        !self.options.groups.is_empty()
+    }
+
+    async fn regroup(&self, most: usize) -> Result<Regrouped, StorageError> {
+        self.regrouped(most).await
+    }
+
+    async fn regroup_after(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Regrouped, Option<String>), StorageError> {
+        self.regrouped_after(database, after, most).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {
@@ -467,7 +493,9 @@ impl Store for MongoStore {
             };
             let keys: Vec<&str> = lot.iter().map(|(key, _)| *key).collect();
             let any: Vec<Document> = lot.iter().map(one).collect();
-            self.remove(&documents, doc! { "$or": any, "$nor": [remove::is_newer()] }).await?;
+            let removed = self.remove(&documents, doc! { "$or": any, "$nor": [remove::is_newer()] }).await;
+            self.note_grouped(database, keys.iter().copied());
+            removed?;
             self.refuse_newer(&documents, doc! { "_id": { "$in": keys } }).await?;
         }
         Ok(())
