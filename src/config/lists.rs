@@ -36,6 +36,8 @@ struct KindOfFile {
     action: ActionOfFile,
     interval: Option<String>,
     #[serde(default)]
+    index: bool,
+    #[serde(default)]
     units: BTreeMap<String, String>,
     fields: Option<Value>,
     meta: Option<Value>,
@@ -87,7 +89,7 @@ fn kinds(written: Vec<KindOfFile>) -> Result<Kinds, String> {
 }
 
 fn kind(written: KindOfFile) -> Result<Kind, String> {
-    let KindOfFile { name, measurement, action, interval, units, fields, meta } = written;
+    let KindOfFile { name, measurement, action, interval, index, units, fields, meta } = written;
     if name.is_empty() {
         return Err("[[kinds]]: name is empty; metadata names the kind by it".to_owned());
     }
@@ -109,6 +111,7 @@ fn kind(written: KindOfFile) -> Result<Kind, String> {
         meta: schema("meta", meta)?,
         units,
         interval: interval.transpose()?,
+        index,
         name,
     })
 }

@@ -329,6 +329,9 @@ pub struct MetaSettings {
 #[serde(deny_unknown_fields)]
 pub struct CopySettings {
     pub name: String,
+    /// Whether there is an index of it.
+    #[serde(default)]
+    pub index: bool,
     /// `None` for all databases.
     pub database: Option<String>,
 }

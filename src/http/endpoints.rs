@@ -14,9 +14,9 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, drift, explain, groups, influx_query, lists, meta, migrate, openapi,
-    overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens, trash,
-    ui, write,
+    App, backup, compact, databases, dead_letters, drift, explain, groups, indexes, influx_query, lists, meta, migrate,
+    openapi, overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens,
+    trash, ui, write,
 };
 
 pub struct Endpoint {
@@ -240,6 +240,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         false, route (get(backup::sensors));
     "POST" "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", params::BACKUP_PROVED, &[],
         &[&[(204, "Noted.", &[])], ASKED], false, route (post(backup::proved));
+    "GET" "/api/v1/indexes", Admin, "indexes that the configuration declares, with the queries that use them", &[], &[],
+        &[&[(200, "Indexes, by database and collection.", &[json("Indexes")])], ASKED], true, route (get(indexes::list));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
     "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,

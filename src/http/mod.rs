@@ -23,6 +23,7 @@ mod groups;
 mod guard;
 mod head;
 mod hosts;
+mod indexes;
 mod influx_query;
 mod influx_render;
 mod json;

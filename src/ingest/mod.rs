@@ -13,6 +13,7 @@ mod dispatch;
 mod error;
 mod flush;
 mod grouper;
+mod indexer;
 #[cfg(test)]
 mod law;
 mod marks;

@@ -19,8 +19,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite, Regrouped,
-    SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, HeldCopies, MonthId,
+    MonthWrite, Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::clock::now_ns;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
@@ -547,6 +547,14 @@ impl Store for Masked {
         most: usize,
     ) -> Result<(Regrouped, Option<String>), StorageError> {
         self.store.regroup_after(database, after, most).await
+    }
+
+    async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
+        self.store.settle_indexes(database).await
+    }
+
+    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
+        self.store.declared_indexes(database).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {

@@ -20,6 +20,7 @@ use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::FailingDatabases;
 use crate::ingest::flush::task::FlushContext;
 use crate::ingest::grouper::Grouper;
+use crate::ingest::indexer;
 use crate::ingest::member::Member;
 use crate::ingest::membership::folder_mark::FolderMark;
 use crate::ingest::membership::registry_view::RegistryView;
@@ -179,6 +180,9 @@ impl Ingest {
         }
         let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
         let form = options.seal_form;
+        if store.is_shared() {
+            tasks.push(tokio::spawn(indexer::keep(context.raw.clone(), options.declares_indexes)));
+        }
         let grouping = Refreshing::default();
         if store.keeps_groups() {
             let grouper = Grouper { store: context.raw.clone(), grouping: grouping.clone() };

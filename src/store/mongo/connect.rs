@@ -9,7 +9,7 @@ use mongodb::{Client, Database};
 
 use super::told;
 use super::writes::durable;
-use crate::bucket::{CopyRules, GroupRules, SealForm, StorageError};
+use crate::bucket::{CopyRules, GroupRules, IndexRules, SealForm, StorageError};
 
 /// Options of the MongoDB store. Config section `[store]`.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct MongoOptions {
     pub copies: CopyRules,
     /// By what sensors stand together in groups' documents.
     pub groups: GroupRules,
+    /// The indexes that the configuration declares.
+    pub indexes: IndexRules,
 }
 
 impl Default for MongoOptions {
@@ -34,6 +36,7 @@ impl Default for MongoOptions {
             seal_form: SealForm::Packed,
             copies: CopyRules::default(),
             groups: GroupRules::default(),
+            indexes: IndexRules::default(),
         }
     }
 }

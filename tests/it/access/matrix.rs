@@ -100,6 +100,7 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/relabels", "db=a", "", Needs::Admin),
     ("GET", "/api/v1/trash", "", "", Needs::Token),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
+    ("GET", "/api/v1/indexes", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/rejections/replay", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/drift/resolve", "db=a&measurement=m&field=v&to=float", "", Needs::Admin),

@@ -6,6 +6,7 @@ pub mod cache;
 pub mod columns;
 pub mod copies;
 pub mod day;
+pub mod declared;
 pub mod deletions;
 pub mod exact;
 pub mod expired;
@@ -31,6 +32,7 @@ mod moving;
 
 pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope, HeldCopies};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
+pub use declared::{DeclaredIndex, IndexOf, IndexRule, IndexRules};
 pub use expired::ExpiredDay;
 pub use groups::{GroupRule, GroupRules, Regrouped};
 pub use hour_versions::HourVersions;

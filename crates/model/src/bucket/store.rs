@@ -8,6 +8,7 @@ use async_trait::async_trait;
 
 use super::copies::{CopiesRefreshed, CopyScope, HeldCopies};
 use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
+use super::declared::DeclaredIndex;
 use super::groups::Regrouped;
 use super::merge::Bucket;
 use super::meta::Meta;
@@ -681,6 +682,17 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         _most: usize,
     ) -> Result<(Regrouped, Option<String>), StorageError> {
         Ok((Regrouped::default(), None))
+    }
+
+    /// Makes the indexes of a database that the configuration declares and drops those that it does not declare any more; returns
+    /// how many it made and dropped. Takes as long as the store needs, and holds up nobody else.
+    async fn settle_indexes(&self, _database: &str) -> Result<u64, StorageError> {
+        Ok(0)
+    }
+
+    /// The indexes of a database that the configuration declares.
+    async fn declared_indexes(&self, _database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
+        Ok(Vec::new())
     }
 
     /// Lists the databases in name order.
