@@ -1,4 +1,5 @@
-//! Which sensors' copies of metadata lag behind, and what the refreshing of copies has done since the start.
+//! Which sensors' copies of metadata lag behind, and what the refreshing of copies has done since the start. What keeps groups'
+//! documents tells the latter of itself in the same words.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,7 @@ struct StaleCopies {
     is_begun: bool,
 }
 
-/// What was refreshed since the start.
+/// What was refreshed since the start: copies of metadata, or groups' documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RefreshingDone {
     /// Sensors all of whose copies were set as their metadata, each time that this was done.

@@ -184,6 +184,23 @@ fn groups_documents_follow_the_sensors_documents() {
     });
 }
 
+/// Who is shown under another name belongs where that name does; documents in MongoDB are by the name as stored.
+#[test]
+fn renamed_sensors_belong_to_groups_by_their_present_names() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config(CONFIG).start();
+    let stored = Stored { uri };
+    write(&server, "m,gw=g1,s=1 v=1 10\nm,gw=g2,s=2 v=2 10\n");
+    let body = r#"{"kind":"tag_value","tag":"gw","from":"g1","to":"g2"}"#;
+    post(&server.url("/api/v1/relabel?db=d"), body, &[]).expect(200);
+    let values = json!([{"value": "g2", "sensors": 2}]);
+    eventually("the new name counts", WITHIN, || (asked(&server, "/gateway?db=d")["values"] == values).then_some(()));
+    assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);
+    assert_eq!(members(&server, "gateway", "g1"), [""; 0]);
+    let as_stored = expected(&[("g1", &[("m,gw=g1,s=1", 1)]), ("g2", &[("m,gw=g2,s=2", 2)])]);
+    eventually("documents go by what is stored", WITHIN, || (stored.members("gateway") == as_stored).then_some(()));
+}
+
 #[test]
 fn without_groups_nothing_is_made() {
     let uri = mongod().uri(&fresh_database_name());

@@ -124,7 +124,7 @@ impl MongoStore {
     }
 
     pub(super) async fn regrouped(&self, most: usize) -> Result<Regrouped, StorageError> {
-        let mut done = Regrouped { is_incomplete: self.noted.take_incomplete(), ..Regrouped::default() };
+        let mut done = Regrouped::default();
         if let Some((database, keys)) = self.noted.take(most) {
             done.sensors = keys.len() as u64;
             match self.regroup_keys(&database, keys.clone()).await {
@@ -135,7 +135,7 @@ impl MongoStore {
                 }
             }
         }
-        done.left = self.noted.left();
+        (done.left, done.is_incomplete) = (self.noted.left(), self.noted.take_incomplete());
         Ok(done)
     }
 
