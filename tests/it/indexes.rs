@@ -51,14 +51,14 @@ fn declared_indexes_are_made_shown_used_and_dropped() {
     // Three of pages and days, and four of sensors.
     await_ready(&server, 3 * 3 + 5);
     let buckets =
-        || stored(&uri, "d.buckets").into_iter().filter(|name| name.starts_with("hourglass_")).collect::<Vec<_>>();
+        || stored(&uri, "d.buckets").into_iter().filter(|name| name.starts_with("hourglass.")).collect::<Vec<_>>();
     let mut found = buckets();
     found.sort();
-    assert_eq!(found, ["hourglass_kind_press", "hourglass_meta_a.b", "hourglass_meta_site"]);
+    assert_eq!(found, ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.meta.site"]);
     each_query_uses_an_index(&uri, &shown(&server));
     let told = program().args(["indexes", "--to", &server.url("")]).output().unwrap();
     let text = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.status.success() && text.contains("d.buckets hourglass_meta_site ready"), "{text}");
+    assert!(told.status.success() && text.contains("d.buckets hourglass.meta.site ready"), "{text}");
     assert!(text.contains(r#"db.getCollection("d.buckets").find({ "meta.site": "VALUE", start: "#), "{text}");
     // One that somebody else made stays, whatever its name begins with otherwise.
     make_own(&uri);
@@ -67,9 +67,9 @@ fn declared_indexes_are_made_shown_used_and_dropped() {
     server.restart_as(Launch::with_store(&uri).config(fewer).listen("127.0.0.1:0"));
     await_ready(&server, 2 * 3 + 3);
     let mut found = stored(&uri, "d.buckets");
-    found.retain(|name| name.starts_with("hourglass_") || name.starts_with("own"));
+    found.retain(|name| name.starts_with("hourglass.") || name.starts_with("own"));
     found.sort();
-    assert_eq!(found, ["hourglass_kind_press", "hourglass_meta_site", "own"]);
+    assert_eq!(found, ["hourglass.kind.press", "hourglass.meta.site", "own"]);
     server.stop();
     server.restart_as(Launch::with_store(&uri).listen("127.0.0.1:0"));
     eventually("none is left", WITHIN, || buckets().is_empty().then_some(()));

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use mongodb::options::IndexOptions;
+use mongodb::error::{Error, ErrorKind};
+use mongodb::options::{Hint, IndexOptions};
 use mongodb::{Collection, IndexModel};
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ use crate::bucket::declared::{DeclaredIndex, IndexOf};
 use crate::store::names::key;
 
 /// What the name of each index begins with that is declared, and of no other one.
-const OWNED: &str = "hourglass_";
+const OWNED: &str = "hourglass.";
 /// What stands in shown queries for a value that the reader chooses, and for a time.
 const VALUE: &str = "VALUE";
 const SINCE: &str = "2026-01-15T00:00:00Z";
@@ -46,13 +47,13 @@ fn wanted<'a>(holds: Holds, rules: impl Iterator<Item = &'a IndexOf>) -> WantedH
     let mut all = WantedHere::new();
     for rule in rules {
         match rule {
-            IndexOf::Copy(name) => drop(all.insert(format!("{OWNED}meta_{name}"), of_copy(holds, name))),
+            IndexOf::Copy(name) => drop(all.insert(format!("{OWNED}meta.{name}"), of_copy(holds, name))),
             IndexOf::Kind { name, measurement } => {
                 if let Some(measurement) = measurement {
-                    all.insert(format!("{OWNED}kind_{name}"), of_field(holds, "measurement", measurement));
+                    all.insert(format!("{OWNED}kind.{name}"), of_field(holds, "measurement", measurement));
                 }
                 if holds == Holds::Sensors {
-                    all.insert(format!("{OWNED}kind_{name}_named"), of_field(holds, "meta.kind", name));
+                    all.insert(format!("{OWNED}named.{name}"), of_field(holds, "meta.kind", name));
                 }
             }
         }
@@ -137,11 +138,31 @@ impl MongoStore {
         for (collection, wanted) in self.wanted_of(database) {
             let found = self.owned(&collection).await?;
             for (name, index) in &wanted {
-                let is_ready = found.get(name).is_some_and(|found| index.is(found));
+                let is_there = found.get(name).is_some_and(|found| index.is(found));
+                let is_ready = is_there && self.is_usable(&collection, name, &index.only).await?;
                 shown.push(index.shown(database, collection.name(), name, is_ready));
             }
         }
         Ok(shown)
+    }
+
+    /// Whether queries can use an index: it is listed from the beginning of its build on.
+    async fn is_usable(
+        &self,
+        collection: &Collection<RawDocumentBuf>,
+        name: &str,
+        only: &Document,
+    ) -> Result<bool, StorageError> {
+        const BAD_VALUE: i32 = 2;
+        let (collection, only, name) = (collection.clone(), only.clone(), name.to_owned());
+        let find = async move {
+            match collection.find_one(only).projection(doc! { "_id": 1 }).hint(Hint::Name(name)).await {
+                Ok(_) => Ok(true),
+                Err(error) if is_command(&error, BAD_VALUE) => Ok(false),
+                Err(error) => Err(classify(&error)),
+            }
+        };
+        self.read(find).await
     }
 
     /// Makes what is missing and drops what is not declared; returns how many indexes it made and dropped.
@@ -201,8 +222,12 @@ impl MongoStore {
     }
 }
 
+fn is_command(error: &Error, code: i32) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == code)
+}
+
 /// Waits for a command that runs as a task: the driver must not be interrupted.
-async fn ended(task: tokio::task::JoinHandle<Result<(), mongodb::error::Error>>) -> Result<(), StorageError> {
+async fn ended(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<(), StorageError> {
     let ended = task.await.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })?;
     ended.map_err(|error| classify(&error))
 }
@@ -220,12 +245,12 @@ mod tests {
             IndexOf::Kind { name: "spare".into(), measurement: None },
         ];
         let names = |holds| wanted(holds, rules.iter()).into_keys().collect::<Vec<_>>();
-        assert_eq!(names(Holds::Readings), ["hourglass_kind_press", "hourglass_meta_a.b"]);
+        assert_eq!(names(Holds::Readings), ["hourglass.kind.press", "hourglass.meta.a.b"]);
         let of_sensors =
-            ["hourglass_kind_press", "hourglass_kind_press_named", "hourglass_kind_spare_named", "hourglass_meta_a.b"];
+            ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.named.press", "hourglass.named.spare"];
         assert_eq!(names(Holds::Sensors), of_sensors);
         let all = wanted(Holds::Readings, rules.iter());
-        let shown = all["hourglass_meta_a.b"].shown("d", "d.buckets", "hourglass_meta_a.b", true);
+        let shown = all["hourglass.meta.a.b"].shown("d", "d.buckets", "hourglass.meta.a.b", true);
         assert_eq!(
             (&*shown.keys, &*shown.only),
             (r#"{"meta.a%2Eb":1,"start":1}"#, r#"{"meta.a%2Eb":{"$exists":true}}"#)
@@ -234,8 +259,8 @@ mod tests {
         assert_eq!(shown.query, query);
         // Of another measurement, it is another index.
         let other = [IndexOf::Kind { name: "press".into(), measurement: Some("mill".into()) }];
-        let found = all["hourglass_kind_press"].model("hourglass_kind_press");
-        assert!(all["hourglass_kind_press"].is(&found));
-        assert!(!wanted(Holds::Readings, other.iter())["hourglass_kind_press"].is(&found));
+        let found = all["hourglass.kind.press"].model("hourglass.kind.press");
+        assert!(all["hourglass.kind.press"].is(&found));
+        assert!(!wanted(Holds::Readings, other.iter())["hourglass.kind.press"].is(&found));
     }
 }
