@@ -22,6 +22,7 @@ mod first_token;
 mod flush_wal;
 mod follow;
 mod healthcheck;
+mod indexes;
 mod listeners;
 mod migrate;
 mod origin;
@@ -49,10 +50,12 @@ use tokio::task::JoinHandle;
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::KEPT_MIN;
-use crate::bucket::{Caps, CopyRule, CopyRules, Keep, SealForm, Store, Unusable};
+use crate::bucket::{
+    Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, SealForm, Store, Unusable,
+};
 use crate::clock::{self, StampClock};
 use crate::config::{
-    AckSetting, AddressesSetting, CopySettings, DriftSetting, SealFormSetting, Settings, UndeclaredUnit,
+    AckSetting, AddressesSetting, CopySettings, DriftSetting, GroupSettings, SealFormSetting, Settings, UndeclaredUnit,
 };
 use crate::http::{self, App, Health};
 use crate::ingest::tail::TailOptions;
@@ -79,6 +82,7 @@ pub use self::explain::{ExplainRequest, explain};
 pub use self::flush_wal::flush_wal;
 pub use self::follow::{FollowRequest, follow};
 pub use self::healthcheck::healthcheck;
+pub use self::indexes::indexes;
 use self::listeners::Listeners;
 pub use self::migrate::migrate;
 pub use self::post::Service;
@@ -362,12 +366,37 @@ fn copy_rules(settings: &Settings) -> CopyRules {
     CopyRules::new(settings.meta.copy.iter().map(rule))
 }
 
+/// By what sensors belong together.
+fn group_rules(settings: &Settings) -> GroupRules {
+    let rule = |group: &GroupSettings| GroupRule {
+        name: group.name.as_str().into(),
+        by: group.by.as_str().into(),
+        database: group.database.as_deref().map(Into::into),
+    };
+    GroupRules::new(settings.groups.iter().map(rule))
+}
+
+/// The indexes that the configuration declares.
+fn index_rules(settings: &Settings) -> IndexRules {
+    let copies = settings.meta.copy.iter().filter(|copy| copy.index).map(|copy| IndexRule {
+        of: IndexOf::Copy(copy.name.as_str().into()),
+        database: copy.database.as_deref().map(Into::into),
+    });
+    let kinds = settings.kinds.all().filter(|kind| kind.index).map(|kind| {
+        let measurement = kind.measurement.as_deref().map(Into::into);
+        IndexRule { of: IndexOf::Kind { name: kind.name.as_str().into(), measurement }, database: None }
+    });
+    IndexRules::new(copies.chain(kinds))
+}
+
 async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
     let options = MongoOptions {
         command_timeout: settings.store.command_timeout,
         commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
         seal_form: seal_form(settings),
         copies: copy_rules(settings),
+        groups: group_rules(settings),
+        indexes: index_rules(settings),
     };
     Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
 }
@@ -474,6 +503,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         recent: settings.sensors.recent,
         meta_bytes: settings.limits.meta_bytes,
         kinds: settings.kinds.clone(),
+        declares_indexes: !index_rules(settings).is_empty(),
         // A write waits for its turn, for the read before it, and for its answer: none that read older metadata is left then.
         copies_settle: 4 * settings.store.command_timeout,
         list_age: settings.query.cache_max_age,
@@ -559,6 +589,7 @@ fn http_options(settings: &Settings) -> http::HttpOptions {
         limit_max: settings.query.limit_max,
         sensors_max: settings.query.sensors_max,
         kinds: settings.kinds.clone(),
+        groups: group_rules(settings),
         silent_after: settings.sensors.silent_after,
         limits: settings.reading_limits(),
         backup_bytes: settings.query.request_bytes / 2,

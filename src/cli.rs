@@ -109,6 +109,9 @@ pub enum Command {
         #[command(subcommand)]
         command: RejectionsCommand,
     },
+    /// Print the indexes that the running service's configuration declares (`index = true`), whether MongoDB has them, and the queries
+    /// that use them. Exit status: 0 if none is missing, else 1.
+    Indexes(TargetFlags),
     /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
     /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.
     Migrate(TargetFlags),

@@ -83,6 +83,7 @@ fn main() -> ExitCode {
         Command::Rejections { command } => rejections(command),
         Command::Sensors { command } => sensors(command),
         Command::Relabel { command } => relabel(command),
+        Command::Indexes(flags) => app::indexes(&target(flags)),
         Command::Migrate(flags) => app::migrate(&target(flags)),
         Command::Seal(flags) => app::seal(&target(flags)),
         Command::DeadLetters { command } => dead_letters(command),

@@ -197,6 +197,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         relabels: 256,
         meta_bytes: 8 << 10,
         kinds: hourglass::kinds::Kinds::default(),
+        declares_indexes: false,
         copies_settle: Duration::from_secs(20),
         list_age: Duration::from_secs(5),
         sensor_interval: NEVER,

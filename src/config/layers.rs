@@ -12,7 +12,7 @@ use super::lists::{self, LISTS};
 use super::nearest::nearest;
 use super::problem::{ConfigSource, Problem, ProblemReason, show_text};
 use super::renamed::{RenamedKey, former_names, new_name, old_names, replacement, was_section};
-use super::settings::MetaSettings;
+use super::settings::{GroupSettings, MetaSettings};
 use super::{DEFAULT, Overrides};
 use crate::kinds::Kinds;
 
@@ -40,6 +40,7 @@ pub struct Layers {
 pub struct Lists {
     pub meta: MetaSettings,
     pub kinds: Kinds,
+    pub groups: Vec<GroupSettings>,
 }
 
 /// One layer's value of one key.

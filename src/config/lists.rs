@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::layers::Lists;
-use super::settings::{CopySettings, MetaSettings};
+use super::settings::{CopySettings, GroupSettings, MetaSettings};
 use super::units::parse_duration;
 use crate::kinds::{Kind, KindAction, Kinds, Schema};
 
@@ -15,7 +15,7 @@ use crate::kinds::{Kind, KindAction, Kinds, Schema};
 const ENTRIES_MAX: usize = 64;
 
 /// The dotted names of the lists.
-pub const LISTS: [&str; 2] = ["kinds", "meta.copy"];
+pub const LISTS: [&str; 3] = ["groups", "kinds", "meta.copy"];
 
 /// The lists of a file; everything else in it is left to `layers`.
 #[derive(Debug, Default, Deserialize)]
@@ -23,6 +23,7 @@ pub const LISTS: [&str; 2] = ["kinds", "meta.copy"];
 struct ListsOfFile {
     meta: MetaOfFile,
     kinds: Vec<KindOfFile>,
+    groups: Vec<GroupSettings>,
 }
 
 /// `[[kinds]]` as written.
@@ -34,6 +35,8 @@ struct KindOfFile {
     #[serde(default)]
     action: ActionOfFile,
     interval: Option<String>,
+    #[serde(default)]
+    index: bool,
     #[serde(default)]
     units: BTreeMap<String, String>,
     fields: Option<Value>,
@@ -60,12 +63,12 @@ struct MetaOfFile {
 /// What is wrong, and where in the text that is, if it is known.
 pub fn read(text: &str) -> Result<Lists, (Option<std::ops::Range<usize>>, String)> {
     let file: ListsOfFile = toml::from_str(text).map_err(|error| {
-        let message = format!("in one of the lists [[kinds]] and [[meta.copy]]: {}", error.message());
+        let message = format!("in one of the lists [[groups]], [[kinds]] and [[meta.copy]]: {}", error.message());
         (error.span(), message)
     })?;
     let whole = |message| (None, message);
     let kinds = kinds(file.kinds).map_err(whole)?;
-    let lists = Lists { meta: MetaSettings { copy: file.meta.copy }, kinds };
+    let lists = Lists { meta: MetaSettings { copy: file.meta.copy }, kinds, groups: file.groups };
     check(&lists).map_err(whole)?;
     Ok(lists)
 }
@@ -86,7 +89,7 @@ fn kinds(written: Vec<KindOfFile>) -> Result<Kinds, String> {
 }
 
 fn kind(written: KindOfFile) -> Result<Kind, String> {
-    let KindOfFile { name, measurement, action, interval, units, fields, meta } = written;
+    let KindOfFile { name, measurement, action, interval, index, units, fields, meta } = written;
     if name.is_empty() {
         return Err("[[kinds]]: name is empty; metadata names the kind by it".to_owned());
     }
@@ -108,6 +111,7 @@ fn kind(written: KindOfFile) -> Result<Kind, String> {
         meta: schema("meta", meta)?,
         units,
         interval: interval.transpose()?,
+        index,
         name,
     })
 }
@@ -122,6 +126,24 @@ fn check(lists: &Lists) -> Result<(), String> {
     }
     if copies.iter().any(|copy| copy.name.contains(',')) {
         return Err("[[meta.copy]]: a name with a comma cannot be copied".to_owned());
+    }
+    check_groups(&lists.groups)
+}
+
+fn check_groups(groups: &[GroupSettings]) -> Result<(), String> {
+    if groups.len() > ENTRIES_MAX {
+        return Err(format!("[[groups]] has {} entries, more than {ENTRIES_MAX}", groups.len()));
+    }
+    for (place, GroupSettings { name, by, database }) in groups.iter().enumerate() {
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-')) {
+            return Err(format!("[[groups]]: name = {name:?} is not made of letters, digits, _ and -"));
+        }
+        if matches!(&**by, "" | "meta.") {
+            return Err(format!("[[groups]] {name:?}: by is empty; it names a tag, or metadata such as \"meta.site\""));
+        }
+        if groups[..place].iter().any(|other| other.name == *name && other.database == *database) {
+            return Err(format!("[[groups]]: two groups have the name {name:?}"));
+        }
     }
     Ok(())
 }

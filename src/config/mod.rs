@@ -25,11 +25,11 @@ pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
 pub use renamed::RenamedKey;
 pub use settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
-    CopySettings, CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings,
-    LogFormat, MemtableSettings, MetaSettings, PageSettings, QuerySettings, QuotaSettings, RejectionsSettings,
-    RetentionSettings, SealFormSetting, SealSettings, SensorsSettings, ServerSettings, Settings, StatusSettings,
-    StoreSettings, TailSettings, TcpSettings, TelemetrySettings, TlsSettings, UiSettings, UndeclaredUnit, UndoSettings,
-    WalSettings,
+    CopySettings, CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, GroupSettings, IngestSettings,
+    LimitsSettings, LogFormat, MemtableSettings, MetaSettings, PageSettings, QuerySettings, QuotaSettings,
+    RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings, SensorsSettings, ServerSettings, Settings,
+    StatusSettings, StoreSettings, TailSettings, TcpSettings, TelemetrySettings, TlsSettings, UiSettings,
+    UndeclaredUnit, UndoSettings, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

@@ -170,6 +170,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
         },
         meta: layers.lists.meta.clone(),
         kinds: layers.lists.kinds.clone(),
+        groups: layers.lists.groups.clone(),
         limits: LimitsSettings {
             body_bytes: body,
             line_bytes: reader.size("limits.line_bytes", 64..=MIB),

@@ -39,6 +39,8 @@ pub struct Settings {
     pub meta: MetaSettings,
     /// `[[kinds]]`: what sensors' readings and metadata must be.
     pub kinds: Kinds,
+    /// `[[groups]]`: by what sensors belong together.
+    pub groups: Vec<GroupSettings>,
     pub limits: LimitsSettings,
     pub catalog: CatalogSettings,
     pub quota: QuotaSettings,
@@ -327,6 +329,20 @@ pub struct MetaSettings {
 #[serde(deny_unknown_fields)]
 pub struct CopySettings {
     pub name: String,
+    /// Whether there is an index of it.
+    #[serde(default)]
+    pub index: bool,
+    /// `None` for all databases.
+    pub database: Option<String>,
+}
+
+/// `[[groups]]`: one group of sensors that have the same value.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSettings {
+    pub name: String,
+    /// A tag, or metadata with the prefix `meta.`.
+    pub by: String,
     /// `None` for all databases.
     pub database: Option<String>,
 }

@@ -14,9 +14,9 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, drift, explain, influx_query, lists, meta, migrate, openapi,
-    overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens, trash,
-    ui, write,
+    App, backup, compact, databases, dead_letters, drift, explain, groups, indexes, influx_query, lists, meta, migrate,
+    openapi, overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens,
+    trash, ui, write,
 };
 
 pub struct Endpoint {
@@ -184,6 +184,12 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/meta", Token, "change the metadata of many sensors: NDJSON or CSV", params::META_IMPORT, &[(NDJSON, "Text"), (CSV, "Text")],
         &[&[(200, "Every line was taken.", &[json("MetaImported")]), (400, "Some lines were refused; the others were taken.", &[json("MetaImportedOrError")])],
             FORM_READ_NATIVE, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], false, route (post(meta::import));
+    "GET" "/api/v1/groups", Token, "declared groups of sensors, such as those of a site", params::GROUPS, &[],
+        &[&[(200, "Groups.", &[json("Groups")])], ASKED], true, route (get(groups::list));
+    "GET" "/api/v1/groups/{key}", Token, "the values of a group, each with its number of sensors", params::GROUP, &[],
+        &[&[(200, "Values.", &[json("GroupValues")])], ASKED], true, route (get(groups::values));
+    "GET" "/api/v1/groups/{key}/{value}", Token, "the sensors of a group's value with the latest reading of each", params::GROUP_MEMBERS, &[],
+        &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, route (get(groups::members));
     "GET" "/api/v1/latest", Token, "the latest reading of each sensor", params::LATEST, &[], &[READ, ASKED], true,
         route (get(sensors::latest));
     "GET" "/api/v1/tail", Token, "readings as they are acked, as server-sent events, until the client leaves", params::TAIL, &[],
@@ -234,6 +240,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         false, route (get(backup::sensors));
     "POST" "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", params::BACKUP_PROVED, &[],
         &[&[(204, "Noted.", &[])], ASKED], false, route (post(backup::proved));
+    "GET" "/api/v1/indexes", Admin, "indexes that the configuration declares, with the queries that use them", &[], &[],
+        &[&[(200, "Indexes, by database and collection.", &[json("Indexes")])], ASKED], true, route (get(indexes::list));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
     "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,
@@ -327,10 +335,13 @@ impl Endpoint {
     pub fn is_at(&self, path: &str) -> bool {
         match self.path.split_once('{') {
             None => self.path == path,
-            Some((before, rest)) => {
-                let behind = rest.split_once('}').map_or("", |(_, behind)| behind);
-                let key = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
-                key.is_some_and(|key| !key.is_empty() && !key.contains('/'))
+            Some((before, _)) if !path.starts_with(before) => false,
+            Some(_) => {
+                let is_variable = |part: &str| part.starts_with('{');
+                let mut sent = path.split('/');
+                let fits =
+                    |part: &str| sent.next().is_some_and(|sent| part == sent || is_variable(part) && !sent.is_empty());
+                self.path.split('/').all(fits) && sent.next().is_none()
             }
         }
     }

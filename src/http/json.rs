@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::errors::REJECTED;
-use crate::bucket::{Reading, SensorDocument};
+use crate::bucket::{GroupRule, Reading, SensorDocument};
 use crate::ingest::Ack;
 use crate::kinds::Kind;
 use crate::reading::Value;
@@ -147,7 +147,7 @@ pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item
 /// A sensor as `/api/v1/sensors` shows it.
 pub fn sensor(
     out: &mut String,
-    (document, kind): (&SensorDocument, Option<&Arc<Kind>>),
+    (document, kind, groups): (&SensorDocument, Option<&Arc<Kind>>, &[&GroupRule]),
     times: Times,
     with_recent: bool,
 ) {
@@ -183,6 +183,16 @@ pub fn sensor(
             list(out, &kind.units, |out, (field, unit)| pair(out, field, unit));
             out.push('}');
         }
+    }
+    let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
+    let of = |rule: &&'_ GroupRule| rule.value(&document.sensor, &document.meta, unquoted).map(Cow::into_owned);
+    // Without a field it has had no reading.
+    let named = groups.iter().filter(|_| !document.fields.is_empty()).filter_map(|rule| Some((&*rule.name, of(rule)?)));
+    let named: Vec<(&str, String)> = named.collect();
+    if !named.is_empty() {
+        out.push_str(",\"groups\":{");
+        list(out, &named, |out, (name, value)| pair(out, name, value));
+        out.push('}');
     }
     out.push_str(",\"outlier\":");
     optional(out, document.outlier, |out, outlier| {

@@ -343,8 +343,8 @@ pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
     exported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
 }
 
-/// What was refreshed of the copies in pages and days since the start.
-pub fn copies_shown(done: &RefreshingDone) -> Value {
+/// What was refreshed of the copies in pages and days, or of groups' documents, since the start.
+pub fn refreshing_shown(done: &RefreshingDone) -> Value {
     let RefreshingDone { sensors, documents, left, walked, error } = done;
     let walked = walked.map(|at| {
         let mut text = String::new();

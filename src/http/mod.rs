@@ -19,9 +19,11 @@ mod endpoints;
 mod errors;
 mod explain;
 mod format;
+mod groups;
 mod guard;
 mod head;
 mod hosts;
+mod indexes;
 mod influx_query;
 mod influx_render;
 mod json;
@@ -67,7 +69,7 @@ pub use server::{Protocol, serve};
 pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
-use crate::bucket::{StorageError, Store, Unusable};
+use crate::bucket::{GroupRules, StorageError, Store, Unusable};
 use crate::ingest::Ingest;
 use crate::kinds::Kinds;
 use crate::query::Query;
@@ -92,6 +94,8 @@ pub struct HttpOptions {
     pub sensors_max: usize,
     /// What sensors' readings and metadata must be.
     pub kinds: Kinds,
+    /// By what sensors belong together.
+    pub groups: GroupRules,
     /// How long a sensor may be without a reading before it is listed as silent; zero for ever.
     pub silent_after: Duration,
     /// Limits of the names in a sensor's key.

@@ -22,6 +22,18 @@ pub async fn listed(
 ) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
     let names = app.query.names_after(budget, database, filter.after.as_deref(), filter.limit).await?;
     let next = names.last().filter(|_| names.len() == filter.limit).map(|last| last.key.to_string());
+    Ok((documents(app, (database, relabels), names).await?, next))
+}
+
+/// What is known of these names together, as far as they have readings.
+///
+/// # Errors
+/// If the store does not answer, or acked readings are still being read back.
+pub async fn documents(
+    app: &App,
+    (database, relabels): (&str, &Relabels),
+    names: Vec<Arc<Sensor>>,
+) -> Result<Vec<SensorDocument>, ApiError> {
     let whole = |name: &Arc<Sensor>| {
         vec![UnitedPart { sensor: name.clone(), times: std::iter::once(i64::MIN..i64::MAX).collect() }]
     };
@@ -40,7 +52,7 @@ pub async fn listed(
             documents.push(document);
         }
     }
-    Ok((documents, next))
+    Ok(documents)
 }
 
 /// What a document says of the times in which its sensor is shown under a name; `None` if it has no readings then.

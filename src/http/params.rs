@@ -252,6 +252,12 @@ pub const META: &[Parameter] = &[DB];
 pub const META_CHANGE: &[Parameter] = &[DB];
 /// Of `POST /api/v1/meta`.
 pub const META_IMPORT: &[Parameter] = &[DB, DRY_RUN];
+/// Of `GET /api/v1/groups`.
+pub const GROUPS: &[Parameter] = &[DB];
+/// Of `GET /api/v1/groups/NAME`.
+pub const GROUP: &[Parameter] = &[DB, LIMIT, CURSOR];
+/// Of `GET /api/v1/groups/NAME/VALUE`.
+pub const GROUP_MEMBERS: &[Parameter] = &[DB, LIMIT, CURSOR, EPOCH];
 /// Of `GET /api/v1/meta`.
 pub const META_EXPORT: &[Parameter] = &[DB, LIMIT, CURSOR];
 /// Of `PUT /api/v1/databases/NAME`.

@@ -145,6 +145,34 @@ pub async fn all_of(
     chosen(app, budget, wanted, takes).await
 }
 
+/// The documents of names with the latest reading of each, as lists show them.
+pub async fn of_names(
+    app: &App,
+    budget: &Budget,
+    database: &str,
+    names: &[Arc<Sensor>],
+) -> Result<Vec<SensorDocument>, ApiError> {
+    let settings = app.query.settings();
+    let mut documents = app
+        .query
+        .patiently(|| async {
+            match settings.relabels(database) {
+                Some(relabels) => named_sensors::documents(app, (database, relabels), names.to_vec()).await,
+                None => {
+                    let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
+                    Ok(app.ingest.sensor_documents(database, &keys).await?)
+                }
+            }
+        })
+        .await?;
+    let now = now_ns();
+    let gone = settings.gone_before(database, now);
+    hide_expired(&mut documents, gone, settings.readings_from(database, now).max(gone));
+    documents.iter_mut().for_each(|document| document.recent = document.recent.pop().into_iter().collect());
+    let _held = budget.hold(documents.iter().map(document_bytes).sum())?;
+    Ok(documents)
+}
+
 /// `GET /api/v1/latest`.
 pub async fn latest(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
     read_latest(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
@@ -234,12 +262,13 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let selected = Selected::of(parameters.all());
     let names = RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[] };
     let notices = parameters.notices(app, &budget, &selected, names, documents.is_empty()).await;
+    let groups = app.options.groups.of(&database);
     let mut text = Text::new(&budget)?;
     text.out.push_str("{\"sensors\":[");
     for (number, document) in documents.iter().enumerate() {
         json::comma(&mut text.out, number);
         let kind = kinds.of(&document.sensor, &document.meta);
-        json::sensor(&mut text.out, (document, kind), times, recent);
+        json::sensor(&mut text.out, (document, kind, &groups), times, recent);
         text.row().await?;
     }
     json::end_with_next(&mut text.out, next.as_deref(), &notices);

@@ -278,7 +278,8 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "sealing": seal::shown(&app.ingest.sealing().done()),
         "compacting": compact::shown(&app.compacting),
         "migration": migrate::shown(&app.ingest.migration().done()),
-        "meta_copies": meta::copies_shown(&app.ingest.refreshing().done()),
+        "meta_copies": meta::refreshing_shown(&app.ingest.refreshing().done()),
+        "groups": meta::refreshing_shown(&app.ingest.grouping().done()),
         "store": store,
         "failing_databases": failing,
         "readings": {
@@ -320,6 +321,8 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.migration(rewritten, [left, newer]);
     let RefreshingDone { sensors, documents, left, .. } = app.ingest.refreshing().done();
     app.metrics.meta_copies([sensors, documents], left);
+    let RefreshingDone { sensors, documents, left, .. } = app.ingest.grouping().done();
+    app.metrics.groups([sensors, documents], left);
     app.metrics.backlog(&LagMetrics {
         wal_segments: log.segments,
         wal_bytes: log.bytes,

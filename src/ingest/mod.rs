@@ -12,6 +12,8 @@ mod deletion;
 mod dispatch;
 mod error;
 mod flush;
+mod grouper;
+mod indexer;
 #[cfg(test)]
 mod law;
 mod marks;

@@ -108,6 +108,8 @@ pub struct IngestOptions {
     pub meta_bytes: usize,
     /// What sensors' readings and metadata must be.
     pub kinds: Kinds,
+    /// Whether the configuration declares indexes.
+    pub declares_indexes: bool,
     /// How long after a change of metadata its copies in pages and days are set for good: until then somebody may still
     /// write new pages with what it read before.
     pub copies_settle: Duration,
@@ -213,6 +215,7 @@ impl IngestOptions {
             recent: 10,
             meta_bytes: 8 << 10,
             kinds: Kinds::default(),
+            declares_indexes: false,
             copies_settle: Duration::from_secs(10),
             list_age: Duration::from_secs(5),
             sensor_interval: Duration::from_secs(60),

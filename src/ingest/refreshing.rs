@@ -1,10 +1,11 @@
-//! Which sensors' copies of metadata lag behind, and what the refreshing of copies has done since the start.
+//! Which sensors' copies of metadata lag behind, and what the refreshing of copies has done since the start. What keeps groups'
+//! documents tells the latter of itself in the same words.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bucket::StorageError;
+use crate::bucket::{Regrouped, StorageError};
 use crate::clock::now_ns;
 
 /// Most sensors that are remembered. Beyond them, a walk through the sensors' documents finds what is left.
@@ -22,6 +23,8 @@ struct State {
     /// Whether sensors are missing in `stale`.
     is_incomplete: bool,
     done: RefreshingDone,
+    /// Sensors that lag behind and are remembered by the store.
+    left_elsewhere: u64,
 }
 
 /// A sensor whose copies lag behind.
@@ -33,7 +36,7 @@ struct StaleCopies {
     is_begun: bool,
 }
 
-/// What was refreshed since the start.
+/// What was refreshed since the start: copies of metadata, or groups' documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RefreshingDone {
     /// Sensors all of whose copies were set as their metadata, each time that this was done.
@@ -66,7 +69,7 @@ impl Refreshing {
     #[must_use]
     pub fn done(&self) -> RefreshingDone {
         let state = self.lock();
-        RefreshingDone { left: state.count as u64, ..state.done.clone() }
+        RefreshingDone { left: state.count as u64 + state.left_elsewhere, ..state.done.clone() }
     }
 
     /// Notes that a sensor's document has other metadata than before.
@@ -146,6 +149,15 @@ impl Refreshing {
         }
         state.count -= done;
         state.done.sensors += done as u64;
+    }
+
+    /// Notes a step of the task that keeps groups' documents, whose sensors the store itself remembers.
+    pub(super) fn stepped(&self, step: &Regrouped) {
+        let mut state = self.lock();
+        state.done.sensors += step.sensors;
+        state.done.documents += step.documents;
+        state.left_elsewhere = step.left;
+        state.done.error = None;
     }
 
     pub(super) fn walked(&self) {

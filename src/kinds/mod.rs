@@ -47,6 +47,8 @@ pub struct Kind {
     pub units: BTreeMap<String, String>,
     /// The longest time between two readings; `None` if any is right.
     pub interval: Option<Duration>,
+    /// Whether the store has indexes of them.
+    pub index: bool,
 }
 
 /// All kinds, in the order of the configuration.
@@ -186,6 +188,7 @@ mod tests {
             meta: Some(Schema::parse(&meta).unwrap()),
             units: BTreeMap::new(),
             interval: Some(Duration::from_secs(60)),
+            index: false,
         };
         let site = json!({"required": ["site"], "properties": {"site": {"type": "string"}}});
         Kinds::new(vec![

@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
 use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
+use super::native::groups::GroupValues;
 use super::native::many::{ManyReadings, ManySelection, Vocabulary};
 use super::native::notices::{NamedSensor, RequestNames};
 use super::native::readings::{RangePart, TimeOrder};
@@ -20,7 +21,7 @@ use super::selector::Selector;
 use crate::access::{Caller, Pin};
 use crate::bucket::settings::Settings;
 use crate::bucket::store::{Extent, Projection, SensorFilter};
-use crate::bucket::{KnownSettings, Readings, Relabels, SensorDocument, Store, UnflushedReadings};
+use crate::bucket::{GroupRule, KnownSettings, Readings, Relabels, SensorDocument, Store, UnflushedReadings};
 use crate::influxql::Statement;
 use crate::reading::{Hour, Sensor};
 use crate::telemetry::Metrics;
@@ -135,6 +136,33 @@ impl Query {
         selector: &Selector,
     ) -> Result<Vocabulary, QueryError> {
         self.in_turn(budget, database, || native::many::vocabulary(&self.engine, budget, database, selector)).await
+    }
+
+    /// See [`native::groups::values`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn group_values(
+        &self,
+        budget: &Budget,
+        of: (&str, &Selector),
+        rule: &GroupRule,
+    ) -> Result<GroupValues, QueryError> {
+        self.in_turn(budget, of.0, || native::groups::values(&self.engine, budget, of, rule)).await
+    }
+
+    /// See [`native::groups::members`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn group_members(
+        &self,
+        budget: &Budget,
+        of: (&str, &Selector),
+        asked: (&GroupRule, &str),
+        page: (Option<&str>, usize),
+    ) -> Result<Vec<Arc<Sensor>>, QueryError> {
+        self.in_turn(budget, of.0, || native::groups::members(&self.engine, budget, of, asked, page)).await
     }
 
     /// The names of sensors that come after one, in key order, as far as they have readings.

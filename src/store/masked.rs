@@ -19,8 +19,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite,
-    SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, HeldCopies, MonthId,
+    MonthWrite, Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::clock::now_ns;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
@@ -530,6 +530,31 @@ impl Store for Masked {
         most: usize,
     ) -> Result<(Vec<String>, Option<String>), StorageError> {
         self.store.next_stale_copies(database, after, most).await
+    }
+
+    fn keeps_groups(&self) -> bool {
+        self.store.keeps_groups()
+    }
+
+    async fn regroup(&self, most: usize) -> Result<Regrouped, StorageError> {
+        self.store.regroup(most).await
+    }
+
+    async fn regroup_after(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Regrouped, Option<String>), StorageError> {
+        self.store.regroup_after(database, after, most).await
+    }
+
+    async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
+        self.store.settle_indexes(database).await
+    }
+
+    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
+        self.store.declared_indexes(database).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {

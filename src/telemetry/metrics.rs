@@ -175,6 +175,15 @@ impl Metrics {
         });
     }
 
+    /// How many sensors' groups were looked at, how many groups' documents were written or removed, and how many sensors are left.
+    pub fn groups(&self, [sensors, documents]: [u64; 2], left: u64) {
+        self.with(|| {
+            counter!("hourglass_groups_sensors_total").absolute(sensors);
+            counter!("hourglass_groups_documents_total").absolute(documents);
+            gauge!("hourglass_groups_left").set(u32::try_from(left).unwrap_or(u32::MAX));
+        });
+    }
+
     /// Counts rejected lines, by [`crate::reading::Reason::label`].
     pub fn rejected(&self, reason: &'static str, count: u64) {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
@@ -616,6 +625,9 @@ fn describe() {
     count("hourglass_meta_copies_sensors_total", "Sensors whose copies of metadata were all set as their metadata");
     count("hourglass_meta_copies_documents_total", "Pages and parts of days whose copies of metadata were changed");
     level("hourglass_meta_copies_left", "Sensors whose copies of metadata are known to lag behind");
+    count("hourglass_groups_sensors_total", "Sensors whose groups' documents were looked at");
+    count("hourglass_groups_documents_total", "Documents of groups and marks of members that were written or removed");
+    level("hourglass_groups_left", "Sensors whose groups' documents are known to lag behind");
     count("hourglass_query_points_total", "Readings and windows returned by queries");
     spread("hourglass_query_seconds", "Seconds per query");
     count(

@@ -154,6 +154,10 @@ fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
         ("[[meta.copy]]\nnames = \"a\"\n", "names"),
         ("[[meta.copy]]\nname = \"\"\n", "name is empty"),
         ("kinds = 3\n", "kinds"),
+        ("[[groups]]\nname = \"a b\"\nby = \"site\"\n", "letters, digits"),
+        ("[[groups]]\nname = \"a\"\nby = \"meta.\"\n", "by is empty"),
+        ("[[groups]]\nname = \"a\"\n", "by"),
+        ("[[groups]]\nname = \"a\"\nby = \"s\"\n[[groups]]\nname = \"a\"\nby = \"t\"\n", "two groups"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kinds.toml");

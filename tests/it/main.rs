@@ -29,6 +29,8 @@
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
 //! | `migration` | what other versions stored: read, rewritten in the background; what is newer is waited for |
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
+//! | `groups` | groups of sensors: what is acked on both stores; documents in MongoDB through moves, kills and two instances |
+//! | `indexes` | declared indexes on a real mongod: made, used by the queries that they are shown with, dropped |
 //! | `patterns` | docs/patterns.md on a real mongod: what it writes, what `mongosh` then shows |
 //! | `drift` | values of another type: rejected, or kept beside their field and converted; kills at every step |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
@@ -52,7 +54,9 @@ mod demo;
 mod deploy;
 mod drift;
 mod edge;
+mod groups;
 mod hostile;
+mod indexes;
 mod influxql;
 mod json;
 mod kinds;

@@ -210,6 +210,7 @@ fn the_defaults_are_these() {
         },
         meta: MetaSettings::default(),
         kinds: crate::kinds::Kinds::default(),
+        groups: Vec::new(),
         catalog: CatalogSettings { max_bytes: 73 * MIB },
         quota: QuotaSettings {
             database_readings: 0,

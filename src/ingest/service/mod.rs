@@ -131,6 +131,7 @@ pub struct Ingest {
     trash: Arc<Trash>,
     migration: Migration,
     refreshing: Refreshing,
+    grouping: Refreshing,
     tail: Arc<Tail>,
     /// Held from the read of metadata until what follows from it is logged.
     meta_turn: tokio::sync::Mutex<()>,
@@ -163,6 +164,12 @@ impl Ingest {
     #[must_use]
     pub fn refreshing(&self) -> &Refreshing {
         &self.refreshing
+    }
+
+    /// The keeping of groups' documents.
+    #[must_use]
+    pub fn grouping(&self) -> &Refreshing {
+        &self.grouping
     }
 
     /// What the rewriting of documents of older forms has done, and how to ask for it now.

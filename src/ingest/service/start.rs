@@ -19,6 +19,8 @@ use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::FailingDatabases;
 use crate::ingest::flush::task::FlushContext;
+use crate::ingest::grouper::Grouper;
+use crate::ingest::indexer;
 use crate::ingest::member::Member;
 use crate::ingest::membership::folder_mark::FolderMark;
 use crate::ingest::membership::registry_view::RegistryView;
@@ -178,6 +180,14 @@ impl Ingest {
         }
         let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
         let form = options.seal_form;
+        if store.is_shared() {
+            tasks.push(tokio::spawn(indexer::keep(context.raw.clone(), options.declares_indexes)));
+        }
+        let grouping = Refreshing::default();
+        if store.keeps_groups() {
+            let grouper = Grouper { store: context.raw.clone(), grouping: grouping.clone() };
+            tasks.push(tokio::spawn(grouper.run()));
+        }
         let sealer = Sealer { context, turns, sealing: sealing.clone(), form, after, pause, quiet, hour_cells };
         let sealer = Arc::new(sealer);
         tasks.push(tokio::spawn(sealer.clone().run()));
@@ -240,6 +250,7 @@ impl Ingest {
             trash,
             migration,
             refreshing,
+            grouping,
             tail,
             meta_turn: tokio::sync::Mutex::new(()),
             tasks,

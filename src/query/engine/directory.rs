@@ -60,13 +60,7 @@ impl DirectoryEntry {
 /// The value of metadata that a name with the prefix `meta.` means.
 #[must_use]
 pub fn meta_text<'a>(meta: &'a Meta, name: &str) -> Option<Cow<'a, str>> {
-    let json: &str = meta.get(name.strip_prefix(META_PREFIX)?)?;
-    match json.strip_prefix('"') {
-        // Most texts have nothing escaped.
-        Some(text) if !text.contains('\\') => Some(Cow::Borrowed(text.strip_suffix('"').unwrap_or(text))),
-        Some(_) => Some(Cow::Owned(serde_json::from_str(json).unwrap_or_default())),
-        None => Some(Cow::Borrowed(json)),
-    }
+    meta.text(name.strip_prefix(META_PREFIX)?, |json| serde_json::from_str(json).unwrap_or_default())
 }
 
 pub type Sensors = Arc<Vec<DirectoryEntry>>;

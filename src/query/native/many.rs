@@ -24,7 +24,7 @@ pub struct ManySelection {
 }
 
 /// The memory per name in a list, not counting its characters. It is large because every tag has a tree of its values.
-const WORD_BYTES: usize = 400;
+pub(super) const WORD_BYTES: usize = 400;
 
 /// A part of the answer.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The native API's queries: readings of one or many sensors, in parts or thinned for a chart, and windowed aggregates.
 
 pub mod aggregate;
+pub mod groups;
 pub mod many;
 pub mod notices;
 pub mod readings;

@@ -15,7 +15,8 @@
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
 //!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one),
-//!           meta: { site: "lab" }, metaStamps: { site: Int64 } (both only if somebody set any) }
+//!           meta: { site: "lab" }, metaStamps: { site: Int64 } (both only if somebody set any),
+//!           groups: { site: "lab" } }                                                and groups' documents, see `groups`
 //! ```
 //!
 //! `sum` is the exact sum of the values, rounded once; `rest` is the remainder that this rounding leaves. It is 0,
@@ -40,6 +41,7 @@ mod copies;
 mod day;
 mod decode;
 mod encode;
+mod groups;
 mod meta;
 mod month;
 mod raw;
@@ -54,6 +56,7 @@ pub use decode::{
     document_rev,
 };
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
+pub use groups::{GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, place_prefix, settled};
 pub use month::{decode_month, month_document, month_id, month_update};
 pub use raw::{decode_raw_page, decode_raw_sensor, older_page};
 pub use registry::{REGISTRY, decode_registry, registry_document};

@@ -9,7 +9,7 @@ use mongodb::{Client, Database};
 
 use super::told;
 use super::writes::durable;
-use crate::bucket::{CopyRules, SealForm, StorageError};
+use crate::bucket::{CopyRules, GroupRules, IndexRules, SealForm, StorageError};
 
 /// Options of the MongoDB store. Config section `[store]`.
 #[derive(Debug, Clone)]
@@ -22,6 +22,10 @@ pub struct MongoOptions {
     pub seal_form: SealForm,
     /// Which metadata new pages and days get copies of.
     pub copies: CopyRules,
+    /// By what sensors stand together in groups' documents.
+    pub groups: GroupRules,
+    /// The indexes that the configuration declares.
+    pub indexes: IndexRules,
 }
 
 impl Default for MongoOptions {
@@ -31,6 +35,8 @@ impl Default for MongoOptions {
             commands_in_flight: 4,
             seal_form: SealForm::Packed,
             copies: CopyRules::default(),
+            groups: GroupRules::default(),
+            indexes: IndexRules::default(),
         }
     }
 }

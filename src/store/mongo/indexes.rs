@@ -56,7 +56,8 @@ pub async fn exists(collection: &Collection<RawDocumentBuf>, index: &Index) -> R
     Ok(false)
 }
 
-fn is_no_collection(error: &Error) -> bool {
+/// Whether there is no such collection.
+pub fn is_no_collection(error: &Error) -> bool {
     const NAMESPACE_NOT_FOUND: i32 = 26;
     matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_NOT_FOUND)
 }

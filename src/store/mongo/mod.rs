@@ -9,8 +9,10 @@ mod commands;
 mod connect;
 mod copies;
 mod days;
+mod declared;
 mod forms;
 mod given_up;
+mod groups;
 mod indexes;
 mod months;
 mod outcome;
@@ -41,6 +43,7 @@ pub use self::connect::MongoOptions;
 
 use self::connect::Connected;
 use self::given_up::GivenUp;
+use self::groups::NotedSensors;
 use self::outcome::classify;
 use self::reads::find;
 use self::settings::SealForms;
@@ -53,8 +56,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite,
-    SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, HeldCopies, MonthId,
+    MonthWrite, Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::store::{ScanBudget, document};
@@ -83,6 +86,9 @@ pub struct MongoStore {
     checks: Arc<Semaphore>,
     /// Databases whose collections this process has created or found.
     created: Mutex<HashSet<String>>,
+    /// Those whose collection of groups' documents it has created or found.
+    grouped: Mutex<HashSet<String>>,
+    noted: NotedSensors,
     seal_forms: SealForms,
 }
 
@@ -105,6 +111,8 @@ impl MongoStore {
             given_up: Arc::default(),
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
+            grouped: Mutex::default(),
+            noted: NotedSensors::default(),
             seal_forms: SealForms::default(),
         })
     }
@@ -125,6 +133,7 @@ impl MongoStore {
     /// Forgets that the database's collections exist.
     fn forget(&self, database: &str) {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
+        self.grouped.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
     }
 }
 
@@ -388,6 +397,7 @@ impl Store for MongoStore {
         };
         let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
         self.write(&collections.sensors, documents.iter().map(change).enumerate().collect(), &outcomes).await;
+        self.note_grouped(database, documents.iter().map(|document| &*document.sensor.key));
         self.wait_for_newer(database, outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)).await
     }
 
@@ -420,6 +430,31 @@ impl Store for MongoStore {
         most: usize,
     ) -> Result<(Vec<String>, Option<String>), StorageError> {
         self.stale_copies_after(database, after, most).await
+    }
+
+    fn keeps_groups(&self) -> bool {
+        !self.options.groups.is_empty()
+    }
+
+    async fn regroup(&self, most: usize) -> Result<Regrouped, StorageError> {
+        self.regrouped(most).await
+    }
+
+    async fn regroup_after(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Regrouped, Option<String>), StorageError> {
+        self.regrouped_after(database, after, most).await
+    }
+
+    async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
+        self.settled_indexes(database).await
+    }
+
+    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
+        self.shown_indexes(database).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {
@@ -467,7 +502,9 @@ impl Store for MongoStore {
             };
             let keys: Vec<&str> = lot.iter().map(|(key, _)| *key).collect();
             let any: Vec<Document> = lot.iter().map(one).collect();
-            self.remove(&documents, doc! { "$or": any, "$nor": [remove::is_newer()] }).await?;
+            let removed = self.remove(&documents, doc! { "$or": any, "$nor": [remove::is_newer()] }).await;
+            self.note_grouped(database, keys.iter().copied());
+            removed?;
             self.refuse_newer(&documents, doc! { "_id": { "$in": keys } }).await?;
         }
         Ok(())

@@ -79,8 +79,8 @@ pub fn is_newer() -> Document {
 /// Drops a database's collections.
 pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
     const NAMESPACE_NOT_FOUND: i32 = 26;
-    let Collections { buckets, overflow, days, months, sensors } = Collections::of(mongo, database);
-    for collection in [&buckets, &overflow, &days, &months, &sensors] {
+    let Collections { buckets, overflow, days, months, sensors, groups } = Collections::of(mongo, database);
+    for collection in [&buckets, &overflow, &days, &months, &sensors, &groups] {
         let command = doc! {
             "drop": collection.name(),
             "maxTimeMS": i64::try_from(most.as_millis()).unwrap_or(i64::MAX),

@@ -23,6 +23,8 @@ pub struct Collections {
     pub months: Collection<bson::RawDocumentBuf>,
     /// Sensor documents.
     pub sensors: Collection<bson::RawDocumentBuf>,
+    /// Groups' documents.
+    pub groups: Collection<bson::RawDocumentBuf>,
 }
 
 impl Collections {
@@ -35,6 +37,7 @@ impl Collections {
             days: mongo.collection(&format!("{prefix}.days")),
             months: mongo.collection(&format!("{prefix}.months")),
             sensors: mongo.collection(&format!("{prefix}.sensors")),
+            groups: mongo.collection(&format!("{prefix}.groups")),
         }
     }
 }
@@ -65,6 +68,20 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
         indexes::create(collection, &index).await?;
     }
     list(mongo, database).await
+}
+
+/// Creates the collection of groups' documents if it is missing. Only databases with groups have one.
+pub async fn create_groups(mongo: &Database, collections: &Collections) -> Result<(), Error> {
+    let groups = &collections.groups;
+    create_collection(mongo, groups.name(), group_schema()).await?;
+    // Serves people: the documents of a group, of a value, in the order of their members.
+    let by_value = Index { keys: doc! { "group": 1, "value": 1, "from": 1 }, sparse: false };
+    // Serves who looks for the groups of a sensor.
+    let by_member = Index { keys: doc! { "members.sensor": 1 }, sparse: false };
+    for index in [by_value, by_member] {
+        indexes::create(groups, &index).await?;
+    }
+    Ok(())
 }
 
 /// Lists a database.
@@ -266,6 +283,22 @@ fn sensor_schema() -> Document {
             "tags": { "bsonType": "object" },
             "fields": { "bsonType": "object" },
             "recent": { "bsonType": "array" },
+        },
+    }
+}
+
+fn group_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": ["_id", "schemaVersion", "group", "value", "from", "count", "members"],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "group": { "bsonType": "string" },
+            "value": { "bsonType": "string" },
+            "from": { "bsonType": "string" },
+            "count": { "bsonType": ["int", "long"], "minimum": 1 },
+            "members": { "bsonType": "array" },
         },
     }
 }

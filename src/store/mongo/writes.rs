@@ -15,7 +15,7 @@ use crate::store::document::{self, BsonWriter};
 
 /// Maximum bytes of a command's statements: the server caps a raw command at 16 MiB, and smaller ones share the
 /// connections better.
-const COMMAND_BYTES: usize = 4 * 1024 * 1024;
+pub const COMMAND_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum statements of a command, so that a failed command leaves few outcomes unknown.
 const COMMAND_STATEMENTS: usize = 1000;
 

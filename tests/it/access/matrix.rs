@@ -55,6 +55,9 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/sensors/{key}/meta", "db=a", "", Needs::Read),
     ("PUT", "/api/v1/sensors/{key}/meta", "db=a", "{}", Needs::Write),
     ("PATCH", "/api/v1/sensors/{key}/meta", "db=a", "{}", Needs::Write),
+    ("GET", "/api/v1/groups", "db=a", "", Needs::Read),
+    ("GET", "/api/v1/groups/{key}", "db=a", "", Needs::Read),
+    ("GET", "/api/v1/groups/{key}/{value}", "db=a", "", Needs::Read),
     ("GET", "/api/v1/meta", "db=a", "", Needs::Read),
     ("POST", "/api/v1/meta", "db=a", "{\"sensor\":\"m,site=lab\",\"meta\":{}}", Needs::Write),
     ("GET", "/api/v1/latest", "db=a", "", Needs::Read),
@@ -97,6 +100,7 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/relabels", "db=a", "", Needs::Admin),
     ("GET", "/api/v1/trash", "", "", Needs::Token),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
+    ("GET", "/api/v1/indexes", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/rejections/replay", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/drift/resolve", "db=a&measurement=m&field=v&to=float", "", Needs::Admin),
@@ -158,7 +162,7 @@ struct Matrix {
 
 impl Matrix {
     fn new() -> Matrix {
-        let (server, admin) = guarded("");
+        let (server, admin) = guarded("[[groups]]\nname = \"site\"\nby = \"site\"\n");
         for database in DATABASES {
             with(&admin, "POST", &server.url(&format!("/write?db={database}")), "m,site=lab v=1 1").expect(204);
         }
@@ -200,7 +204,7 @@ impl Matrix {
         };
         // Its answer has no end: the head alone says who may listen.
         let method = &if *path == "/api/v1/tail" { "HEAD" } else { method };
-        let url = self.server.url(&format!("{}?{query}", path.replace("{key}", key)));
+        let url = self.server.url(&format!("{}?{query}", path.replace("{key}", key).replace("{value}", "lab")));
         let answer = match kind {
             "none" => request(method, &url, body.as_bytes(), &[]).unwrap(),
             kind => with(&self.tokens[kind], method, &url, body),

@@ -58,7 +58,16 @@ const PATHS: &[&str] = &[
     "/api/v1/tags/site?db=a",
     "/api/v1/tags/room?db=a",
     "/api/v1/fields?db=a",
+    "/api/v1/groups?db=a",
+    "/api/v1/groups/site?db=a",
+    "/api/v1/groups/room?db=a",
+    "/api/v1/groups/site/lab?db=a",
+    "/api/v1/groups/site/plant?db=a",
+    "/api/v1/groups/room/b?db=a&limit=1",
 ];
+
+/// Groups by tags.
+const GROUPS: &str = "[[groups]]\nname = \"site\"\nby = \"site\"\n[[groups]]\nname = \"room\"\nby = \"room\"\n";
 
 /// The same in InfluxQL.
 const STATEMENTS: &[&str] = &[
@@ -90,7 +99,7 @@ fn query(statement: &str) -> String {
 
 #[test]
 fn a_pinned_token_sees_nothing_of_other_sensors() {
-    let (server, admin) = guarded("");
+    let (server, admin) = guarded(GROUPS);
     with(&admin, "POST", &server.url("/write?db=a"), LINES).expect(204);
     let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "site=lab"]);
     await_status(&server, &lab, 403);

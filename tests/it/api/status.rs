@@ -114,6 +114,7 @@ fn the_status_has_these_keys_and_types() {
         "blocked",
         "compacting",
         "documents",
+        "groups",
         "meta_copies",
         "migration",
         "refusing",
@@ -160,7 +161,7 @@ fn the_root_lists_every_endpoint_and_each_is_there() {
         assert!(!matches!(answer.status, 404 | 405), "{method} {path}: {}", answer.status);
         count += 1;
     }
-    assert_eq!(count, 57);
+    assert_eq!(count, 61);
 }
 
 #[test]

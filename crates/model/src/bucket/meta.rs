@@ -1,6 +1,7 @@
 //! A sensor's metadata: what people say of it, such as its site or its unit. A map of names to JSON values in which, name by
 //! name, the value with the greatest stamp wins, so that merging is a union like that of readings.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -108,6 +109,17 @@ impl Meta {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<str>> {
         self.entries.get(name)?.value.as_ref()
+    }
+
+    /// The value of a name as text: of a string, the string itself, else the JSON. `unquoted` reads a JSON string.
+    pub fn text<'a>(&'a self, name: &str, unquoted: impl FnOnce(&'a str) -> String) -> Option<Cow<'a, str>> {
+        let json: &str = self.get(name)?;
+        Some(match json.strip_prefix('"') {
+            // Most texts have nothing escaped.
+            Some(text) if !text.contains('\\') => Cow::Borrowed(text.strip_suffix('"').unwrap_or(text)),
+            Some(_) => Cow::Owned(unquoted(json)),
+            None => Cow::Borrowed(json),
+        })
     }
 
     /// Whether there is no value.

@@ -8,6 +8,8 @@ use async_trait::async_trait;
 
 use super::copies::{CopiesRefreshed, CopyScope, HeldCopies};
 use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
+use super::declared::DeclaredIndex;
+use super::groups::Regrouped;
 use super::merge::Bucket;
 use super::meta::Meta;
 use super::page::StoredPage;
@@ -667,6 +669,39 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         _most: usize,
     ) -> Result<(Vec<String>, Option<String>), StorageError> {
         Ok((Vec::new(), None))
+    }
+
+    /// Whether sensors stand in groups' documents, by the rules that the store was opened with.
+    fn keeps_groups(&self) -> bool {
+        false
+    }
+
+    /// Sets groups' documents as the documents of some sensors say now that were written or removed through this store and not
+    /// looked at since: at most `most` of one database.
+    async fn regroup(&self, _most: usize) -> Result<Regrouped, StorageError> {
+        Ok(Regrouped::default())
+    }
+
+    /// Does the same for the next `most` sensors after a key, whoever wrote them, and for those between them that only groups'
+    /// documents know. Also returns the last key that was looked at, if there may be more.
+    async fn regroup_after(
+        &self,
+        _database: &str,
+        _after: &str,
+        _most: usize,
+    ) -> Result<(Regrouped, Option<String>), StorageError> {
+        Ok((Regrouped::default(), None))
+    }
+
+    /// Makes the indexes of a database that the configuration declares and drops those that it does not declare any more; returns
+    /// how many it made and dropped. Takes as long as the store needs, and holds up nobody else.
+    async fn settle_indexes(&self, _database: &str) -> Result<u64, StorageError> {
+        Ok(0)
+    }
+
+    /// The indexes of a database that the configuration declares.
+    async fn declared_indexes(&self, _database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
+        Ok(Vec::new())
     }
 
     /// Lists the databases in name order.

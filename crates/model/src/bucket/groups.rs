@@ -1,0 +1,115 @@
+//! Groups of sensors, such as those of a site or a gateway: which there are, and which of them a sensor belongs to.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::meta::{META_PREFIX, Meta};
+use super::settings::owner;
+use crate::reading::Sensor;
+
+/// The declared groups, in the order of their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupRules(Arc<[GroupRule]>);
+
+/// One declared group, such as `site`. Sensors that have the same value belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupRule {
+    /// The group's name: letters, digits, `_` and `-`.
+    pub name: Box<str>,
+    /// What the value is taken from: a tag, or metadata with the prefix `meta.`. A tag of that name wins.
+    pub by: Box<str>,
+    /// The database in which it is declared; `None` for all.
+    pub database: Option<Box<str>>,
+}
+
+/// What bringing groups' documents up to date did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Regrouped {
+    /// Sensors that were looked at.
+    pub sensors: u64,
+    /// Documents of groups that were written or removed.
+    pub documents: u64,
+    /// Sensors that are known to be left.
+    pub left: u64,
+    /// Whether others are left that are not known: a walk finds them.
+    pub is_incomplete: bool,
+}
+
+impl GroupRules {
+    /// Rules in the order of names. Where two of a name apply to a database, the one that names it counts.
+    #[must_use]
+    pub fn new(rules: impl IntoIterator<Item = GroupRule>) -> Self {
+        let mut rules: Vec<GroupRule> = rules.into_iter().collect();
+        rules.sort_by(|one, other| (&one.name, one.database.is_none()).cmp(&(&other.name, other.database.is_none())));
+        Self(rules.into())
+    }
+
+    /// Whether no group is declared anywhere.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The groups of a database, each name once.
+    #[must_use]
+    pub fn of(&self, database: &str) -> Vec<&GroupRule> {
+        let applies = |rule: &&GroupRule| rule.database.as_deref().is_none_or(|name| name == owner(database));
+        let mut rules: Vec<&GroupRule> = self.0.iter().filter(applies).collect();
+        rules.dedup_by(|later, kept| later.name == kept.name);
+        rules
+    }
+}
+
+impl GroupRule {
+    /// The value that a sensor has, by which it belongs to others; `None` if it belongs to none. `unquoted` reads a JSON string.
+    #[must_use]
+    pub fn value<'a>(
+        &self,
+        sensor: &'a Sensor,
+        meta: &'a Meta,
+        unquoted: impl FnOnce(&'a str) -> String,
+    ) -> Option<Cow<'a, str>> {
+        let of_meta = || meta.text(self.by.strip_prefix(META_PREFIX)?, unquoted);
+        sensor.tag(&self.by).map(Cow::Borrowed).or_else(of_meta).filter(|value| !value.is_empty())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn rule(name: &str, by: &str, database: Option<&str>) -> GroupRule {
+        GroupRule { name: name.into(), by: by.into(), database: database.map(Into::into) }
+    }
+
+    #[test]
+    fn the_rule_that_names_the_database_counts() {
+        let rules = GroupRules::new([
+            rule("site", "meta.site", None),
+            rule("gateway", "gw", Some("plant")),
+            rule("site", "site", Some("plant")),
+        ]);
+        let by = |database: &str| rules.of(database).iter().map(|rule| rule.by.to_string()).collect::<Vec<_>>();
+        assert_eq!(by("plant"), ["gw", "site"]);
+        assert_eq!(by("other"), ["meta.site"]);
+        assert!(GroupRules::default().is_empty() && GroupRules::default().of("plant").is_empty());
+    }
+
+    #[test]
+    fn a_tag_wins_over_metadata_and_what_is_no_text_is_its_json() {
+        let unquoted = |json: &str| json.trim_matches('"').to_owned();
+        let meta = |json: &str| Meta::change(1, false, [("site".into(), Some(Arc::from(json)))]);
+        let tagged = Sensor::new("m", [("meta.site", "roof"), ("gw", "g1")]).unwrap();
+        let plain = Sensor::new("m", [("s", "1")]).unwrap();
+        let site = rule("site", "meta.site", None);
+        let value = |sensor: &Sensor, json: &str| site.value(sensor, &meta(json), unquoted).map(Cow::into_owned);
+        assert_eq!(value(&tagged, "\"lab\"").as_deref(), Some("roof"));
+        assert_eq!(value(&plain, "\"lab\"").as_deref(), Some("lab"));
+        assert_eq!(value(&plain, "3").as_deref(), Some("3"));
+        assert_eq!(value(&plain, "\"\""), None);
+        let gateway = rule("gateway", "gw", None);
+        assert_eq!(gateway.value(&tagged, &Meta::default(), unquoted).as_deref(), Some("g1"));
+        assert_eq!(gateway.value(&plain, &Meta::default(), unquoted), None);
+    }
+}

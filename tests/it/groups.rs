@@ -1,0 +1,347 @@
+//! Groups of sensors: the endpoints answer from what is acked, on both stores; groups' documents in MongoDB follow the sensors'
+//! documents, whoever writes, moves and deletes, and whenever a process dies.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::random::Random;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+const CONFIG: &str = "[flush]\ninterval = \"50ms\"\n[sensors]\nwrite_interval = \"50ms\"\n\
+                      [[groups]]\nname = \"site\"\nby = \"meta.site\"\n[[groups]]\nname = \"gateway\"\nby = \"gw\"\ndatabase = \"d\"\n";
+
+fn describe(server: &Server, key: &str, meta: &Value) {
+    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", key.replace(',', "%2C").replace('=', "%3D")));
+    request("PATCH", &url, meta.to_string().as_bytes(), &[]).unwrap().expect(200);
+}
+
+fn write(server: &Server, lines: &str) {
+    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+}
+
+fn asked(server: &Server, path: &str) -> Value {
+    get(&server.url(&format!("/api/v1/groups{path}"))).expect(200).json()
+}
+
+/// The members of a value, in order, as the endpoint names them.
+fn members(server: &Server, group: &str, value: &str) -> Vec<String> {
+    let sensors = asked(server, &format!("/{group}/{value}?db=d"))["sensors"].clone();
+    sensors.as_array().unwrap().iter().map(|of| of["sensor"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What MongoDB has.
+struct Stored {
+    uri: String,
+}
+
+impl Stored {
+    fn find(&self, collection: &str, filter: Document) -> Vec<Document> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = Client::with_uri_str(&self.uri).await.unwrap();
+            let collection = client.default_database().unwrap().collection::<Document>(collection);
+            let (mut found, mut all) = (collection.find(filter).sort(doc! { "_id": 1 }).await.unwrap(), Vec::new());
+            while found.advance().await.unwrap() {
+                all.push(found.deserialize_current().unwrap());
+            }
+            all
+        })
+    }
+
+    /// The members of a group, by value and sensor, each with its latest value of `v`. Fails if one is listed twice, or if a
+    /// document is larger than it may be.
+    fn members(&self, group: &str) -> BTreeMap<String, BTreeMap<String, i64>> {
+        let mut found: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+        for document in self.find("d.groups", doc! { "group": group }) {
+            let members = document.get_array("members").unwrap();
+            assert!((1..=200).contains(&members.len()), "{}", members.len());
+            assert_eq!(document.get_i32("count").unwrap(), i32::try_from(members.len()).unwrap());
+            let of = found.entry(document.get_str("value").unwrap().to_owned()).or_default();
+            for member in members {
+                let member = member.as_document().unwrap();
+                let latest = member.get_document("latest").ok().and_then(|latest| latest.get_f64("v").ok());
+                let sensor = member.get_str("sensor").unwrap();
+                #[expect(clippy::cast_possible_truncation, reason = "the tests write small whole numbers")]
+                let before = of.insert(sensor.to_owned(), latest.unwrap_or(-1.0) as i64);
+                assert!(before.is_none(), "{sensor} is listed twice");
+            }
+        }
+        found
+    }
+
+    fn names(&self) -> Vec<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = Client::with_uri_str(&self.uri).await.unwrap();
+            client.default_database().unwrap().list_collection_names().await.unwrap()
+        })
+    }
+}
+
+fn expected(groups: &[(&str, &[(&str, i64)])]) -> BTreeMap<String, BTreeMap<String, i64>> {
+    let of = |members: &[(&str, i64)]| members.iter().map(|(key, v)| ((*key).to_owned(), *v)).collect();
+    groups.iter().map(|(value, members)| ((*value).to_owned(), of(members))).collect()
+}
+
+/// Nothing is flushed: what is acked is in the next answer.
+#[test]
+fn the_endpoints_answer_with_what_is_acked_on_both_stores() {
+    let mongo = mongod().uri(&fresh_database_name());
+    for store in ["embedded", &mongo] {
+        let config = CONFIG.replace("50ms", "1h");
+        let server = Launch::with_store(store).config(config).start();
+        write(&server, "m,gw=g1,s=1 v=1 10\nm,gw=g1,s=2 v=2 10\nm,gw=g2,s=3 v=3 10\nm,s=4 v=4 10\n");
+        describe(&server, "m,gw=g1,s=1", &json!({"site": "lab/1", "owner": "Kim"}));
+        describe(&server, "m,gw=g2,s=3", &json!({"site": "lab/1"}));
+        describe(&server, "m,s=4", &json!({"site": 7}));
+        describe(&server, "m,s=5", &json!({"site": "lab/1"}));
+        let all = asked(&server, "?db=d");
+        let declared = json!([{"group": "gateway", "by": "gw"}, {"group": "site", "by": "meta.site"}]);
+        assert_eq!(all["groups"], declared, "{store}");
+        assert_eq!(asked(&server, "?db=other")["groups"], json!([{"group": "site", "by": "meta.site"}]));
+        let sites = asked(&server, "/site?db=d");
+        assert_eq!(sites["values"], json!([{"value": "7", "sensors": 1}, {"value": "lab/1", "sensors": 2}]), "{store}");
+        let first = asked(&server, "/site?db=d&limit=1");
+        assert_eq!((&first["next"], first["values"].as_array().unwrap().len()), (&json!("7"), 1));
+        assert_eq!(asked(&server, "/site?db=d&limit=1&cursor=7")["values"][0]["value"], "lab/1");
+        let lab = asked(&server, "/site/lab%2F1?db=d&epoch=s");
+        assert_eq!(lab["sensors"].as_array().unwrap().len(), 2, "{lab}");
+        let one = &lab["sensors"][0];
+        assert_eq!((&one["sensor"], &one["latest"]["v"]), (&json!("m,gw=g1,s=1"), &json!(1)), "{one}");
+        assert_eq!(one["groups"], json!({"gateway": "g1", "site": "lab/1"}));
+        let page = asked(&server, "/site/lab%2F1?db=d&limit=1");
+        assert_eq!(page["next"], "m,gw=g1,s=1");
+        let rest = asked(&server, "/site/lab%2F1?db=d&limit=1&cursor=m%2Cgw%3Dg1%2Cs%3D1");
+        assert_eq!((&rest["next"], &rest["sensors"][0]["sensor"]), (&Value::Null, &json!("m,gw=g2,s=3")));
+        // The sensor names its groups; one without any names none.
+        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        let of =
+            |key: &str| listed["sensors"].as_array().unwrap().iter().find(|of| of["sensor"] == key).unwrap().clone();
+        assert_eq!(of("m,gw=g1,s=2")["groups"], json!({"gateway": "g1"}));
+        assert!(of("m,s=5").get("groups").is_none(), "it has had no reading");
+        // Moved, and deleted: at once, too.
+        describe(&server, "m,gw=g1,s=1", &json!({"site": "roof"}));
+        write(&server, "m,gw=g1,s=1 v=11 20\n");
+        assert_eq!(members(&server, "site", "lab%2F1"), ["m,gw=g2,s=3"]);
+        assert_eq!(asked(&server, "/site/roof?db=d")["sensors"][0]["latest"]["v"], 11);
+        assert_eq!(members(&server, "site", "nowhere"), [""; 0]);
+        post(&server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'3'"), "", &[]).expect(200);
+        assert_eq!(members(&server, "gateway", "g2"), [""; 0]);
+        let answer = get(&server.url("/api/v1/groups/floor?db=d")).expect(400);
+        assert!(answer.text().contains("no group \\\"floor\\\""), "{}", answer.text());
+        get(&server.url("/api/v1/groups/gateway?db=other")).expect(400);
+    }
+}
+
+#[test]
+fn groups_documents_follow_the_sensors_documents() {
+    let uri = mongod().uri(&fresh_database_name());
+    let mut server = Launch::with_store(&uri).config(CONFIG).start();
+    let stored = Stored { uri: uri.clone() };
+    write(&server, "m,gw=g1,s=1 v=1 10\nm,gw=g1,s=2 v=2 10\nm,s=3 v=3 10\n");
+    for key in ["m,gw=g1,s=1", "m,gw=g1,s=2", "m,s=3"] {
+        describe(&server, key, &json!({"site": "lab"}));
+    }
+    let lab = expected(&[("lab", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2), ("m,s=3", 3)])]);
+    eventually("they are members", WITHIN, || (stored.members("site") == lab).then_some(()));
+    assert_eq!(stored.members("gateway"), expected(&[("g1", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2)])]));
+    let sensor = stored.find("d.sensors", doc! { "_id": "m,gw=g1,s=1" }).pop().unwrap();
+    assert_eq!(sensor.get_document("groups").unwrap(), &doc! { "gateway": "g1", "site": "lab" });
+    // A new reading, a move, and one that leaves.
+    write(&server, "m,gw=g1,s=2 v=22 20\n");
+    describe(&server, "m,gw=g1,s=1", &json!({"site": "the roof"}));
+    describe(&server, "m,s=3", &json!({"site": null}));
+    let moved = expected(&[("lab", &[("m,gw=g1,s=2", 22)]), ("the roof", &[("m,gw=g1,s=1", 1)])]);
+    eventually("they moved", WITHIN, || (stored.members("site") == moved).then_some(()));
+    let no_groups = || stored.find("d.sensors", doc! { "_id": "m,s=3", "groups": { "$exists": true } }).is_empty();
+    eventually("its document says so", WITHIN, || no_groups().then_some(()));
+    post(&server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'2'"), "", &[]).expect(200);
+    let left = expected(&[("the roof", &[("m,gw=g1,s=1", 1)])]);
+    eventually("it is gone", WITHIN, || (stored.members("site") == left).then_some(()));
+    assert!(metric(&server, "hourglass_groups_documents_total") >= 4.0);
+    let status = || get(&server.url("/api/v1/status")).expect(200).json()["groups"].clone();
+    eventually("nothing is left", WITHIN, || (status()["left"] == 0 && status()["error"].is_null()).then_some(()));
+    // Groups that are not declared any more go, others come, by the walk at the start; by hand, it is mended there, too.
+    server.stop();
+    let other = "[[groups]]\nname = \"number\"\nby = \"s\"\n";
+    server.restart_as(Launch::with_store(&uri).config(other).listen("127.0.0.1:0"));
+    let numbers = expected(&[("1", &[("m,gw=g1,s=1", 1)]), ("3", &[("m,s=3", 3)])]);
+    eventually("they are others", WITHIN, || (stored.members("number") == numbers).then_some(()));
+    assert!(stored.members("site").is_empty() && stored.members("gateway").is_empty());
+    post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
+    eventually("the collection is gone", WITHIN, || {
+        (!stored.names().iter().any(|name| name.starts_with("d."))).then_some(())
+    });
+}
+
+/// Who is shown under another name belongs where that name does; documents in MongoDB are by the name as stored.
+#[test]
+fn renamed_sensors_belong_to_groups_by_their_present_names() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config(CONFIG).start();
+    let stored = Stored { uri };
+    write(&server, "m,gw=g1,s=1 v=1 10\nm,gw=g2,s=2 v=2 10\n");
+    let body = r#"{"kind":"tag_value","tag":"gw","from":"g1","to":"g2"}"#;
+    post(&server.url("/api/v1/relabel?db=d"), body, &[]).expect(200);
+    let values = json!([{"value": "g2", "sensors": 2}]);
+    eventually("the new name counts", WITHIN, || (asked(&server, "/gateway?db=d")["values"] == values).then_some(()));
+    assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);
+    assert_eq!(members(&server, "gateway", "g1"), [""; 0]);
+    let as_stored = expected(&[("g1", &[("m,gw=g1,s=1", 1)]), ("g2", &[("m,gw=g2,s=2", 2)])]);
+    eventually("documents go by what is stored", WITHIN, || (stored.members("gateway") == as_stored).then_some(()));
+}
+
+#[test]
+fn without_groups_nothing_is_made() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config("[sensors]\nwrite_interval = \"50ms\"\n").start();
+    let stored = Stored { uri };
+    write(&server, "m,gw=g1,s=1 v=1 10\n");
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    eventually("the document is written", WITHIN, || {
+        (!stored.find("d.sensors", doc! { "latest": { "$exists": true } }).is_empty()).then_some(())
+    });
+    assert!(!stored.names().contains(&"d.groups".to_owned()), "{:?}", stored.names());
+    assert_eq!(asked(&server, "?db=d"), json!({"groups": []}));
+    let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+    assert!(listed["sensors"][0].get("groups").is_none(), "{listed}");
+}
+
+/// A process dies before or after groups' documents are set, in the middle of a move: afterwards, the sensor is where it belongs.
+#[test]
+fn a_kill_at_every_step_of_a_move_is_made_good() {
+    // What a dead process has begun holds its locks until the server gives it up: the tests' own do so after some seconds.
+    let own = Mongod::start();
+    for (step, times) in [("before_groups", 1), ("after_groups", 1), ("before_groups", 2), ("after_groups", 2)] {
+        let uri = own.uri(&fresh_database_name());
+        let kill = format!("{step}:{times}");
+        let mut server = Launch::with_store(&uri).config(CONFIG).env("FAULT_KILL_AT", &kill).start();
+        let stored = Stored { uri: uri.clone() };
+        write(&server, "m,gw=g1,s=1 v=1 10\n");
+        let url = server.url("/api/v1/sensors/m%2Cgw%3Dg1%2Cs%3D1/meta?db=d");
+        // It may die before it answers: the change is logged then, or it is not.
+        let patch = |site: &str| request("PATCH", &url, json!({"site": site}).to_string().as_bytes(), &[]).is_ok();
+        let mut is_told = patch("lab");
+        if times == 2 {
+            eventually("it is a member, or the process is dead", WITHIN, || {
+                (!stored.members("site").is_empty() || server.exited().is_some()).then_some(())
+            });
+            is_told &= patch("roof");
+            write_until_dead(&mut server);
+        }
+        eventually("it is dead", WITHIN, || server.exited());
+        server.restart_as(Launch::with_store(&uri).config(CONFIG).listen("127.0.0.1:0"));
+        eventually("what is stored is what is told", WITHIN, || {
+            let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+            let told = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
+            let at = |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];
+            assert!(!is_told || told.is_some(), "{kill}: {listed}");
+            let is_there = told.as_ref().map_or_else(|| stored.members("site").is_empty(), at);
+            (is_there && stored.members("gateway").contains_key("g1")).then_some(())
+        });
+    }
+}
+
+/// Readings until the process is dead: each new document sets its group's.
+fn write_until_dead(server: &mut Server) {
+    let url = server.url("/write?db=d&precision=s");
+    let mut time = 100;
+    eventually("it dies", WITHIN, || {
+        time += 1;
+        let _ = request("POST", &url, format!("m,gw=g1,s=1 v=1 {time}").as_bytes(), &[]);
+        server.exited()
+    });
+}
+
+/// Two instances write, move, and delete at random. Once they rest, groups' documents and the endpoint of each agree with a plain model.
+#[test]
+fn members_agree_with_a_plain_model_whoever_writes() {
+    let uri = mongod().uri(&fresh_database_name());
+    let servers = [(); 2].map(|()| Launch::with_store(&uri).config(CONFIG).start());
+    let (stored, mut random) = (Stored { uri }, Random::new(23));
+    for server in &servers {
+        write(server, "other,s=x v=1 1\n");
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    }
+    // What each sensor's latest value and its site are.
+    let mut model: BTreeMap<i64, (Option<i64>, Option<i64>)> = BTreeMap::new();
+    for step in 0..150_i64 {
+        // Each sensor belongs to one instance, so that it is known which change is the later one.
+        let sensor = random.below(24);
+        let server = &servers[usize::try_from(sensor % 2).unwrap()];
+        let key = format!("m,gw=g{},s={sensor}", sensor % 3);
+        let (value, site) = model.entry(sensor).or_default();
+        match random.below(10) {
+            0..=3 => {
+                let new = Some(random.below(4)).filter(|site| *site > 0);
+                describe(server, &key, &json!({"site": new.map(|site| format!("site{site}"))}));
+                *site = new;
+            }
+            4..=8 => {
+                write(server, &format!("{key} v={step} {}\n", 100 + step));
+                *value = Some(step);
+            }
+            _ => {
+                let drop = format!("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'{sensor}'");
+                let answer = post(&server.url(&drop), "", &[]).expect(200);
+                assert!(!answer.text().contains("error"), "{}", answer.text());
+                (*value, *site) = (None, None);
+            }
+        }
+    }
+    let mut expected: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+    for (sensor, (value, site)) in &model {
+        if let (Some(value), Some(site)) = (value, site) {
+            let key = format!("m,gw=g{},s={sensor}", sensor % 3);
+            expected.entry(format!("site{site}")).or_default().insert(key, *value);
+        }
+    }
+    assert!(expected.len() == 3, "{expected:?}");
+    eventually("groups' documents are as the model", WITHIN, || (stored.members("site") == expected).then_some(()));
+    for server in &servers {
+        for (value, of) in &expected {
+            let keys: Vec<String> = of.keys().cloned().collect();
+            eventually("the endpoint is as the model", WITHIN, || {
+                (members(server, "site", value) == keys).then_some(())
+            });
+        }
+    }
+}
+
+/// Documents of a large group are several, none larger than it may be, and each has the members of its range.
+#[test]
+fn a_large_group_has_several_documents() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config(CONFIG).start();
+    let stored = Stored { uri };
+    let lines = |from: usize, v: usize| -> String {
+        (from..700).step_by(2).map(|s| format!("m,gw=g,s={s:03} v={v} 10\n")).collect()
+    };
+    write(&server, &lines(0, 1));
+    eventually("half of them", WITHIN, || (stored.members("gateway").get("g")?.len() == 350).then_some(()));
+    write(&server, &lines(1, 1));
+    eventually("all of them", WITHIN, || (stored.members("gateway").get("g")?.len() == 700).then_some(()));
+    let documents = stored.find("d.groups", doc! { "group": "gateway", "value": "g" });
+    assert!((4..=10).contains(&documents.len()), "{}", documents.len());
+    let mut last = String::new();
+    for document in &documents {
+        let from = document.get_str("from").unwrap();
+        for member in document.get_array("members").unwrap() {
+            let key = member.as_document().unwrap().get_str("sensor").unwrap();
+            assert!(*key >= *from && *key > *last, "{key} after {last} in the document from {from}");
+            key.clone_into(&mut last);
+        }
+    }
+    post(&server.url("/query?db=d&q=DROP%20MEASUREMENT%20m"), "", &[]).expect(200);
+    eventually("none of them", WITHIN, || stored.find("d.groups", doc! {}).is_empty().then_some(()));
+}

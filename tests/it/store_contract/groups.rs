@@ -1,0 +1,138 @@
+//! Groups' documents of MongoDB: where none is declared there is nothing to do, on both stores; two stores that set them at the
+//! same time, while sensors move, come and go, leave each sensor in one document of its group at every moment, and where it belongs in the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hourglass::bucket::store::{SensorFilter, Written};
+use hourglass::bucket::{GroupRule, GroupRules, Meta, Regrouped, SensorDocument, Store};
+use hourglass::reading::{Family, Sensor};
+use hourglass::store::{MongoOptions, MongoStore};
+use mongodb::bson::{Document, doc};
+
+use super::place::{DB, Place, sensor};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::random::Random;
+
+const SENSORS: i64 = 5;
+const ROUNDS: u64 = 400;
+
+fn described(sensor: &Arc<Sensor>, stamp: u64, site: &str) -> SensorDocument {
+    let value: Arc<str> = serde_json::Value::from(site).to_string().into();
+    SensorDocument {
+        fields: vec![(Arc::from("v"), Family::Number)],
+        meta: Meta::change(stamp, true, [("site".into(), Some(value))]),
+        ..SensorDocument::new(sensor.clone())
+    }
+}
+
+pub async fn without_declared_groups_there_is_nothing_to_do(place: &mut impl Place) {
+    let document = described(&sensor("m", &[("s", "1")]), 1, "lab");
+    assert_eq!(place.store().write_sensors(DB, &[document]).await, [Written::Yes]);
+    assert!(!place.store().keeps_groups());
+    assert_eq!(place.store().regroup(10).await, Ok(Regrouped::default()));
+    assert_eq!(place.store().regroup_after(DB, "", 10).await, Ok((Regrouped::default(), None)));
+}
+
+async fn open(database: &str) -> MongoStore {
+    let rule = GroupRule { name: "site".into(), by: "meta.site".into(), database: None };
+    let options = MongoOptions {
+        command_timeout: std::time::Duration::from_secs(60),
+        groups: GroupRules::new([rule]),
+        ..MongoOptions::default()
+    };
+    MongoStore::open(&mongod().uri(database), options).await.expect("a good URI")
+}
+
+/// Describes and removes sensors at random, by compare-and-set as everybody does who writes them.
+async fn change(store: &MongoStore, writer: u64) {
+    let mut random = Random::new(41 + writer);
+    for round in 1..=ROUNDS {
+        let of = sensor("m", &[("s", &random.below(SENSORS).to_string())]);
+        let site = format!("site {}", random.below(3));
+        let is_removed = random.once_in(2);
+        loop {
+            let stored = store.read_sensors(DB, &[&of.key]).await.expect("it can be read").pop();
+            let rev = stored.map_or(0, |stored| stored.rev);
+            if is_removed {
+                store.remove_sensors(DB, &[(&of.key, Some(rev))]).await.expect("it can be removed");
+                break;
+            }
+            let document = SensorDocument { rev, ..described(&of, 2 * round + writer, &site) };
+            match store.write_sensors(DB, &[document]).await.pop() {
+                Some(Written::Yes) => break,
+                Some(Written::Conflict) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Where each sensor is by its own document.
+async fn sites(store: &MongoStore) -> BTreeMap<String, String> {
+    let all = SensorFilter { limit: 1000, ..SensorFilter::default() };
+    let of = |document: SensorDocument| {
+        let site = serde_json::from_str(document.meta.get("site").unwrap()).unwrap();
+        (document.sensor.key.to_string(), site)
+    };
+    store.list_sensors(DB, &all).await.expect("sensors").into_iter().map(of).collect()
+}
+
+/// Sets groups' documents until the other is told to end and nothing is left.
+async fn keep(store: &MongoStore, is_over: &AtomicBool) {
+    loop {
+        let was_over = is_over.load(Ordering::SeqCst);
+        match store.regroup(7).await {
+            Ok(done) if done.sensors == 0 && was_over => return,
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+}
+
+/// Who is where, in one read at one moment. Fails if a sensor is in two documents.
+async fn members(database: &str) -> BTreeMap<String, String> {
+    let client = mongodb::Client::with_uri_str(mongod().uri(database)).await.expect("a good URI");
+    let groups = client.database(database).collection::<Document>(&format!("{DB}.groups"));
+    let mut session = client.start_session().snapshot(true).await.expect("a session");
+    let mut found = groups.find(doc! {}).session(&mut session).await.expect("groups");
+    let mut members = BTreeMap::new();
+    while found.advance(&mut session).await.expect("groups") {
+        let page = found.deserialize_current().expect("a document");
+        for member in page.get_array("members").unwrap() {
+            let key = member.as_document().unwrap().get_str("sensor").unwrap().to_owned();
+            let before = members.insert(key, page.get_str("value").unwrap().to_owned());
+            assert!(before.is_none(), "a sensor is in two documents: {page}");
+        }
+    }
+    members
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_stores_that_set_them_leave_each_sensor_where_it_belongs() {
+    let database = fresh_database_name();
+    let stores = [open(&database).await, open(&database).await];
+    // The collection is there before anybody looks: a snapshot from before that could not be read.
+    let first = described(&sensor("n", &[]), 1, "site 0");
+    assert_eq!(stores[0].write_sensors(DB, &[first]).await, [Written::Yes]);
+    assert_eq!(stores[0].regroup(7).await.map(|done| done.sensors), Ok(1));
+    let is_over = AtomicBool::new(false);
+    let changes = async {
+        tokio::join!(change(&stores[0], 0), change(&stores[1], 1));
+        is_over.store(true, Ordering::SeqCst);
+    };
+    let looks = async {
+        while !is_over.load(Ordering::SeqCst) {
+            members(&database).await;
+        }
+    };
+    let keepers = async { tokio::join!(keep(&stores[0], &is_over), keep(&stores[1], &is_over)) };
+    tokio::join!(changes, looks, keepers);
+    let expected = sites(&stores[0]).await;
+    assert!(expected.len() > 1, "{expected:?}");
+    assert_eq!(members(&database).await, expected);
+    // A walk finds nothing to change.
+    let (done, next) = stores[0].regroup_after(DB, "", 1000).await.expect("a walk");
+    assert_eq!((done.documents, next), (0, None));
+}
