@@ -2,6 +2,7 @@
 //! listeners hear.
 
 mod assets;
+mod fixes;
 mod hostile;
 mod rights;
 mod snippets;

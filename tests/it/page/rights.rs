@@ -40,7 +40,11 @@ fn a_token_sees_only_what_it_can_use() {
         browser.run("return [...document.querySelectorAll('dialog button')].map((one) => one.textContent);"),
         json!(["Close", "Explore"])
     );
-    // Views that it may not use are not shown by their address either.
+    // Views that it may not use are not shown by their address either, nor is what they could do.
+    browser.load(&server.url("/#rejections"));
+    browser.wait("document.querySelector('nav a[aria-current=page]')?.textContent === 'Explore'");
+    let fixes = "return [...document.querySelectorAll('button')].filter((one) => /Write them|Move them|Fix/.test(one.textContent)).length;";
+    assert_eq!(browser.run(fixes), json!(0));
     browser.load(&server.url("/#access"));
     browser.wait("document.querySelector('nav a[aria-current=page]')");
     assert_eq!(browser.run("return document.querySelector('nav a[aria-current=page]').textContent;"), json!("Explore"));

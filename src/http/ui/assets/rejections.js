@@ -1,7 +1,8 @@
 // Rejections: what was sent and not taken, why, and what helps.
 
 import { get } from "./api.js";
-import { button, card, empty, failure, field, h, show, title } from "./dom.js";
+import { button, card, empty, failure, field, h, select, show, title } from "./dom.js";
+import { drift, replay } from "./fix.js";
 import { time, visible } from "./format.js";
 import { change, go, settings } from "./state.js";
 
@@ -22,30 +23,54 @@ const ADVICE = {
   json: "The body is not the JSON that is expected.",
 };
 
+/** The parameters that choose rejections, for the list and for the fix. */
+function chosen() {
+  const wanted = settings();
+  return { contains: wanted.get("q"), code: wanted.get("code"), measurement: wanted.get("m") };
+}
+
 export function rejections(place, { database }) {
-  const list = h("div");
+  const [list, fix, beside, choice] = [h("div"), h("div"), h("div"), h("div", { class: "row" })];
+  let [timer, again, asked] = [null, null, 0];
   async function load() {
-    const wanted = settings();
+    asked += 1;
+    const mine = asked;
     try {
-      const answer = await get("/api/v1/rejections", { db: database, contains: wanted.get("q"), code: wanted.get("code"), limit: 200 });
-      const all = answer.rejections;
-      show(list, all.length ? all.map((rejection) => one(rejection, database)) : card(null, empty("Nothing was rejected.", h("p", null, "What does not fit, and why, would stand here."))));
+      const { rejections: all } = await get("/api/v1/rejections", { ...chosen(), db: database, limit: 200 });
+      if (mine !== asked) return;
+      show(list, all.length ? all.map((rejection) => one(rejection, database, like)) : card(null, empty("Nothing was rejected.", h("p", null, "What does not fit, and why, would stand here."))));
     } catch (error) {
-      show(list, failure(error));
+      if (mine === asked) show(list, failure(error));
     }
   }
-  let timer = null;
-  const search = h("input", { type: "search", value: settings().get("q") ?? "", on: { input: (event) => {
-    change({ q: event.target.value });
+  const choose = (changes, pause = 0) => {
+    change(changes);
+    again();
     clearTimeout(timer);
-    timer = setTimeout(load, 250);
-  } } });
-  show(place, title("Rejections", "Lines that were sent and not taken, newest first, each with what helps."), h("div", { class: "row" }, field("Search in lines and reasons", search)), list);
+    timer = setTimeout(load, pause);
+  };
+  const like = (code) => {
+    choose({ code });
+    drawChoice();
+    fix.querySelector("details").open = true;
+    fix.scrollIntoView();
+    fix.querySelector("select").focus();
+  };
+  const typed = (key, type) => h("input", { type, value: settings().get(key) ?? "", autocomplete: "off", spellcheck: "false", on: { input: (event) => choose({ [key]: event.target.value }, 250) } });
+  const drawChoice = () => {
+    const code = settings().get("code") ?? "";
+    const codes = [...new Set([...Object.keys(ADVICE), code])].filter(Boolean).map((name) => [name, visible(name)]);
+    show(choice, field("Search in lines and reasons", typed("q", "search")), field("Code", select([["", "all"], ...codes], code, (name) => choose({ code: name }))), field("Measurement", typed("m", "search")));
+  };
+  show(place, title("Rejections", "Lines that were sent and not taken, newest first, each with what helps."), choice, fix, beside, list);
+  drawChoice();
+  again = replay(fix, database, chosen);
+  drift(beside, database);
   load();
   return () => clearTimeout(timer);
 }
 
-function one(rejection, database) {
+function one(rejection, database, like) {
   const { time: received, code, column, text, reason, token, address, count } = rejection;
   return card(null,
     h("div", { class: "rejection-head" }, h("span", { class: "badge bad" }, code), h("strong", null, visible(reason)), h("span", { class: "hint" }, time(received))),
@@ -53,6 +78,7 @@ function one(rejection, database) {
     h("p", null, (Object.hasOwn(ADVICE, code) ? ADVICE[code] : null) ?? "Mend the line, and try it here."),
     h("div", { class: "actions" },
       button("Try the line", () => go("explain", { db: database, line: text })),
+      button("Fix lines like this", () => like(code)),
       h("span", { class: "hint" }, [count > 1 && `${count} times in one request`, token && `token ${visible(token)}`, address && `from ${visible(address)}`].filter(Boolean).join(" · "))));
 }
 
