@@ -44,14 +44,6 @@ async fn listed(
     Ok((documents, next))
 }
 
-/// The document of one sensor, where there are no relabels: no other document is read.
-async fn one(app: &App, database: &str, key: &str) -> Result<Vec<SensorDocument>, ApiError> {
-    let read = || async { Ok::<_, ApiError>(app.ingest.sensor_documents(database, &[key]).await?) };
-    let mut documents = app.query.patiently(read).await?;
-    hide_expired(app, database, &mut documents);
-    Ok(documents)
-}
-
 /// As [`listed`], under the names by which sensors are stored.
 async fn stored(
     app: &App,
@@ -165,9 +157,7 @@ pub async fn of_names(
             }
         })
         .await?;
-    let now = now_ns();
-    let gone = settings.gone_before(database, now);
-    hide_expired(&mut documents, gone, settings.readings_from(database, now).max(gone));
+    hide_expired(app, database, &mut documents);
     documents.iter_mut().for_each(|document| document.recent = document.recent.pop().into_iter().collect());
     let _held = budget.hold(documents.iter().map(document_bytes).sum())?;
     Ok(documents)
@@ -198,7 +188,8 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
         |document: &SensorDocument| chooser.takes(&document.sensor, &others(&document.sensor), Some(&document.meta));
     let (found, next, _held) = match (&selected.selector, relabels) {
         (Selector::Sensor(sensor), None) => {
-            let mut found = one(app, &database, &sensor.key).await?;
+            // No other document is read.
+            let mut found = of_names(app, &budget, &database, std::slice::from_ref(sensor)).await?;
             found.retain(|document| {
                 takes(document) && wanted.after.as_deref().is_none_or(|after| after < &*document.sensor.key)
             });

@@ -15,7 +15,19 @@ type Fold = (i64, i64, i64, i64);
 
 /// Asserts that a sensor's windows of an hour and of a day are those of its readings.
 #[track_caller]
-pub fn check(server: &Server, (database, sensor): (&str, &str), found: &BTreeMap<Place, i64>, when: &str) {
+pub fn check(server: &Server, of: (&str, &str), found: &BTreeMap<Place, i64>, when: &str) {
+    let wrong = wrong(server, of, found, when);
+    assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+}
+
+/// How a sensor's windows of an hour or of a day differ from those of its readings.
+#[track_caller]
+pub fn wrong(
+    server: &Server,
+    (database, sensor): (&str, &str),
+    found: &BTreeMap<Place, i64>,
+    when: &str,
+) -> Option<String> {
     for (step, length) in [("1h", 3600 * SECOND), ("1d", DAY)] {
         let mut expected: BTreeMap<(i64, &str), Fold> = BTreeMap::new();
         for ((of, time, field), value) in found {
@@ -44,8 +56,13 @@ pub fn check(server: &Server, (database, sensor): (&str, &str), found: &BTreeMap
                 answered.insert((start, field), fold);
             }
         }
-        assert_eq!(answered, expected, "{when}: windows of {step} of {sensor}");
+        if answered != expected {
+            return Some(format!(
+                "{when}: windows of {step} of {sensor}:\nanswered {answered:?}\nof readings {expected:?}"
+            ));
+        }
     }
+    None
 }
 
 fn scaled(value: &Value, scale: f64) -> i64 {
