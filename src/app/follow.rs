@@ -233,8 +233,6 @@ impl Copying {
             }
         };
         fill.flush().await.context("writing to the store")?;
-        // Before the mark: a day that is done is found through its sensors.
-        fill.write_new_sensors().await.context("writing the sensors")?;
         self.target.mark.day_copied(database, day, held.set).context("marking what is done")?;
         faults::point("day_copied");
         Ok(true)

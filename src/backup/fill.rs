@@ -1,5 +1,6 @@
 //! Writes into a store that nothing else writes to: readings of days that are over as sealed days where that is wanted and they
-//! fit, other readings as hour pages, summaries whose readings have expired as they were, and the sensors' documents last.
+//! fit, other readings as hour pages, and summaries whose readings have expired as they were; before them their sensors'
+//! documents, which are written again at the end with what was seen of each.
 //! Whatever was written before, by a run that was killed, is written again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,6 +242,8 @@ impl<'a> Fill<'a> {
     }
 
     async fn write(&mut self) -> Result<(), StorageError> {
+        // First: whatever is stored when a run is killed is found, and removed, through its sensors.
+        self.write_new_sensors().await?;
         self.bytes = 0;
         let (days, buckets) = (std::mem::take(&mut self.days), std::mem::take(&mut self.buckets));
         self.write_days(days).await?;
@@ -361,12 +364,8 @@ impl<'a> Fill<'a> {
         bucket.apply(rows, &options);
     }
 
-    /// Writes the documents of sensors that are new, or have a new field: a run that is killed behind this leaves readings that
-    /// the documents lead to.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub async fn write_new_sensors(&mut self) -> Result<(), StorageError> {
+    /// Writes the documents of sensors that are new, or have a new field.
+    async fn write_new_sensors(&mut self) -> Result<(), StorageError> {
         let new: Vec<SensorDocument> =
             std::mem::take(&mut self.new).iter().filter_map(|key| self.sensors.get(key)).cloned().collect();
         for some in new.chunks(TOGETHER) {
@@ -420,4 +419,41 @@ fn fits(one: &Readings, other: &Readings) -> bool {
     let new = other.columns().filter(|(name, _)| one.cells(name).is_none()).count();
     let cells = (one.len() + other.len()) * (one.columns().len() + new);
     one.bytes() + other.bytes() <= BYTES_MAX && cells <= CELLS_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Sensor;
+    use crate::store::embedded::EmbeddedStore;
+
+    /// A copier that ended between the readings of a new sensor and its document left readings that nothing led to: the
+    /// next run did not remove them when the source had dropped the sensor, and its next reading brought them back.
+    #[tokio::test]
+    async fn whatever_is_stored_when_a_run_ends_is_found_through_its_sensor() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
+        let caps = Caps { max_readings: 100, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
+        let options = FillOptions { caps, stamp: 1 << 20, seals: true, seal_form: SealForm::default(), recent: 1 };
+        let mut fill = Fill::begin(&store, "db", options).await.expect("a database");
+        let keys: Vec<String> = (0..TOGETHER + 10).map(|number| format!("m,sensor=s{number:03}")).collect();
+        for key in &keys {
+            let sensor = Arc::new(Sensor::of_key(key).expect("a key"));
+            let readings: Readings =
+                (0..3).map(|time| Reading { time, fields: vec![(Arc::from("v"), Value::Float(1.0))] }).collect();
+            let of = Arc::new(SensorDocument::new(sensor));
+            fill.take(Piece::Readings(Part { of, readings, within: None })).await.expect("taken");
+        }
+        // It ends without having been finished.
+        drop(fill);
+
+        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        let parts = store.parts_of("db", &keys, Day(0)..Day(1)).await.expect("parts");
+        assert!(parts.len() >= TOGETHER, "some were written: {}", parts.len());
+        let documents = store.read_sensors("db", &keys).await.expect("documents");
+        for (place, ..) in parts {
+            let has_document = documents.iter().any(|document| *document.sensor.key == *keys[place]);
+            assert!(has_document, "{} has readings and no document", keys[place]);
+        }
+    }
 }

@@ -64,10 +64,12 @@ pub async fn resolve(
             Some(text) if !text.is_empty() => Ok(text.to_owned()),
             _ => Err(ApiError::Bad(format!("parameter {name} is missing"))),
         };
-        let database = parameters.get("db").unwrap_or(DEFAULT_DATABASE).to_owned();
-        if !by.may_manage(&database) {
-            return Err(ApiError::Forbidden(format!("{} may not manage database {database:?}", by.name())));
+        let named = parameters.get("db").unwrap_or(DEFAULT_DATABASE);
+        if !by.may_manage(named) {
+            return Err(ApiError::Forbidden(format!("{} may not manage database {named:?}", by.name())));
         }
+        let database = app.query.settings().resolve(named, None);
+        let database = database.map_err(|unknown| ApiError::Bad(unknown.to_string()))?;
         let (measurement, field, to) = (text("measurement")?, text("field")?, text("to")?);
         let unknown = || ApiError::Bad(format!("unknown type {to:?} (use float, integer, boolean or string)"));
         let to = ValueType::from_name(&to).ok_or_else(unknown)?;

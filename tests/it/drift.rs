@@ -171,6 +171,19 @@ fn converts(server: &Server) {
     }
 }
 
+/// A conversion that named no policy looked into the database without one, found nothing there, and said that nothing was
+/// left, while writes that name none go to the default policy.
+#[test]
+fn a_conversion_without_a_policy_means_the_default_one() {
+    let server = Launch::embedded().config(KEEP).start();
+    assert_eq!(write(&server, "m temp=1 1717200000", 204), None);
+    let statement = "CREATE RETENTION POLICY week ON d DURATION INF REPLICATION 1 DEFAULT".replace(' ', "+");
+    post(&server.url(&format!("/query?q={statement}")), "", &[]).expect(200);
+    assert_eq!(write(&server, "m temp=1 1717200001", 204), None);
+    assert!(write(&server, "m temp=\"2\" 1717200002", 204).is_some());
+    assert_eq!(resolve(&server, "float", false), (1, 0));
+}
+
 #[test]
 fn no_drifted_value_is_lost_through_kills_in_the_embedded_store() {
     loses_nothing(&Launch::embedded().config(CONFIG), 5);
