@@ -51,8 +51,6 @@ struct RequestBudget {
     /// Where the request needed readings that have expired: databases, with the time from which on they have readings.
     expired: Mutex<BTreeMap<String, i64>>,
     turn: Mutex<ComputeTurn>,
-    /// Held by whoever waits for new permits.
-    renewing: tokio::sync::Mutex<()>,
 }
 
 /// The processor permits of a request.
@@ -104,7 +102,6 @@ impl Budgets {
             is_answered: AtomicBool::new(false),
             expired: Mutex::default(),
             turn: Mutex::new(ComputeTurn { until: now + SLICE, turn: None, long: None }),
-            renewing: tokio::sync::Mutex::default(),
         }))
     }
 
@@ -213,15 +210,10 @@ impl Budget {
         }
         self.rest();
         tokio::task::yield_now().await;
-        let renew = async {
-            // A request that reads and folds at the same time waits here twice, and would wait for itself.
-            let _renewing = self.0.renewing.lock().await;
-            if self.state().turn.is_none() {
-                let (long, turn) = (long.clone().acquire_owned().await, turns.clone().acquire_owned().await);
-                *self.state() = ComputeTurn { until: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
-            }
-        };
-        timeout_at(self.deadline(), renew).await.map_err(|_| over())
+        let turns = async { (long.clone().acquire_owned().await, turns.clone().acquire_owned().await) };
+        let (long, turn) = timeout_at(self.deadline(), turns).await.map_err(|_| over())?;
+        *self.state() = ComputeTurn { until: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
+        Ok(())
     }
 
     /// Awaits the store; another long query may compute meanwhile.
@@ -340,53 +332,28 @@ fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn budgets(concurrent: usize, timeout: Duration) -> Arc<Budgets> {
-        let (none, most) = (Duration::ZERO, usize::MAX);
-        Budgets::new(QueryOptions {
-            drift: false,
-            request_bytes: most,
-            bytes: most,
-            token_bytes: most,
-            concurrent,
-            span_max: none,
-            series_max: most,
-            cache_max_age: none,
-            cache_bytes: 0,
-            wait: none,
-            timeout,
-            log_after: Duration::MAX,
-        })
-    }
-
     /// Later statements of a request that had used up its time failed with "too many queries" if no permit was free,
     /// and ran if one was. Both must be a timeout.
     #[tokio::test]
     async fn a_request_whose_time_is_over_has_no_turn() {
+        let (none, most) = (Duration::ZERO, usize::MAX);
         for concurrent in [0, 1] {
-            let turn = budgets(concurrent, Duration::ZERO).begin(&Caller::Anybody, "").turn().await;
+            let budgets = Budgets::new(QueryOptions {
+                drift: false,
+                request_bytes: most,
+                bytes: most,
+                token_bytes: most,
+                concurrent,
+                span_max: none,
+                series_max: most,
+                cache_max_age: none,
+                cache_bytes: 0,
+                wait: none,
+                timeout: none,
+                log_after: Duration::MAX,
+            });
+            let turn = budgets.begin(&Caller::Anybody, "").turn().await;
             assert!(matches!(turn, Err(QueryError::Timeout { .. })), "{concurrent}: {turn:?}");
         }
-    }
-
-    /// A question that reads the next sensors while it folds others pauses in both places. Each pause took permits of
-    /// its own, so that one could wait, until the timeout, for the permit that the other one had left behind.
-    #[tokio::test]
-    async fn a_request_that_works_in_two_places_does_not_wait_for_itself() {
-        let budgets = budgets(1, Duration::from_secs(60));
-        let budget = budgets.begin(&Caller::Anybody, "");
-        budget.turn().await.expect("a turn");
-        let work = |pauses: usize| {
-            let budget = budget.clone();
-            async move {
-                for _ in 0..pauses {
-                    // As if the slice were over each time.
-                    budget.go_on_later().await?;
-                }
-                Ok::<_, QueryError>(())
-            }
-        };
-        futures_util::future::try_join(work(3), work(100)).await.expect("both end");
-        budget.rest();
-        budgets.begin(&Caller::Anybody, "").turn().await.expect("all permits were returned");
     }
 }

@@ -6,15 +6,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::stream::{FuturesOrdered, TryStreamExt};
-
 use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
 use crate::bucket::store::{Extent, Order, Projection, Scanned, ScannedPage};
-use crate::query::{HeldBytes, QueryError};
-use crate::reading::{Hour, Sensor, Value};
+use crate::query::QueryError;
+use crate::reading::{Hour, Value};
 
 #[derive(Debug, Clone)]
 pub struct HourSummary {
@@ -25,21 +23,8 @@ pub struct HourSummary {
     pub summary: Summary,
 }
 
-/// Sensors whose summaries are read together.
-struct Batch<'a> {
-    /// The place of the first one among all sensors.
-    first: usize,
-    wanted: PointsQuery<'a>,
-    /// By sensor; `None` if they have to be read one by one.
-    found: Option<Vec<Vec<HourSummary>>>,
-    /// Their memory.
-    _held: HeldBytes,
-}
-
 /// Most summaries read at a time.
 pub(super) const SUMMARIES: usize = 24_000;
-/// How many batches are read at the same time: while one is united here, the store reads the next one.
-const READ_TOGETHER: usize = 2;
 /// Most stored bytes of pages without readings per batch, and the memory of one summary.
 const BATCH_BYTES: usize = 16 << 20;
 pub(super) const SUMMARY_BYTES: usize = size_of::<HourSummary>() * 2;
@@ -60,51 +45,27 @@ impl Engine {
     ) -> Result<(), QueryError> {
         let most = (self.options.request_bytes / 8 / SUMMARY_BYTES).min(SUMMARIES);
         let hours = most / wanted.fields.len().max(1);
-        let count = hours / span(&hours_of(&wanted.range));
-        let mut batches = wanted.sensors.chunks(count.max(1)).enumerate();
-        let read = |(number, sensors)| self.read_batch(number * count.max(1), sensors, wanted, (count, most));
-        let mut reading: FuturesOrdered<_> = batches.by_ref().take(READ_TOGETHER).map(read).collect();
-        while let Some(batch) = reading.try_next().await? {
-            reading.extend(batches.next().map(read));
-            self.take_batch(batch, hours.max(1), &mut take).await?;
-        }
-        Ok(())
-    }
-
-    /// Reads the summaries of sensors, the first of which is number `first`, unless a batch has none (`count`) or their
-    /// memory, of at most `most` summaries, would be too large.
-    async fn read_batch<'a>(
-        &self,
-        first: usize,
-        sensors: &'a [Arc<Sensor>],
-        wanted: &PointsQuery<'a>,
-        (count, most): (usize, usize),
-    ) -> Result<Batch<'a>, QueryError> {
-        let cache = self.cache_for(wanted);
-        let wanted = PointsQuery { sensors, ..wanted.clone() };
-        let held = wanted.budget.hold(expected(&wanted).min(most) * SUMMARY_BYTES)?;
-        let found = if count > 0 { self.summaries_of_batch(&wanted, cache).await? } else { None };
-        Ok(Batch { first, wanted, found, _held: held })
-    }
-
-    async fn take_batch(
-        &self,
-        batch: Batch<'_>,
-        hours: usize,
-        take: &mut (impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send),
-    ) -> Result<(), QueryError> {
-        match batch.found {
-            Some(found) => {
-                for (place, found) in found.iter().enumerate() {
-                    take(batch.first + place, found)?;
+        let (count, cache) = (hours / span(&hours_of(&wanted.range)), self.cache_for(wanted));
+        for (batch, sensors) in wanted.sensors.chunks(count.max(1)).enumerate() {
+            let wanted = PointsQuery { sensors, ..wanted.clone() };
+            let _held = wanted.budget.hold(expected(&wanted).min(most) * SUMMARY_BYTES)?;
+            let found = if count > 0 { self.summaries_of_batch(&wanted, cache).await? } else { None };
+            match found {
+                Some(found) => {
+                    for (place, found) in found.iter().enumerate() {
+                        take(batch * count + place, found)?;
+                    }
+                }
+                None => {
+                    self.summaries_one_by_one(&wanted, hours.max(1), |place, found| {
+                        take(batch * count.max(1) + place, found)
+                    })
+                    .await?
                 }
             }
-            None => {
-                let take = |place, found: &[HourSummary]| take(batch.first + place, found);
-                self.summaries_one_by_one(&batch.wanted, hours, take).await?;
-            }
+            wanted.budget.pause().await?;
         }
-        batch.wanted.budget.pause().await
+        Ok(())
     }
 
     /// Reads sensor by sensor, a limited number of hours at a time: how many hours a range without a start has is
