@@ -89,6 +89,21 @@ fn a_reply_is_cut_behind_the_byte_that_was_named() {
 }
 
 #[test]
+fn replies_are_cut_from_one_request_on() {
+    let proxy = Proxy::start(echo());
+    let mut stream = connect(&proxy);
+    assert_eq!(say(&mut stream, "before the switch"), Ok("before the switch".to_owned()));
+    proxy.set(Fault::CutReplyTo(b"cde"));
+    assert_eq!(say(&mut stream, "another"), Ok("another".to_owned()));
+    let (heard, kind) = say(&mut stream, "abcdefgh").expect_err("the reply is cut");
+    assert_eq!(heard, "");
+    assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof), "{kind:?}");
+    assert!(say(&mut connect(&proxy), "another").is_err());
+    proxy.set(Fault::Pass);
+    assert_eq!(say(&mut connect(&proxy), "another"), Ok("another".to_owned()));
+}
+
+#[test]
 fn a_black_hole_swallows_and_does_not_give_back() {
     let proxy = Proxy::start(echo());
     let mut open = connect(&proxy);

@@ -105,7 +105,7 @@ fn a_network_that_cuts_delays_swallows_or_refuses_costs_no_acks() {
             // The length of a fault is a length of time by its nature; nothing is waited for here.
             match fault {
                 Fault::BlackHole | Fault::Refuse => std::thread::sleep(UNREACHABLE),
-                Fault::CutReply { .. } | Fault::Reset => std::thread::sleep(BROKEN),
+                Fault::CutReply { .. } | Fault::CutReplyTo(_) | Fault::Reset => std::thread::sleep(BROKEN),
                 Fault::Delay(_) | Fault::Pass => progress.await_acks(2, RECOVERY),
             }
             set.proxy(primary).set(Fault::Pass);

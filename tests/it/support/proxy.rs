@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ pub enum Fault {
         /// How many bytes.
         after: usize,
     },
+    /// Everything passes until a request has these bytes in one piece. It passes too; in place of its reply, and of every later one,
+    /// a connection is reset.
+    CutReplyTo(&'static [u8]),
     /// Connections are accepted, and nothing that is sent arrives, in either direction. Those that lost something are
     /// reset at the next switch.
     BlackHole,
@@ -44,10 +47,18 @@ pub struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Order {
     number: u64,
     fault: Fault,
+    /// Whether the request of [`Fault::CutReplyTo`] has come.
+    was_asked: Arc<AtomicBool>,
+}
+
+impl Order {
+    fn new(number: u64, fault: Fault) -> Self {
+        Self { number, fault, was_asked: Arc::new(AtomicBool::new(false)) }
+    }
 }
 
 /// Which way bytes go.
@@ -69,7 +80,7 @@ const PIECE: usize = 64 << 10;
 impl Proxy {
     /// In front of that port on 127.0.0.1.
     pub fn start(target: u16) -> Proxy {
-        let order = Order { number: 0, fault: Fault::Pass };
+        let order = Order::new(0, Fault::Pass);
         let (sender, receiver) = watch::channel(order);
         let socket = bound(0).expect("a loopback port can be had");
         let port = socket.local_addr().expect("a socket has an address").port();
@@ -94,7 +105,7 @@ impl Proxy {
     pub fn set(&self, fault: Fault) {
         let order = self.order.as_ref().expect("it runs until it is dropped");
         let number = order.borrow().number + 1;
-        order.send_replace(Order { number, fault });
+        order.send_replace(Order::new(number, fault));
         self.await_obedience(number);
     }
 
@@ -127,7 +138,7 @@ async fn accept(port: u16, target: u16, mut orders: Receiver<Order>, obeyed: &At
     let listen = || bound(port).and_then(|socket| socket.listen(1024)).expect("the proxy's port can be had again");
     let mut listener: Option<TcpListener> = None;
     loop {
-        let order = *orders.borrow_and_update();
+        let order = orders.borrow_and_update().clone();
         // Held while nobody listens.
         let mut _reserved = None;
         if order.fault == Fault::Refuse {
@@ -182,7 +193,7 @@ fn reset(stream: &TcpStream) {
 /// Carries bytes one way until a side closes or the fault ends it.
 async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<Order>) -> End {
     let mut buffer = vec![0; PIECE];
-    let mut fault = orders.borrow_and_update().fault;
+    let Order { mut fault, mut was_asked, .. } = orders.borrow_and_update().clone();
     let (mut swallowed, mut replied) = (false, 0);
     loop {
         tokio::select! {
@@ -190,7 +201,7 @@ async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<O
                 if changed.is_err() {
                     return End::Reset;
                 }
-                fault = orders.borrow_and_update().fault;
+                Order { fault, was_asked, .. } = orders.borrow_and_update().clone();
                 replied = 0;
                 if swallowed || matches!(fault, Fault::Reset | Fault::Refuse) {
                     return End::Reset;
@@ -216,6 +227,14 @@ async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<O
             }
             Fault::CutReply { after } if way == Way::Reply => &piece[..piece.len().min(after - replied)],
             Fault::CutReply { .. } => piece,
+            Fault::CutReplyTo(_) if way == Way::Reply && was_asked.load(Ordering::SeqCst) => return End::Reset,
+            Fault::CutReplyTo(request) => {
+                // Before it is sent on, so that no reply overtakes this.
+                if way == Way::Request && piece.windows(request.len()).any(|window| window == request) {
+                    was_asked.store(true, Ordering::SeqCst);
+                }
+                piece
+            }
             Fault::BlackHole => {
                 swallowed = true;
                 continue;
