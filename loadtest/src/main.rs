@@ -1,7 +1,7 @@
 //! The load tester. `run` and `compare`: scenarios on a schedule, with latencies, resource usage, and a check that
 //! nothing acked was lost. `ingest` and `growth`: maximum throughput, and how cost grows. `peers`, `queries`, `history`
 //! and `prove`: the same load and the same queries for hourglass and other databases, also about days long over, and
-//! whether these keep what they ack.
+//! whether these keep what they ack. `metadata`: what metadata of sensors costs.
 
 mod bodies;
 mod client;
@@ -9,6 +9,7 @@ mod compare;
 mod growth;
 mod history;
 mod ingest;
+mod metadata;
 mod peers;
 mod process;
 mod prove;
@@ -45,6 +46,8 @@ enum Command {
     Queries(queries::Queries),
     /// Load days that are long over, measure what they take on disk, and ask about them without caches.
     History(history::History),
+    /// Give many sensors metadata, ask by it, and measure acks while its copies are refreshed.
+    Metadata(metadata::Metadata),
     /// Test hourglass, InfluxDB, VictoriaMetrics and MongoDB time-series collections with kills, retries, corrections
     /// and late readings, and compare what they return with what they acked.
     Prove(prove::Prove),
@@ -75,6 +78,7 @@ fn run_command(command: Command) -> Result<()> {
             Command::Peers(options) => peers::run(options).await,
             Command::Queries(options) => queries::run(options).await,
             Command::History(options) => history::run(options).await,
+            Command::Metadata(options) => metadata::run(options).await,
             Command::Prove(options) => prove::run(options).await,
             Command::Run(options) => run::run(*options).await,
             Command::Scenarios => run::list(),

@@ -196,7 +196,7 @@ pub struct BackupFlags {
     /// The service is stopped: read the store itself.
     #[arg(long, conflicts_with_all = ["token", "token_file", "ca", "cert", "key"])]
     pub stopped: bool,
-    /// Restore the backup into a folder beside it, verify that, compare, and remove it; then the service's metric
+    /// Restore the backup into its subfolder `proof`, verify that, compare, and remove it; then the service's metric
     /// hourglass_backup_proved_timestamp_seconds tells the time of this backup.
     #[arg(long)]
     pub prove: bool,

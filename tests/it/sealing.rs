@@ -6,6 +6,7 @@ mod deleted_by_value;
 mod deleted_meanwhile;
 mod forms;
 mod months;
+mod shell;
 
 use serde_json::Value;
 

@@ -12,6 +12,7 @@ use super::load::{Load, Loaded};
 use super::plan::Point;
 use crate::process;
 use crate::run::target::{Start, Target};
+use crate::servers::http::Configured;
 use crate::servers::programs::Programs;
 use crate::stats::to_f64;
 
@@ -41,7 +42,9 @@ impl Bench {
     /// Starts the servers, measures, and stops them.
     pub async fn point(&self, point: &Point) -> Result<Measured> {
         let figures = Figures::before(point);
-        let target = Target::start_with(self.store, &self.programs, &self.folder, &point.variables()).await?;
+        let variables = point.variables();
+        let configured = Configured { variables: &variables, file: "" };
+        let target = Target::start_with(self.store, &self.programs, &self.folder, configured).await?;
         let filling = fill(&target, point).await?;
         if !filling.is_empty() {
             drain(&target).await?;

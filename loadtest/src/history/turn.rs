@@ -18,7 +18,7 @@ use crate::client::Connection;
 use crate::process;
 use crate::queries::data::{Answer, difference};
 use crate::sending::{Sender, send_all};
-use crate::servers::http::{HttpServer, Product};
+use crate::servers::http::{Configured, HttpServer, Product};
 use crate::servers::mongod::Mongod;
 use crate::servers::programs::Programs;
 use crate::servers::spawn::{Folder, free_port};
@@ -272,7 +272,8 @@ impl Bench {
             variables.push(("INFLUXDB_DATA_CACHE_SNAPSHOT_WRITE_COLD_DURATION", "1s".to_owned()));
             variables.push(("INFLUXDB_DATA_COMPACT_FULL_WRITE_COLD_DURATION", "1s".to_owned()));
         }
-        let server = HttpServer::start_with(product, program, &store, &folder.sub("server")?, &variables).await?;
+        let configured = Configured { variables: &variables, file: "" };
+        let server = HttpServer::start_with(product, program, &store, &folder.sub("server")?, configured).await?;
         Ok(Running { server, mongod })
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::trying::Line;
 use super::watching::Watched;
 use crate::client::Connection;
-use crate::servers::http::{HttpServer, Product};
+use crate::servers::http::{Configured, HttpServer, Product};
 use crate::servers::mongod::Mongod;
 use crate::servers::programs::Programs;
 use crate::servers::spawn::{Folder, free_port};
@@ -67,15 +67,15 @@ impl Target {
     pub async fn start(start: Start, programs: &Programs, within: &Path) -> Result<Self> {
         // All devices of a scenario have the same address here.
         let variables = [("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
-        Self::start_with(start, programs, within, &variables).await
+        Self::start_with(start, programs, within, Configured { variables: &variables, file: "" }).await
     }
 
-    /// Starts a server, configured by environment variables.
+    /// Starts a server with a configuration.
     pub async fn start_with(
         start: Start,
         programs: &Programs,
         within: &Path,
-        variables: &[(&str, String)],
+        configured: Configured<'_>,
     ) -> Result<Self> {
         let folder = Folder::new(within, "run")?;
         let mongod = match start {
@@ -84,7 +84,7 @@ impl Target {
         };
         let store = mongod.as_ref().map_or_else(|| "embedded".to_owned(), |mongod| mongod.uri("hourglass"));
         let data = folder.sub("server")?;
-        let server = HttpServer::start_with(Product::Hourglass, &programs.hourglass, &store, &data, variables).await?;
+        let server = HttpServer::start_with(Product::Hourglass, &programs.hourglass, &store, &data, configured).await?;
         let address = server.address().to_owned();
         let mut processes = vec![("hourglass".to_owned(), server.pid())];
         processes.extend(mongod.iter().map(|mongod| ("mongod".to_owned(), mongod.pid())));

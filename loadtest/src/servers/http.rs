@@ -42,6 +42,15 @@ impl Product {
     }
 }
 
+/// How hourglass is configured.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Configured<'a> {
+    /// Environment variables.
+    pub variables: &'a [(&'a str, String)],
+    /// What is in its configuration file; empty for none.
+    pub file: &'a str,
+}
+
 /// A running server.
 pub struct HttpServer {
     product: Product,
@@ -54,24 +63,29 @@ impl HttpServer {
     /// Starts the server with the folder `data` inside `folder`, and waits until it answers. Only hourglass uses
     /// `store`.
     pub async fn start(product: Product, program: &Path, store: &str, folder: &Path) -> Result<Self> {
-        Self::start_with(product, program, store, folder, &[]).await
+        Self::start_with(product, program, store, folder, Configured::default()).await
     }
 
-    /// The same with environment variables, which configure hourglass.
+    /// The same with a configuration of hourglass.
     pub async fn start_with(
         product: Product,
         program: &Path,
         store: &str,
         folder: &Path,
-        variables: &[(&str, String)],
+        configured: Configured<'_>,
     ) -> Result<Self> {
         let port = free_port()?;
         let mut command = Command::new(program);
-        command.current_dir(folder).envs(variables.iter().map(|(name, value)| (name, value)));
+        command.current_dir(folder).envs(configured.variables.iter().map(|(name, value)| (name, value)));
         let address = format!("127.0.0.1:{port}");
         match product {
             Product::Hourglass => {
                 command.args(["serve", "--listen", &address, "--store", store, "--data-dir"]).arg(folder.join("data"));
+                if !configured.file.is_empty() {
+                    let file = folder.join("hourglass.toml");
+                    std::fs::write(&file, configured.file)?;
+                    command.arg("--config").arg(file);
+                }
             }
             Product::Influx => {
                 std::fs::write(folder.join("influxdb.conf"), influx_config(folder, port, free_port()?))?;

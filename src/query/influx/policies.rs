@@ -67,7 +67,7 @@ pub fn readings_expired(database: &str, from: i64) -> String {
     write_rfc3339(&mut before, from);
     format!(
         "readings of {database:?} before {before} have expired and only their hourly summaries are kept: whole hours are \
-         answered from those for count, sum, mean, min, max and spread of numbers; all else is answered as if there were \
+         answered from those for count, sum, mean, min, max, spread, first and last of numbers; all else is answered as if there were \
          nothing before {before}, parts of hours too"
     )
 }

@@ -10,6 +10,7 @@ use super::columns::{columns_document, readings_of};
 use super::decode::{self, Trouble, check_version, date, field_value, get, named, whole};
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, chunks_of, day_id};
+use crate::bucket::columns::Cell;
 use crate::bucket::day::{by_hour, within};
 use crate::bucket::exact::SumRest;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
@@ -34,6 +35,8 @@ pub(super) const NEWEST_VERSION: u64 = COLUMNS_VERSION;
 const HEAD_BYTES: usize = 8 * 1024;
 /// Characters of a differing value that are shown.
 const SHOWN_MAX: usize = 400;
+/// The longest text in the summaries of fields without numbers, in bytes.
+const TEXT_BYTES: usize = 256;
 /// The figures of an hour's summary, in arrays.
 const FIGURES: [&str; 5] = ["min", "max", "sum", "first", "last"];
 
@@ -121,6 +124,14 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     }
     w.begin("day");
     readings.summaries().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
+    for (name, cells) in others(readings) {
+        let (count, [first, last]) = ends(cells);
+        w.begin(&key(name));
+        w.count("count", count);
+        shown_or_null(w, "first", first);
+        shown_or_null(w, "last", last);
+        w.end();
+    }
     w.end();
     by_hours(w, write.id.day, readings);
     match columns {
@@ -159,7 +170,30 @@ fn expired_content(w: &mut BsonWriter, write: &DayWrite<'_>, expired: &ExpiredDa
     w.binary("readings", &[]);
 }
 
-/// `hours: { hour: [0, 1, …], count: [60, …], fields: { <field>: { count: […], min: […], … }, … } }`
+/// The fields without a number, for people to read: queries take them from the readings.
+fn others(readings: &Readings) -> impl Iterator<Item = (&Arc<str>, &[Cell])> {
+    let is_other = |value: &Value| matches!(value, Value::Boolean(_) | Value::String(_));
+    let has_others =
+        move |cells: &[Cell]| cells.iter().flatten().next().is_some() && cells.iter().flatten().all(is_other);
+    readings.columns().filter(move |(_, cells)| has_others(cells))
+}
+
+/// How many cells have a value, and the first and the last of these.
+fn ends(cells: &[Cell]) -> (u64, [Option<&Value>; 2]) {
+    let values = || cells.iter().flatten();
+    (values().count() as u64, [values().next(), values().next_back()])
+}
+
+/// A value of a field without numbers; null for none, and for a text that would make the document large.
+fn shown_or_null(w: &mut BsonWriter, name: &str, value: Option<&Value>) {
+    match value.filter(|value| !matches!(value, Value::String(text) if text.len() > TEXT_BYTES)) {
+        Some(value) => w.value(name, value),
+        None => w.null(name),
+    }
+}
+
+/// `hours: { hour: [0, 1, …], count: [60, …], fields: { <field>: { count: […], min: […], … }, … }, others: { <field>: { count: […],
+/// first: […], last: […] }, … } }`; `others` are fields without numbers, if there are any.
 fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
     let start = day.hours().start.0;
     let hours = by_hour(readings.clone());
@@ -186,6 +220,19 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
         of_hours_of_field(w, name, &found);
     }
     w.end();
+    if others(readings).next().is_some() {
+        w.begin("others");
+        for (name, _) in others(readings) {
+            let ends: Vec<(u64, [Option<&Value>; 2])> =
+                hours.iter().map(|(_, readings)| ends(readings.cells(name).unwrap_or_default())).collect();
+            w.begin(&key(name));
+            array(w, "count", ends.iter().map(|(count, _)| *count), BsonWriter::count);
+            array(w, "first", ends.iter().map(|(_, [first, _])| *first), shown_or_null);
+            array(w, "last", ends.iter().map(|(_, [_, last])| *last), shown_or_null);
+            w.end();
+        }
+        w.end();
+    }
     w.end();
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mongodb::bson::{Bson, Document};
+use mongodb::bson::{Bson, Document, doc};
 use serde_json::{Value, json};
 
 use super::decoder::documents;
@@ -137,4 +137,31 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
     post(&server.url("/api/v1/seal"), "", &[]).expect(200);
     assert_eq!((days(4), count("o.days"), count("o.buckets")), (1, 1, 1));
     assert_eq!(ask("o"), ask("d"));
+}
+
+/// Summaries had numbers only: who read a day in `mongosh` saw nothing of a door that is open or shut.
+#[test]
+fn fields_without_numbers_have_counts_and_ends() {
+    let name = fresh_database_name();
+    let server = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
+    let line = |minute: u64| {
+        let note = if minute < 10 { String::new() } else { format!(",note=\"m{minute}\"") };
+        format!("door temp=1,open={}{note},long=\"{}\" {}\n", minute % 60 > 30, "x".repeat(257), START + minute * 60)
+    };
+    give(&[&server], "d", &(0..90).map(line).collect::<String>());
+    let sealed = || {
+        post(&server.url("/api/v1/seal"), "", &[]).expect(200);
+        documents(&name, "d.days").into_iter().find(|day| !day.contains_key("chunk"))
+    };
+    let day = poll(Duration::from_secs(30), sealed).unwrap_or_else(|| panic!("{}", server.stderr()));
+    let of_day = day.get_document("day").expect("a day");
+    assert_eq!(of_day.get_document("open").unwrap(), &doc! { "count": 90, "first": false, "last": false });
+    assert_eq!(of_day.get_document("note").unwrap(), &doc! { "count": 80, "first": "m10", "last": "m89" });
+    assert_eq!(of_day.get_document("long").unwrap(), &doc! { "count": 90, "first": Bson::Null, "last": Bson::Null });
+    let others = day.get_document("hours").unwrap().get_document("others").expect("fields without numbers");
+    let open = doc! { "count": [60, 30], "first": [false, false], "last": [true, false] };
+    assert_eq!(others.get_document("open").unwrap(), &open);
+    let note = doc! { "count": [50, 30], "first": ["m10", "m60"], "last": ["m59", "m89"] };
+    assert_eq!(others.get_document("note").unwrap(), &note);
+    assert_eq!(others.len(), 3, "{others}");
 }

@@ -1,0 +1,56 @@
+//! The `js` blocks of docs/sealed-days.md, in `mongosh` on days that a service sealed. One of them failed at every day that had a
+//! chunk beside it.
+
+use std::process::Command;
+
+use super::START;
+use super::decoder::documents;
+use crate::readme::blocks;
+use crate::support::http::post;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::packages::{Package, require};
+use crate::support::server::Launch;
+
+const PAGE: &str = "docs/sealed-days.md";
+/// Chunks stay until they are asked for.
+const CONFIG: &str = "[seal]\nform = \"columns\"\ninterval = \"24h\"\nquiet = \"24h\"\n";
+
+/// A reading a minute: an hour of 10 degrees, and one of 40; from minute to minute.
+fn lines(minutes: std::ops::Range<u64>) -> String {
+    let line = |minute| {
+        let temp = if minute < 60 { 10 } else { 40 };
+        format!("climate,room=lab,sensor=s1 temp={temp} {}\n", START + minute * 60)
+    };
+    minutes.map(line).collect()
+}
+
+#[test]
+fn what_the_page_asks_a_sealed_day_is_answered() {
+    let Some(mongosh) = require(Package::Mongosh) else { return };
+    let database = fresh_database_name();
+    let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();
+    let write = |minutes| {
+        post(&server.url("/write?db=plant&precision=s"), lines(minutes), &[]).expect(204);
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    };
+    write(0..80);
+    post(&server.url("/api/v1/seal"), "", &[]).expect(200);
+    write(80..120);
+    let days = documents(&database, "plant.days");
+    let chunks = days.iter().filter(|day| day.contains_key("chunk")).count();
+    assert_eq!((days.len(), chunks), (2, 1), "a day and a chunk: {days:?}");
+
+    let asked: Vec<String> = blocks(PAGE).into_iter().filter(|block| block.language == "js").map(|b| b.text).collect();
+    let answers = asked.iter().map(|text| {
+        let mut command = Command::new(&mongosh);
+        command.args(["--quiet", "--norc", &mongod().uri(&database), "--eval", text]).env("HOME", server.data_dir());
+        let output = command.output().expect("mongosh can be run");
+        assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    });
+    let answers: Vec<String> = answers.collect();
+    let [warm, means] = &*answers else { panic!("{PAGE} has other questions: {asked:?}") };
+    // Of the day, the first twenty minutes of the second hour.
+    assert_eq!((warm.matches("temp: 40").count(), warm.contains("temp: 10")), (20, false), "{warm}");
+    assert!(means.contains("mean: [ 10, 40 ]") && means.matches("mean").count() == 1, "{means}");
+}
