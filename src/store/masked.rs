@@ -237,6 +237,13 @@ enum Source {
     Days,
 }
 
+/// The days that a range of times touches, of these.
+fn days_of(range: &Range<i64>, days: &Range<Day>) -> impl Iterator<Item = Day> + use<> {
+    let day = |time: i64| Day::of(Hour::of(time));
+    let (first, behind) = (day(range.start).max(days.start), day(range.end.saturating_sub(1)).next().min(days.end));
+    (first.0..behind.0).map(Day)
+}
+
 fn is_touched(page: &ScannedPage, covers: &Covers) -> bool {
     let hour = page.hour.start_ns()..page.hour.end_ns();
     covers.iter().any(|(range, before)| page.oldest < *before && range.start < hour.end && hour.start < range.end)
@@ -431,15 +438,10 @@ impl Store for Masked {
             let (days, pages) = (id.month.days(), others.get(&*id.sensor));
             let sensor = if are_deletions { self.sensor(database, &id.sensor).await? } else { None };
             let covers = sensor.map(|sensor| deletions.of(database, &sensor, &hours)).unwrap_or_default();
-            totals.narrow(&days, |day| {
-                let is_in = |page: &ScannedPage| Day::of(page.hour) == day;
-                let Range { start, end } = day.hours();
-                let is_covered = |range: &Range<i64>| range.start < end.start_ns() && start.start_ns() < range.end;
-                let is_chunk = |(of, sensor): &(Day, String)| *of == day && **sensor == *id.sensor;
-                pages.is_some_and(|pages| pages.iter().any(is_in))
-                    || chunks.iter().any(is_chunk)
-                    || covers.iter().any(|(range, _)| is_covered(range))
-            });
+            let with_pages = pages.into_iter().flatten().map(|page| Day::of(page.hour));
+            let with_chunks = chunks.iter().filter(|(_, sensor)| **sensor == *id.sensor).map(|(day, _)| *day);
+            let covered = covers.iter().flat_map(|(range, _)| days_of(range, &days));
+            totals.narrow(&days, with_pages.chain(with_chunks).chain(covered));
         }
         Ok(found)
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
+use crate::support::series::metric;
 use crate::support::server::{Launch, Server, program};
 
 /// 2026-01-15T00:00:00Z, in seconds.
@@ -340,4 +341,33 @@ fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
     });
     assert!(sealed.is_some(), "{}", server.stderr());
     assert_eq!(ask(), before);
+}
+
+/// A sensor's last reading is sealed, and one of its fields is corrected: an hour page has that field alone. Its latest reading was
+/// taken from that page, without the others.
+#[test]
+fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let launch = Launch::with_store(store).config(format!("{PAGES}[seal]\nafter = \"0s\"\n"));
+        let mut server = launch.clone().start();
+        let write = |server: &Server, fields: &str| {
+            let line = format!("climate,s=0 {fields} {}\n", START + 60);
+            post(&server.url("/write?db=d&precision=s&ack=store"), line, &[]).expect(204);
+            post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        };
+        write(&server, "temp=1,hum=2");
+        let sealed = poll(std::time::Duration::from_secs(30), || {
+            // Once its log holds nothing of the day.
+            post(&server.url("/api/v1/seal"), "", &[]);
+            (metric(&server, "hourglass_seal_documents_total") > 0.0).then_some(())
+        });
+        assert!(sealed.is_some(), "{}", server.stderr());
+        write(&server, "temp=3");
+        // Sensors' documents are written at the latest when it stops.
+        assert!(server.stop().success());
+        server.restart_as(launch);
+        let latest: Value = get(&server.url("/api/v1/latest?db=d&sensor=climate,s=0")).expect(200).json();
+        let reading = &latest["series"][0]["readings"][0];
+        assert_eq!((reading["temp"].as_f64(), reading["hum"].as_f64()), (Some(3.0), Some(2.0)), "{latest}");
+    }
 }

@@ -134,7 +134,9 @@ impl Documents {
                 let Some((hour, cache)) = outdated.hours.get(nth) else { continue };
                 let known = &outdated.known;
                 let is_foreign = store.is_shared() && document.rev != known.written_rev.load(Ordering::Relaxed);
-                match cache.as_ref().filter(|_| !is_foreign) {
+                // Of a sealed day, pages have only what came later: a correction of one field is no whole reading.
+                let is_whole = !is_foreign && !day::may_be_sealed(*hour, now_ns());
+                match cache.as_ref().filter(|_| is_whole) {
                     Some(cache) => tail.extend(cache.iter().map(|reading| (reading.time, reading.clone()))),
                     None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
                 }

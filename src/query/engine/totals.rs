@@ -80,12 +80,14 @@ impl Engine {
         let mut left = LeftByHour::new();
         for (place, (key, open)) in keys.iter().zip(&unflushed).enumerate() {
             let mut months = by_sensor.remove(*key).unwrap_or_default();
-            let is_open = |day: Day| open.range(day.hours()).next().is_some();
-            months.values_mut().for_each(|totals| totals.narrow(days, is_open));
+            for (month, totals) in &mut months {
+                let Range { start, end } = month.days();
+                totals.narrow(&(start.max(days.start)..end.min(days.end)), open.keys().map(|hour| Day::of(*hour)));
+            }
             let answered = months.values().map(|totals| totals.days.len() as u64).sum();
             self.metrics.query_daily_totals.increment(answered);
             take(place, &summaries(&months, wanted.fields))?;
-            left.entry(by_hour(&months, &wanted.range, days, is_open)).or_default().push(place);
+            left.entry(by_hour(&months, &wanted.range, days)).or_default().push(place);
         }
         Ok(left)
     }
@@ -104,25 +106,19 @@ fn summaries(months: &BTreeMap<Month, MonthTotals>, fields: &[Arc<str>]) -> Vec<
 }
 
 /// The parts of a range that the totals do not answer.
-fn by_hour(
-    months: &BTreeMap<Month, MonthTotals>,
-    range: &Range<i64>,
-    days: &Range<Day>,
-    is_open: impl Fn(Day) -> bool,
-) -> Vec<(i64, i64)> {
-    let (mut left, mut from) = (Vec::new(), range.start);
-    let mut leave = |from: i64, until: i64| {
-        if from < until {
-            left.push((from, until))
-        }
+fn by_hour(months: &BTreeMap<Month, MonthTotals>, range: &Range<i64>, days: &Range<Day>) -> Vec<(i64, i64)> {
+    let (mut left, mut from) = (Vec::<(i64, i64)>::new(), range.start);
+    let mut leave = |from: i64, until: i64| match left.last_mut() {
+        _ if from >= until => {}
+        Some((_, end)) if *end == from => *end = until,
+        _ => left.push((from, until)),
     };
     for (month, totals) in months {
         let Range { start, end } = month.days();
         let (start, end) = (start.max(days.start), end.min(days.end));
         leave(from, start_of(start));
-        // A day of which the month says nothing has no readings, or only some that are not flushed yet.
-        let is_left = |day: &Day| is_open(*day) || totals.overlapping.contains(day);
-        (start.0..end.0).map(Day).filter(is_left).for_each(|day| leave(start_of(day), start_of(day.next())));
+        // A day of which the month says nothing has no readings.
+        totals.overlapping.iter().for_each(|day| leave(start_of(*day), start_of(day.next())));
         from = start_of(end);
     }
     leave(from, range.end);

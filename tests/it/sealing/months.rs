@@ -94,6 +94,31 @@ fn days_are_answered_from_totals_until_they_change() {
     assert!(days.iter().all(|day| day.get_i32("schemaVersion").ok() == Some(4)), "all of them are in columns");
 }
 
+/// A sensor is silent for a day of a month that is added up. What came for that day later, into an hour page, was in no daily
+/// answer from its flush until the day was sealed: the totals did not have the day, so it counted as one without readings.
+#[test]
+fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let server = Launch::with_store(store).config(format!("{PAGES}{CONFIG}")).start();
+        let plain = Launch::embedded().config(PAGES).start();
+        let both = |body: String| [&server, &plain].into_iter().for_each(|server| write(server, body.clone()));
+        let silent = 3 * 12..4 * 12;
+        both((0..DAYS * 12).filter(|n| !silent.contains(n)).map(|n| line(0, n * 120, n * 7 % 101)).collect());
+        flush_and_seal(&server);
+        assert_eq!((daily(&server), from_totals(&server)), (daily(&plain), 39.0));
+        both(line(0, 3 * 1440 + 60, 4));
+        assert_eq!(daily(&server), daily(&plain), "unflushed");
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        let before = from_totals(&server);
+        assert_eq!(daily(&server), daily(&plain), "in a page");
+        assert_eq!(from_totals(&server) - before, 39.0, "all others");
+        flush_and_seal(&server);
+        let before = from_totals(&server);
+        assert_eq!(daily(&server), daily(&plain), "sealed");
+        assert_eq!(from_totals(&server) - before, 40.0, "all days");
+    }
+}
+
 /// One instance has claimed a month to add it up, when another one seals more of one of its days.
 #[test]
 fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {

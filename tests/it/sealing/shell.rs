@@ -2,10 +2,12 @@
 //! chunk beside it.
 
 use std::process::Command;
+use std::time::Duration;
 
 use super::START;
 use super::decoder::documents;
 use crate::readme::blocks;
+use crate::support::eventually;
 use crate::support::http::post;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::packages::{Package, require};
@@ -13,7 +15,9 @@ use crate::support::server::Launch;
 
 const PAGE: &str = "docs/sealed-days.md";
 /// Chunks stay until they are asked for.
-const CONFIG: &str = "[seal]\nform = \"columns\"\ninterval = \"24h\"\nquiet = \"24h\"\n";
+const CONFIG: &str =
+    "[seal]\nform = \"columns\"\ninterval = \"24h\"\nquiet = \"24h\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// A reading a minute: an hour of 10 degrees, and one of 40; from minute to minute.
 fn lines(minutes: std::ops::Range<u64>) -> String {
@@ -34,9 +38,14 @@ fn what_the_page_asks_a_sealed_day_is_answered() {
         post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     };
     write(0..80);
-    post(&server.url("/api/v1/seal"), "", &[]).expect(200);
+    let days = || documents(&database, "plant.days");
+    eventually("the day is sealed", WITHIN, || {
+        // Once its log holds nothing of the day.
+        post(&server.url("/api/v1/seal"), "", &[]);
+        days().iter().any(|day| !day.contains_key("chunk")).then_some(())
+    });
     write(80..120);
-    let days = documents(&database, "plant.days");
+    let days = days();
     let chunks = days.iter().filter(|day| day.contains_key("chunk")).count();
     assert_eq!((days.len(), chunks), (2, 1), "a day and a chunk: {days:?}");
 

@@ -63,11 +63,10 @@ impl MonthTotals {
         totals
     }
 
-    /// Leaves only these days, and without those for which `is_other` returns true, which then count as overlapping.
-    pub fn narrow(&mut self, days: &Range<Day>, is_other: impl Fn(Day) -> bool) {
-        self.overlapping.retain(|day| days.contains(day));
-        let mut others: BTreeSet<Day> = self.overlapping.iter().copied().collect();
-        others.extend(self.days.iter().map(|(day, _)| *day).filter(|day| days.contains(day) && is_other(*day)));
+    /// Leaves only these days. Those in `others`, which have something beside their parts, or without one, count as overlapping from
+    /// then on, whether the totals have them or not.
+    pub fn narrow(&mut self, days: &Range<Day>, others: impl IntoIterator<Item = Day>) {
+        let others: BTreeSet<Day> = self.overlapping.drain(..).chain(others).filter(|day| days.contains(day)).collect();
         self.days.retain(|(day, _)| days.contains(day) && !others.contains(day));
         self.overlapping = others.into_iter().collect();
     }
@@ -124,8 +123,16 @@ mod tests {
     #[test]
     fn a_day_that_has_something_else_is_read_by_hour() {
         let mut totals = MonthTotals::of(&[page(1, 1.0), page(24, 0.0), page(24, 0.0), page(49, 9.0), page(73, 9.0)]);
-        totals.narrow(&(Day(0)..Day(3)), |day| day == Day(2) || day == Day(3));
+        totals.narrow(&(Day(0)..Day(3)), [Day(2), Day(3)]);
         assert_eq!(totals.days.iter().map(|(day, _)| *day).collect::<Vec<_>>(), [Day(0)]);
         assert_eq!(totals.overlapping, [Day(1), Day(2)]);
+    }
+
+    /// A day that had only hour pages was in neither list, and taken for one without readings.
+    #[test]
+    fn a_day_of_which_the_totals_say_nothing_is_read_by_hour_if_it_has_something() {
+        let mut totals = MonthTotals::of(&[page(1, 1.0)]);
+        totals.narrow(&(Day(0)..Day(31)), [Day(10)]);
+        assert_eq!((totals.days.len(), &*totals.overlapping), (1, &[Day(10)][..]));
     }
 }
