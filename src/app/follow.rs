@@ -302,20 +302,22 @@ impl Copying {
             digest.set += piece.digest();
             fill.see(&piece);
         }
-        fill.finish().await?;
         let mut sensors = Sensors::new(&*store, database);
         loop {
             let some = sensors.some().await?;
             if some.is_empty() {
                 break;
             }
-            let keys = some.iter().map(|document| &*document.sensor.key);
-            let gone = keys.filter(|key| !seen.contains(*key) && !is_described(key));
-            let gone: Vec<(&str, Option<u64>)> = gone.map(|key| (key, None)).collect();
+            let unseen = some.iter().filter(|document| !seen.contains(&document.sensor.key));
+            let (left, gone): (Vec<_>, Vec<_>) = unseen.partition(|document| is_described(&document.sensor.key));
+            // Its readings are gone, and what its document says of them: it is made anew from what is known beside readings.
+            left.into_iter().for_each(|document| fill.take_sensor(document));
+            let gone: Vec<(&str, Option<u64>)> = gone.iter().map(|document| (&*document.sensor.key, None)).collect();
             if !gone.is_empty() {
                 store.remove_sensors(database, &gone).await?;
             }
         }
+        fill.finish().await?;
         let (count, metadata) = described(&*store, database).await?;
         digest.sensors = count;
         digest.set += metadata;
