@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::fill::{Filling, Target};
-use super::origin::{Begun, Origin};
+use super::origin::{Begun, Origin, is_refused};
 use super::post::{self, PostAnswer, Service};
 use super::progress::Progress;
 use crate::backup::form::{Held, Next};
@@ -175,7 +175,7 @@ impl Copying {
                 self.progress.tell(|| format!("{database}, {}: {number} of {count} days", date(day)));
                 let known = self.target.mark.digest(database, day);
                 if all || known.is_none() || day.0 >= recent {
-                    let copying = self.day(&mut fill, (database, day), known).await;
+                    let copying = self.whole_day(&mut fill, (database, day), known).await;
                     let differed = copying.with_context(|| format!("database {database:?}, day {}", date(day)))?;
                     copied += usize::from(differed);
                 }
@@ -208,6 +208,19 @@ impl Copying {
         };
         self.described.insert(database.to_owned(), Described { held, keys });
         Ok(())
+    }
+
+    /// As [`Copying::day`], again if the service could not send all of it: its readings may have expired meanwhile.
+    async fn whole_day(
+        &mut self,
+        fill: &mut Fill<'_>,
+        of: (&str, Day),
+        known: Option<SetDigest>,
+    ) -> anyhow::Result<bool> {
+        match self.day(fill, of, known).await {
+            Err(error) if is_refused(&error) => self.day(fill, of, None).await,
+            copied => copied,
+        }
     }
 
     /// Copies a day unless the target has it as the service has; returns whether it differed.
