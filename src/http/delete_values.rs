@@ -10,7 +10,7 @@ use super::errors::ApiError;
 use crate::access::{Caller, cut};
 use crate::backup::read::Part;
 use crate::backup::{Parts, ReadBounds};
-use crate::bucket::FieldMove;
+use crate::bucket::ValueMove;
 use crate::faults;
 use crate::influxql::Statement;
 use crate::ingest::trash::{TrashChunk, TrashError, TrashHead, TrashReading, TrashWriting};
@@ -280,7 +280,7 @@ pub struct PartsLogged<'a> {
     /// When it was asked for, in nanoseconds since the epoch.
     now: i64,
     /// Where values move; without it they are deleted.
-    moving: Option<FieldMove>,
+    moving: Option<ValueMove>,
     database: &'a str,
     mark: &'a Mark,
     /// Each sensor once.
@@ -290,7 +290,7 @@ pub struct PartsLogged<'a> {
 }
 
 impl<'a> PartsLogged<'a> {
-    pub fn new((app, now): (&'a App, i64), database: &'a str, mark: &'a Mark, moving: Option<FieldMove>) -> Self {
+    pub fn new((app, now): (&'a App, i64), database: &'a str, mark: &'a Mark, moving: Option<ValueMove>) -> Self {
         let most = app.ingest.part_bytes();
         Self { app, now, moving, database, mark, waiting: Vec::new(), bytes: 0, most }
     }

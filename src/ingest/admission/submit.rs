@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
 use super::read_only::ReadOnly;
-use crate::bucket::{FieldMove, StorageError};
+use crate::bucket::{StorageError, ValueMove};
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::dispatch::{Dispatch, KnownChange};
@@ -241,7 +241,7 @@ impl Submitter {
     pub async fn delete_cells(
         &self,
         (database, received): (&str, i64),
-        (sensors, moving): (Vec<DeletedTimes>, Option<FieldMove>),
+        (sensors, moving): (Vec<DeletedTimes>, Option<ValueMove>),
         mark: &Mark,
     ) -> Result<(), IngestError> {
         let scope = Scope::Cells { sensors, before: mark.stamp, moving };
