@@ -1,8 +1,9 @@
 //! The wall clock, used for readings without a timestamp, `now()`, displayed times and expiry (timeouts use
 //! [`std::time::Instant`]); and the stamp clock, which orders the writes of all instances.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -25,6 +26,15 @@ pub fn now_seconds() -> i64 {
 
 fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + faults::later()
+}
+
+/// The first rev of a part that is not stored: no other moment of this process chooses the same, and in the same millisecond one
+/// of 4096 others. Process ids would not do: in containers, all may be 1.
+#[must_use]
+pub fn first_rev() -> u64 {
+    static OF_PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
+    let millis = u64::try_from(now_ns() / 1_000_000).unwrap_or_default();
+    millis << 20 | *OF_PROCESS << 8 & 0xf_ff00
 }
 
 /// The wall clock in milliseconds since the epoch, plus the offset that tests inject.

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
-use super::origin::{Begun, Origin};
+use super::origin::{Begun, Origin, is_refused};
 use super::post::{Service, Target};
 use super::progress::Progress;
 use super::restore::restore_into;
@@ -127,7 +127,13 @@ async fn keep_day(
     let known = before.day(database, day).filter(|kept| folder.open(&kept.file).is_ok());
     let stem = format!("days/{}/{}", utf8_percent_encode(database, PLAIN), date(day));
     let mut writing = folder.begin(&stem)?;
-    let written = origin.day((database, day), known.map(|kept| kept.held.set), &mut writing).await;
+    let mut written = origin.day((database, day), known.map(|kept| kept.held.set), &mut writing).await;
+    if written.as_ref().is_err_and(is_refused) {
+        // Its readings may have expired while they were sent: then the next answer is what is left of them.
+        writing.drop_file();
+        writing = folder.begin(&stem)?;
+        written = origin.day((database, day), None, &mut writing).await;
+    }
     let held = match written {
         Ok(Some(held)) if !held.set.is_empty() => held,
         Ok(unchanged) => {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::fill::{Filling, Target};
-use super::origin::{Begun, Origin};
+use super::origin::{Begun, Origin, is_refused};
 use super::post::{self, PostAnswer, Service};
 use super::progress::Progress;
 use crate::backup::form::{Held, Next};
@@ -175,7 +175,7 @@ impl Copying {
                 self.progress.tell(|| format!("{database}, {}: {number} of {count} days", date(day)));
                 let known = self.target.mark.digest(database, day);
                 if all || known.is_none() || day.0 >= recent {
-                    let copying = self.day(&mut fill, (database, day), known).await;
+                    let copying = self.whole_day(&mut fill, (database, day), known).await;
                     let differed = copying.with_context(|| format!("database {database:?}, day {}", date(day)))?;
                     copied += usize::from(differed);
                 }
@@ -208,6 +208,19 @@ impl Copying {
         };
         self.described.insert(database.to_owned(), Described { held, keys });
         Ok(())
+    }
+
+    /// As [`Copying::day`], again if the service could not send all of it: its readings may have expired meanwhile.
+    async fn whole_day(
+        &mut self,
+        fill: &mut Fill<'_>,
+        of: (&str, Day),
+        known: Option<SetDigest>,
+    ) -> anyhow::Result<bool> {
+        match self.day(fill, of, known).await {
+            Err(error) if is_refused(&error) => self.day(fill, of, None).await,
+            copied => copied,
+        }
     }
 
     /// Copies a day unless the target has it as the service has; returns whether it differed.
@@ -302,20 +315,22 @@ impl Copying {
             digest.set += piece.digest();
             fill.see(&piece);
         }
-        fill.finish().await?;
         let mut sensors = Sensors::new(&*store, database);
         loop {
             let some = sensors.some().await?;
             if some.is_empty() {
                 break;
             }
-            let keys = some.iter().map(|document| &*document.sensor.key);
-            let gone = keys.filter(|key| !seen.contains(*key) && !is_described(key));
-            let gone: Vec<(&str, Option<u64>)> = gone.map(|key| (key, None)).collect();
+            let unseen = some.iter().filter(|document| !seen.contains(&document.sensor.key));
+            let (left, gone): (Vec<_>, Vec<_>) = unseen.partition(|document| is_described(&document.sensor.key));
+            // Its readings are gone, and what its document says of them: it is made anew from what is known beside readings.
+            left.into_iter().for_each(|document| fill.take_sensor(document));
+            let gone: Vec<(&str, Option<u64>)> = gone.iter().map(|document| (&*document.sensor.key, None)).collect();
             if !gone.is_empty() {
                 store.remove_sensors(database, &gone).await?;
             }
         }
+        fill.finish().await?;
         let (count, metadata) = described(&*store, database).await?;
         digest.sensors = count;
         digest.set += metadata;

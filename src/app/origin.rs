@@ -14,7 +14,7 @@ use super::digest::open_stored;
 use super::post::{GetAnswer, PostAnswer, Target, escaped};
 use crate::access::Token;
 use crate::backup::folder::Writing;
-use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next};
+use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next, NoBackup};
 use crate::backup::read::list_days;
 use crate::backup::{Parts, ReadBounds, Sensors, SetDigest};
 use crate::bucket::Store;
@@ -31,6 +31,11 @@ const AGAIN: Duration = Duration::from_millis(500);
 pub enum Origin {
     Service(Target),
     Store { store: Arc<dyn Store>, settings: Box<Settings> },
+}
+
+/// Whether a service said that it could not send all that it had begun to send.
+pub fn is_refused(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(NoBackup::Refused(_)))
 }
 
 /// What there is to back up.

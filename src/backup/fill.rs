@@ -14,7 +14,7 @@ use crate::bucket::{
     Bucket, Caps, DayId, DayPart, DayWrite, ExpiredDay, MergeOptions, Meta, Reading, Readings, Row, SealForm,
     SensorDocument, StorageError, Store, StoredDay,
 };
-use crate::clock::now_ns;
+use crate::clock::{first_rev, now_ns};
 use crate::reading::{Day, Hour, Stamp, Value};
 
 /// Days, buckets and sensors that are written together, and their bytes.
@@ -254,10 +254,12 @@ impl<'a> Fill<'a> {
         let mut revs: Vec<u64> = vec![0; days.len()];
         let mut none = Readings::default();
         none.raise_floor(self.options.stamp);
+        // Another one each time: a follower removes parts and writes them anew, while a command that it gave up may still come.
+        let first = first_rev();
         while !days.is_empty() {
             let mut writes: Vec<DayWrite<'_>> = Vec::with_capacity(days.len());
             for ((id, content), rev) in days.iter().zip(&revs) {
-                let next_rev = if *rev == 0 { self.options.stamp.max(1) } else { rev + 1 };
+                let next_rev = if *rev == 0 { first } else { rev + 1 };
                 let (readings, expired) = match content {
                     DayContent::Readings(readings) => (readings, None),
                     DayContent::Expired(expired) => (&none, Some(expired)),
@@ -455,5 +457,32 @@ mod tests {
             let has_document = documents.iter().any(|document| *document.sensor.key == *keys[place]);
             assert!(has_document, "{} has readings and no document", keys[place]);
         }
+    }
+
+    /// Regression: a part that a follower removed and wrote again had the rev that it had before, by which a late removal of the
+    /// first one takes the second.
+    #[tokio::test]
+    async fn a_part_that_is_written_again_has_another_rev() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
+        let caps = Caps { max_readings: 100, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
+        let options = FillOptions { caps, stamp: 1 << 20, seals: true, seal_form: SealForm::default(), recent: 1 };
+        let sensor = Arc::new(Sensor::of_key("m,s=1").expect("a key"));
+        let id = DayId { sensor: sensor.clone(), day: Day(0), part: DayPart::Whole };
+        let mut revs = Vec::new();
+        for value in [1.0, 2.0] {
+            let mut fill = Fill::begin(&store, "db", options).await.expect("a database");
+            let readings: Readings =
+                [Reading { time: 5, fields: vec![(Arc::from("v"), Value::Float(value))] }].into_iter().collect();
+            let of = Arc::new(SensorDocument::new(sensor.clone()));
+            fill.take(Piece::Readings(Part { of, readings, within: None })).await.expect("taken");
+            fill.finish().await.expect("written");
+            let rev =
+                store.read_days("db", std::slice::from_ref(&id)).await.expect("read").remove(0).expect("a part").rev;
+            let removal = DayWrite { id: &id, rev, next_rev: rev + 1, readings: None, expired: None };
+            assert!(matches!(&store.write_days("db", &[removal]).await[..], [Written::Yes]));
+            revs.push(rev);
+        }
+        assert_ne!(revs[0], revs[1]);
     }
 }

@@ -126,6 +126,8 @@ struct Large {
     left: Range<Hour>,
     /// Of an hour that is too large: what is left of it, and how much of it is read at a time.
     within: Option<(Range<i64>, i64)>,
+    /// The last hour of which readings were handed out.
+    given: Option<Hour>,
 }
 
 impl<'a> Parts<'a> {
@@ -148,7 +150,8 @@ impl<'a> Parts<'a> {
     /// The next piece; `None` at the end.
     ///
     /// # Errors
-    /// If the store fails, or something cannot be read.
+    /// If the store fails, or something cannot be read. [`StorageError::ReadAgain`] if readings expired between two pieces of
+    /// what is stored as one: what was handed out of it is nothing that can be kept.
     pub async fn next(&mut self) -> Result<Option<Piece>, StorageError> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
@@ -182,24 +185,37 @@ impl<'a> Parts<'a> {
                     let part = |readings| Piece::Readings(Part { of: of.clone(), readings, within: None });
                     self.ready.extend(sets.into_iter().map(part));
                 }
-                self.read_expired(&sensors, &self.hours.clone()).await?;
+                self.read_expired(&sensors, &self.hours.clone(), None).await?;
                 self.together = (count * 2).min(TOGETHER_MOST);
             }
             None if count == 1 => {
                 let left = self.hours.clone();
-                self.large = self.listed.pop_front().map(|of| Large { of, left, within: None });
+                self.large = self.listed.pop_front().map(|of| Large { of, left, within: None, given: None });
             }
             None => self.together = count / 2,
         }
         Ok(())
     }
 
-    /// Adds what is left of readings that have expired to the pieces of these sensors and hours.
-    async fn read_expired(&mut self, sensors: &[Arc<SensorDocument>], hours: &Range<Hour>) -> Result<(), StorageError> {
-        if !self.by_page && !hours.is_empty() {
-            let found = expired_beside(self.store, (self.database, hours), sensors, &self.ready).await?;
-            self.ready.extend(found.into_iter().map(Piece::Expired));
+    /// Adds what is left of readings that have expired to the pieces of these sensors and hours. An error if some of the readings
+    /// themselves were handed out before: the last hour of which any were is given.
+    async fn read_expired(
+        &mut self,
+        sensors: &[Arc<SensorDocument>],
+        hours: &Range<Hour>,
+        given: Option<Hour>,
+    ) -> Result<(), StorageError> {
+        if self.by_page || hours.is_empty() {
+            return Ok(());
         }
+        let found = expired_beside(self.store, (self.database, hours), sensors, &self.ready).await?;
+        let had_some = |part: &&ExpiredPart| given.is_some_and(|given| part.part.hours(part.day).contains(&given));
+        if let Some(part) = found.iter().find(had_some) {
+            self.ready.clear();
+            self.large = None;
+            return Err(StorageError::ReadAgain { id: part.of.sensor.key.to_string() });
+        }
+        self.ready.extend(found.into_iter().map(Piece::Expired));
         Ok(())
     }
 
@@ -229,10 +245,12 @@ impl<'a> Parts<'a> {
                             self.ready.extend(sets.flat_map(|readings| within(readings, times.as_ref())).map(part));
                         }
                     }
-                    let from = large.left.start;
+                    let (from, given) = (large.left.start, large.given);
+                    let last = self.ready.iter().filter_map(|piece| piece.readings()?.readings.times().last()).max();
+                    large.given = last.map(|last| Hour::of(*last)).or(given);
                     self.large = large.behind(times, length, &hours, &found.rest);
                     let until = self.large.as_ref().map_or(hours.end, |large| large.left.start);
-                    return self.read_expired(&[of], &(from..until)).await;
+                    return self.read_expired(&[of], &(from..until), given).await;
                 }
                 Err(StorageError::HourTooLarge { hour, .. }) if hour > hours.start => hours.end = hour,
                 Err(StorageError::HourTooLarge { hour, limit }) => {
@@ -368,4 +386,87 @@ pub async fn digest_of_all(
         digest.databases.push(digest_of(store, &database, bounds, |readings| tell(&database, readings)).await?);
     }
     Ok(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::{Fill, FillOptions};
+    use crate::bucket::settings::ExpiredReadings;
+    use crate::bucket::store::Written;
+    use crate::bucket::{Caps, DatabaseSettings, DayId, DayWrite, Reading, SealForm};
+    use crate::reading::{Sensor, Value};
+    use crate::store::embedded::EmbeddedStore;
+
+    const STAMP: u64 = 1 << 40;
+    const BOUNDS: ReadBounds = ReadBounds { batch_bytes: 4 << 10, hour_bytes: 4 << 10 };
+
+    /// A day of one sensor, as hour pages: readings in its first hours, so many in each.
+    async fn filled(store: &EmbeddedStore, hours: i64, readings: i64) -> (Arc<Sensor>, Readings) {
+        let caps = Caps { max_readings: 50, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
+        let options = FillOptions { caps, stamp: STAMP, seals: false, seal_form: SealForm::default(), recent: 1 };
+        let sensor = Arc::new(Sensor::of_key("m,s=1").expect("a key"));
+        let length = Hour(1).start_ns() / readings;
+        let reading = |n: i64| Reading {
+            time: n / readings * Hour(1).start_ns() + n % readings * length,
+            fields: vec![(Arc::from("v"), Value::Float((n * 7919 % 1009) as f64 / 7.0))],
+        };
+        let set: Readings = (0..hours * readings).map(reading).collect();
+        let mut fill = Fill::begin(store, "d", options).await.expect("a database");
+        let of = Arc::new(SensorDocument::new(sensor.clone()));
+        fill.take(Piece::Readings(Part { of, readings: set.clone(), within: None })).await.expect("taken");
+        fill.finish().await.expect("written");
+        (sensor, set)
+    }
+
+    /// The day's readings expire: there are summaries in their place.
+    async fn expire(store: &EmbeddedStore, sensor: &Arc<Sensor>, readings: &Readings) {
+        let gone = ExpiredReadings { before: Day(1).hours().start.start_ns(), stamp: STAMP, done: TIMESTAMP_MIN };
+        let settings = DatabaseSettings { expired_readings: Some(gone), ..DatabaseSettings::default() };
+        assert!(matches!(store.write_settings("d", 0, Some(&settings)).await, Written::Yes));
+        let (id, expired) =
+            (DayId { sensor: sensor.clone(), day: Day(0), part: DayPart::Whole }, ExpiredDay::of(readings));
+        let none = Readings::default();
+        let write = DayWrite { id: &id, rev: 0, next_rev: 1, readings: Some(&none), expired: Some(&expired) };
+        assert!(matches!(&store.write_days("d", &[write]).await[..], [Written::Yes]));
+        store.remove_buckets("d", &[&sensor.key], Day(0).hours(), u64::MAX).await.expect("removed");
+    }
+
+    /// Regression: what was read of an hour, or of a day, before it expired was followed by its summaries, which were read after. A
+    /// backup had both then, and could not be restored.
+    #[tokio::test]
+    async fn readings_and_summaries_of_one_part_are_never_both_given() {
+        // An hour that is read in parts, and hours that are read one after the other.
+        for (hours, count) in [(1, 2000), (3, 400)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
+            let (sensor, readings) = filled(&store, hours, count).await;
+            let mut whole = SetDigest::default();
+            let mut parts = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
+            let (mut pieces, mut most) = (0, 0);
+            while let Some(piece) = parts.next().await.expect("read") {
+                whole += piece.digest();
+                pieces += 1;
+                most = most.max(piece.readings().expect("readings").readings.len());
+            }
+            assert_eq!(whole, SetDigest::of(&sensor.key, &readings));
+            assert!(pieces > 1 && most < readings.len(), "{hours}: {pieces} pieces");
+            let mut parts = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
+            let first = parts.next().await.expect("read").expect("a piece");
+            assert!(first.readings().is_some());
+            expire(&store, &sensor, &readings).await;
+            let failed = loop {
+                match parts.next().await {
+                    Ok(Some(piece)) => assert!(piece.readings().is_some(), "{hours}: both"),
+                    Ok(None) => panic!("{hours}: a part is taken for the whole"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(failed, StorageError::ReadAgain { .. }), "{failed}");
+            let mut again = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
+            let piece = again.next().await.expect("read").expect("a piece");
+            assert_eq!(piece.digest(), SetDigest::of_expired(&sensor.key, &ExpiredDay::of(&readings)));
+            assert!(again.next().await.expect("read").is_none());
+        }
+    }
 }

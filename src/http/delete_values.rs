@@ -10,7 +10,7 @@ use super::errors::ApiError;
 use crate::access::{Caller, cut};
 use crate::backup::read::Part;
 use crate::backup::{Parts, ReadBounds};
-use crate::bucket::FieldMove;
+use crate::bucket::ValueMove;
 use crate::faults;
 use crate::influxql::Statement;
 use crate::ingest::trash::{TrashChunk, TrashError, TrashHead, TrashReading, TrashWriting};
@@ -196,18 +196,26 @@ fn said(database: &str, extent: Extent, id: Option<String>) -> String {
 /// Counts what statements would delete, in everything that is acked by now and stored.
 pub async fn preview(app: &App, targets: Vec<DeleteTargets>) -> Result<Vec<(String, Extent)>, ApiError> {
     app.ingest.flush(app.options.flush_timeout).await?;
-    let mut counted = Vec::new();
+    let mut counted: Vec<(String, Extent)> = Vec::new();
+    let mut sink = Sink::Count(HashSet::new());
     for target in targets {
-        let extent = resolve(app, &target, Stamp::MAX, &mut Sink::Count).await?;
-        counted.push((target.database, extent));
+        if counted.last().is_none_or(|(database, _)| *database != target.database) {
+            counted.push((target.database.clone(), Extent::default()));
+            sink = Sink::Count(HashSet::new());
+        }
+        let extent = resolve(app, &target, Stamp::MAX, &mut sink).await?;
+        if let (Some((_, of)), Sink::Count(sensors)) = (counted.last_mut(), &sink) {
+            of.readings += extent.readings;
+            of.sensors = sensors.len() as u64;
+        }
     }
     Ok(counted)
 }
 
 /// Where resolved readings go.
 enum Sink<'a> {
-    /// Nowhere: they are only counted.
-    Count,
+    /// Nowhere: they are only counted, and their sensors' keys are kept.
+    Count(HashSet<Box<str>>),
     Trash(TrashWriting),
     Parts(PartsLogged<'a>),
 }
@@ -253,7 +261,7 @@ async fn resolve(app: &App, target: &DeleteTargets, before: Stamp, sink: &mut Si
             extent.readings += places.len() as u64;
             extent.sensors += u64::from(last.as_ref().is_none_or(|last| last.sensor.key != sensor.key));
             match sink {
-                Sink::Count => {}
+                Sink::Count(sensors) => drop(sensors.insert(sensor.key.clone())),
                 Sink::Trash(writing) => writing.keep(sensor, readings, &places, before)?,
                 Sink::Parts(logged) => {
                     logged.add(sensor, places.iter().map(|place| readings.times()[*place]).collect()).await?;
@@ -272,7 +280,7 @@ pub struct PartsLogged<'a> {
     /// When it was asked for, in nanoseconds since the epoch.
     now: i64,
     /// Where values move; without it they are deleted.
-    moving: Option<FieldMove>,
+    moving: Option<ValueMove>,
     database: &'a str,
     mark: &'a Mark,
     /// Each sensor once.
@@ -282,7 +290,7 @@ pub struct PartsLogged<'a> {
 }
 
 impl<'a> PartsLogged<'a> {
-    pub fn new((app, now): (&'a App, i64), database: &'a str, mark: &'a Mark, moving: Option<FieldMove>) -> Self {
+    pub fn new((app, now): (&'a App, i64), database: &'a str, mark: &'a Mark, moving: Option<ValueMove>) -> Self {
         let most = app.ingest.part_bytes();
         Self { app, now, moving, database, mark, waiting: Vec::new(), bytes: 0, most }
     }

@@ -21,7 +21,7 @@ use crate::access::Event;
 use crate::backup::read::{Part, Piece};
 use crate::backup::{Parts, ReadBounds};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{FieldMove, SensorDocument};
+use crate::bucket::{FieldMove, SensorDocument, ValueMove};
 use crate::clock::now_ns;
 use crate::ingest::{IngestError, Mark};
 use crate::query::QueryError;
@@ -166,35 +166,38 @@ impl Task {
         let hours = Hour::of(kept_from)..Hour::of(TIMESTAMP_MAX).next();
         let bounds = ReadBounds::of_memory(app.options.backup_bytes);
         let before = mark.map_or(Stamp::MAX, |mark| mark.stamp);
-        let mut logged = mark.map(|mark| PartsLogged::new((app, self.now), &self.database, mark, Some(moving.clone())));
+        // By the field that they are in.
+        let mut logged: BTreeMap<Arc<str>, PartsLogged<'_>> = BTreeMap::new();
         let mut parts = Parts::new(&*app.store, &self.database, hours, bounds).pages_of(Arc::new(keys));
         let mut last: Option<Arc<SensorDocument>> = None;
         while let Some(part) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
             // Of readings that have expired only summaries are left.
             let Piece::Readings(Part { of, readings, within }) = &part else { continue };
-            let mut times = Vec::new();
+            let mut times: BTreeMap<Arc<str>, (ValueMove, Vec<i64>)> = BTreeMap::new();
             for (index, time) in readings.times().iter().enumerate() {
                 if *time < kept_from || within.as_ref().is_some_and(|within| !within.contains(time)) {
                     continue;
                 }
-                match moving.moves(readings, index, before) {
-                    true => times.push(*time),
-                    false => moved.left += u64::from(moving.has_drifted(readings, index)),
+                match moving.choose(readings, index, before) {
+                    Some(of) => times.entry(of.from.clone()).or_insert_with(|| (of, Vec::new())).1.push(*time),
+                    None => moved.left += u64::from(moving.has_drifted(readings, index)),
                 }
             }
             if !times.is_empty() {
-                moved.readings += times.len() as u64;
+                moved.readings += times.values().map(|(_, times)| times.len() as u64).sum::<u64>();
                 moved.sensors += u64::from(last.as_ref().is_none_or(|last| last.sensor.key != of.sensor.key));
-                if let Some(logged) = &mut logged {
-                    logged.add(&of.sensor, times).await?;
+                for (from, (moving, times)) in times {
+                    let Some(mark) = mark else { continue };
+                    let new = || PartsLogged::new((app, self.now), &self.database, mark, Some(moving));
+                    logged.entry(from).or_insert_with(new).add(&of.sensor, times).await?;
                 }
                 last = Some(of.clone());
             }
             tokio::task::yield_now().await;
         }
-        match logged {
-            Some(mut logged) => logged.end().await,
-            None => Ok(()),
+        for mut logged in logged.into_values() {
+            logged.end().await?;
         }
+        Ok(())
     }
 }

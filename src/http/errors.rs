@@ -288,7 +288,7 @@ fn code_of_storage(error: &StorageError) -> &'static str {
     match error {
         StorageError::Unavailable { .. } => "store_unavailable",
         StorageError::Unknown { .. } => "store_unconfirmed",
-        StorageError::Contended { .. } | StorageError::Busy { .. } => "store_busy",
+        StorageError::Contended { .. } | StorageError::Busy { .. } | StorageError::ReadAgain { .. } => "store_busy",
         StorageError::Failing { .. } => "store_failing",
         StorageError::Refused { .. } => "store_refused",
         StorageError::Unusable { .. } | StorageError::Address { .. } => "store_unusable",
@@ -314,6 +314,7 @@ fn of_storage(error: &StorageError) -> StatusCode {
         StorageError::Unavailable { .. }
         | StorageError::Contended { .. }
         | StorageError::Busy { .. }
+        | StorageError::ReadAgain { .. }
         | StorageError::Failing { .. }
         | StorageError::Unknown { .. }
         | StorageError::Unusable { .. }

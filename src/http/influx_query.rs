@@ -501,6 +501,8 @@ async fn delete(
         };
         return deletion.run(targets).await;
     }
+    let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
+    app.ingest.check_deletions(all)?;
     for DeleteTargets { database, sensors, range, statement, .. } in targets {
         patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &statement), range, timeout)).await?;
     }

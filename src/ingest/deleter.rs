@@ -437,6 +437,10 @@ impl Deleter {
             let mut changed: BTreeSet<Box<str>> = BTreeSet::new();
             for (document, written) in documents.iter().zip(store.write_sensors(database, &documents).await) {
                 match written {
+                    // What is left of its pages may have copies of what was deleted.
+                    Written::Yes if deletion.is_all() && store.keeps_copies() => {
+                        self.context.refreshing.note(database, &document.sensor.key);
+                    }
                     Written::Yes => {}
                     Written::Conflict => drop(changed.insert(document.sensor.key.clone())),
                     Written::Failed(error) => return Err(error),

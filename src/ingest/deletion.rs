@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bucket::FieldMove;
+use crate::bucket::ValueMove;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Hour, Sensor, Stamp};
 
@@ -54,7 +54,7 @@ pub enum Scope {
         /// The mark's stamp.
         before: Stamp,
         /// Where values of these cells move, instead of being deleted.
-        moving: Option<FieldMove>,
+        moving: Option<ValueMove>,
     },
 }
 

@@ -139,10 +139,15 @@ pub enum IngestError {
     },
     /// The limit on remembered deletions is reached.
     #[error(
-        "{limit} deletions are still remembered (limits.deletions): retry later; a deletion is forgotten when every \
-         instance has stored what it logged before it"
+        "no room for {more} more beside {remembered} remembered deletions (limits.deletions, {limit}): retry later; a \
+         deletion is forgotten when every instance has stored what it logged before it"
     )]
-    TooManyDeletions { limit: usize },
+    TooManyDeletions {
+        /// What the statement takes: with relabels, one for each time at which names change.
+        more: usize,
+        remembered: usize,
+        limit: usize,
+    },
     /// Of the hours that it cuts, only summaries are left.
     #[error(
         "the readings of database {database:?} before {before} have expired, and of their hours only summaries are left: begin \

@@ -8,9 +8,8 @@ mod lot;
 mod months;
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::lot::{Lot, Work};
@@ -23,7 +22,7 @@ use crate::bucket::day::Unsealable;
 use crate::bucket::settings::Settings;
 use crate::bucket::store::{BucketId, Written};
 use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, SealForm, StorageError, StoredDay, StoredPage};
-use crate::clock::now_ns;
+use crate::clock::{first_rev, now_ns};
 use crate::faults;
 use crate::reading::stamp::millis_of;
 use crate::reading::{Day, Hour, Sensor, Stamp};
@@ -559,12 +558,4 @@ fn is_being_delivered(parts: &[DayPart], quiet: Duration) -> bool {
     let (count, latest) = (stamps.clone().count(), stamps.max().map_or(0, millis_of));
     let rested = u64::try_from(now_ns() / 1_000_000).unwrap_or_default().saturating_sub(latest);
     (1..CHUNKS_MOST).contains(&count) && u128::from(rested) < quiet.as_millis()
-}
-
-/// The first rev of a part that is not stored: no other moment of this process chooses the same, and in the same millisecond one
-/// of 4096 others. Process ids would not do: in containers, all may be 1.
-fn first_rev() -> u64 {
-    static OF_PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
-    let millis = u64::try_from(now_ns() / 1_000_000).unwrap_or_default();
-    millis << 20 | *OF_PROCESS << 8 & 0xf_ff00
 }

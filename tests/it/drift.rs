@@ -171,6 +171,31 @@ fn converts(server: &Server) {
     }
 }
 
+/// Regression: where a sealed day had one value of a reading and an hour page another, each moved into the field, and one was lost.
+#[test]
+fn of_two_values_in_a_page_and_a_day_one_moves_and_the_other_stays() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let config = format!(
+            "{KEEP}[flush]\ninterval = \"50ms\"\n[sensors]\nwrite_interval = \"50ms\"\n\
+             [seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"0s\"\ndirect_min = 1000\n"
+        );
+        let server = Launch::with_store(store).config(config).start();
+        write(&server, "m,s=a temp=1 1717200000\nm,s=a temp=true 1717200001", 204);
+        flush(&server);
+        eventually("the day is sealed", WITHIN, || {
+            let answer = post(&server.url("/api/v1/seal"), "", &[]);
+            (answer.status == 200 && answer.json()["left"]["unsettled"] == 0).then_some(())
+        });
+        write(&server, "m,s=a temp=\"2.5\" 1717200001", 204);
+        flush(&server);
+        assert_eq!(resolve(&server, "float", false), (1, 0));
+        let expected =
+            vec![row(START, &[("temp", "1.0")]), row(START + 1, &[("temp", "2.5"), ("temp@boolean", "true")])];
+        assert_eq!(seen(&server, "m,s=a"), expected);
+        assert_eq!(resolve(&server, "float", false), (0, 1));
+    }
+}
+
 /// A conversion that named no policy looked into the database without one, found nothing there, and said that nothing was
 /// left, while writes that name none go to the default policy.
 #[test]

@@ -154,6 +154,39 @@ fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
     eventually("both names", WITHIN, || (stored.copies("m,s=1") == both).then_some(()));
 }
 
+/// Regression: a removed name is forgotten once no older change can come. Where that was before the copies were set, and the process that
+/// knew of them died, nothing told any more that copies of the removed value were left: pages kept it for good.
+#[test]
+fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
+    let uri = mongod().uri(&fresh_database_name());
+    let (fast, slow) =
+        (|| Launch::with_store(&uri).config(config("1s")), || Launch::with_store(&uri).config(config("60s")));
+    let mut server = fast().start();
+    let stored = Stored::of(&uri);
+    let old = now() - 3 * DAY;
+    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"}));
+    write(&server, &format!("m,s=1 v=1 {old}\n"));
+    let document = || stored.find("d.sensors", doc! { "_id": "m,s=1" }).remove(0);
+    eventually("the document says that copies are set", WITHIN, || document().get("copied").map(drop));
+    // All copies are set four minutes after the change; the process stops before, and all is stored.
+    server.stop();
+    server.restart_as(slow().listen("127.0.0.1:0"));
+    describe(&server, "PATCH", "m,s=1", &json!({"site": null}));
+    server.stop();
+    server.restart_as(slow().listen("127.0.0.1:0"));
+    let mut time = now();
+    eventually("the removal is forgotten", WITHIN, || {
+        time += 1;
+        write(&server, &format!("m,s=1 v=2 {time}\n"));
+        document().get("metaStamps").is_none().then_some(())
+    });
+    server.kill();
+    let of_old = || stored.find("d.buckets", doc! { "sensor": "m,s=1", "meta.site": "lab" }).len();
+    assert_eq!(of_old(), 1, "the old page still has its copy");
+    server.restart_as(fast().listen("127.0.0.1:0"));
+    eventually("it goes", WITHIN, || (of_old() == 0).then_some(()));
+}
+
 /// Two instances change metadata, write and seal at random. Once they rest, every page and day holds what the sensor's
 /// document says, and every reading is there.
 #[test]

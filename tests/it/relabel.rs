@@ -1,5 +1,7 @@
 //! Relabels: sensors under other names, in every way in which they are read, deleted and written, undone in any order, with kills.
 
+mod deletions;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
 use super::read_only::ReadOnly;
-use crate::bucket::{FieldMove, StorageError};
+use crate::bucket::{StorageError, ValueMove};
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::dispatch::{Dispatch, KnownChange};
@@ -241,7 +241,7 @@ impl Submitter {
     pub async fn delete_cells(
         &self,
         (database, received): (&str, i64),
-        (sensors, moving): (Vec<DeletedTimes>, Option<FieldMove>),
+        (sensors, moving): (Vec<DeletedTimes>, Option<ValueMove>),
         mark: &Mark,
     ) -> Result<(), IngestError> {
         let scope = Scope::Cells { sensors, before: mark.stamp, moving };
@@ -253,13 +253,17 @@ impl Submitter {
         }
     }
 
-    /// Whether the registry has room for one more deletion.
     fn check_remembered(&self, deletion: &Deletion) -> Result<(), IngestError> {
-        let limit = self.deletions;
-        if self.member.registry_view.remembered() >= limit {
-            return Err(IngestError::TooManyDeletions { limit });
+        self.check_room(1, deletion.statement_bytes())
+    }
+
+    /// Whether the registry has room for more deletions, whose statements have so many bytes together.
+    pub fn check_room(&self, more: usize, statement_bytes: usize) -> Result<(), IngestError> {
+        let (limit, remembered) = (self.deletions, self.member.registry_view.remembered());
+        if remembered + more > limit {
+            return Err(IngestError::TooManyDeletions { more, remembered, limit });
         }
-        let bytes = deletion.statement_bytes() + self.member.registry_view.remembered_bytes();
+        let bytes = statement_bytes + self.member.registry_view.remembered_bytes();
         if bytes > STATEMENT_BYTES_MAX {
             return Err(IngestError::LongDeletions { bytes, limit: STATEMENT_BYTES_MAX });
         }

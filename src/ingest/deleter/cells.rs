@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bucket::{FieldMove, Readings};
+use crate::bucket::{Readings, ValueMove};
 use crate::ingest::deletion::{ALWAYS, DeletedTimes};
 use crate::reading::{Hour, Stamp};
 
@@ -14,7 +14,7 @@ pub struct DeletedCells<'a> {
     pub choice: Choice<'a>,
     pub before: Stamp,
     /// Where values move, instead of being removed.
-    pub moving: Option<&'a FieldMove>,
+    pub moving: Option<&'a ValueMove>,
 }
 
 /// Which times of which sensors.

@@ -34,6 +34,7 @@ impl Patience {
             | StorageError::Unknown { .. }
             | StorageError::Contended { .. }
             | StorageError::Busy { .. }
+            | StorageError::ReadAgain { .. }
             // Whoever starts the version that knows the document lets the deletion go on.
             | StorageError::Newer { .. } => {
                 self.failing_since = now;

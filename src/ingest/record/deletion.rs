@@ -7,14 +7,14 @@
 //!           | 1:varint readings  [statement:text]                   (statement: version 2)
 //!           | 2:varint                                              a mark (version 3)
 //!           | 3:varint before:varint (stamp)  count:varint cells…   cells older than a mark (version 3)
-//!           | 4:varint field:text into:text type:text before:varint count:varint cells…   values that move (version 4)
+//!           | 4:varint from:text into:text type:text before:varint count:varint cells…   values that move (version 4)
 //! readings := from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
 //! cells    := sensor  count:varint time:varint… (zigzag ns, from the one before)
 //! ```
 //!
 //! Text, varint and sensor are as in a record of readings.
 
-use crate::bucket::FieldMove;
+use crate::bucket::ValueMove;
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::record::{PayloadReader, RecordError, put_length, put_sensor, put_text};
 use crate::reading::ValueType;
@@ -59,9 +59,9 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
         Scope::Cells { sensors, before, moving } => {
             match moving {
                 None => put_varint(&mut out, CELLS),
-                Some(FieldMove { field, into, to }) => {
+                Some(ValueMove { from, into, to }) => {
                     put_varint(&mut out, MOVING);
-                    put_text(&mut out, field);
+                    put_text(&mut out, from);
                     put_text(&mut out, into);
                     put_text(&mut out, to.name());
                 }
@@ -103,8 +103,8 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
                 Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)?, moving: None }
             }
             MOVING if version == VERSION_MOVING => {
-                let (field, into) = (bytes.text()?.to_owned(), bytes.text()?.into());
-                let moving = Some(FieldMove { field, into, to: ValueType::from_name(bytes.text()?)? });
+                let (from, into) = (bytes.text()?.into(), bytes.text()?.into());
+                let moving = Some(ValueMove { from, into, to: ValueType::from_name(bytes.text()?)? });
                 let before = bytes.varint()?;
                 Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)?, moving }
             }
@@ -154,7 +154,7 @@ mod tests {
         };
         let moving = Scope::Cells {
             before: 9,
-            moving: Some(FieldMove { field: "temp".to_owned(), into: "temp@string".into(), to: ValueType::String }),
+            moving: Some(ValueMove { from: "temp".into(), into: "temp@string".into(), to: ValueType::String }),
             sensors: vec![DeletedTimes { sensor: sensor("a"), times: times(&[1, 2]) }],
         };
         for scope in [Scope::Database, readings, Scope::Mark, cells, moving] {

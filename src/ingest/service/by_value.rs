@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Ingest;
-use crate::bucket::FieldMove;
+use crate::bucket::ValueMove;
 use crate::bucket::registry::settled_before;
 use crate::ingest::deletion::DeletedTimes;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
@@ -106,7 +106,7 @@ impl Ingest {
     pub async fn move_cells(
         &self,
         of: (&str, i64),
-        (sensors, moving): (Vec<DeletedTimes>, FieldMove),
+        (sensors, moving): (Vec<DeletedTimes>, ValueMove),
         mark: &Mark,
     ) -> Result<(), IngestError> {
         self.submitter.delete_cells(of, (sensors, Some(moving)), mark).await

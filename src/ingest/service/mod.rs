@@ -468,6 +468,23 @@ impl Ingest {
         IngestError::Overloaded { limit: self.options.bytes_in_flight, key: "ingest.bytes_in_flight" }
     }
 
+    /// Whether all of these deletions can be logged, so that none of a statement's are where another one cannot: each with its database,
+    /// its range and the bytes of its statement.
+    ///
+    /// # Errors
+    /// Without room to remember them, or if one cuts an hour of which only summaries are left.
+    pub fn check_deletions<'d>(
+        &self,
+        deletions: impl Iterator<Item = (&'d str, &'d Range<i64>, usize)>,
+    ) -> Result<(), IngestError> {
+        let (mut more, mut statement_bytes) = (0, 0);
+        for (database, range, bytes) in deletions {
+            self.retention.check_deletion(database, range)?;
+            (more, statement_bytes) = (more + 1, statement_bytes + bytes);
+        }
+        self.submitter.check_room(more, statement_bytes)
+    }
+
     /// Deletes the readings of sensors in a range of nanoseconds, and the sensors that have none left. On return they
     /// are gone, from the store too. Concurrent writes of other clients may be ordered before or after the deletion.
     /// The statement lets other instances find sensors that this one does not know.

@@ -1,6 +1,6 @@
 //! `DELETE`, `DROP SERIES` and `DROP MEASUREMENT`: which readings of which sensors they delete.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::engine::memory::CHOOSE;
 use crate::query::engine::present::named_at;
 use crate::query::pattern::Patterns;
-use crate::reading::Sensor;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
+use crate::reading::{Hour, Sensor};
 
 /// What a statement deletes.
 #[derive(Debug, Clone)]
@@ -149,8 +149,17 @@ async fn targets_in(
     Ok(DeleteTargets { database, sensors, range, values, statement: statement.to_string() })
 }
 
-/// What a statement deletes of a database with relabels: exactly what is shown under the names that it selects. Per part of time in
-/// which no name changes, the stored sensors that have such a name then.
+/// A part of time in which no name changes.
+struct PartOfTime {
+    range: Range<i64>,
+    /// A time by which names are meant in it.
+    at: i64,
+    /// Of each stored sensor, whether the statement selects it by its name in this part.
+    chosen: Vec<bool>,
+}
+
+/// What a statement deletes of a database with relabels: exactly what is shown under the names that it selects. Sensors that it
+/// selects in the same parts of time, one after the other, make one target, so those whose name it always selects go as a whole.
 async fn relabelled_targets(
     engine: &Engine,
     statement: &Statement,
@@ -160,54 +169,124 @@ async fn relabelled_targets(
 ) -> Result<Vec<DeleteTargets>, StatementFailure> {
     let (stored, _) = engine.as_stored(asked.budget, database).await?;
     let stored: Vec<DirectoryEntry> = stored.into_iter().map(|entry| DirectoryEntry { meta: None, ..entry }).collect();
-    let mut targets = Vec::new();
+    let readings_from = engine.settings.now().readings_from(database, asked.now).unwrap_or(i64::MIN);
     let starts: Vec<i64> = std::iter::once(i64::MIN).chain(relabels.starts()).collect();
-    for (place, start) in starts.iter().enumerate() {
-        let end = starts.get(place + 1).copied().unwrap_or(i64::MAX);
-        let mut named = Vec::with_capacity(stored.len());
-        let mut sensors: HashMap<Box<str>, Vec<Arc<Sensor>>> = HashMap::new();
-        for some in stored.chunks(CHOOSE) {
-            for entry in some {
-                let shown = named_at(entry, relabels, *start);
-                sensors.entry(shown.sensor.key.clone()).or_default().push(entry.sensor.clone());
-                named.push(shown);
-            }
-            asked.budget.pause().await?;
-        }
-        let text = relabelled_statement(statement, relabels, *start);
-        let target = targets_in(statement, asked, (database.to_owned(), &named), (patterns, None)).await?;
-        let range = target.range.start.max(*start)..target.range.end.min(end);
-        let mut keys: Vec<Box<str>> = target.sensors.iter().map(|sensor| sensor.key.clone()).collect();
-        keys.dedup();
-        let sensors = keys.iter().filter_map(|key| sensors.remove(key)).flatten().collect();
-        if !range.is_empty() {
-            targets.push(DeleteTargets { sensors, range, statement: text, ..target });
-        }
+    let border = |place: usize| starts.get(place).map_or(i64::MAX, |start| shown_from(*start, readings_from));
+    let (mut parts, mut held) = (Vec::new(), asked.budget.hold(0)?);
+    for (place, at) in starts.iter().copied().enumerate() {
+        held.grow(stored.len())?;
+        let of_names = (database, relabels, &*stored);
+        let part = part_of_time(statement, asked, of_names, (at, border(place)..border(place + 1)), patterns).await?;
+        parts.extend((!part.range.is_empty()).then_some(part));
     }
-    Ok(targets)
+    let target = |(first, end): (usize, usize), sensors: Vec<Arc<Sensor>>| {
+        let at: Vec<i64> = parts[first..end].iter().map(|part| part.at).collect();
+        DeleteTargets {
+            database: database.to_owned(),
+            sensors,
+            range: parts[first].range.start..parts[end - 1].range.end,
+            values: None,
+            statement: relabelled_statement(statement, relabels, &at),
+        }
+    };
+    let mut runs = runs_of(asked, &stored, &parts).await?;
+    if engine.store.is_shared() {
+        // Another instance may have acked readings of sensors that are not known here, selected in any part.
+        for part in 0..parts.len() {
+            runs.entry((part, part + 1)).or_default();
+        }
+    } else if runs.is_empty() && !parts.is_empty() {
+        runs.insert((0, parts.len()), Vec::new());
+    }
+    Ok(runs.into_iter().map(|(run, sensors)| target(run, sensors)).collect())
 }
 
-/// What a remembered deletion of a database with relabels begins with; behind it the relabels and the time at which names are meant.
+/// When a relabel that is valid from `since` on begins to be shown: of hours whose readings have expired there are only summaries, and
+/// each belongs as a whole to the name it began with.
+fn shown_from(since: i64, readings_from: i64) -> i64 {
+    let hour = Hour::of(since);
+    if since < readings_from && since > TIMESTAMP_MIN && hour.start_ns() != since { hour.end_ns() } else { since }
+}
+
+/// Which of the stored sensors a statement selects by their names at a time, which they have in a range of times.
+async fn part_of_time(
+    statement: &Statement,
+    asked: StatementContext<'_>,
+    (database, relabels, stored): (&str, &Relabels, &[DirectoryEntry]),
+    (at, times): (i64, Range<i64>),
+    patterns: &Patterns,
+) -> Result<PartOfTime, StatementFailure> {
+    let mut named = Vec::with_capacity(stored.len());
+    let mut places: HashMap<Box<str>, Vec<usize>> = HashMap::new();
+    for (chunk, some) in stored.chunks(CHOOSE).enumerate() {
+        for (place, entry) in some.iter().enumerate() {
+            let shown = named_at(entry, relabels, at);
+            places.entry(shown.sensor.key.clone()).or_default().push(chunk * CHOOSE + place);
+            named.push(shown);
+        }
+        asked.budget.pause().await?;
+    }
+    let target = targets_in(statement, asked, (database.to_owned(), &named), (patterns, None)).await?;
+    let mut chosen = vec![false; stored.len()];
+    for place in target.sensors.iter().filter_map(|sensor| places.get(&sensor.key)).flatten() {
+        chosen[*place] = true;
+    }
+    Ok(PartOfTime { range: target.range.start.max(times.start)..target.range.end.min(times.end), at, chosen })
+}
+
+/// The stored sensors by the parts of time, one after the other without a gap, in which they are selected.
+async fn runs_of(
+    asked: StatementContext<'_>,
+    stored: &[DirectoryEntry],
+    parts: &[PartOfTime],
+) -> Result<BTreeMap<(usize, usize), Vec<Arc<Sensor>>>, StatementFailure> {
+    let mut runs: BTreeMap<(usize, usize), Vec<Arc<Sensor>>> = BTreeMap::new();
+    for (place, entry) in stored.iter().enumerate() {
+        let mut first = None;
+        for part in 0..=parts.len() {
+            let is_chosen = parts.get(part).is_some_and(|part| part.chosen[place]);
+            if is_chosen {
+                first = first.or(Some(part));
+            } else if let Some(first) = first.take() {
+                runs.entry((first, part)).or_default().push(entry.sensor.clone());
+            }
+        }
+        if place % CHOOSE == 0 {
+            asked.budget.pause().await?;
+        }
+    }
+    Ok(runs)
+}
+
+/// What a remembered deletion of a database with relabels begins with; behind it the relabels and the times at which names are meant.
 const RELABELLED: &str = "RELABELLED ";
 
-/// A statement with the relabels by which its names are meant: later ones change nothing of what it deletes.
-fn relabelled_statement(statement: &Statement, relabels: &Relabels, at: i64) -> String {
-    let rules = relabels.rules().iter().filter(|rule| rule.since.is_none_or(|since| since <= at));
+/// A statement with the relabels by which its names are meant: later ones change nothing of what it deletes. It is about sensors that it
+/// selects at each of these times, which are in order.
+fn relabelled_statement(statement: &Statement, relabels: &Relabels, at: &[i64]) -> String {
+    let last = at.last().copied().unwrap_or(i64::MIN);
+    let rules = relabels.rules().iter().filter(|rule| rule.since.is_none_or(|since| since <= last));
     let rule = |rule: &Relabel| {
-        let fields = rule.fields().into_iter().map(|(name, text)| (name.to_owned(), Value::from(text)));
-        Value::Object(fields.collect())
+        let fields = rule.fields().into_iter().filter(|(name, _)| !UNSAID.contains(name));
+        Value::Object(fields.map(|(name, text)| (name.to_owned(), Value::from(text))).collect())
     };
     let meant = json!({ "at": at, "rules": rules.map(rule).collect::<Vec<_>>() });
     format!("{RELABELLED}{meant} {statement}")
 }
 
-/// The statement, the relabels and the time; `None` for a text that is no such statement.
-fn relabelled(text: &str) -> Option<(&str, Relabels, i64)> {
+/// What a rule does not need to say to name sensors: the registry has room for few bytes.
+const UNSAID: [&str; 4] = ["id", "made", "by", "final"];
+
+/// The statement, the relabels and the times; `None` for a text that is no such statement.
+fn relabelled(text: &str) -> Option<(&str, Relabels, Vec<i64>)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let meant = values.next()?.ok()?;
-    let rule = |rule: &Value| Relabel::of_fields(|name| rule[name].as_str().map(str::to_owned));
+    let unsaid = |name: &str| UNSAID.contains(&name).then(|| "0".to_owned());
+    let rule =
+        |rule: &Value| Relabel::of_fields(|name| rule[name].as_str().map(str::to_owned).or_else(|| unsaid(name)));
     let rules = meant["rules"].as_array()?.iter().map(rule).collect::<Option<Vec<_>>>()?;
-    Some((text.get(values.byte_offset()..)?.trim_start(), Relabels::new(rules), meant["at"].as_i64()?))
+    let at = meant["at"].as_array()?.iter().map(Value::as_i64).collect::<Option<Vec<_>>>()?;
+    Some((text.get(values.byte_offset()..)?.trim_start(), Relabels::new(rules), at))
 }
 
 async fn sensors_now(
@@ -233,7 +312,7 @@ async fn sensors_now(
 pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     let (statement, relabels, at) = match statement.strip_prefix(RELABELLED) {
         Some(rest) => relabelled(rest)?,
-        None => (statement, Relabels::default(), 0),
+        None => (statement, Relabels::default(), Vec::new()),
     };
     let (params, known_zone, regex_error) = (Params::new(), |_: &str| true, |_: &str| None);
     let options = ParseOptions { params: &params, known_zone: &known_zone, regex_error: &regex_error };
@@ -241,22 +320,29 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     let [statement] = &parsed[..] else { return None };
     let patterns = Patterns::compile(statement.patterns(), None).ok()?;
     let statement = statement.clone();
-    let named = move |sensor: &Sensor| {
-        let sensor = Arc::new(sensor.clone());
-        let entry = DirectoryEntry { sensor, fields: Arc::new([]), meta: None, others: None };
-        if relabels.is_empty() { entry } else { named_at(&entry, &relabels, at) }
-    };
-    let is_about = move |sensor: &Sensor| match &statement {
+    let is_about = move |entry: &DirectoryEntry| match &statement {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
-            let entry = named(sensor);
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
-            wanted(sources, condition.as_ref(), &patterns).is_ok_and(|(_, is_wanted)| is_wanted(&entry))
+            wanted(sources, condition.as_ref(), &patterns).is_ok_and(|(_, is_wanted)| is_wanted(entry))
         }
-        Statement::DropMeasurement { name } => named(sensor).names().any(|of| *of.measurement == **name),
+        Statement::DropMeasurement { name } => entry.names().any(|of| *of.measurement == **name),
         _ => false,
     };
-    Some(Arc::new(is_about))
+    Some(Arc::new(move |sensor: &Sensor| {
+        let sensor = Arc::new(sensor.clone());
+        let starts = if relabels.is_empty() { BTreeSet::new() } else { relabels.starts_of(&sensor) };
+        let entry = DirectoryEntry { sensor, fields: Arc::new([]), meta: None, others: None };
+        if relabels.is_empty() {
+            return is_about(&entry);
+        }
+        // Once for the times between which its names stay the same.
+        let mut last = None;
+        at.iter().all(|at| {
+            let since = starts.range(..=*at).next_back().copied();
+            last.replace(since) == Some(since) || is_about(&named_at(&entry, &relabels, *at))
+        })
+    }))
 }
 
 async fn matching(
@@ -269,4 +355,50 @@ async fn matching(
     let (range, condition) = split(condition, &Clock { now: asked.now, zone: None, resolve: &resolve })?;
     let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
     Ok((range, Chosen::of(asked.budget, sensors, steps, is_wanted).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bucket::Renaming;
+
+    fn rule(from: &str, to: &str, since: Option<i64>) -> Relabel {
+        let renaming = Renaming::TagValue { measurement: None, tag: "s".into(), from: from.into(), to: to.into() };
+        Relabel { id: 7, renaming, since, made: 5, by: "somebody".to_owned(), is_final: true }
+    }
+
+    #[test]
+    fn a_remembered_deletion_is_about_sensors_that_have_the_name_at_each_of_its_times() {
+        let relabels = Relabels::new(vec![rule("a", "b", Some(100)), rule("c", "d", None), rule("b", "e", Some(200))]);
+        let options = ParseOptions { params: &Params::new(), known_zone: &|_| true, regex_error: &|_| None };
+        let covered = |condition: &str, at: &[i64]| {
+            let statement = parse(&format!("DROP SERIES FROM m WHERE {condition}"), &options).unwrap().remove(0);
+            let text = relabelled_statement(&statement, &relabels, at);
+            assert!(!text.contains("somebody") && text.contains("since") == (at.last() >= Some(&100)), "{text}");
+            let test = sensors_of(&text).expect("it is a statement");
+            let names = ["a", "b", "c", "d", "e", "x"];
+            names.into_iter().filter(|s| test(&Sensor::new("m", [("s", *s)]).unwrap())).collect::<String>()
+        };
+        let always = [i64::MIN, 100, 200];
+        assert_eq!(covered("s = 'a'", &[i64::MIN]), "a");
+        assert_eq!(covered("s = 'a'", &always), "a", "an old name is understood, and means the present one");
+        assert_eq!(covered("s = 'b'", &[i64::MIN]), "b");
+        assert_eq!(covered("s = 'b'", &[100]), "ab");
+        assert_eq!(covered("s = 'b'", &always), "b");
+        assert_eq!(covered("s = 'e'", &[200]), "abe");
+        assert_eq!(covered("s = 'e'", &[i64::MIN, 100]), "e");
+        assert_eq!(covered("s = 'd'", &always), "cd");
+        assert_eq!(covered("s = 'x'", &always), "x");
+        assert_eq!(covered("s != 'q'", &always), "abcdex");
+    }
+
+    #[test]
+    fn a_relabel_is_shown_from_its_time_on_and_in_expired_hours_from_the_next_one() {
+        let (hour, gone) = (Hour(7).start_ns(), Hour(24).start_ns());
+        assert_eq!(shown_from(hour + 1, i64::MIN), hour + 1);
+        assert_eq!(shown_from(gone + 1, gone), gone + 1);
+        assert_eq!(shown_from(hour, gone), hour);
+        assert_eq!(shown_from(hour + 1, gone), Hour(8).start_ns());
+        assert_eq!(shown_from(i64::MIN, gone), i64::MIN);
+    }
 }

@@ -19,7 +19,7 @@ use crate::reading::stamp::SETTLED;
 use crate::store::names::key;
 
 /// What is needed of a sensor's document.
-pub const COPIED_FIELDS: [&str; 4] = ["meta", "metaStamps", "metaReplaced", "copied"];
+pub const COPIED_FIELDS: [&str; 5] = ["meta", "metaStamps", "metaReplaced", "metaDropped", "copied"];
 
 /// The metadata of one sensor as far as it is copied.
 #[derive(Debug, Clone)]
@@ -46,15 +46,15 @@ impl SensorCopies {
         Ok(Self { sensor, meta: meta::read(document), done })
     }
 
-    /// The greatest stamp of what was ever said of these names, as far as is known.
+    /// The greatest stamp of what was ever said of these names, or said and forgotten of any.
     fn stamp(&self, names: &[&str]) -> Stamp {
         let named = self.meta.entries().filter(|(name, _)| names.contains(name)).map(|(_, entry)| entry.stamp);
-        named.max().unwrap_or(SETTLED).max(self.meta.replaced())
+        named.max().unwrap_or(SETTLED).max(self.meta.replaced()).max(self.meta.dropped())
     }
 
     /// Whether the document does not say that all copies of these names are as the metadata. Not where nothing was ever said.
     pub fn is_stale(&self, names: &[&str]) -> bool {
-        if self.meta.is_empty() && self.done.is_none() {
+        if self.meta.is_empty() && self.meta.dropped() == SETTLED && self.done.is_none() {
             return false;
         }
         let is_done = |(done, through): &(String, Stamp)| *done == names.join(",") && *through >= self.stamp(names);
@@ -182,5 +182,20 @@ mod tests {
         // What was removed is forgotten once no older change can come: what was done stays done.
         sensor.done = Some(("site".to_owned(), 12));
         assert_eq!(sensor.done(&["site"]), doc! { "names": "site", "through": 12_i64 });
+    }
+
+    /// Regression: once a removal was forgotten, which may be before its copies are set, the document said no longer that they were not.
+    #[test]
+    fn a_removal_that_is_forgotten_leaves_copies_to_be_set() {
+        let copied = doc! { "names": "site", "through": 7_i64 };
+        let mut sensor = of(doc! { "_id": "m", "metaDropped": 9_i64, "copied": copied });
+        assert!(sensor.is_stale(&["site"]));
+        assert_eq!(sensor.done(&["site"]), doc! { "names": "site", "through": 9_i64 });
+        sensor.done = Some(("site".to_owned(), 9));
+        assert!(!sensor.is_stale(&["site"]));
+        assert!(
+            of(doc! { "_id": "m", "metaDropped": 9_i64 }).is_stale(&["site"]),
+            "pages may have been made in between"
+        );
     }
 }

@@ -4,9 +4,10 @@
 //! meta: { site: "lab", position: { x: 1.5 } },          what people say of the sensor
 //! metaStamps: { site: Int64, position: Int64, … },      the record that set each; also of names that were removed
 //! metaReplaced: Int64 (if any)                          everything older was replaced or deleted
+//! metaDropped: Int64 (if any)                           the latest of what was removed and is remembered no longer
 //! ```
 //!
-//! The three are left out where they are empty. A value without a stamp, which somebody set by hand, is older than any other.
+//! They are left out where they are empty. A value without a stamp, which somebody set by hand, is older than any other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use crate::reading::stamp::SETTLED;
 use crate::store::names::{from_key, key};
 
 /// The names of the fields, to be unset where they are left out.
-pub const META_FIELDS: [&str; 3] = ["meta", "metaStamps", "metaReplaced"];
+pub const META_FIELDS: [&str; 4] = ["meta", "metaStamps", "metaReplaced", "metaDropped"];
 
 /// Writes those fields that are not empty; returns the names of the others.
 pub fn put(w: &mut BsonWriter, meta: &Meta) -> Vec<&'static str> {
     let mut left_out = Vec::new();
-    let [values, stamps, replaced] = META_FIELDS;
+    let [values, stamps, replaced, dropped] = META_FIELDS;
     if meta.is_without_values() {
         left_out.push(values);
     } else {
@@ -46,10 +47,12 @@ pub fn put(w: &mut BsonWriter, meta: &Meta) -> Vec<&'static str> {
         meta.entries().for_each(|(name, entry)| w.long(&key(name), signed(entry.stamp)));
         w.end();
     }
-    if meta.replaced() == SETTLED {
-        left_out.push(replaced);
-    } else {
-        w.long(replaced, signed(meta.replaced()));
+    for (name, stamp) in [(replaced, meta.replaced()), (dropped, meta.dropped())] {
+        if stamp == SETTLED {
+            left_out.push(name);
+        } else {
+            w.long(name, signed(stamp));
+        }
     }
     left_out
 }
@@ -90,7 +93,8 @@ pub fn read(document: &RawDocument) -> Meta {
         let entry = entries.entry(from_key(name.as_str()).into()).or_insert(MetaEntry { stamp: SETTLED, value: None });
         entry.stamp = stamp_of(stamp);
     }
-    Meta::new(document.get(META_FIELDS[2]).ok().flatten().map_or(SETTLED, stamp_of), entries)
+    let stamp = |name: &str| document.get(name).ok().flatten().map_or(SETTLED, stamp_of);
+    Meta::new(stamp(META_FIELDS[2]), stamp(META_FIELDS[3]), entries)
 }
 
 fn stamp_of(value: RawBsonRef<'_>) -> Stamp {
@@ -137,9 +141,13 @@ mod tests {
             [("gone".into(), None), ("z".into(), entry(&Value::from("new")))],
         ));
         let mut w = BsonWriter::document(0);
-        assert!(put(&mut w, &meta).is_empty());
+        assert_eq!(put(&mut w, &meta), ["metaDropped"]);
         let document = RawDocumentBuf::from_bytes(w.finish()).unwrap();
         assert_eq!(read(&document), meta);
+        meta.settle(u64::MAX);
+        let mut w = BsonWriter::document(0);
+        assert_eq!(put(&mut w, &meta), ["metaReplaced"]);
+        assert_eq!(read(&RawDocumentBuf::from_bytes(w.finish()).unwrap()), meta);
         let mut w = BsonWriter::document(0);
         assert_eq!(put(&mut w, &Meta::default()), META_FIELDS);
         assert_eq!(read(&RawDocumentBuf::from_bytes(w.finish()).unwrap()), Meta::default());

@@ -15,7 +15,7 @@
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
 //!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one),
-//!           meta: { site: "lab" }, metaStamps: { site: Int64 } (both only if somebody set any),
+//!           meta: { site: "lab" }, metaStamps: { site: Int64 } (both only if somebody set any; see `meta`),
 //!           groups: { site: "lab" } }                                                and groups' documents, see `groups`
 //! ```
 //!

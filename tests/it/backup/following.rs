@@ -6,9 +6,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::{DAY, PAGES, SEALS, START, delete, digest, filled, flush, folder, hourglass, path, ran, stores, write};
 use crate::support::eventually;
-use crate::support::http::{get, post};
+use crate::support::http::{get, post, request};
 use crate::support::server::{Launch, Server, program};
 
 fn copy(server: &Server, to: &str, data_dir: &Path, config: &Path, more: &[&str]) -> Command {
@@ -92,6 +94,38 @@ fn a_running_service_is_followed_through_kills_and_switched() {
         let verified = hourglass(&["verify", "--store", to_store, "--data-dir", path(&data_dir)]);
         assert_eq!(verified.status, Some(0), "{verified:?}");
     }
+}
+
+/// Regression: a sensor that has metadata kept the document that an earlier pass had made of its readings, also after these were deleted:
+/// the new service showed deleted readings as its latest ones.
+#[test]
+fn deleted_readings_of_a_sensor_with_metadata_are_not_its_latest_ones() {
+    let mut server = filled("embedded", "");
+    let there = folder("there");
+    let (config, data_dir) = (there.file("own.toml"), there.file("data"));
+    std::fs::write(&config, PAGES).unwrap();
+    let meta = "/api/v1/sensors/climate%2Cs%3D2/meta?db=plant";
+    request("PUT", &server.url(meta), br#"{"site":"lab"}"#, &[]).unwrap().expect(200);
+    let mut child = copy(&server, path(&data_dir), &data_dir, &config, &[]).stdout(Stdio::piped()).spawn().unwrap();
+    passes(&mut child, 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let latest = |server: &Server| {
+        let answer = get(&server.url("/api/v1/latest?db=plant&sensor=climate%2Cs%3D2")).expect(200).json();
+        answer["series"].as_array().into_iter().flatten().filter(|of| of["readings"] != json!([])).count()
+    };
+    assert_eq!(latest(&server), 1);
+    delete(&server, "plant", &format!("DELETE FROM climate WHERE s='2' AND time >= {}s", START - DAY));
+    ran(&mut copy(&server, path(&data_dir), &data_dir, &config, &["--switch"])).good();
+    assert!(server.stop().success());
+    let mut new = Launch::embedded().config(PAGES).start();
+    assert!(new.stop().success());
+    std::fs::remove_dir_all(new.data_dir()).unwrap();
+    std::fs::rename(&data_dir, new.data_dir()).unwrap();
+    new.restart("127.0.0.1:0");
+    assert_eq!(latest(&new), 0);
+    assert_eq!(get(&new.url(meta)).expect(200).json(), json!({"site": "lab"}));
+    assert!(new.stop().success());
 }
 
 /// After the last pass, before the copier ended, the service was restarted (by what watches over it), or told to take writes by

@@ -16,6 +16,9 @@ pub const META_PREFIX: &str = "meta.";
 pub struct Meta {
     /// Everything older was replaced or deleted.
     replaced: Stamp,
+    /// The greatest stamp of what was settled or deleted, and is remembered no longer: whoever holds a copy of older metadata may
+    /// still have it.
+    dropped: Stamp,
     entries: BTreeMap<Box<str>, MetaEntry>,
 }
 
@@ -38,8 +41,8 @@ impl MetaEntry {
 impl Meta {
     /// Metadata from its stored parts.
     #[must_use]
-    pub fn new(replaced: Stamp, entries: BTreeMap<Box<str>, MetaEntry>) -> Self {
-        let mut meta = Self { replaced, entries };
+    pub fn new(replaced: Stamp, dropped: Stamp, entries: BTreeMap<Box<str>, MetaEntry>) -> Self {
+        let mut meta = Self { replaced, dropped, entries };
         meta.drop_replaced();
         meta
     }
@@ -52,12 +55,13 @@ impl Meta {
         values: impl IntoIterator<Item = (Box<str>, Option<Arc<str>>)>,
     ) -> Self {
         let entries = values.into_iter().map(|(name, value)| (name, MetaEntry { stamp, value })).collect();
-        Self { replaced: if replaces { stamp } else { SETTLED }, entries }
+        Self { replaced: if replaces { stamp } else { SETTLED }, dropped: SETTLED, entries }
     }
 
     /// Adds what another instance, record or document says.
     pub fn merge(&mut self, other: &Self) {
         self.replaced = self.replaced.max(other.replaced);
+        self.dropped = self.dropped.max(other.dropped);
         for (name, entry) in &other.entries {
             if self.entries.get(name).is_none_or(|known| entry.wins(known)) {
                 self.entries.insert(name.clone(), entry.clone());
@@ -68,7 +72,7 @@ impl Meta {
 
     /// Removes what is older than a deletion. The deletion itself is remembered elsewhere for as long as older changes may come.
     pub fn cut(&mut self, before: Stamp) {
-        self.entries.retain(|_, entry| entry.stamp >= before);
+        self.drop_unless(|entry| entry.stamp >= before);
     }
 
     /// Keeps the entries whose stamps pass a test.
@@ -79,9 +83,16 @@ impl Meta {
     /// Drops what is only remembered against older changes, once none at or below the floor can come any more.
     pub fn settle(&mut self, floor: Stamp) {
         if self.replaced <= floor {
+            self.dropped = self.dropped.max(self.replaced);
             self.replaced = SETTLED;
         }
-        self.entries.retain(|_, entry| entry.value.is_some() || entry.stamp > floor);
+        self.drop_unless(|entry| entry.value.is_some() || entry.stamp > floor);
+    }
+
+    fn drop_unless(&mut self, stays: impl Fn(&MetaEntry) -> bool) {
+        let gone = self.entries.values().filter(|entry| !stays(entry)).map(|entry| entry.stamp).max();
+        self.dropped = self.dropped.max(gone.unwrap_or(SETTLED));
+        self.entries.retain(|_, entry| stays(entry));
     }
 
     fn drop_replaced(&mut self) {
@@ -93,6 +104,12 @@ impl Meta {
     #[must_use]
     pub fn replaced(&self) -> Stamp {
         self.replaced
+    }
+
+    /// The greatest stamp of what was said once, or removed, and is remembered no longer.
+    #[must_use]
+    pub fn dropped(&self) -> Stamp {
+        self.dropped
     }
 
     /// All entries in the order of their names, removed ones included.
@@ -241,5 +258,23 @@ mod tests {
             deleted.sort_by_key(|(stamp, ..)| *stamp);
             prop_assert_eq!(values(&merged), expected(&deleted));
         }
+    }
+    #[test]
+    fn the_stamp_of_what_is_dropped_stays() {
+        let set =
+            |stamp, name: &str, value: Option<&str>| Meta::change(stamp, false, [(name.into(), value.map(Arc::from))]);
+        let mut meta = set(5, "site", Some("1"));
+        meta.merge(&set(9, "site", None));
+        meta.merge(&set(7, "unit", Some("2")));
+        meta.settle(8);
+        assert_eq!(meta.dropped(), SETTLED, "the removal is still remembered");
+        meta.settle(9);
+        assert_eq!((meta.dropped(), meta.entries().count()), (9, 1));
+        meta.merge(&Meta::change(12, true, []));
+        meta.settle(20);
+        assert_eq!((meta.dropped(), meta.replaced(), meta.is_empty()), (12, SETTLED, true));
+        meta.merge(&set(30, "site", Some("3")));
+        meta.cut(31);
+        assert_eq!((meta.dropped(), meta.is_empty()), (30, true));
     }
 }

@@ -5,12 +5,23 @@ use std::sync::Arc;
 use super::Readings;
 use crate::reading::{Family, Stamp, Value, ValueType};
 
-/// Which values move where.
+/// Which values may move where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldMove {
     /// The field beside which values of other families are kept.
     pub field: String,
     /// Where they go: the field, or one beside it.
+    pub into: Arc<str>,
+    /// As which type.
+    pub to: ValueType,
+}
+
+/// Values that move, told by the field that they are in: what is stored of a reading in several parts moves alike in each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueMove {
+    /// The field that they are in.
+    pub from: Arc<str>,
+    /// Where they go.
     pub into: Arc<str>,
     /// As which type.
     pub to: ValueType,
@@ -29,30 +40,16 @@ impl FieldMove {
         name == self.field || Family::kept_beside(name).is_some_and(|(field, _)| field == self.field)
     }
 
-    /// The value that moves, among the cells of a reading, by its place, and what it becomes. The latest one that can; none if
-    /// there is a value already where it would go.
-    fn choose<'a>(
-        &self,
-        cells: impl Iterator<Item = (usize, &'a str, &'a Value, Stamp)> + Clone,
-        is_old: impl Fn(Stamp) -> bool,
-    ) -> Option<(usize, Value)> {
-        let held = cells.clone().find(|(_, name, _, _)| **name == *self.into);
-        let is_movable = |name: &str| match held {
-            Some((_, _, value, _)) if value.family() == self.to.family() => false,
-            // Where two instances gave a field two families at the same moment, it has values of both. Nothing else may take
-            // the place of this one.
-            Some(_) => *name == *self.into,
-            None => self.is_source(name),
-        };
-        let movable = cells.filter(|(_, name, _, stamp)| is_movable(name) && is_old(*stamp));
-        let cast = movable.filter_map(|(at, _, value, stamp)| Some((stamp, at, self.to.cast(value)?)));
-        cast.max_by_key(|(stamp, at, _)| (*stamp, *at)).map(|(_, at, value)| (at, value))
-    }
-
-    /// Whether a value of a reading would move, of the cells whose stamps are below `before`.
+    /// Which value of a reading moves, of the cells whose stamps are below `before`: the latest one that can; none if there is a value
+    /// already where it would go. The set must have everything that is stored of the reading.
     #[must_use]
-    pub fn moves(&self, readings: &Readings, index: usize, before: Stamp) -> bool {
-        self.choose(readings.stamped(index), |stamp| readings.is_before(stamp, before)).is_some()
+    pub fn choose(&self, readings: &Readings, index: usize, before: Stamp) -> Option<ValueMove> {
+        let sources: Vec<&str> =
+            readings.stamped(index).map(|(_, name, ..)| name).filter(|name| self.is_source(name)).collect();
+        let moves =
+            sources.into_iter().map(|name| ValueMove { from: name.into(), into: self.into.clone(), to: self.to });
+        let able = moves.filter_map(|moving| Some((moving.choose(readings, index, before)?, moving)));
+        able.max_by_key(|((stamp, at, _), _)| (*stamp, *at)).map(|(_, moving)| moving)
     }
 
     /// Whether a reading has a value that would move, were it not for another one or for its text.
@@ -60,6 +57,22 @@ impl FieldMove {
     pub fn has_drifted(&self, readings: &Readings, index: usize) -> bool {
         let is_other = |name: &str, value: &Value| *name != *self.into || value.family() != self.to.family();
         readings.fields(index).any(|(name, value)| self.is_source(name) && is_other(name, value))
+    }
+}
+
+impl ValueMove {
+    /// The cell that moves, with its stamp and place, and what it becomes; none if there is a value already where it would go.
+    fn choose(&self, readings: &Readings, index: usize, before: Stamp) -> Option<(Stamp, usize, Value)> {
+        let mut cells = readings.stamped(index);
+        let is_free = match cells.clone().find(|(_, name, ..)| **name == *self.into) {
+            Some((_, _, value, _)) if value.family() == self.to.family() => false,
+            // Where two instances gave a field two families at the same moment, it has values of both. Nothing else may take
+            // the place of this one.
+            Some(_) => self.from == self.into,
+            None => true,
+        };
+        let (at, _, value, stamp) = cells.find(|(_, name, ..)| is_free && **name == *self.from)?;
+        readings.is_before(stamp, before).then(|| Some((stamp, at, self.to.cast(value)?))).flatten()
     }
 
     /// Moves the values of the readings at the times that pass a test whose stamps are below `before`; their stamps stay, so a
@@ -70,8 +83,8 @@ impl FieldMove {
             .iter()
             .enumerate()
             .map(|(index, time)| {
-                let is_old = |stamp| readings.is_before(stamp, before);
-                is_meant(*time).then(|| self.choose(readings.stamped(index), is_old)).flatten()
+                let cell = is_meant(*time).then(|| self.choose(readings, index, before)).flatten();
+                cell.map(|(_, at, value)| (at, value))
             })
             .collect();
         let moved = chosen.iter().flatten().count();
@@ -105,6 +118,15 @@ mod tests {
         }
         readings.raise_floor(floor);
         readings
+    }
+
+    /// Moves what may move of a whole set; returns how many readings changed.
+    fn apply(moving: &FieldMove, readings: &mut Readings, is_meant: impl Fn(i64) -> bool, before: Stamp) -> usize {
+        let chosen = |(index, time): (usize, &i64)| {
+            is_meant(*time).then(|| moving.choose(readings, index, before)).flatten().map(|of| (*time, of))
+        };
+        let all: Vec<(i64, ValueMove)> = readings.times().iter().enumerate().filter_map(chosen).collect();
+        all.into_iter().map(|(time, of)| of.apply(readings, |other| other == time, before)).sum()
     }
 
     fn values(readings: &Readings) -> BTreeMap<(i64, String), Value> {
@@ -165,14 +187,14 @@ mod tests {
                     count += 1;
                 } else if able.len() > 1 {
                     let index = readings.find(time).expect("it has cells");
-                    prop_assert!(moving.moves(&readings, index, before));
+                    prop_assert!(moving.choose(&readings, index, before).is_some());
                     expected.retain(|(of, name), _| *of != time || name == "temp2@string");
                     count += 1;
                 }
             }
             let stamps_before: BTreeMap<i64, Stamp> =
                 readings.times().iter().enumerate().map(|(index, time)| (*time, readings.stamped(index).map(|c| c.3).max().unwrap_or(0))).collect();
-            prop_assert_eq!(moving.apply(&mut readings, |time| time % meant == 0, before), count);
+            prop_assert_eq!(apply(&moving, &mut readings, |time| time % meant == 0, before), count);
             let seen = values(&readings);
             for (at, value) in &expected {
                 prop_assert_eq!(seen.get(at), Some(value), "{:?}", at);
@@ -184,7 +206,7 @@ mod tests {
             let times: Vec<i64> = cells.keys().map(|(time, _)| *time).collect();
             prop_assert!(times.iter().all(|time| readings.find(*time).is_some()), "no reading is lost");
             let once = values(&readings);
-            moving.apply(&mut readings, |time| time % meant == 0, before);
+            apply(&moving, &mut readings, |time| time % meant == 0, before);
             prop_assert_eq!(values(&readings), once);
         }
     }
@@ -195,7 +217,7 @@ mod tests {
         let at = |name: &str| (7, name.to_owned());
         let mut stored =
             set_of(&Cells::from([(at("temp@string"), (10, text("21.5"))), (at("w"), (10, Value::Integer(1)))]), 0);
-        assert_eq!(moving.apply(&mut stored, |_| true, 20), 1);
+        assert_eq!(apply(&moving, &mut stored, |_| true, 20), 1);
         let later = set_of(&Cells::from([(at("temp"), (30, Value::Float(3.0)))]), 0);
         let mut merged = stored.clone();
         merged.merge_set(&later);
@@ -206,5 +228,29 @@ mod tests {
         assert_eq!(values(&stored)[&at("w")], Value::Integer(1));
         let into = FieldMove::new("temp", Family::String, ValueType::Float).into;
         assert_eq!(&*into, "temp@number");
+    }
+
+    /// Regression: each part chose for itself which of several values moves. Where a day had one of a reading and a page another, both
+    /// moved into the same field, and one of them was lost.
+    #[test]
+    fn of_a_reading_that_is_in_two_parts_one_value_moves_and_the_other_stays() {
+        let at = |name: &str| (7, name.to_owned());
+        let moving = FieldMove::new("temp", Family::Number, ValueType::Float);
+        let mut page = set_of(&Cells::from([(at("temp@string"), (10, text("21.5")))]), 0);
+        let mut day = set_of(&Cells::from([(at("temp@boolean"), (8, Value::Boolean(true)))]), 0);
+        let union = |page: &Readings, day: &Readings| {
+            let mut union = day.clone();
+            union.merge_set(page);
+            union
+        };
+        let chosen = moving.choose(&union(&page, &day), 0, 20).expect("it can move");
+        assert_eq!(&*chosen.from, "temp@string");
+        assert_eq!(chosen.apply(&mut page, |_| true, 20) + chosen.apply(&mut day, |_| true, 20), 1);
+        let left = values(&union(&page, &day));
+        assert_eq!(
+            left,
+            BTreeMap::from([(at("temp"), Value::Float(21.5)), (at("temp@boolean"), Value::Boolean(true))])
+        );
+        assert!(moving.choose(&union(&page, &day), 0, 20).is_none());
     }
 }

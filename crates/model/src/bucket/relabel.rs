@@ -328,6 +328,17 @@ impl Relabels {
         (!reached.is_empty()).then_some(starts)
     }
 
+    /// The times at which the name of a stored sensor may change, or one of the other names that stand for it.
+    #[must_use]
+    pub fn starts_of(&self, sensor: &Arc<Sensor>) -> BTreeSet<i64> {
+        let mut starts = self.starts_for(sensor).unwrap_or_default();
+        for (_, name) in self.names_of(sensor) {
+            let sources = self.sources_of(&name);
+            starts.extend(sources.iter().filter_map(|source| self.starts_for(source)).flatten());
+        }
+        starts
+    }
+
     /// The names that may ever stand for this one, itself first: every stored sensor that is ever shown under it is among them.
     #[must_use]
     pub fn sources_of(&self, name: &Sensor) -> Vec<Sensor> {

@@ -89,6 +89,12 @@ pub enum StorageError {
         /// The document.
         detail: String,
     },
+    /// Readings expired while they were read piece by piece.
+    #[error("readings of {id} expired while they were read: read them again")]
+    ReadAgain {
+        /// The sensor's key.
+        id: String,
+    },
     /// Another transaction has locked the document or committed first; nothing was written. The condition is
     /// temporary: MongoDB aborts transactions that nobody commits.
     #[error("the document is locked by another transaction: {detail}; retry later")]
@@ -218,6 +224,7 @@ impl StorageError {
             Self::Unavailable { .. } | Self::Unknown { .. } | Self::Unusable { .. } | Self::Database { .. } => true,
             Self::Contended { .. }
             | Self::Busy { .. }
+            | Self::ReadAgain { .. }
             | Self::Failing { .. }
             | Self::Refused { .. }
             | Self::Address { .. }
@@ -236,7 +243,7 @@ impl StorageError {
     /// Whether the cause is only a concurrent writer: a retry succeeds in time.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Contended { .. } | Self::Busy { .. })
+        matches!(self, Self::Contended { .. } | Self::Busy { .. } | Self::ReadAgain { .. })
     }
 
     /// Whether the whole store is unreachable, and not just one database. Every other error may concern one database
@@ -253,7 +260,7 @@ impl StorageError {
             Self::Unavailable { .. } => "unavailable",
             Self::Unknown { .. } => "unknown",
             Self::Contended { .. } => "contended",
-            Self::Busy { .. } => "busy",
+            Self::Busy { .. } | Self::ReadAgain { .. } => "busy",
             Self::Failing { .. } => "failing",
             Self::Refused { .. } => "refused",
             Self::Unusable { cause: Unusable::NotAuthorised | Unusable::WrongCredentials, .. } => "denied",
