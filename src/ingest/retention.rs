@@ -227,10 +227,12 @@ impl Retention {
         if !self.member.registry_view.is_known() || !self.member.leads().await? {
             return Ok(());
         }
+        // What expires by a wrong time is gone, on every instance.
+        let Ok(now) = self.member.clock.trusted_ns(self.store.is_shared()) else { return Ok(()) };
         let (mut failed, databases) = (Ok(()), self.store.databases().await?);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| databases.contains(name));
         for database in databases {
-            if let Err(error) = self.expire_in(&database).await {
+            if let Err(error) = self.expire_in(&database, now).await {
                 tracing::debug!(%database, %error, "expired readings could not be deleted");
                 failed = Err(error);
             }
@@ -248,8 +250,8 @@ impl Retention {
         !self.store.is_shared() || since.1.elapsed() >= KNOWN_FOR
     }
 
-    async fn expire_in(&self, database: &str) -> Result<(), IngestError> {
-        let (settings, now) = (self.settings.now(), now_ns());
+    async fn expire_in(&self, database: &str, now: i64) -> Result<(), IngestError> {
+        let settings = self.settings.now();
         let (of_readings, kept) = (settings.kept(database), settings.summaries_kept(database));
         let is_known = self.is_known_by_all(database, (of_readings, kept));
         if let Some(before) = settings.summaries_only_before(database, now).filter(|_| is_known) {

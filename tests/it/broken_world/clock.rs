@@ -1,23 +1,94 @@
 //! A machine whose clock is so far off that nobody knows what its "later" means: a device that came up without the time.
 
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::metric;
-use crate::support::server::Launch;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-#[test]
-fn an_instance_whose_clock_is_far_off_takes_no_writes_and_says_why() {
-    let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
-    for (ahead_ms, offset) in [(-120_000, 120.0), (120_000, -120.0)] {
-        let server = launch.clone().env("FAULT_CLOCK_MS", ahead_ms).start();
-        let answer = post(&server.url("/write"), "m v=1 1768485600000000000", &[]).expect(503);
-        assert!(answer.text().contains("clock.max_offset"), "{}", answer.text());
-        get(&server.url("/query?q=SHOW%20DATABASES")).expect(200);
-        let told = metric(&server, "hourglass_clock_offset_seconds");
-        assert!((told - offset).abs() < 1.0, "{told} s");
+use serde_json::Value;
+
+use crate::support::eventually;
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::series::{flush, metric};
+use crate::support::server::{Launch, Server};
+
+const SECOND: i64 = 1_000_000_000;
+const HOUR: i64 = 3600 * SECOND;
+const DAY: i64 = 24 * HOUR;
+const WITHIN: Duration = Duration::from_secs(60);
+/// Stores, expires and seals soon.
+const QUICK: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n\
+    [retention]\ninterval = \"100ms\"\n[seal]\nafter = \"0s\"\n";
+/// What the log says once it is known that the clock was set.
+const DOUBT: &str = "nothing expires and no day is sealed";
+
+/// The wall clock of a server, which can be set while it runs.
+struct WallClock(Folder);
+
+impl WallClock {
+    fn right() -> Self {
+        let clock = Self(Folder::new("clock"));
+        clock.set(0);
+        clock
     }
-    // Within the bound the store's clock is taken over.
-    let server = launch.env("FAULT_CLOCK_MS", -30_000).start();
-    post(&server.url("/write?ack=store"), "m v=1 1768485600000000000", &[]).expect(204);
-    get(&server.url("/api/v1/readings?sensor=m")).expect(200);
+
+    /// Sets it so many nanoseconds ahead. At once: nobody reads half a number.
+    fn set(&self, by: i64) {
+        std::fs::write(self.0.file("new"), (by / 1_000_000).to_string()).expect("a file");
+        std::fs::rename(self.0.file("new"), self.0.file("step")).expect("it can be moved");
+    }
+
+    fn of(&self, launch: Launch) -> Launch {
+        launch.env("FAULT_STEP", self.0.file("step").display())
+    }
+}
+
+fn now() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos()).expect("a time")
+}
+
+fn stores() -> [String; 2] {
+    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
+}
+
+fn put(server: &Server, database: &str, body: &str) {
+    let url = server.url(&format!("/api/v1/databases/{database}"));
+    request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200);
+}
+
+/// The first hundred readings of a sensor `m` from a time on.
+#[track_caller]
+fn since(server: &Server, database: &str, from: i64) -> Value {
+    let path = format!("/api/v1/readings?db={database}&sensor=m&limit=100&from={from}&to={}", now() + DAY);
+    get(&server.url(&path)).expect(200).json()["series"][0]["readings"].take()
+}
+
+/// Expiry went by the wall clock, but what was compared with the store's clock, if anything, was a clock that notices no step. A
+/// virtual machine was resumed with a clock a year ahead: within `retention.interval` all readings of each database with a
+/// retention were deleted, for all instances, and where summaries are kept, they were marked as gone for good.
+#[test]
+fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
+    for store in stores() {
+        let clock = WallClock::right();
+        let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
+        let start = now();
+        let lines: String = [5, 3, 1].iter().map(|age| format!("m v={age}i {}\n", start - age * DAY)).collect();
+        for (database, settings) in [("w", r#"{"readings":"30d"}"#), ("s", r#"{"readings":"30d","summaries":"inf"}"#)] {
+            post(&server.url(&format!("/write?db={database}")), &*lines, &[]).expect(204);
+            put(&server, database, settings);
+        }
+        flush(&server);
+        let before = ["w", "s"].map(|database| since(&server, database, start - 6 * DAY));
+        assert_eq!(before[0].as_array().map(Vec::len), Some(3), "{before:?}");
+        clock.set(366 * DAY);
+        eventually("the clock is doubted", WITHIN, || server.stderr().contains(DOUBT).then_some(()));
+        clock.set(0);
+        let after = ["w", "s"].map(|database| since(&server, database, start - 6 * DAY));
+        assert_eq!(after, before, "{store}");
+        assert_eq!(metric(&server, "hourglass_retention_expiries_total"), 0.0);
+        // What was not noted while the clock was wrong is expired now that it is right.
+        put(&server, "w", r#"{"readings":"4d"}"#);
+        let expired = || (metric(&server, "hourglass_retention_expiries_total") == 1.0).then_some(());
+        eventually("readings expire by the right clock", WITHIN, expired);
+        post(&server.url("/write?db=s"), format!("m v=5i {}", start - 5 * DAY), &[]).expect(204);
+    }
 }
