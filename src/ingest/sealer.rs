@@ -157,6 +157,8 @@ impl Sealer {
         if !self.context.registry_view.is_known() {
             return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
         }
+        let trusted = self.context.trusted_ns();
+        let now = trusted.map_err(|doubt| StorageError::Unavailable { detail: doubt.to_string() })?;
         // From the store: no day may be sealed before its database's settings are known.
         let by_database = self.context.store.read_settings().await?.into_iter().collect();
         let settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
@@ -166,7 +168,7 @@ impl Sealer {
                 left.off += 1;
                 continue;
             }
-            let round = match self.seal(&database, pace).await {
+            let round = match self.seal(&database, now, pace).await {
                 Err(error) if error.is_of_store() => return Err(error),
                 Err(error) => {
                     failed = Err(error);
@@ -195,12 +197,12 @@ impl Sealer {
 
     /// Seals all days of a database that are over for long enough: first those with hour pages, oldest first, then those that
     /// have only chunks beside the day.
-    async fn seal(&self, database: &str, pace: Pace) -> Result<Round, StorageError> {
+    async fn seal(&self, database: &str, now: i64, pace: Pace) -> Result<Round, StorageError> {
         let after = match pace {
             Pace::Now => Duration::ZERO,
             Pace::Background => self.after.unwrap_or_default(),
         };
-        let now = now_ns().saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
+        let now = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
         self.seal_until(database, Day::of(Hour::of(now)), pace).await
     }
 

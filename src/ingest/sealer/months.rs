@@ -9,7 +9,6 @@ use std::time::Instant;
 use super::{Pace, REST_MAX, Sealer, first_rev};
 use crate::bucket::store::{Projection, SensorFilter, Written};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
-use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::{Day, Hour, Month};
 
@@ -47,7 +46,8 @@ impl Sealer {
     /// # Errors
     /// If the store fails.
     pub(super) async fn add_up_months(&self, database: &str, pace: Pace) -> Result<u64, StorageError> {
-        let end = Month::of(Day(Day::of(Hour::of(now_ns())).0 - DAYS_OVER));
+        let Ok(now) = self.context.trusted_ns() else { return Ok(0) };
+        let end = Month::of(Day(Day::of(Hour::of(now)).0 - DAYS_OVER));
         let (mut filter, mut made) = (SensorFilter { limit: LISTED, ..SensorFilter::default() }, 0);
         loop {
             let sensors = self.context.store.list_sensors(database, &filter).await?;

@@ -86,6 +86,7 @@ impl Ingest {
             caps: options.caps,
             log: Arc::from(format!("{:016x}", wal.id())),
             registry_view: registry_view.clone(),
+            clock: clock.clone(),
             presence: presence.clone(),
             failing: failing.clone(),
             dead_letters: dead_letters.clone(),

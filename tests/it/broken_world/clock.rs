@@ -62,6 +62,14 @@ fn since(server: &Server, database: &str, from: i64) -> Value {
     get(&server.url(&path)).expect(200).json()["series"][0]["readings"].take()
 }
 
+#[track_caller]
+fn seal(server: &Server) -> Value {
+    eventually("a round of sealing", WITHIN, || {
+        let round = post(&server.url("/api/v1/seal"), "", &[]);
+        Some(round.json()).filter(|sealed| round.status == 200 && sealed["left"]["unsettled"] == 0)
+    })
+}
+
 /// Expiry went by the wall clock, but what was compared with the store's clock, if anything, was a clock that notices no step. A
 /// virtual machine was resumed with a clock a year ahead: within `retention.interval` all readings of each database with a
 /// retention were deleted, for all instances, and where summaries are kept, they were marked as gone for good.
@@ -90,5 +98,29 @@ fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
         let expired = || (metric(&server, "hourglass_retention_expiries_total") == 1.0).then_some(());
         eventually("readings expire by the right clock", WITHIN, expired);
         post(&server.url("/write?db=s"), format!("m v=5i {}", start - 5 * DAY), &[]).expect(204);
+    }
+}
+
+/// An instance whose clock had jumped two days ahead sealed today's hour pages. The others, whose clocks were right, read only
+/// pages for the last hour, and missed what was acked until midnight.
+#[test]
+fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
+    for store in stores() {
+        let clock = WallClock::right();
+        let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
+        let start = now();
+        post(&server.url("/write?db=d"), format!("m v=1i {}\nm v=2i {start}", start - 3 * DAY), &[]).expect(204);
+        flush(&server);
+        clock.set(2 * DAY);
+        let refused = seal(&server);
+        let why = refused["error"].as_str().unwrap_or_default();
+        assert!(why.contains("clock.max_offset") && refused["days"] == 0, "{store}: {refused}");
+        clock.set(0);
+        eventually("only the day that is over is sealed", WITHIN, || {
+            let sealed = seal(&server);
+            assert_ne!(sealed["days"], 2, "{sealed}");
+            (sealed["error"].is_null() && sealed["days"] == 1).then_some(())
+        });
+        assert_eq!(since(&server, "d", start - HOUR).as_array().map(Vec::len), Some(1));
     }
 }
