@@ -447,6 +447,14 @@ pub(super) fn parts_of(
     Ok(found)
 }
 
+/// Implements `Store::last_day`: a key begins with its day.
+pub(super) fn last(database: &Database, name: &str) -> Result<Option<Day>, FileFailure> {
+    let (keys, days) = (Keys::of(name), database.begin_read()?.open_table(DAYS)?);
+    let all = keys.all();
+    let last = days.range::<&[u8]>(&*all.start..&*all.end)?.next_back();
+    Ok(last.transpose()?.and_then(|(key, _)| keys.day_of(key.value())))
+}
+
 /// Implements `Store::next_chunks`.
 pub(super) fn next_chunks(
     database: &Database,

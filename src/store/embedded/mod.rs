@@ -450,6 +450,11 @@ impl Store for EmbeddedStore {
         self.read(move |db| days::next_chunks(db, &name, &from, until, most)).await
     }
 
+    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+        let name = database.to_owned();
+        self.read(move |db| days::last(db, &name)).await
+    }
+
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
         let (name, ids) = (database.to_owned(), ids.to_vec());
         self.read(move |db| days::read(db, &name, &ids)).await

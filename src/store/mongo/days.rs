@@ -129,6 +129,14 @@ impl MongoStore {
         Ok(found)
     }
 
+    /// An id begins with its day.
+    pub(super) async fn last_stored_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+        let days = Collections::of(&self.mongo, database).days;
+        let (sort, sent) = (doc! { "_id": -1 }, doc! { "_id": 1, "start": 1 });
+        let last = async move { find(&days, Document::new(), sort, Some(sent), Extent::pages(1)).await };
+        Ok(self.read(last).await?.first().and_then(day_of))
+    }
+
     pub(super) async fn put_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
         let collections = match self.created(database).await {
             Ok(collections) => collections,

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::{flush, metric};
-use crate::support::server::{Launch, Server};
+use crate::support::server::{Launch, Server, program};
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3600 * SECOND;
@@ -123,4 +123,68 @@ fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
         });
         assert_eq!(since(&server, "d", start - HOUR).as_array().map(Vec::len), Some(1));
     }
+}
+
+/// A device without a clock of its own started in 1971. Sealed days were read only if they lay before today: all of them read as
+/// empty, and so they were in a digest or a backup that was made then. What came to them was merged as if there were nothing
+/// beside it.
+#[test]
+fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
+    for store in stores() {
+        let (clock, launch) = (WallClock::right(), Launch::with_store(&store).config(QUICK));
+        let mut server = clock.of(launch.clone()).start();
+        let first = (now() - 3 * DAY).div_euclid(DAY) * DAY;
+        let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
+        post(&server.url("/write?db=d"), lines, &[]).expect(204);
+        flush(&server);
+        eventually("the day is sealed", WITHIN, || (seal(&server)["days"] == 1).then_some(()));
+        let before = since(&server, "d", first);
+        assert_eq!(before.as_array().map(Vec::len), Some(48));
+        server.stop();
+        let digest = |by: i64| {
+            clock.set(by);
+            let mut command = program();
+            command.args(["digest", "--json", "--store", &store, "--data-dir"]).arg(server.data_dir());
+            let done = command.env("FAULT_STEP", clock.0.file("step")).output().expect("hourglass runs");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            serde_json::from_slice::<Value>(&done.stdout).expect("a digest")["total"].take()
+        };
+        let behind = 365 * DAY - now();
+        let total = digest(0);
+        assert_eq!((digest(behind), &total["readings"]), (total.clone(), &json!(48)), "{store}");
+        server.restart_as(clock.of(launch.clone()));
+        crate::support::series::await_fed(&server);
+        assert_eq!(since(&server, "d", first), before, "{store}");
+        // Others do not let it write: their clock is right.
+        if store == "embedded" {
+            post(&server.url("/write?db=d"), format!("m v=100i {first}"), &[]).expect(204);
+            flush(&server);
+            assert_eq!(since(&server, "d", first)[0]["v"], 100);
+        }
+        server.stop();
+        server.restart_as(launch);
+        crate::support::series::await_fed(&server);
+        let mut after = before.clone();
+        if store == "embedded" {
+            after[0]["v"] = json!(100);
+        }
+        assert_eq!(since(&server, "d", first), after, "{store}");
+    }
+}
+
+#[test]
+fn an_instance_whose_clock_is_far_off_takes_no_writes_and_says_why() {
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
+    for (ahead_ms, offset) in [(-120_000, 120.0), (120_000, -120.0)] {
+        let server = launch.clone().env("FAULT_CLOCK_MS", ahead_ms).start();
+        let answer = post(&server.url("/write"), "m v=1 1768485600000000000", &[]).expect(503);
+        assert!(answer.text().contains("clock.max_offset"), "{}", answer.text());
+        get(&server.url("/query?q=SHOW%20DATABASES")).expect(200);
+        let told = metric(&server, "hourglass_clock_offset_seconds");
+        assert!((told - offset).abs() < 1.0, "{told} s");
+    }
+    // Within the bound the store's clock is taken over.
+    let server = launch.env("FAULT_CLOCK_MS", -30_000).start();
+    post(&server.url("/write?ack=store"), "m v=1 1768485600000000000", &[]).expect(204);
+    get(&server.url("/api/v1/readings?sensor=m")).expect(200);
 }
