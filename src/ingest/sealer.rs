@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use self::lot::{Lot, Work};
 use super::catalog::reads::read_sensors_each;
-use super::deleter::{DatabaseTurns, write_buckets};
+use super::deleter::{DatabaseTurns, is_listed, write_buckets};
 use super::deletion::ALWAYS;
 use super::flush::task::FlushContext;
 use super::sealing::{Left, Sealing};
@@ -248,6 +248,7 @@ impl Sealer {
         round: &mut Round,
         pace: Pace,
     ) -> Result<(), StorageError> {
+        faults::halt_at("days_listed").await;
         while !days.is_empty() {
             let lot = &days[..days.len().min(round.together)];
             round.together = (2 * round.together).min(DAYS_MOST);
@@ -310,6 +311,10 @@ impl Sealer {
     ) -> Result<usize, StorageError> {
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
+        if !is_listed(&*self.context.store, database).await? {
+            // It was dropped since the days were listed: claims would make it anew.
+            return Ok(days.len());
+        }
         // Before the deletions: a merge must know every deletion below the floor that it uses.
         let floor = self.context.registry_view.view().floor;
         let mut lot = self.list(database, days, round, pace).await?;

@@ -172,7 +172,7 @@ impl Ingest {
         ];
         let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
         let migration = Migration::default();
-        let migrator = Migrator { context: context.clone(), migration: migration.clone() };
+        let migrator = Migrator { context: context.clone(), turns: turns.clone(), migration: migration.clone() };
         tasks.push(tokio::spawn(migrator.run()));
         if store.keeps_copies() {
             let (raw, settle) = (context.raw.clone(), options.copies_settle);

@@ -58,7 +58,7 @@ pub(super) struct DayPut {
     put: Put,
     /// The key of the day's month.
     month: Vec<u8>,
-    removed: bool,
+    pub(super) removed: bool,
     is_chunk: bool,
     /// Whether programs that know sealed days, but no parts, would misread it.
     pub(super) is_new_form: bool,

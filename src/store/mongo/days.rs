@@ -138,7 +138,13 @@ impl MongoStore {
     }
 
     pub(super) async fn put_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
-        let collections = match self.created(database).await {
+        // Claims, removals and changes of parts that are stored make no database anew that is gone since.
+        let is_new = |day: &DayWrite<'_>| day.rev == 0 && day.readings.is_some_and(|readings| !readings.is_empty());
+        let collections = match days.iter().any(is_new) {
+            true => self.created(database).await,
+            false => Ok(Collections::of(&self.mongo, database)),
+        };
+        let collections = match collections {
             Ok(collections) => collections,
             Err(error) => return vec![Written::Failed(error); days.len()],
         };
