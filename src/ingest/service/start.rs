@@ -9,6 +9,7 @@ use crate::bucket::{HourVersions, KnownSettings};
 use crate::clock::{StampClock, now_ns};
 use crate::ingest::admission::read_only::ReadOnly;
 use crate::ingest::admission::submit::Submitter;
+use crate::ingest::admission::under_way::UnderWay;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
 use crate::ingest::catalog::{Catalog, silence};
 use crate::ingest::deleter::{DatabaseTurns, Deleter};
@@ -205,6 +206,7 @@ impl Ingest {
             member: member.clone(),
             tail: tail.clone(),
             read_only: ReadOnly::default(),
+            under_way: UnderWay::default(),
             ack_timeout: options.ack_timeout,
             deletions: options.deletions,
         });
