@@ -78,10 +78,18 @@ mod active {
         let parse = || std::env::var("FAULT_LATER_MS").ok().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
         *LATER.get_or_init(|| parse().unwrap_or_default())
     }
+
+    /// `FAULT_STEP=file`: by how many milliseconds the wall clock was set forward, or back, as the file says at any moment. What
+    /// counts from the start of the machine does not notice.
+    pub fn step_ms() -> i64 {
+        static FILE: OnceLock<Option<String>> = OnceLock::new();
+        let Some(file) = FILE.get_or_init(|| std::env::var("FAULT_STEP").ok()) else { return 0 };
+        std::fs::read_to_string(file).ok().and_then(|ms| ms.trim().parse().ok()).unwrap_or_default()
+    }
 }
 
 #[cfg(feature = "faults")]
-pub use active::{clock_ms, halt_at, later, point};
+pub use active::{clock_ms, halt_at, later, point, step_ms};
 
 /// Nothing: the feature `faults` is off.
 #[cfg(not(feature = "faults"))]
@@ -107,4 +115,12 @@ pub fn clock_ms() -> i64 {
 #[must_use]
 pub fn later() -> std::time::Duration {
     std::time::Duration::ZERO
+}
+
+/// Nobody sets the clock: the feature `faults` is off.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+#[must_use]
+pub fn step_ms() -> i64 {
+    0
 }

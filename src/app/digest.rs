@@ -12,6 +12,7 @@ use crate::backup::{DatabaseDigest, ReadBounds, StoreDigest};
 use crate::bucket::Store;
 use crate::bucket::deletions::Deletions;
 use crate::config::Settings;
+use crate::ingest::{note_registry, note_sealed};
 use crate::store::embedded::FILE_NAME;
 use crate::telemetry::logs;
 use crate::verify::unflushed_records;
@@ -74,7 +75,10 @@ pub async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>,
 
 /// The view of a store in which its remembered deletions hide what they cover.
 pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<dyn Store>> {
-    let deletions = raw.read_registry().await.context("reading the registry")?.deletions;
+    let registry = raw.read_registry().await.context("reading the registry")?;
+    note_registry(&registry);
+    note_sealed(&*raw).await.context("looking for sealed days")?;
+    let deletions = registry.deletions;
     let stores = super::stores(raw);
     stores.masks.set(Deletions::new(&deletions, &stores.understand));
     Ok(stores.store)

@@ -52,7 +52,7 @@ pub struct Deleter {
     pub opening: u64,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
-    /// Locks by database: a deletion and the sweep after an earlier one exclude each other.
+    /// Locks by database: a deletion, the sweep after an earlier one, and whoever rewrites what is stored exclude each other.
     pub turns: Arc<DatabaseTurns>,
 }
 
@@ -66,6 +66,15 @@ impl DatabaseTurns {
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         turns.entry(database.to_owned()).or_default().clone()
     }
+}
+
+/// Whether there is a database of this name. Whoever writes what is no news of anybody asks this within the database's turn:
+/// a write to one that was dropped would list it again.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn is_listed(store: &dyn Store, database: &str) -> Result<bool, StorageError> {
+    Ok(store.databases().await?.iter().any(|listed| listed == database))
 }
 
 impl Deleter {

@@ -9,6 +9,7 @@ use super::catalog::Catalog;
 use super::deleter::Deleter;
 use super::error::IngestError;
 use super::membership::folder_mark::FolderMark;
+use super::membership::passed::{note_registry, note_sealed};
 use super::membership::registry_view::{FRESH, RegistryView};
 use super::positions::WalPositions;
 use crate::bucket::deletions::RememberedDeletion;
@@ -146,6 +147,9 @@ impl Member {
         for _ in 0..ATTEMPTS_MAX {
             let read = Instant::now();
             let registry = self.store.read_registry().await?;
+            if !self.registry_view.is_known() {
+                note_sealed(&*self.store).await?;
+            }
             self.adopt(&registry, read).await;
             if !self.is_clock_right() {
                 // A wrong "now" would drop other members' entries or raise the floor.
@@ -268,6 +272,7 @@ impl Member {
 
     async fn adopt(&self, registry: &MemberRegistry, read: Instant) {
         self.clock.rise_above(registry.floor);
+        note_registry(registry);
         let new = self.registry_view.adopt(registry, self.ids.1, read);
         self.metrics.registry(registry.logs.len(), registry.deletions.len(), registry.floor);
         if new.is_empty() {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::deleter::{DatabaseTurns, is_listed};
 use super::flush::task::FlushContext;
 use super::migration::Migration;
 use crate::bucket::raw::{Cursor, OtherForms};
@@ -26,6 +27,8 @@ const REST_MAX: Duration = Duration::from_secs(5);
 
 pub struct Migrator {
     pub context: Arc<FlushContext>,
+    /// Deletions of this process exclude rewriting, database by database.
+    pub turns: Arc<DatabaseTurns>,
     /// What was done, and who asks for more.
     pub migration: Migration,
 }
@@ -110,6 +113,12 @@ impl Migrator {
     async fn rewrite(&self, database: &str, found: &OtherForms) -> Result<(), StorageError> {
         let store = &*self.context.raw;
         for lot in found.pages.chunks(TOGETHER) {
+            let turn = self.turns.of(database);
+            let _turn = turn.lock().await;
+            if !is_listed(store, database).await? {
+                // It was dropped since these were listed.
+                return Ok(());
+            }
             let mut read: Vec<(&BucketId, Bucket)> = Vec::new();
             for (id, number) in lot {
                 // One that cannot be read, or is gone, is none that can be rewritten.

@@ -47,6 +47,7 @@ pub use self::error::IngestError;
 pub use self::flush::dead_letters;
 pub use self::flush::failing::FailingDatabase;
 pub use self::marks::Mark;
+pub use self::membership::passed::{note_registry, note_sealed};
 pub use self::migration::{Migration, MigrationDone};
 pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};

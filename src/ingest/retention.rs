@@ -44,6 +44,9 @@ const ATTEMPTS_MAX: usize = 30;
 /// How long one deletion of expired readings is waited for. It is in the log by then.
 const DELETED_WITHIN: Duration = Duration::from_secs(60);
 
+/// How often is asked whether earlier requests are logged.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// How long a database keeps readings and summaries, and since when this process knows that.
 type KnownSince = ((Keep, Keep), Instant);
 
@@ -227,10 +230,12 @@ impl Retention {
         if !self.member.registry_view.is_known() || !self.member.leads().await? {
             return Ok(());
         }
+        // What expires by a wrong time is gone, on every instance.
+        let Ok(now) = self.member.clock.trusted_ns(self.store.is_shared()) else { return Ok(()) };
         let (mut failed, databases) = (Ok(()), self.store.databases().await?);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| databases.contains(name));
         for database in databases {
-            if let Err(error) = self.expire_in(&database).await {
+            if let Err(error) = self.expire_in(&database, now).await {
                 tracing::debug!(%database, %error, "expired readings could not be deleted");
                 failed = Err(error);
             }
@@ -248,8 +253,8 @@ impl Retention {
         !self.store.is_shared() || since.1.elapsed() >= KNOWN_FOR
     }
 
-    async fn expire_in(&self, database: &str) -> Result<(), IngestError> {
-        let (settings, now) = (self.settings.now(), now_ns());
+    async fn expire_in(&self, database: &str, now: i64) -> Result<(), IngestError> {
+        let settings = self.settings.now();
         let (of_readings, kept) = (settings.kept(database), settings.summaries_kept(database));
         let is_known = self.is_known_by_all(database, (of_readings, kept));
         if let Some(before) = settings.summaries_only_before(database, now).filter(|_| is_known) {
@@ -291,11 +296,14 @@ impl Retention {
             return Ok(());
         }
         faults::point("before_expired_readings");
+        if !self.store.is_shared() && !self.are_earlier_logged().await {
+            return Ok(());
+        }
         // Others refuse by their own clocks, and know of this after the next refresh.
         let margin = if self.store.is_shared() { self.member.clock.max_offset() + KNOWN_FOR } else { Duration::ZERO };
         let millis = u64::try_from(now / MILLI_NS).unwrap_or_default();
         let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
-        let stamp = latest.max(self.member.registry_view.greatest());
+        let stamp = latest.max(self.member.stamp_now());
         let note = |settings: &mut DatabaseSettings| {
             let changes = is_new(settings);
             if changes {
@@ -307,6 +315,20 @@ impl Retention {
         self.change(database, note).await?;
         faults::point("after_expired_readings");
         Ok(())
+    }
+
+    /// Waits until what was validated before is in the log: it may have readings that are refused by now. The log may be full, so
+    /// this does not wait for ever; it is tried again at the next look.
+    async fn are_earlier_logged(&self) -> bool {
+        let (under_way, began) = (&self.submitter.under_way, Instant::now());
+        under_way.end_period();
+        while !under_way.are_earlier_done() {
+            if began.elapsed() >= self.submitter.ack_timeout {
+                return false;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        true
     }
 
     /// Whether what is left of expired readings can be cut as a deletion asks: only whole hours can.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use self::lot::{Lot, Work};
 use super::catalog::reads::read_sensors_each;
-use super::deleter::{DatabaseTurns, write_buckets};
+use super::deleter::{DatabaseTurns, is_listed, write_buckets};
 use super::deletion::ALWAYS;
 use super::flush::task::FlushContext;
 use super::sealing::{Left, Sealing};
@@ -156,6 +156,8 @@ impl Sealer {
         if !self.context.registry_view.is_known() {
             return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
         }
+        let trusted = self.context.trusted_ns();
+        let now = trusted.map_err(|doubt| StorageError::Unavailable { detail: doubt.to_string() })?;
         // From the store: no day may be sealed before its database's settings are known.
         let by_database = self.context.store.read_settings().await?.into_iter().collect();
         let settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
@@ -165,7 +167,7 @@ impl Sealer {
                 left.off += 1;
                 continue;
             }
-            let round = match self.seal(&database, pace).await {
+            let round = match self.seal(&database, now, pace).await {
                 Err(error) if error.is_of_store() => return Err(error),
                 Err(error) => {
                     failed = Err(error);
@@ -194,12 +196,12 @@ impl Sealer {
 
     /// Seals all days of a database that are over for long enough: first those with hour pages, oldest first, then those that
     /// have only chunks beside the day.
-    async fn seal(&self, database: &str, pace: Pace) -> Result<Round, StorageError> {
+    async fn seal(&self, database: &str, now: i64, pace: Pace) -> Result<Round, StorageError> {
         let after = match pace {
             Pace::Now => Duration::ZERO,
             Pace::Background => self.after.unwrap_or_default(),
         };
-        let now = now_ns().saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
+        let now = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
         self.seal_until(database, Day::of(Hour::of(now)), pace).await
     }
 
@@ -245,6 +247,7 @@ impl Sealer {
         round: &mut Round,
         pace: Pace,
     ) -> Result<(), StorageError> {
+        faults::halt_at("days_listed").await;
         while !days.is_empty() {
             let lot = &days[..days.len().min(round.together)];
             round.together = (2 * round.together).min(DAYS_MOST);
@@ -307,6 +310,10 @@ impl Sealer {
     ) -> Result<usize, StorageError> {
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
+        if !is_listed(&*self.context.store, database).await? {
+            // It was dropped since the days were listed: claims would make it anew.
+            return Ok(days.len());
+        }
         // Before the deletions: a merge must know every deletion below the floor that it uses.
         let floor = self.context.registry_view.view().floor;
         let mut lot = self.list(database, days, round, pace).await?;

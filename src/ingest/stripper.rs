@@ -232,11 +232,17 @@ impl Stripper {
         if keys.is_empty() {
             return Ok(true);
         }
+        // A database that is dropped meanwhile would be listed again.
+        let turn = self.sealer.turns.of(of.database);
+        let _turn = turn.lock().await;
         let mut changed: Vec<SensorDocument> = Vec::new();
         for document in read_sensors_each(&*self.retention.store, of.database, &keys).await?.into_values() {
             let mut document = document?;
             document.recent.retain(|reading| reading.time >= of.before);
             changed.push(document);
+        }
+        if changed.is_empty() {
+            return Ok(true);
         }
         let mut is_all = true;
         for written in self.retention.store.write_sensors(of.database, &changed).await {

@@ -6,7 +6,6 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 
@@ -22,7 +21,7 @@ use crate::bucket::{
     CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, HeldCopies, MonthId,
     MonthWrite, Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
-use crate::clock::now_ns;
+use crate::clock::{latest_ns, note_passed, now_ns};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Day, Hour, Month, Sensor, Stamp};
 
@@ -39,15 +38,13 @@ const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX;
 pub struct Masked {
     store: Arc<dyn Store>,
     masks: Masks,
-    /// The end of the latest day of which this process wrote a part: the clock may have been set back since.
-    sealed_until: AtomicI64,
 }
 
 impl Masked {
     /// Wraps the store so that these deletions apply to reads.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, masks: Masks) -> Self {
-        Self { store, masks, sealed_until: AtomicI64::new(i64::MIN) }
+        Self { store, masks }
     }
 
     /// The sensor of a key, from its document if there is one: the document has its exact parts.
@@ -179,7 +176,7 @@ impl Masked {
                 Order::Descending => rest.end..left.end,
             };
             let mut days = Vec::new();
-            if self.some_may_be_sealed(&covered) {
+            if some_may_be_sealed(&covered) {
                 let found = self.store.scan_days(database, sensor, covered.clone(), order, projection, extent).await?;
                 days = found.pages;
                 if !found.rest.is_empty() {
@@ -202,12 +199,6 @@ impl Masked {
             }
             left = rest;
         }
-    }
-
-    /// Whether some of these hours may be in parts of days.
-    fn some_may_be_sealed(&self, hours: &Range<Hour>) -> bool {
-        let is_sealed_here = || hours.start.0 < self.sealed_until.load(Ordering::Relaxed);
-        !hours.is_empty() && (may_be_sealed(hours.start, now_ns()) || is_sealed_here())
     }
 
     async fn unite_back(
@@ -242,6 +233,11 @@ fn days_of(range: &Range<i64>, days: &Range<Day>) -> impl Iterator<Item = Day> +
     let day = |time: i64| Day::of(Hour::of(time));
     let (first, behind) = (day(range.start).max(days.start), day(range.end.saturating_sub(1)).next().min(days.end));
     (first.0..behind.0).map(Day)
+}
+
+/// Whether some of these hours may be in parts of days.
+fn some_may_be_sealed(hours: &Range<Hour>) -> bool {
+    !hours.is_empty() && may_be_sealed(hours.start, latest_ns())
 }
 
 fn is_touched(page: &ScannedPage, covers: &Covers) -> bool {
@@ -341,7 +337,7 @@ impl Store for Masked {
         let deletions = self.masks.now();
         let scanned = self.store.scan_sensors(database, sensors, hours.clone(), projection, bytes_max).await?;
         let Some(scanned) = scanned else { return Ok(None) };
-        let days = match self.some_may_be_sealed(&hours) {
+        let days = match some_may_be_sealed(&hours) {
             true => self.store.scan_days_of(database, sensors, hours.clone(), projection, bytes_max).await?,
             false => Some(vec![Vec::new(); sensors.len()]),
         };
@@ -363,6 +359,10 @@ impl Store for Masked {
         days: Range<Day>,
     ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
         self.store.parts_of(database, sensors, days).await
+    }
+
+    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+        self.store.last_day(database).await
     }
 
     async fn next_chunks(
@@ -401,8 +401,8 @@ impl Store for Masked {
     }
 
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
-        let last = days.iter().map(|day| day.id.day.hours().end.0).max();
-        self.sealed_until.fetch_max(last.unwrap_or(i64::MIN), Ordering::Relaxed);
+        // The clock may be set back later.
+        days.iter().for_each(|day| note_passed(day.id.day.hours().end.start_ns()));
         self.store.write_days(database, days).await
     }
 

@@ -4,6 +4,7 @@ mod bounds;
 mod decoder;
 mod deleted_by_value;
 mod deleted_meanwhile;
+mod dropped_meanwhile;
 mod forms;
 mod months;
 mod shell;

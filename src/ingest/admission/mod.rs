@@ -5,5 +5,6 @@ pub mod bytes_in_flight;
 pub mod quota;
 pub mod read_only;
 pub mod submit;
+pub mod under_way;
 pub mod validate;
 pub mod write_policy;

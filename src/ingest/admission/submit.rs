@@ -10,7 +10,9 @@ use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
 use super::read_only::ReadOnly;
+use super::under_way::{Judged, UnderWay};
 use crate::bucket::{StorageError, ValueMove};
+use crate::faults;
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::dispatch::{Dispatch, KnownChange};
@@ -60,6 +62,7 @@ pub(in crate::ingest) struct Submission {
     pub validated: Vec<Batch>,
     pub claims: Claims,
     pub memory: usize,
+    pub judged: Judged,
 }
 
 const ACK_TIMEOUT: &str = "ingest.ack_timeout";
@@ -85,6 +88,8 @@ pub(in crate::ingest) struct Submitter {
     pub member: Arc<Member>,
     pub tail: Arc<Tail>,
     pub read_only: ReadOnly,
+    /// What was validated and is not logged yet.
+    pub under_way: UnderWay,
     /// `ingest.ack_timeout`.
     pub ack_timeout: Duration,
     /// `limits.deletions`.
@@ -101,7 +106,7 @@ impl Submitter {
         mut admission: BytesInFlight,
         level: AckLevel,
     ) -> Result<(), IngestError> {
-        let Submission { received, patient, validated: batches, claims, memory } = submission;
+        let Submission { received, patient, validated: batches, claims, memory, judged } = submission;
         let record = record::encode(&database.name, received, &batches);
         let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
         let (waiter, stored) = oneshot::channel();
@@ -109,8 +114,10 @@ impl Submitter {
         let heard = self.copy_for_listeners(database, &batches, &mut admission);
         let (dispatch, database) = (self.dispatch.clone(), database.clone());
         let timeout = self.ack_timeout;
+        faults::halt_at("before_append").await;
         let deadline = Instant::now() + timeout;
         let logged = move |sequence: Sequence| {
+            drop(judged);
             // Before the fields reach a shard.
             claims.logged();
             if let Some(waiter) = waiter {

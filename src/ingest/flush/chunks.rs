@@ -8,7 +8,6 @@ use crate::bucket::day::CELLS_MAX;
 use crate::bucket::packed::Unpacked;
 use crate::bucket::store::Written;
 use crate::bucket::{Applied, Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Readings, SealForm, StorageError};
-use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::catalog::Database;
 use crate::reading::stamp::SETTLED;
@@ -39,7 +38,8 @@ pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) 
     let Some(rules) = context.direct.filter(|_| context.settings.now().sealed_as(database) != SealForm::Off) else {
         return;
     };
-    let (clock, floor) = (now_ns(), context.registry_view.view().floor);
+    let Ok(clock) = context.trusted_ns() else { return };
+    let floor = context.registry_view.view().floor;
     let is_over = |hour: Hour| Day::of(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
     let mut days: HashMap<(u32, Day), (usize, Vec<usize>)> = HashMap::new();
     for (place, run) in runs.iter().enumerate() {

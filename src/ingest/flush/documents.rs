@@ -11,7 +11,7 @@ use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{BucketId, Extent, Outlier, Projection, ScannedPage, Written};
 use crate::bucket::{Bucket, Meta, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour, day};
-use crate::clock::now_ns;
+use crate::clock::{latest_ns, now_ns};
 use crate::faults;
 use crate::ingest::IngestOptions;
 use crate::ingest::catalog::reads::{read_buckets_each, read_needed, read_sensors_each};
@@ -142,7 +142,7 @@ impl Documents {
                 }
             }
             let (mut sealed, cold): (Vec<_>, Vec<_>) =
-                cold.into_iter().partition(|(_, id)| day::may_be_sealed(id.hour, now_ns()));
+                cold.into_iter().partition(|(_, id)| day::may_be_sealed(id.hour, latest_ns()));
             sealed.sort_by_key(|(_, id)| id.hour);
             let of_hours = sealed.chunk_by(|(_, a), (_, b)| a.hour == b.hour);
             for lot in of_hours.flat_map(|of_hour| of_hour.chunks(SEALED_LOT)) {

@@ -3,7 +3,7 @@
 use super::task::{BucketFlush, FlushContext};
 use crate::bucket::store::{Extent, Order, Projection};
 use crate::bucket::{DayId, DayPart, Readings, StorageError, day};
-use crate::clock::now_ns;
+use crate::clock::{latest_ns, now_ns};
 use crate::ingest::catalog::Database;
 use crate::reading::{Day, Stamp};
 
@@ -12,7 +12,7 @@ impl FlushContext {
     /// them although there is no page. Or what it has of the hour may have expired.
     pub(super) fn may_be_sealed(&self, run: &BucketFlush) -> bool {
         let is_older = || run.load.first <= self.registry_view.view().floor;
-        day::may_be_sealed(run.id.hour, now_ns()) && (is_older() || self.may_have_expired(run))
+        day::may_be_sealed(run.id.hour, latest_ns()) && (is_older() || self.may_have_expired(run))
     }
 
     /// Whether readings of the hour expire while their summaries stay. An instance may have taken some before it knew that.

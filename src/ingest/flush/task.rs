@@ -19,7 +19,7 @@ use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{
     Applied, Bucket, Caps, HourVersions, KnownSettings, MergeOptions, Readings, Row, StorageError, Store, day,
 };
-use crate::clock::now_ns;
+use crate::clock::{ClockDoubt, StampClock, latest_ns};
 use crate::faults;
 use crate::ingest::catalog::lookup::StorePresence;
 use crate::ingest::catalog::reads::{PAGES_AT_ONCE, read_buckets_each};
@@ -64,6 +64,8 @@ pub struct FlushContext {
     pub log: Arc<str>,
     /// This process's view of the registry: the floor, and what is deleted.
     pub registry_view: Arc<RegistryView>,
+    /// The clock that stamps are made from, by which days are sealed.
+    pub clock: Arc<StampClock>,
     /// Whether the store answers.
     pub presence: StorePresence,
     /// Databases that the store fails on.
@@ -348,8 +350,16 @@ impl FlushContext {
     /// that it uses. Pages that may stand beside a sealed day do not settle (`bucket::day`).
     fn merge_options(&self, hour: Hour) -> MergeOptions<'_> {
         let view = self.registry_view.view();
-        let floor = if day::may_be_sealed(hour, now_ns()) { SETTLED } else { view.floor };
+        let floor = if day::may_be_sealed(hour, latest_ns()) { SETTLED } else { view.floor };
         MergeOptions { caps: &self.caps, floor, restamps: view.restamps, log: &self.log }
+    }
+
+    /// The time by which days are over, in nanoseconds since the epoch.
+    ///
+    /// # Errors
+    /// Why none can be trusted now: others, whose clocks are right, would not look for a day that is sealed too early.
+    pub fn trusted_ns(&self) -> Result<i64, ClockDoubt> {
+        self.clock.trusted_ns(self.store.is_shared())
     }
 
     /// Most pages of one bucket that are read as a whole.

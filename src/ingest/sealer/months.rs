@@ -9,8 +9,8 @@ use std::time::Instant;
 use super::{Pace, REST_MAX, Sealer, first_rev};
 use crate::bucket::store::{Projection, SensorFilter, Written};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
-use crate::clock::now_ns;
 use crate::faults;
+use crate::ingest::deleter::is_listed;
 use crate::reading::{Day, Hour, Month};
 
 /// Sensors whose months are looked for together.
@@ -47,7 +47,8 @@ impl Sealer {
     /// # Errors
     /// If the store fails.
     pub(super) async fn add_up_months(&self, database: &str, pace: Pace) -> Result<u64, StorageError> {
-        let end = Month::of(Day(Day::of(Hour::of(now_ns())).0 - DAYS_OVER));
+        let Ok(now) = self.context.trusted_ns() else { return Ok(0) };
+        let end = Month::of(Day(Day::of(Hour::of(now)).0 - DAYS_OVER));
         let (mut filter, mut made) = (SensorFilter { limit: LISTED, ..SensorFilter::default() }, 0);
         loop {
             let sensors = self.context.store.list_sensors(database, &filter).await?;
@@ -94,6 +95,7 @@ impl Sealer {
                 (MonthId { sensor, month }, rev)
             })
             .collect();
+        faults::halt_at("months_listed").await;
         let (mut made, mut fit) = (0, TOGETHER);
         for some in wanted.chunks(TOGETHER) {
             let began = Instant::now();
@@ -114,6 +116,12 @@ impl Sealer {
         fit: &mut usize,
     ) -> Result<u64, StorageError> {
         let (store, first) = (&self.context.store, first_rev());
+        let turn = self.turns.of(database);
+        let _turn = turn.lock().await;
+        if !is_listed(&**store, database).await? {
+            // It was dropped since its months were listed.
+            return Ok(0);
+        }
         // Each has two revs: that of the claim, and the next one.
         let claim =
             |((id, rev), next_rev): (&'a (MonthId, u64), u64)| MonthWrite { id, rev: *rev, next_rev, totals: None };

@@ -328,6 +328,7 @@ impl Ingest {
         let quotas = QuotaCharge::of(arrival.by, database, Some(&self.metrics), started);
         quotas.admit()?;
         self.check_share(database)?;
+        let judged = self.submitter.under_way.begin();
         let (validated, _in_flight) = match arrival.key {
             None => (self.validate(database, arrival, None, admission.size(), read).await?, None),
             Some(key) => {
@@ -362,6 +363,7 @@ impl Ingest {
                 validated: validated.batches,
                 claims: validated.claims,
                 memory: validated.memory,
+                judged,
             };
             let submitted = self.submitter.submit(database, submission, admission, level).await;
             // Readings that are not kept are not charged: the sender sends them again.

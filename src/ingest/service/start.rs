@@ -9,6 +9,7 @@ use crate::bucket::{HourVersions, KnownSettings};
 use crate::clock::{StampClock, now_ns};
 use crate::ingest::admission::read_only::ReadOnly;
 use crate::ingest::admission::submit::Submitter;
+use crate::ingest::admission::under_way::UnderWay;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
 use crate::ingest::catalog::{Catalog, silence};
 use crate::ingest::deleter::{DatabaseTurns, Deleter};
@@ -86,6 +87,7 @@ impl Ingest {
             caps: options.caps,
             log: Arc::from(format!("{:016x}", wal.id())),
             registry_view: registry_view.clone(),
+            clock: clock.clone(),
             presence: presence.clone(),
             failing: failing.clone(),
             dead_letters: dead_letters.clone(),
@@ -171,7 +173,7 @@ impl Ingest {
         ];
         let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
         let migration = Migration::default();
-        let migrator = Migrator { context: context.clone(), migration: migration.clone() };
+        let migrator = Migrator { context: context.clone(), turns: turns.clone(), migration: migration.clone() };
         tasks.push(tokio::spawn(migrator.run()));
         if store.keeps_copies() {
             let (raw, settle) = (context.raw.clone(), options.copies_settle);
@@ -204,6 +206,7 @@ impl Ingest {
             member: member.clone(),
             tail: tail.clone(),
             read_only: ReadOnly::default(),
+            under_way: UnderWay::default(),
             ack_timeout: options.ack_timeout,
             deletions: options.deletions,
         });

@@ -58,7 +58,7 @@ pub(super) struct DayPut {
     put: Put,
     /// The key of the day's month.
     month: Vec<u8>,
-    removed: bool,
+    pub(super) removed: bool,
     is_chunk: bool,
     /// Whether programs that know sealed days, but no parts, would misread it.
     pub(super) is_new_form: bool,
@@ -445,6 +445,14 @@ pub(super) fn parts_of(
         }
     }
     Ok(found)
+}
+
+/// Implements `Store::last_day`: a key begins with its day.
+pub(super) fn last(database: &Database, name: &str) -> Result<Option<Day>, FileFailure> {
+    let (keys, days) = (Keys::of(name), database.begin_read()?.open_table(DAYS)?);
+    let all = keys.all();
+    let last = days.range::<&[u8]>(&*all.start..&*all.end)?.next_back();
+    Ok(last.transpose()?.and_then(|(key, _)| keys.day_of(key.value())))
 }
 
 /// Implements `Store::next_chunks`.

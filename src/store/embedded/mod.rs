@@ -362,7 +362,7 @@ impl Store for EmbeddedStore {
         let (name, keys) = (database.to_owned(), Keys::of(database));
         let groups: Vec<_> = writes.iter().map(|write| pages::encode_group(&keys, write)).collect();
         let size = (groups.len(), groups.iter().flatten().map(pages::PagePut::bytes).sum());
-        self.write(size, move |db| tables::write_each(db, &name, &groups, pages::write_group)).await
+        self.write(size, move |db| tables::write_each(db, (&name, true), &groups, pages::write_group)).await
     }
 
     async fn read_buckets(
@@ -448,6 +448,11 @@ impl Store for EmbeddedStore {
     ) -> Result<Vec<(Day, String)>, StorageError> {
         let (name, from) = (database.to_owned(), from.clone());
         self.read(move |db| days::next_chunks(db, &name, &from, until, most)).await
+    }
+
+    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+        let name = database.to_owned();
+        self.read(move |db| days::last(db, &name)).await
     }
 
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
@@ -548,7 +553,7 @@ impl Store for EmbeddedStore {
         let (name, keys) = (database.to_owned(), Keys::of(database));
         let puts: Vec<_> = documents.iter().map(|document| sensors::encode(&keys, document)).collect();
         let size = (puts.len(), puts.len() * SMALL_BYTES);
-        self.write(size, move |db| tables::write_each(db, &name, &puts, sensors::write)).await
+        self.write(size, move |db| tables::write_each(db, (&name, true), &puts, sensors::write)).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {

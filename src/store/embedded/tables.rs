@@ -133,11 +133,11 @@ pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailur
     Ok(Ok(()))
 }
 
-/// Runs all `writes` in one transaction, and lists the database if it is new. `write` returns false if the rev differs
+/// Runs all `writes` in one transaction, and lists the database if it is new and `lists` says so. `write` returns false if the rev differs
 /// and nothing was changed. If no write succeeded, nothing is committed.
 pub(super) fn write_each<W>(
     database: &Database,
-    name: &str,
+    (name, lists): (&str, bool),
     writes: &[W],
     write: impl Fn(&mut Tables<'_>, &W) -> Result<bool, FileFailure>,
 ) -> Result<Vec<Written>, FileFailure> {
@@ -153,7 +153,7 @@ pub(super) fn write_each<W>(
         });
     }
     let done = outcomes.contains(&Written::Yes);
-    if done && tables.databases.get(name)?.is_none() {
+    if done && lists && tables.databases.get(name)?.is_none() {
         tables.databases.insert(name, 0)?;
     }
     drop(tables);
@@ -173,7 +173,7 @@ pub(super) fn write_days(database: &Database, name: &str, days: &[DayPut]) -> Re
         false => FORMAT_WITH_DAYS,
     };
     mark_format(database, needed)?;
-    write_each(database, name, days, days::write)
+    write_each(database, (name, days.iter().any(|day| !day.removed)), days, days::write)
 }
 
 /// Raises the file's format to this one, so that programs that do not know it refuse the file.

@@ -129,8 +129,22 @@ impl MongoStore {
         Ok(found)
     }
 
+    /// An id begins with its day.
+    pub(super) async fn last_stored_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+        let days = Collections::of(&self.mongo, database).days;
+        let (sort, sent) = (doc! { "_id": -1 }, doc! { "_id": 1, "start": 1 });
+        let last = async move { find(&days, Document::new(), sort, Some(sent), Extent::pages(1)).await };
+        Ok(self.read(last).await?.first().and_then(day_of))
+    }
+
     pub(super) async fn put_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
-        let collections = match self.created(database).await {
+        // Claims, removals and changes of parts that are stored make no database anew that is gone since.
+        let is_new = |day: &DayWrite<'_>| day.rev == 0 && day.readings.is_some_and(|readings| !readings.is_empty());
+        let collections = match days.iter().any(is_new) {
+            true => self.created(database).await,
+            false => Ok(Collections::of(&self.mongo, database)),
+        };
+        let collections = match collections {
             Ok(collections) => collections,
             Err(error) => return vec![Written::Failed(error); days.len()],
         };

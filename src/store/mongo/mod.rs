@@ -304,6 +304,10 @@ impl Store for MongoStore {
         self.chunks_after(database, from, until, most).await
     }
 
+    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+        self.last_stored_day(database).await
+    }
+
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
         self.stored_days(database, ids).await
     }

@@ -40,10 +40,8 @@ impl MongoStore {
     }
 
     pub(super) async fn put_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
-        let collections = match self.created(database).await {
-            Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); months.len()],
-        };
+        // Whoever adds up has found parts of days: a database that is gone since is not made anew.
+        let collections = Collections::of(&self.mongo, database);
         let outcomes = Mutex::new(vec![Written::Yes; months.len()]);
         let change = |month: &MonthWrite<'_>| match month.rev {
             0 => insertion(document::month_document(month)),

@@ -1,9 +1,176 @@
 //! A machine whose clock is so far off that nobody knows what its "later" means: a device that came up without the time.
 
-use crate::support::http::{get, post};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::metric;
-use crate::support::server::Launch;
+use crate::support::process::Folder;
+use crate::support::series::{flush, metric};
+use crate::support::server::{Launch, Server, program};
+
+const SECOND: i64 = 1_000_000_000;
+const HOUR: i64 = 3600 * SECOND;
+const DAY: i64 = 24 * HOUR;
+const WITHIN: Duration = Duration::from_secs(60);
+/// Stores, expires and seals soon.
+const QUICK: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n\
+    [retention]\ninterval = \"100ms\"\n[seal]\nafter = \"0s\"\n";
+/// What the log says once it is known that the clock was set.
+const DOUBT: &str = "nothing expires and no day is sealed";
+
+/// The wall clock of a server, which can be set while it runs.
+struct WallClock(Folder);
+
+impl WallClock {
+    fn right() -> Self {
+        let clock = Self(Folder::new("clock"));
+        clock.set(0);
+        clock
+    }
+
+    /// Sets it so many nanoseconds ahead. At once: nobody reads half a number.
+    fn set(&self, by: i64) {
+        std::fs::write(self.0.file("new"), (by / 1_000_000).to_string()).expect("a file");
+        std::fs::rename(self.0.file("new"), self.0.file("step")).expect("it can be moved");
+    }
+
+    fn of(&self, launch: Launch) -> Launch {
+        launch.env("FAULT_STEP", self.0.file("step").display())
+    }
+}
+
+fn now() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos()).expect("a time")
+}
+
+fn stores() -> [String; 2] {
+    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
+}
+
+fn put(server: &Server, database: &str, body: &str) {
+    let url = server.url(&format!("/api/v1/databases/{database}"));
+    request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200);
+}
+
+/// The first hundred readings of a sensor `m` from a time on.
+#[track_caller]
+fn since(server: &Server, database: &str, from: i64) -> Value {
+    let path = format!("/api/v1/readings?db={database}&sensor=m&limit=100&from={from}&to={}", now() + DAY);
+    get(&server.url(&path)).expect(200).json()["series"][0]["readings"].take()
+}
+
+#[track_caller]
+fn seal(server: &Server) -> Value {
+    eventually("a round of sealing", WITHIN, || {
+        let round = post(&server.url("/api/v1/seal"), "", &[]);
+        Some(round.json()).filter(|sealed| round.status == 200 && sealed["left"]["unsettled"] == 0)
+    })
+}
+
+/// Expiry went by the wall clock, but what was compared with the store's clock, if anything, was a clock that notices no step. A
+/// virtual machine was resumed with a clock a year ahead: within `retention.interval` all readings of each database with a
+/// retention were deleted, for all instances, and where summaries are kept, they were marked as gone for good.
+#[test]
+fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
+    for store in stores() {
+        let clock = WallClock::right();
+        let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
+        let start = now();
+        let lines: String = [5, 3, 1].iter().map(|age| format!("m v={age}i {}\n", start - age * DAY)).collect();
+        for (database, settings) in [("w", r#"{"readings":"30d"}"#), ("s", r#"{"readings":"30d","summaries":"inf"}"#)] {
+            post(&server.url(&format!("/write?db={database}")), &*lines, &[]).expect(204);
+            put(&server, database, settings);
+        }
+        flush(&server);
+        let before = ["w", "s"].map(|database| since(&server, database, start - 6 * DAY));
+        assert_eq!(before[0].as_array().map(Vec::len), Some(3), "{before:?}");
+        clock.set(366 * DAY);
+        eventually("the clock is doubted", WITHIN, || server.stderr().contains(DOUBT).then_some(()));
+        clock.set(0);
+        let after = ["w", "s"].map(|database| since(&server, database, start - 6 * DAY));
+        assert_eq!(after, before, "{store}");
+        assert_eq!(metric(&server, "hourglass_retention_expiries_total"), 0.0);
+        // What was not noted while the clock was wrong is expired now that it is right.
+        put(&server, "w", r#"{"readings":"4d"}"#);
+        let expired = || (metric(&server, "hourglass_retention_expiries_total") == 1.0).then_some(());
+        eventually("readings expire by the right clock", WITHIN, expired);
+        post(&server.url("/write?db=s"), format!("m v=5i {}", start - 5 * DAY), &[]).expect(204);
+    }
+}
+
+/// An instance whose clock had jumped two days ahead sealed today's hour pages. The others, whose clocks were right, read only
+/// pages for the last hour, and missed what was acked until midnight.
+#[test]
+fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
+    for store in stores() {
+        let clock = WallClock::right();
+        let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
+        let start = now();
+        post(&server.url("/write?db=d"), format!("m v=1i {}\nm v=2i {start}", start - 3 * DAY), &[]).expect(204);
+        flush(&server);
+        clock.set(2 * DAY);
+        let refused = seal(&server);
+        let why = refused["error"].as_str().unwrap_or_default();
+        assert!(why.contains("clock.max_offset") && refused["days"] == 0, "{store}: {refused}");
+        clock.set(0);
+        eventually("only the day that is over is sealed", WITHIN, || {
+            let sealed = seal(&server);
+            assert_ne!(sealed["days"], 2, "{sealed}");
+            (sealed["error"].is_null() && sealed["days"] == 1).then_some(())
+        });
+        assert_eq!(since(&server, "d", start - HOUR).as_array().map(Vec::len), Some(1));
+    }
+}
+
+/// A device without a clock of its own started in 1971. Sealed days were read only if they lay before today: all of them read as
+/// empty, and so they were in a digest or a backup that was made then. What came to them was merged as if there were nothing
+/// beside it.
+#[test]
+fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
+    for store in stores() {
+        let (clock, launch) = (WallClock::right(), Launch::with_store(&store).config(QUICK));
+        let mut server = clock.of(launch.clone()).start();
+        let first = (now() - 3 * DAY).div_euclid(DAY) * DAY;
+        let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
+        post(&server.url("/write?db=d"), lines, &[]).expect(204);
+        flush(&server);
+        eventually("the day is sealed", WITHIN, || (seal(&server)["days"] == 1).then_some(()));
+        let before = since(&server, "d", first);
+        assert_eq!(before.as_array().map(Vec::len), Some(48));
+        server.stop();
+        let digest = |by: i64| {
+            clock.set(by);
+            let mut command = program();
+            command.args(["digest", "--json", "--store", &store, "--data-dir"]).arg(server.data_dir());
+            let done = command.env("FAULT_STEP", clock.0.file("step")).output().expect("hourglass runs");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            serde_json::from_slice::<Value>(&done.stdout).expect("a digest")["total"].take()
+        };
+        let behind = 365 * DAY - now();
+        let total = digest(0);
+        assert_eq!((digest(behind), &total["readings"]), (total.clone(), &json!(48)), "{store}");
+        server.restart_as(clock.of(launch.clone()));
+        crate::support::series::await_fed(&server);
+        assert_eq!(since(&server, "d", first), before, "{store}");
+        // Others do not let it write: their clock is right.
+        if store == "embedded" {
+            post(&server.url("/write?db=d"), format!("m v=100i {first}"), &[]).expect(204);
+            flush(&server);
+            assert_eq!(since(&server, "d", first)[0]["v"], 100);
+        }
+        server.stop();
+        server.restart_as(launch);
+        crate::support::series::await_fed(&server);
+        let mut after = before.clone();
+        if store == "embedded" {
+            after[0]["v"] = json!(100);
+        }
+        assert_eq!(since(&server, "d", first), after, "{store}");
+    }
+}
 
 #[test]
 fn an_instance_whose_clock_is_far_off_takes_no_writes_and_says_why() {

@@ -1,19 +1,20 @@
 //! What other instances do to days while their readings expire.
 
 use std::path::Path;
+use std::time::Duration;
 
 use mongodb::Collection;
 use mongodb::bson::{DateTime, Document, doc};
 use serde_json::Value;
 
-use super::summaries::{SEALS, await_gone, fill, first_day, kept_from, whole_hours};
+use super::summaries::{SEALS, await_gone, fill, first_day, kept_from, launch, whole_hours};
 use super::{CONFIG, HOUR, SECOND, WITHIN, put, shown};
-use crate::support::eventually;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::flush;
 use crate::support::server::{Launch, Server};
+use crate::support::{eventually, poll};
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
@@ -129,4 +130,33 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
     assert_eq!(count("w.days", doc! { "start": { "$lt": date(kept) }, "expired": true }), 5);
     assert_eq!(count("w.days", expired.clone()), 5);
     assert_eq!(whole_hours(&server, first), answers);
+}
+
+/// A request was validated, and waited to be logged, when its readings expired, and summaries are kept. The note of that had a stamp
+/// below that of its record, so the summaries were made without readings that were acked afterwards, and these went to the dead
+/// letters.
+#[test]
+fn what_was_validated_before_its_day_expired_is_in_the_summary() {
+    let folder = Folder::new("waiting");
+    let file = folder.file("halt");
+    let server = launch("embedded").env("FAULT_HALT_AT", format!("before_append:{}", file.display())).start();
+    let first = first_day();
+    fill(&server, first);
+    std::fs::write(&file, "").expect("a file");
+    let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
+    let waiting = std::thread::spawn(move || post(&url, line, &[]));
+    halt(&file);
+    put(&server, "w", KEPT).expect(200);
+    // Only if nobody waits for the request.
+    let is_removed = || (!shown(&server, "w")["removed_before"].is_null()).then_some(());
+    assert_eq!(poll(Duration::from_secs(8), is_removed), None, "the summaries are made without it");
+    std::fs::remove_file(&file).expect("the file is there");
+    waiting.join().expect("an answer").expect(204);
+    await_gone(&server);
+    let letters: Value = get(&server.url("/api/v1/dead-letters")).expect(200).json();
+    assert_eq!(letters["readings"], 0, "{letters}");
+    let path =
+        format!("/api/v1/summary?db=w&sensor=m,s=0&fields=temp&step=1h&from={}&to={}", first + HOUR, first + 2 * HOUR);
+    let summary = get(&server.url(&path)).expect(200).text().to_owned();
+    assert!(summary.contains("\"max\":7777.5"), "{summary}");
 }

@@ -296,6 +296,8 @@ pub async fn chunks_and_hours_are_parts_of_their_day(place: &mut impl Place) {
     assert_eq!(listed(9, 1, &both[0]).await, both[1..]);
     assert_eq!(listed(2, 9, &from).await, both[..1]);
     assert_eq!(listed(9, 9, &both[1]).await, []);
+    assert_eq!(store.last_day(DB).await.expect("a day"), Some(Day(DAY.0 + 2)));
+    assert_eq!(store.last_day("none").await.expect("no day"), None);
     // A page per hour and part.
     for order in [Order::Ascending, Order::Descending] {
         for projection in [Projection::ALL, Projection::SUMMARIES] {

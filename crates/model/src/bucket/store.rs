@@ -595,6 +595,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         most: usize,
     ) -> Result<Vec<(Day, String)>, StorageError>;
 
+    /// The latest day of which any sensor has a part: it was over, by the clock of who sealed it.
+    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError>;
+
     /// Reads the parts of one sensor's days that have some of these hours, until the range or the extent is reached. The
     /// result has a page per hour and part, in order of hours, whole hours only, all at one moment. Call it after a scan of the
     /// same hours: sealing writes a part before it removes pages.

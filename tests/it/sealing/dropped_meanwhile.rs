@@ -1,0 +1,56 @@
+//! A database is dropped while its days are being sealed, or its months added up: it does not come back as an empty one.
+
+use std::time::Duration;
+
+use super::{PAGES, line};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::server::{Launch, Server};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// The sealer lists many days, and takes a turn for some of them at a time. After a drop in between, it claimed the next ones: the
+/// database had its collections again, and was listed, for good.
+#[test]
+fn a_database_that_is_dropped_while_its_days_are_sealed_is_gone() {
+    dropped_at("days_listed", mongod().uri(&fresh_database_name()));
+}
+
+/// Adding up months took no turn at all. Claims of months, written after a drop, listed the database again.
+#[test]
+fn a_database_that_is_dropped_while_its_months_are_added_up_is_gone() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        dropped_at("months_listed", store);
+    }
+}
+
+fn dropped_at(point: &str, store: String) {
+    let folder = Folder::new("halt");
+    let halt = folder.file("halt");
+    let server = Launch::with_store(store)
+        .config(format!("{PAGES}[seal]\nafter = \"0s\"\n"))
+        .env("FAULT_HALT_AT", format!("{point}:{}", halt.display()))
+        .start();
+    let lines: String = (0..3).flat_map(|sensor| (0..40 * 4).map(move |n| line(sensor, n * 360, n))).collect();
+    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+    post(&server.url("/write?db=other"), "m v=1 1768435200000000000", &[]).expect(204);
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    std::fs::write(&halt, "").expect("a file");
+    let url = server.url("/api/v1/seal");
+    let asked = std::thread::spawn(move || post(&url, "", &[]));
+    eventually("it is halted", WITHIN, || halt.with_extension("met").exists().then_some(()));
+    post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
+    assert!(!listed(&server).contains("\"d\""), "{point}");
+    std::fs::remove_file(&halt).expect("the file is there");
+    asked.join().expect("an answer");
+    // The round that was halted has ended once a later one has.
+    eventually("sealing goes on", WITHIN, || (post(&server.url("/api/v1/seal"), "", &[]).status == 200).then_some(()));
+    let listed = listed(&server);
+    assert!(!listed.contains("\"d\"") && listed.contains("\"other\""), "{point}: {listed}");
+}
+
+fn listed(server: &Server) -> String {
+    get(&server.url("/query?q=SHOW%20DATABASES")).expect(200).text().to_owned()
+}
