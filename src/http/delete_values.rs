@@ -126,6 +126,7 @@ impl ByValue {
         let asked = StatementContext {
             database: self.database.as_deref(),
             policy: self.policy.as_deref(),
+            as_stored: false,
             now: self.now,
             budget: &budget,
             by: &self.by,
