@@ -13,6 +13,7 @@ use crate::support::series::await_fed;
 use crate::support::server::{Launch, Server};
 
 mod deletions;
+mod metadata;
 
 use self::deletions::{delete_by_time, delete_by_value};
 

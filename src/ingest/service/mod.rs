@@ -1,6 +1,7 @@
 //! The ingest service: makes the parts of the ingest path, and passes requests through them.
 
 mod by_value;
+mod described;
 mod drain;
 mod explain;
 mod keyed;
