@@ -49,7 +49,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
-use crate::bucket::settings::KEPT_MIN;
+use crate::bucket::settings::{Drift, KEPT_MIN};
 use crate::bucket::{
     Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, SealForm, Store, Unusable,
 };
@@ -522,7 +522,10 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
             past: bound_ns(settings.limits.max_past),
             future: bound_ns(settings.limits.max_future),
         },
-        keep_drift: settings.ingest.drift == DriftSetting::Keep,
+        drift: match settings.ingest.drift {
+            DriftSetting::Reject => Drift::Reject,
+            DriftSetting::Keep => Drift::Keep,
+        },
         refuse_undeclared_units: settings.limits.undeclared_unit == UndeclaredUnit::Refuse,
         rejections: ingest::RejectionOptions {
             file: settings.rejections_file(),
@@ -564,7 +567,6 @@ fn bound_ns(bound: Duration) -> Option<i64> {
 
 fn query_options(settings: &Settings) -> query::QueryOptions {
     query::QueryOptions {
-        drift: settings.ingest.drift == DriftSetting::Keep,
         span_max: settings.query.span_max,
         series_max: settings.query.series_max,
         cache_max_age: settings.query.cache_max_age,

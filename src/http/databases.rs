@@ -1,4 +1,5 @@
-//! `/api/v1/databases/NAME`: how long a database keeps its readings, how its days are sealed, and which policy is meant where none is named.
+//! `/api/v1/databases/NAME`: how long a database keeps its readings, how its days are sealed, what becomes of
+//! values of other types, and which policy is meant where none is named.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use super::write::flag;
 use crate::access::{Caller, Event};
-use crate::bucket::settings::{AUTOGEN, Settings, policy_database};
+use crate::bucket::settings::{AUTOGEN, Drift, Settings, policy_database};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::now_ns;
@@ -90,9 +91,9 @@ async fn changed(
     let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
     let (bytes, _admission) = body::read(app, headers, &mut body).await?;
     let wanted = Wanted::of(&bytes)?;
-    let Wanted { readings, summaries, default, seal_form } = &wanted;
-    let (default, seal_form) = (default.as_deref(), *seal_form);
-    let set = SetSettings { readings: *readings, summaries: *summaries, default, seal_form };
+    let Wanted { readings, summaries, default, seal_form, drift } = &wanted;
+    let (default, seal_form, drift) = (default.as_deref(), *seal_form, *drift);
+    let set = SetSettings { readings: *readings, summaries: *summaries, default, seal_form, drift };
     app.ingest.check_settings(&name, set).await?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     if is_dry {
@@ -121,6 +122,7 @@ struct Wanted {
     summaries: Option<Keep>,
     default: Option<String>,
     seal_form: Option<SealForm>,
+    drift: Option<Drift>,
 }
 
 impl Wanted {
@@ -143,11 +145,18 @@ impl Wanted {
                 None => return Err(bad(format!("seal_form is {form}: send \"packed\", \"columns\", \"off\" or null"))),
             },
         };
+        let drift = match sent.remove("drift") {
+            None | Some(Value::Null) => None,
+            Some(drift) => match drift.as_str().and_then(Drift::from_name) {
+                Some(drift) => Some(drift),
+                None => return Err(bad(format!("drift is {drift}: send \"reject\", \"keep\" or null"))),
+            },
+        };
         match sent.keys().next() {
             Some(unknown) => {
-                Err(bad(format!("unknown key {unknown:?}; use readings, summaries, default or seal_form")))
+                Err(bad(format!("unknown key {unknown:?}; use readings, summaries, default, seal_form or drift")))
             }
-            None => Ok(Self { readings, summaries, default, seal_form }),
+            None => Ok(Self { readings, summaries, default, seal_form, drift }),
         }
     }
 }
@@ -193,6 +202,8 @@ fn described(name: &str, settings: &Settings) -> Value {
         "default": own.default,
         "seal_form": own.seal_form.map(SealForm::name),
         "sealed_as": settings.sealed_as(name).name(),
+        "drift": own.drift.map(Drift::name),
+        "drift_as": settings.drift(name).name(),
         "kept": text_of(kept),
         "expired_before": from.or_else(|| kept.cutoff(now)).map(time_of),
         "policies": settings.policies(name).map(policy).collect::<Vec<_>>(),
@@ -310,16 +321,20 @@ mod tests {
             (r#"{"readings":"INF","summaries":null,"default":null}"#, forever, None, None),
             (r#"{"readings":"1d","summaries":"inf"}"#, day, forever, None),
         ] {
-            let wanted = Wanted { readings, summaries, default: default.map(str::to_owned), seal_form: None };
+            let wanted =
+                Wanted { readings, summaries, default: default.map(str::to_owned), seal_form: None, drift: None };
             assert_eq!(Wanted::of(body.as_bytes()).ok(), Some(wanted), "{body}");
         }
         let columns = Wanted::of(br#"{"seal_form":"columns"}"#).ok().and_then(|wanted| wanted.seal_form);
         assert_eq!(columns, Some(SealForm::Columns));
+        let keep = Wanted::of(br#"{"drift":"keep"}"#).ok().and_then(|wanted| wanted.drift);
+        assert_eq!(keep, Some(Drift::Keep));
         for body in [
             "",
             "[]",
             r#"{"seal_form":"zip"}"#,
             r#"{"seal_form":true}"#,
+            r#"{"drift":"beside"}"#,
             r#"{"readings":7}"#,
             r#"{"readings":"7"}"#,
             r#"{"readings":"0s"}"#,

@@ -17,7 +17,7 @@ use crate::ingest::trash::{TrashChunk, TrashError, TrashHead, TrashReading, Tras
 use crate::ingest::{DeletedTimes, IngestError, Mark};
 use crate::query::QueryError;
 use crate::query::influx::{DeleteTargets, StatementContext, StatementFailure, ValueCondition};
-use crate::reading::{Hour, Sensor, Stamp};
+use crate::reading::{Hour, Sensor, Stamp, Value};
 
 /// The memory that an element of a record takes beside a sensor's key, and the bytes of a time, at most.
 const SENSOR_BYTES: usize = 64;
@@ -126,6 +126,7 @@ impl ByValue {
         let asked = StatementContext {
             database: self.database.as_deref(),
             policy: self.policy.as_deref(),
+            as_stored: false,
             now: self.now,
             budget: &budget,
             by: &self.by,
@@ -238,23 +239,31 @@ async fn resolve(app: &App, target: &DeleteTargets, before: Stamp, sink: &mut Si
     while let Some(piece) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
         let Some(Part { of, readings, within }) = piece.readings() else { continue };
         let sensor = &of.sensor;
+        let names = values.as_ref().map(|values| values.names_of(sensor));
         let mut places = Vec::new();
         for (place, time) in readings.times().iter().enumerate() {
             if !range.contains(time) || within.as_ref().is_some_and(|within| !within.contains(time)) {
                 continue;
             }
+            let holds = |value: &dyn Fn(&str) -> Option<Value>| match (values, &names) {
+                (Some(values), Some(names)) => {
+                    let named = names.iter().find(|(times, _)| times.contains(time));
+                    named.is_some_and(|(_, name)| values.holds(name, value))
+                }
+                _ => true,
+            };
             // As if what is written meanwhile came later.
             let value = |name: &str| {
                 readings.fields_before(place, before).find(|(of, _)| &***of == name).map(|(_, value)| value.clone())
             };
             let has_any = readings.fields_before(place, before).next().is_some();
-            if has_any && values.as_ref().is_none_or(|values| values.holds(sensor, value)) {
+            if has_any && holds(&value) {
                 places.push(place);
                 continue;
             }
             let value =
                 |name: &str| readings.fields(place).find(|(of, _)| &***of == name).map(|(_, value)| value.clone());
-            let is_later = before != Stamp::MAX && values.as_ref().is_some_and(|values| values.holds(sensor, value));
+            let is_later = before != Stamp::MAX && values.is_some() && holds(&value);
             extent.later += u64::from(is_later);
         }
         if !places.is_empty() {

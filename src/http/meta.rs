@@ -39,8 +39,7 @@ pub async fn show(State(app): State<Arc<App>>, Extension(by): By, key: Key, quer
     let shown = async {
         let (sensor, parameters) = named(&app, &by, key, query, params::META)?;
         let database = parameters.database()?;
-        let meta = app.ingest.sensor_metas(&database, &[&sensor.key]).await?.remove(&sensor.key).unwrap_or_default();
-        Ok(told(meta.json(string)))
+        Ok(told(app.ingest.sensor_meta(&database, &sensor).await?.json(string)))
     };
     shown.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
 }
@@ -144,6 +143,7 @@ async fn change(
                 Ok(warned(response, usize::from(unlike.is_some()), unlike.as_ref()))
             }
             Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
+            Some(Err(refused @ MetaRefusal::Pinned { .. })) => Err(ApiError::Forbidden(refused.to_string())),
             Some(Err(refused)) => Err(ApiError::Bad(refused.to_string())),
             None => Err(ApiError::Bad("nothing was asked for".to_owned())),
         }
@@ -319,20 +319,34 @@ pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
         let budget = parameters.budget(&app);
         let max = app.options.sensors_max;
         let (database, limit) = (parameters.database()?, parameters.limit(max, max, "query.sensors_max")?);
-        let pins = parameters.pins();
+        let settings = app.query.settings();
+        let relabels = settings.relabels(&database);
+        let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
+        // The cursor names a stored sensor: only one that the caller may know of.
+        let is_shown_to_them = |stored: &Arc<Sensor>| match relabels {
+            Some(relabels) => relabels.names_of(stored).iter().any(|(_, name)| is_theirs(name)),
+            None => is_theirs(stored),
+        };
         let takes = |document: &crate::bucket::SensorDocument| {
-            !document.meta.is_without_values() && pins.iter().all(|pin| pin.matches(&document.sensor))
+            !document.meta.is_without_values() && is_shown_to_them(&document.sensor)
         };
         let after = parameters.get("cursor").map(str::to_owned);
-        let (documents, next, _held) = super::sensors::all_of(&app, &budget, (database, after, limit), takes).await?;
+        let all = super::sensors::all_of(&app, &budget, (database.clone(), after, limit), takes);
+        let (documents, next, mut held) = all.await?;
+        let mut metas: Vec<(Arc<Sensor>, Meta)> = match relabels {
+            Some(relabels) => super::named_sensors::metas(&app, (&database, relabels), &documents).await?,
+            None => documents.into_iter().map(|document| (document.sensor, document.meta)).collect(),
+        };
+        metas.retain(|(sensor, _)| is_theirs(sensor));
+        held.grow(metas.iter().map(|(sensor, meta)| sensor.key.len() + meta.memory()).sum())?;
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"sensors\":[");
-        for (number, document) in documents.iter().enumerate() {
+        for (number, (sensor, meta)) in metas.iter().enumerate() {
             comma(&mut text.out, number);
             text.out.push_str("{\"sensor\":");
-            string(&mut text.out, &document.sensor.key);
+            string(&mut text.out, &sensor.key);
             text.out.push_str(",\"meta\":");
-            text.out.push_str(&document.meta.json(string));
+            text.out.push_str(&meta.json(string));
             text.out.push('}');
             text.row().await?;
         }

@@ -1,14 +1,18 @@
 //! Sensors' documents of a database with relabels: under the names that they are shown under.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::App;
 use super::errors::ApiError;
 use crate::bucket::relabel::UnitedPart;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{Relabels, SensorDocument};
+use crate::bucket::{Meta, Relabels, SensorDocument};
 use crate::query::Budget;
 use crate::reading::Sensor;
+
+/// Stored sensors whose metadata is looked at together.
+const TOGETHER: usize = 256;
 
 /// One batch of names that have readings, with what is known of them together, and the name after which the next batch begins.
 ///
@@ -46,13 +50,59 @@ pub async fn documents(
     let of = |part: &UnitedPart| stored.iter().find(|document| document.sensor.key == part.sensor.key).cloned();
     let mut documents = Vec::with_capacity(names.len());
     for (name, parts) in names.into_iter().zip(&parts) {
-        let within = parts.iter().filter_map(|part| limited(of(part)?, part));
-        if let Some(mut document) = within.reduce(united) {
-            document.sensor = name;
-            documents.push(document);
+        let known: Vec<(&UnitedPart, SensorDocument)> =
+            parts.iter().filter_map(|part| Some((part, of(part)?))).collect();
+        // As in queries: of all stored sensors, whenever they are shown under the name.
+        let meta = known.iter().map(|(_, document)| document.meta.clone()).reduce(both);
+        let within = known.into_iter().filter_map(|(part, document)| limited(document, part));
+        if let Some(document) = within.reduce(united) {
+            documents.push(SensorDocument { sensor: name, meta: meta.unwrap_or_default(), ..document });
         }
     }
     Ok(documents)
+}
+
+/// A name, and what is said of it.
+type NamedMeta = (Arc<Sensor>, Meta);
+
+/// What is said under the names that some stored sensors with metadata are shown under. Of the stored sensors of a name only the one of
+/// the least key has it, so that a list of all stored sensors has each name once.
+///
+/// # Errors
+/// If the store does not answer, or acked changes are still being read back.
+pub async fn metas(
+    app: &App,
+    (database, relabels): (&str, &Relabels),
+    documents: &[SensorDocument],
+) -> Result<Vec<NamedMeta>, ApiError> {
+    let mut named = Vec::with_capacity(documents.len());
+    for some in documents.chunks(TOGETHER) {
+        let mut about: Vec<(&str, Arc<Sensor>, Vec<Arc<Sensor>>)> = Vec::new();
+        for document in some {
+            let names = relabels.names_of(&document.sensor).into_iter();
+            let names: BTreeMap<Box<str>, Arc<Sensor>> = names.map(|(_, name)| (name.key.clone(), name)).collect();
+            let of = names.into_values().map(|name| relabels.described_by(&name));
+            about.extend(of.map(|(name, stored)| (&*document.sensor.key, name, stored)));
+        }
+        let mut keys: Vec<&str> = about.iter().flat_map(|(_, _, stored)| stored.iter().map(|of| &*of.key)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let metas = app.ingest.sensor_metas(database, &keys).await?;
+        for (key, name, stored) in about {
+            let said = stored.iter().filter_map(|of| metas.get_key_value(&of.key));
+            let said = said.filter(|(_, meta)| !meta.is_without_values());
+            if said.clone().map(|(of, _)| &**of).min() == Some(key) {
+                let meta = said.map(|(_, meta)| meta.clone()).reduce(both);
+                named.extend(meta.map(|meta| (name, meta)));
+            }
+        }
+    }
+    Ok(named)
+}
+
+fn both(mut one: Meta, other: Meta) -> Meta {
+    one.unite(&other);
+    one
 }
 
 /// What a document says of the times in which its sensor is shown under a name; `None` if it has no readings then.
@@ -68,7 +118,7 @@ fn limited(mut document: SensorDocument, part: &UnitedPart) -> Option<SensorDocu
     Some(document)
 }
 
-/// Two documents as one; the first one's values count where both have one.
+/// Two documents as one, beside their metadata; the first one's values count where both have one.
 fn united(mut one: SensorDocument, other: SensorDocument) -> SensorDocument {
     for (name, family) in other.fields {
         if !one.fields.iter().any(|(known, _)| *known == name) {
@@ -79,7 +129,6 @@ fn united(mut one: SensorDocument, other: SensorDocument) -> SensorDocument {
     one.last_seen = one.last_seen.max(other.last_seen);
     one.rev = one.rev.max(other.rev);
     one.outlier = one.outlier.or(other.outlier);
-    one.meta.merge(&other.meta);
     let most = one.recent.len().max(other.recent.len());
     for mut reading in other.recent {
         match one.recent.iter_mut().find(|held| held.time == reading.time) {

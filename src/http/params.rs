@@ -140,7 +140,7 @@ const GROUP_BY: Parameter = parameter(
 const META_AS: Parameter = parameter(
     "meta",
     r#"{"type":"string","enum":["now","as_stored"]}"#,
-    "What `meta.NAME` means in `tag.` and `group_by`: the metadata as it is now, or, with copies of it in pages (`[[meta.copy]]`), what pages hold.",
+    "What `meta.NAME` means: the metadata as it is now, or, with copies of it in pages (`[[meta.copy]]`), what pages hold.",
 );
 const FILL: Parameter = parameter(
     "fill",
@@ -297,7 +297,7 @@ pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
 pub const WRITE_V3: &[Parameter] = &[DB, WRITE_PRECISION, PARTIAL, ACK];
 /// Of `/query`.
 pub const QUERY: &[Parameter] =
-    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN, KEEP_UNDO];
+    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN, KEEP_UNDO, META_AS];
 /// Of `GET /api/v1/backup`.
 pub const BACKUP: &[Parameter] = &[SINCE];
 /// Of `GET /api/v1/backup/days`.

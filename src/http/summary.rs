@@ -91,7 +91,8 @@ fn aggregate(name: &str) -> Result<NativeAggregate, ApiError> {
     NativeAggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is not {known}")))
 }
 
-fn as_stored(text: Option<&str>) -> Result<bool, ApiError> {
+/// Whether the parameter `meta` asks for metadata as pages and days hold it.
+pub(super) fn as_stored(text: Option<&str>) -> Result<bool, ApiError> {
     match text {
         None | Some("now") => Ok(false),
         Some("as_stored") => Ok(true),

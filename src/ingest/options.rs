@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::request_keys::KeyOptions;
 use crate::access::Quota;
 use crate::bucket::day::{CELLS_MAX, HOUR_CELLS_MAX};
+use crate::bucket::settings::Drift;
 use crate::bucket::{Caps, Keep, SealForm};
 use crate::ingest::flush::chunks::DirectRules;
 use crate::ingest::rejections::RejectionOptions;
@@ -138,8 +139,8 @@ pub struct IngestOptions {
     /// Whether a timestamp is rejected that lies near now only in another unit than the default one, if the sender declared
     /// none.
     pub refuse_undeclared_units: bool,
-    /// Whether values of another family than their field's are kept beside it, instead of being rejected.
-    pub keep_drift: bool,
+    /// What becomes of values of another family than their field's, in databases that do not say it themselves.
+    pub drift: Drift,
     /// The list of rejected lines.
     pub rejections: RejectionOptions,
 }
@@ -231,7 +232,7 @@ impl IngestOptions {
             database_quota: Quota::default(),
             window: AcceptedTimes::default(),
             refuse_undeclared_units: true,
-            keep_drift: false,
+            drift: Drift::Reject,
             rejections: RejectionOptions {
                 file: PathBuf::from("rejections.jsonl"),
                 max_count: 0,

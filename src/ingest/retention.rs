@@ -20,7 +20,7 @@ use super::admission::submit::Submitter;
 use super::deletion::ALWAYS;
 use super::error::IngestError;
 use super::member::Member;
-use crate::bucket::settings::{ExpiredReadings, Settings, owner};
+use crate::bucket::settings::{Drift, ExpiredReadings, Settings, owner};
 use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Relabel, Relabels, SealForm, StorageError, Store};
 use crate::clock::now_ns;
@@ -64,6 +64,8 @@ pub struct Retention {
     pub default_summaries: Option<Keep>,
     /// `seal.form`.
     pub default_form: SealForm,
+    /// `ingest.drift`.
+    pub default_drift: Drift,
     /// `retention.interval`.
     pub pause: Duration,
     /// The last known settings, for a start without the store; `None` if the store is always there.
@@ -85,7 +87,7 @@ impl Retention {
     fn all(&self, rows: Vec<(String, DatabaseSettings)>) -> Settings {
         let by_database = rows.into_iter().collect();
         let (readings, summaries, seal_form) = (self.default, self.default_summaries, Some(self.default_form));
-        Settings { by_database, readings, summaries, seal_form }
+        Settings { by_database, readings, summaries, seal_form, drift: self.default_drift }
     }
 
     /// Runs until it is aborted.
@@ -436,6 +438,7 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             summaries,
             expired_readings,
             seal_form,
+            drift,
             created,
             set,
             relabels,
@@ -445,7 +448,7 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             "replication": replication, "shard_duration": shard_duration, "expired": expired,
             "summaries": summaries.map(Keep::ns),
             "expired_readings": expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
-            "seal_form": seal_form.map(SealForm::name), "created": created, "set": set,
+            "seal_form": seal_form.map(SealForm::name), "drift": drift.map(Drift::name), "created": created, "set": set,
             "relabels": relabels_to_json(relabels),
         })
     };
@@ -466,6 +469,7 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             summaries: row["summaries"].as_i64().map(Keep::of_ns),
             expired_readings: expired_readings_of(&row["expired_readings"]),
             seal_form: row["seal_form"].as_str().and_then(SealForm::from_name),
+            drift: row["drift"].as_str().and_then(Drift::from_name),
             created: row["created"].as_u64().unwrap_or_default(),
             set: row["set"].as_u64().unwrap_or_default(),
             relabels: relabels_of_json(&row["relabels"]),
@@ -531,6 +535,7 @@ mod tests {
             summaries: Some(Keep::For(1 << 60)),
             expired_readings: Some(ExpiredReadings { before: -5, stamp: 1 << 62, done: -7 }),
             seal_form: Some(SealForm::Columns),
+            drift: Some(Drift::Keep),
             created: 1 << 61,
             set: (1 << 61) + 1,
             relabels: Relabels::new(vec![rule]),

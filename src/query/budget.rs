@@ -339,7 +339,6 @@ mod tests {
         let (none, most) = (Duration::ZERO, usize::MAX);
         for concurrent in [0, 1] {
             let budgets = Budgets::new(QueryOptions {
-                drift: false,
                 request_bytes: most,
                 bytes: most,
                 token_bytes: most,

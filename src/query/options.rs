@@ -10,8 +10,6 @@ pub const PATTERNS_MAX: usize = 16;
 /// Config section `[query]`.
 #[derive(Debug, Clone)]
 pub struct QueryOptions {
-    /// Whether fields have values of other families beside them, of which answers tell.
-    pub drift: bool,
     /// Most memory per request, answer included.
     pub request_bytes: usize,
     /// Most memory of all requests together.

@@ -123,6 +123,50 @@ fn kept_values_stand_beside_their_field_and_are_told_of() {
     assert_eq!(seen(&server, "m"), before);
 }
 
+/// Whether values of other types are kept is said for each database; a policy goes by its database unless it says something else.
+#[test]
+fn each_database_says_what_becomes_of_its_values_of_other_types() {
+    let mut server = Launch::embedded().start();
+    let set = |server: &Server, name: &str, body: &str| -> Value {
+        let name = name.replace('/', "%2F");
+        let url = server.url(&format!("/api/v1/databases/{name}"));
+        request("PUT", &url, body.as_bytes(), &[]).unwrap().expect(200).json()
+    };
+    let kept = |server: &Server, name: &str| {
+        let (database, policy) = name.split_once('/').unwrap_or((name, "autogen"));
+        let url = server.url(&format!("/write?db={database}&rp={policy}&precision=s"));
+        post(&url, "m temp=1 1717200000", &[]).expect(204);
+        post(&url, "m temp=\"2\" 1717200001", &[]).status == 204
+    };
+    let (keep, reject) = (r#"{"drift":"keep"}"#, r#"{"drift":"reject"}"#);
+    let told = set(&server, "plant", keep);
+    assert_eq!((&told["drift"], &told["drift_as"]), (&json!("keep"), &json!("keep")), "{told}");
+    let told = set(&server, "plant/week", r#"{"readings":"inf"}"#);
+    assert_eq!((&told["drift"], &told["drift_as"]), (&Value::Null, &json!("keep")), "{told}");
+    set(&server, "plant/day", reject);
+    let all = ["plant", "plant/week", "plant/day", "other"];
+    for _ in 0..2 {
+        assert_eq!(all.map(|name| kept(&server, name)), [true, true, false, false]);
+        let answer = get(&server.url("/query?db=plant&q=SELECT+temp+FROM+m")).expect(200).json();
+        assert!(
+            answer["results"][0]["messages"][0]["text"].as_str().is_some_and(|text| text.contains("\"temp@")),
+            "{answer}"
+        );
+        server.kill();
+        server.restart("127.0.0.1:0");
+        await_fed(&server);
+    }
+    // A PUT replaces everything: what the configuration says holds again. What was kept stays.
+    assert_eq!(set(&server, "plant", "{}")["drift_as"], "reject");
+    assert_eq!(all.map(|name| kept(&server, name)), [false; 4]);
+    let seen = readings(&server, "plant", "m", None, 10);
+    assert_eq!(seen[1].1.keys().next().map(String::as_str), Some("temp@string"), "{seen:?}");
+    server.stop();
+    server.restart_as(Launch::embedded().config(KEEP));
+    await_fed(&server);
+    assert_eq!(all.map(|name| kept(&server, name)), [true, true, false, true]);
+}
+
 #[test]
 fn history_is_converted_where_it_says_the_same_in_the_embedded_store() {
     converts(&Launch::embedded().config(CONFIG).start());

@@ -265,3 +265,77 @@ fn queries_go_by_what_is_stored_or_by_what_is_said_now() {
     let refused = get(&other.url("/api/v1/summary?db=d&measurement=m&meta=as_stored")).expect(400).text().to_owned();
     assert!(refused.contains("[[meta.copy]]"), "{refused}");
 }
+
+/// `meta=as_stored` of `/query` is that of `/api/v1/summary`: conditions, groups, series limits and subqueries go by what pages hold.
+/// Two things went wrong in both: two sensors that were of one site, and are of two now, had the first and the last value of
+/// whichever came first by key; and a sensor that is shown under another name had no copies.
+#[test]
+fn influxql_goes_by_what_is_stored_too() {
+    let uri = mongod().uri(&fresh_database_name());
+    // Copies settle in four minutes, after this test.
+    let server = Launch::with_store(&uri).config(config("60s")).start();
+    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"}));
+    describe(&server, "PUT", "m,s=2", &json!({"site": "lab"}));
+    describe(&server, "PUT", "m,s=3", &json!({"site": "hall"}));
+    // All in one hour, the last first by key.
+    let old = (now() - 3 * DAY) / 3600 * 3600;
+    write(&server, &format!("m,s=1 v=1 {}\nm,s=2 v=2 {old}\nm,s=3 v=4 {old}\n", old + 20));
+    describe(&server, "PATCH", "m,s=2", &json!({"site": "roof"}));
+    let asked = |with: &str, q: &str| {
+        let q = q.replace(' ', "%20").replace('"', "%22").replace('=', "%3D").replace('>', "%3E");
+        get(&server.url(&format!("/query?db=d&epoch=s{with}&q={q}"))).expect(200).json()["results"][0].clone()
+    };
+    let values = |with: &str, q: &str| -> Vec<(String, Value)> {
+        let result = asked(with, q);
+        assert_eq!(result["error"], Value::Null, "{q}");
+        let series = result["series"].as_array().cloned().unwrap_or_default();
+        let site = |one: &Value| one["tags"]["meta.site"].as_str().unwrap_or("").to_owned();
+        series.iter().map(|one| (site(one), Value::from(one["values"][0].as_array().unwrap()[1..].to_vec()))).collect()
+    };
+    let is = |of: &[(&str, Value)]| -> Vec<(String, Value)> {
+        of.iter().map(|(site, values)| ((*site).to_owned(), values.clone())).collect()
+    };
+    let then = "&meta=as_stored";
+    let sums = "SELECT sum(v) FROM m GROUP BY \"meta.site\"";
+    let in_all = [("", "now"), ("&meta=now", "now"), ("&meta=", "now"), (then, "then")];
+    for (with, when) in in_all {
+        let expected = match when {
+            "now" => is(&[("hall", json!([4])), ("lab", json!([1])), ("roof", json!([2]))]),
+            _ => is(&[("hall", json!([4])), ("lab", json!([3]))]),
+        };
+        assert_eq!(values(with, sums), expected, "{with}");
+    }
+    let check = |name: &str| {
+        let where_lab = "FROM m WHERE \"meta.site\" = 'lab'";
+        assert_eq!(values(then, &format!("SELECT sum(v) {where_lab}")), is(&[("", json!([3]))]), "{name}");
+        // A condition on values, too, is asked of each reading.
+        assert_eq!(values(then, &format!("SELECT sum(v) {where_lab} AND v > 1")), is(&[("", json!([2]))]), "{name}");
+        assert_eq!(values(then, "SELECT sum(v) FROM m WHERE \"meta.site\" = 'roof'"), is(&[]), "{name}");
+        let windows = format!("FROM m WHERE time >= {old}s GROUP BY time(1h), \"meta.site\"");
+        let ends = values(then, &format!("SELECT first(v), last(v) {windows}"));
+        assert_eq!(ends, is(&[("hall", json!([4, 4])), ("lab", json!([2, 1]))]), "{name}");
+        let inner = values(then, &format!("SELECT sum(x) FROM (SELECT v AS x {where_lab})"));
+        assert_eq!(inner, is(&[("", json!([3]))]), "{name}");
+        // The second series is that of the lab: there was no other.
+        assert_eq!(values(then, &format!("{sums} SLIMIT 2 SOFFSET 1")), is(&[("lab", json!([3]))]), "{name}");
+        assert_eq!(values(then, &format!("{sums} SLIMIT 1 SOFFSET 2")), is(&[]), "{name}");
+        // The native API agrees.
+        let url = format!("/api/v1/summary?db=d&measurement=m&agg=first,last&from={old}&group_by=meta.site{then}");
+        let answer = get(&server.url(&url)).expect(200).json();
+        let lab = answer["series"].as_array().unwrap().iter().find(|one| one["tags"]["meta.site"] == "lab").unwrap();
+        let ends = ["first", "last"].map(|end| lab["windows"][0]["fields"]["v"][end].as_f64());
+        assert_eq!(ends, [Some(2.0), Some(1.0)], "{name}: {answer}");
+    };
+    check("as written");
+    let relabel = json!({"kind": "sensor", "from": "m,s=2", "to": "m,s=9"}).to_string();
+    post(&server.url("/api/v1/relabel?db=d"), relabel, &[]).expect(200);
+    check("under another name");
+    let relabel = json!({"kind": "sensor", "from": "m,s=1", "to": "m,s=9"}).to_string();
+    post(&server.url("/api/v1/relabel?db=d"), relabel, &[]).expect(200);
+    check("as one");
+    let refused = get(&server.url("/query?db=d&q=SELECT%20v%20FROM%20m&meta=then")).expect(400).text().to_owned();
+    assert!(refused.contains("as_stored"), "{refused}");
+    let other = Launch::embedded().config("[[meta.copy]]\nname = \"site\"\n").start();
+    let refused = get(&other.url("/query?db=d&q=SELECT%20v%20FROM%20m&meta=as_stored")).expect(400).text().to_owned();
+    assert!(refused.contains("[[meta.copy]]"), "{refused}");
+}

@@ -1,6 +1,8 @@
 //! Relabels: sensors under other names, in every way in which they are read, deleted and written, undone in any order, with kills.
 
 mod deletions;
+mod metadata;
+mod since;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,6 +15,8 @@ use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
 use crate::support::series::await_fed;
 use crate::support::server::{Launch, Server};
+
+use self::deletions::{delete_by_time, delete_by_value};
 
 const WITHIN: Duration = Duration::from_secs(30);
 const T: i64 = 1_768_489_200;
@@ -326,6 +330,9 @@ struct Rule {
 /// A sensor of the model: measurement, room, s.
 type Name = (String, String, String);
 
+/// The readings of the model.
+type Readings = BTreeMap<(Name, i64), i64>;
+
 fn named(rules: &[Rule], stored: &Name, time: i64) -> Name {
     let mut name = stored.clone();
     for rule in rules.iter().filter(|rule| rule.since.is_none_or(|since| since <= time)) {
@@ -361,70 +368,113 @@ fn parts(key: &str) -> Name {
     (measurement, room, next())
 }
 
-/// Relabels, undoing them in any order, readings and kills against a plain model of what is stored and how it is named.
+/// The names of the small world of the random tests, which no rule leaves.
+fn all_names() -> Vec<Name> {
+    let mut names = Vec::new();
+    for (measurement, room) in ["m", "n"].iter().flat_map(|measurement| ["a", "b", "c"].map(|room| (measurement, room)))
+    {
+        names.extend(["1", "2", "3"].map(|s| ((*measurement).to_owned(), room.to_owned(), s.to_owned())));
+    }
+    names
+}
+
+fn moments(rules: &[Rule]) -> Vec<i64> {
+    std::iter::once(i64::MIN).chain(rules.iter().filter_map(|rule| rule.since)).collect()
+}
+
+/// Makes a random relabel; `None` if it is refused, as one that there is already must be.
+fn make_one(server: &Server, random: &mut Random) -> Option<Rule> {
+    let mut pick = |all: &[&str]| random.of(all).to_owned();
+    let name = (pick(&["m", "n"]), pick(&["a", "b"]), pick(&["1", "2"]));
+    let other = (pick(&["m", "n"]), pick(&["a", "b", "c"]), pick(&["1", "2", "3"]));
+    let kind = random.below(4);
+    let (from, to) = match kind {
+        0 => (name.0.clone(), other.0.clone()),
+        1 => (name.1.clone(), other.1.clone()),
+        2 => (name.2.clone(), other.2.clone()),
+        _ => (key(&name), key(&other)),
+    };
+    let since = (random.below(2) == 0).then(|| T + random.below(12) * 900 + 450);
+    let mut body = match kind {
+        0 => json!({"kind": "measurement"}),
+        1 => json!({"kind": "tag_value", "tag": "room"}),
+        2 => json!({"kind": "tag_value", "tag": "s"}),
+        _ => json!({"kind": "sensor"}),
+    };
+    (body["from"], body["to"]) = (json!(from), json!(to));
+    if let Some(since) = since {
+        let seconds = since - T;
+        let (hours, minutes) = (15 + seconds / 3600, seconds / 60 % 60);
+        body["since"] = json!(format!("2026-01-15T{hours:02}:{minutes:02}:{:02}Z", seconds % 60));
+    }
+    let made = ask(server, &body, "");
+    if made.status != 200 {
+        assert!(from == to || made.text().contains("there already"), "{body}: {}", made.text());
+        return None;
+    }
+    let id = made.json()["relabel"]["id"].as_str().unwrap().to_owned();
+    Some(Rule { id, kind, from, to, since })
+}
+
+/// Relabels, undoing them in any order or making them final, deletions, readings, seals and kills (once also after every step) against a
+/// plain model of what is stored and how it is named.
 #[test]
 fn relabels_in_any_order_show_what_a_plain_model_shows() {
-    for (run, store) in stores().into_iter().enumerate() {
+    let [embedded, shared] = stores();
+    let runs = [(embedded.clone(), 120_i64, 3), (shared, 120, 3), (embedded, 36, 100)];
+    // By time, by value, and how often the latter was refused.
+    let mut gone = (0, 0, 0);
+    for (run, (store, steps, kills)) in runs.into_iter().enumerate() {
         let mut server = Launch::with_store(store).start();
         let mut random = Random::new(0x5e1a + run as u64);
-        let (mut stored, mut rules): (BTreeMap<(Name, i64), i64>, Vec<Rule>) = Default::default();
-        for step in 0..120_i64 {
+        let (mut stored, mut known, mut rules): (Readings, BTreeSet<Name>, Vec<Rule>) = Default::default();
+        let mut finals: BTreeSet<String> = BTreeSet::new();
+        for step in 0..steps {
             let mut pick = |all: &[&str]| random.of(all).to_owned();
             let name = (pick(&["m", "n"]), pick(&["a", "b"]), pick(&["1", "2"]));
-            let other = (pick(&["m", "n"]), pick(&["a", "b", "c"]), pick(&["1", "2", "3"]));
-            let chance = random.below(100);
-            match chance {
+            match random.below(100) {
                 0..50 => {
                     // Times that several names have, over some hours.
                     let time = T + random.below(12) * 900;
                     write(&server, &format!("{} v={step}i {time}\n", key(&name)));
+                    known.insert(name.clone());
                     stored.insert((name, time), step);
                 }
-                50..70 if rules.len() < 7 => {
-                    let kind = random.below(4);
-                    let (from, to) = match kind {
-                        0 => (name.0.clone(), other.0.clone()),
-                        1 => (name.1.clone(), other.1.clone()),
-                        2 => (name.2.clone(), other.2.clone()),
-                        _ => (key(&name), key(&other)),
-                    };
-                    let since = (random.below(2) == 0).then(|| T + random.below(12) * 900 + 450);
-                    let mut body = match kind {
-                        0 => json!({"kind": "measurement"}),
-                        1 => json!({"kind": "tag_value", "tag": "room"}),
-                        2 => json!({"kind": "tag_value", "tag": "s"}),
-                        _ => json!({"kind": "sensor"}),
-                    };
-                    (body["from"], body["to"]) = (json!(from), json!(to));
-                    if let Some(since) = since {
-                        let seconds = since - T;
-                        body["since"] = json!(format!(
-                            "2026-01-15T{:02}:{:02}:{:02}Z",
-                            15 + seconds / 3600,
-                            seconds / 60 % 60,
-                            seconds % 60
-                        ));
-                    }
-                    let made = ask(&server, &body, "");
-                    if made.status == 200 {
-                        let id = made.json()["relabel"]["id"].as_str().unwrap().to_owned();
-                        rules.push(Rule { id, kind, from, to, since });
-                    } else {
-                        assert!(from == to || made.text().contains("there already"), "{body}: {}", made.text());
+                50..68 if rules.len() < 7 => rules.extend(make_one(&server, &mut random)),
+                50..80 if !rules.is_empty() => {
+                    let place = usize::try_from(random.below(i64::try_from(rules.len()).unwrap())).unwrap();
+                    let is_final = undo(&server, &rules[place].id).status == 400;
+                    assert_eq!(is_final, finals.contains(&rules[place].id), "{:?}", rules[place]);
+                    if !is_final {
+                        rules.remove(place);
                     }
                 }
-                50..85 if !rules.is_empty() => {
-                    let rule =
-                        rules.remove(usize::try_from(random.below(i64::try_from(rules.len()).unwrap())).unwrap());
-                    undo(&server, &rule.id).expect(200);
+                80..82 if finals.len() < 2 && !rules.is_empty() => {
+                    let id =
+                        rules[usize::try_from(random.below(i64::try_from(rules.len()).unwrap())).unwrap()].id.clone();
+                    post(&server.url(&format!("/api/v1/relabels/{id}/finalize?db=d")), "", &[]).expect(200);
+                    finals.insert(id);
                 }
-                85..92 => flush(&server),
-                92..95 => {
-                    server.kill();
-                    server.restart("127.0.0.1:0");
-                    await_fed(&server);
+                82..86 if !known.is_empty() => {
+                    gone.0 += delete_by_time(&server, &mut random, &rules, &mut stored);
+                }
+                86..92 if !known.is_empty() => {
+                    match delete_by_value(&server, &mut random, &rules, (&known, &mut stored)) {
+                        Some(count) => gone.1 += count,
+                        None => gone.2 += 1,
+                    }
+                }
+                92..95 => flush(&server),
+                95..97 => {
+                    let sealed = post(&server.url("/api/v1/seal"), "", &[]);
+                    assert!(matches!(sealed.status, 200 | 202), "{}", sealed.text());
                 }
                 _ => {}
+            }
+            if random.below(100) < kills {
+                server.kill();
+                server.restart("127.0.0.1:0");
+                await_fed(&server);
             }
             if step % 6 == 5 {
                 check(&server, &stored, &rules, step);
@@ -432,9 +482,10 @@ fn relabels_in_any_order_show_what_a_plain_model_shows() {
         }
         server.stop();
     }
+    assert!(gone.0 > 0 && gone.1 > 0 && gone.2 > 0, "{gone:?}: some kind of deletion was never made");
 }
 
-fn check(server: &Server, stored: &BTreeMap<(Name, i64), i64>, rules: &[Rule], step: i64) {
+fn check(server: &Server, stored: &Readings, rules: &[Rule], step: i64) {
     // By present name and time, the value that counts: of the sensor stored under that name, else of the least key.
     let mut shown: BTreeMap<(String, i64), (bool, String, i64)> = BTreeMap::new();
     for ((name, time), value) in stored {

@@ -127,6 +127,8 @@ pub struct ValidationPass {
     pub precision: Precision,
     /// Whether timestamps that seem to be in another unit are rejected.
     pub refuses_other_units: bool,
+    /// Whether a value of another family than its field's is kept beside it.
+    pub keeps_drift: bool,
     /// Whether the sensor lookup is done: sensors that are still unknown are over a limit.
     pub looked_up: bool,
     /// Whether new fields are claimed, which makes them visible to other requests.
@@ -390,7 +392,7 @@ impl<'a> Validator<'a> {
     /// The index of a field of a sensor, which becomes one of it if it is not.
     fn field(&mut self, local: usize, name: &str, value: &RawValue<'_>, hint: usize) -> Result<u16, Reason> {
         let claims = self.pass.publish.then_some(&mut self.validated.claims);
-        self.locals[local].field(name, value, hint, claims, (self.catalog, self.options))
+        self.locals[local].field(name, value, hint, claims, (self.catalog, self.options, self.pass.keeps_drift))
     }
 
     /// Why a sensor may not become known.
@@ -563,7 +565,7 @@ impl RequestSensor {
         value: &RawValue<'_>,
         hint: usize,
         claims: Option<&mut Claims>,
-        (catalog, options): (&Catalog, &IngestOptions),
+        (catalog, options, keeps_drift): (&Catalog, &IngestOptions, bool),
     ) -> Result<u16, Reason> {
         let (sent, max) = (value.family(), options.sensor_fields);
         let found = self.fields.find(name, hint);
@@ -572,9 +574,7 @@ impl RequestSensor {
             if let Some(limit) = catalog.full_for_field(name).filter(|_| found.is_none()) {
                 return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
             }
-            if let Some(stored) =
-                drift::reserved_for(name).filter(|of| options.keep_drift && found.is_none() && *of != sent)
-            {
+            if let Some(stored) = drift::reserved_for(name).filter(|of| keeps_drift && found.is_none() && *of != sent) {
                 return Err(self.conflict(name, sent, stored));
             }
             let grown = match claims {

@@ -1,19 +1,18 @@
 //! Changes of metadata: from what a client asks for to a WAL record. A patch is resolved against what the sensor has, so that the
 //! record is final.
 
-use std::collections::HashMap;
-
 use serde_json::{Map, Value};
 
 use super::Ingest;
+use super::described::{Described, Metas};
 use crate::access::Caller;
-use crate::bucket::Meta;
+use crate::bucket::{Meta, Relabels};
 use crate::ingest::admission::submit::LoggedMeta;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::AckLevel;
 use crate::ingest::record::meta::MetaChange;
 use crate::kinds::{KindAction, KindFault};
-use crate::reading::Sensor;
+use crate::reading::{Sensor, Stamp};
 
 /// Most names of one sensor, and how deep a value may nest.
 const NAMES_MAX: usize = 64;
@@ -83,6 +82,8 @@ pub enum MetaRefusal {
     NoRoom { sensor: String, limit: String },
     #[error("the metadata of {sensor} is not as the kind {} says: {}", fault.kind, fault.fault)]
     Unlike { sensor: String, fault: KindFault },
+    #[error("{by} may not change the metadata of {sensor}: it is that of a sensor with another tag {tag:?}, too")]
+    Pinned { sensor: String, by: String, tag: String },
     #[error("the metadata of {sensor} is not as If-Match says: read it again")]
     Changed { sensor: String },
 }
@@ -112,8 +113,11 @@ impl Ingest {
         let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
         let turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
         let (mut outcomes, mut logged) = (Vec::with_capacity(wishes.len()), Vec::new());
-        for some in wishes.chunks(TOGETHER) {
-            let mut of_some = self.change_some(&name, arrival, some, &may, &mut logged).await?;
+        let settings = self.retention.settings.now();
+        let relabels = settings.relabels(&name);
+        let together = relabels.map_or(TOGETHER, |relabels| (TOGETHER / relabels.united_most().max(1)).max(1));
+        for some in wishes.chunks(together) {
+            let mut of_some = self.change_some((&name, relabels), arrival, some, &may, &mut logged).await?;
             if wishes.len() > 1 {
                 // Nobody is told, and they may be large.
                 of_some.iter_mut().flatten().for_each(|outcome| outcome.values.clear());
@@ -129,55 +133,90 @@ impl Ingest {
 
     async fn change_some(
         &self,
-        name: &str,
+        (name, relabels): (&str, Option<&Relabels>),
         arrival: MetaArrival<'_>,
         wishes: &[MetaWish],
         may: &impl Fn(&Meta) -> bool,
         logged: &mut Vec<LoggedMeta>,
     ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
-        let mut keys: Vec<&str> = wishes.iter().map(|wish| &*wish.sensor.key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let metas = self.sensor_metas(name, &keys).await?;
-        let mut now: HashMap<&str, Map<String, Value>> = HashMap::new();
+        let about: Vec<Described> = wishes.iter().map(|wish| Described::of(&wish.sensor, relabels)).collect();
+        let mut metas = self.metas_of(name, &about).await?;
         let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), Vec::new());
-        for (place, MetaWish { sensor, wish }) in wishes.iter().enumerate() {
-            let held = metas.get(&sensor.key);
-            if !held.map_or_else(|| may(&Meta::default()), may) {
-                outcomes.push(Err(MetaRefusal::Changed { sensor: sensor.key.to_string() }));
+        // Another instance may have logged and not stored an older change, which would win over no record at all.
+        let is_shared = self.store.is_shared();
+        for (place, (wish, mut about)) in wishes.iter().zip(about).enumerate() {
+            let is_new = !about.leave_known(&wish.sensor, &metas);
+            let held = about.meta(&metas);
+            if !may(&held) {
+                outcomes.push(Err(MetaRefusal::Changed { sensor: wish.sensor.key.to_string() }));
                 continue;
             }
-            let values = now.entry(&sensor.key).or_insert_with(|| held.map(values_of).unwrap_or_default());
-            let after = wish.applied_to(values);
-            let removed = held.map_or(0, |meta| meta.entries().count() - meta.values().count());
-            if let Err(refused) = self.check_meta(sensor, &after, removed) {
-                outcomes.push(Err(refused));
-                continue;
-            }
-            let judged = self.options.kinds.judge_meta(sensor, values, &after);
-            // Who may only write is not told what there is.
-            let may_read = arrival.by.may_read(name);
-            let told = |(fault, action): (KindFault, _)| (if may_read { fault } else { fault.without_value() }, action);
-            let unlike = match judged.map(told) {
-                Some((fault, KindAction::Reject)) => {
-                    outcomes.push(Err(MetaRefusal::Unlike { sensor: sensor.key.to_string(), fault }));
+            let before = values_of(&held);
+            let after = wish.wish.applied_to(&before);
+            let checked = about.barred(relabels, arrival.by).map_or(Ok(()), Err);
+            let changes = checked.and_then(|()| self.changes(&about, &metas, wish, (&before, &after)));
+            let judged =
+                changes.and_then(|changes| Ok((changes, self.judged((name, arrival.by), &about, &before, &after)?)));
+            let (changes, unlike) = match judged {
+                Ok(judged) => judged,
+                Err(refused) => {
+                    outcomes.push(Err(refused));
                     continue;
                 }
-                warned => warned.map(|(fault, _)| fault),
             };
-            let is_changed = after != *values;
-            // Another instance may have logged and not stored an older change, which would win over no record at all.
-            let is_shared = self.store.is_shared();
-            if is_changed || is_shared && !wish.is_nothing() {
-                resolved.push(Resolved { place, change: wish.change(sensor, values, &after, is_shared) });
+            // Later than all that is stored, and in order: the next wish may be for one of these sensors, too.
+            let stamp = Stamp::MAX - (wishes.len() - place) as Stamp;
+            for (is_changed, change) in changes {
+                if is_changed || is_shared && !wish.wish.is_nothing() {
+                    metas.entry(change.sensor.key.clone()).or_default().merge(&change.at(stamp));
+                    resolved.push(Resolved { place, change });
+                }
             }
-            values.clone_from(&after);
-            outcomes.push(Ok(MetaOutcome { is_new: held.is_none(), is_changed, values: after, unlike }));
+            outcomes.push(Ok(MetaOutcome { is_new, is_changed: after != before, values: after, unlike }));
         }
         if !arrival.is_dry && !resolved.is_empty() {
             logged.extend(self.log_meta(name, arrival, resolved, &mut outcomes).await?);
         }
         Ok(outcomes)
+    }
+
+    /// What makes each of the stored sensors say, of the names of a wish, what is to be said; and whether it does not yet.
+    fn changes(
+        &self,
+        about: &Described,
+        metas: &Metas,
+        MetaWish { sensor, wish }: &MetaWish,
+        (before, after): (&Map<String, Value>, &Map<String, Value>),
+    ) -> Result<Vec<(bool, MetaChange)>, MetaRefusal> {
+        let is_one = about.stored.len() == 1;
+        let mut changes = Vec::with_capacity(about.stored.len());
+        for stored in &about.stored {
+            let own = metas.get(&stored.key);
+            let removed = own.map_or(0, |meta| meta.entries().count() - meta.values().count());
+            let own = if is_one { before.clone() } else { own.map(values_of).unwrap_or_default() };
+            let own_after = wish.said_of(&own, after);
+            self.check_meta(sensor, &own_after, removed)?;
+            let change = wish.change(stored, &own, &own_after, self.store.is_shared());
+            changes.push((own_after != own, change));
+        }
+        Ok(changes)
+    }
+
+    /// How metadata would not be as the sensor's kind says, where that is a warning.
+    fn judged(
+        &self,
+        (name, by): (&str, &Caller),
+        about: &Described,
+        before: &Map<String, Value>,
+        after: &Map<String, Value>,
+    ) -> Result<Option<KindFault>, MetaRefusal> {
+        let Some((fault, action)) = self.options.kinds.judge_meta(&about.name, before, after) else { return Ok(None) };
+        // Who may only write is not told what there is.
+        let fault = if by.may_read(name) { fault } else { fault.without_value() };
+        match action {
+            KindAction::Reject => Err(MetaRefusal::Unlike { sensor: about.name.key.to_string(), fault }),
+            KindAction::Warn => Ok(Some(fault)),
+        }
     }
 
     /// `removed` names are remembered until no older change can come.
@@ -265,6 +304,19 @@ impl Wish {
                 after
             }
         }
+    }
+
+    /// What is to be said of one of several stored sensors, which has `own`, where all together shall say `after`.
+    fn said_of(&self, own: &Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
+        let Self::Patch(patch) = self else { return after.clone() };
+        let mut said = own.clone();
+        for name in patch.keys() {
+            match after.get(name) {
+                Some(value) => drop(said.insert(name.clone(), value.clone())),
+                None => drop(said.remove(name)),
+            }
+        }
+        said
     }
 
     /// The change that makes `before` to `after`, with `all` naming what stays as it is, too.

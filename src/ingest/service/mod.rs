@@ -1,6 +1,7 @@
 //! The ingest service: makes the parts of the ingest path, and passes requests through them.
 
 mod by_value;
+mod described;
 mod drain;
 mod explain;
 mod keyed;
@@ -27,7 +28,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::Caller;
 use crate::bucket::deletions::{Masks, Understand};
-use crate::bucket::settings::policy_database;
+use crate::bucket::settings::{Drift, policy_database};
 use crate::bucket::{DatabaseSettings, HourVersions, Relabels, StorageError, Store};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
@@ -448,6 +449,7 @@ impl Ingest {
             kept_from,
             precision,
             refuses_other_units,
+            keeps_drift: settings.drift(database) == Drift::Keep,
             looked_up: false,
             publish: false,
             budget: usize::MAX,

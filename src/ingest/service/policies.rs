@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Ingest, check_database_name};
 use crate::access::Caller;
-use crate::bucket::settings::{AUTOGEN, KEPT_MIN, NoSuchPolicy, Settings, is_policy_name, policy_database};
+use crate::bucket::settings::{AUTOGEN, Drift, KEPT_MIN, NoSuchPolicy, Settings, is_policy_name, policy_database};
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm};
 use crate::ingest::error::IngestError;
 
@@ -29,6 +29,8 @@ pub struct SetSettings<'a> {
     pub default: Option<&'a str>,
     /// How days are sealed; `None` for the config's default.
     pub seal_form: Option<SealForm>,
+    /// What becomes of values of other families; `None` for the config's default.
+    pub drift: Option<Drift>,
 }
 
 /// Why a policy is not as asked. The texts are InfluxDB's, where it has one.
@@ -274,7 +276,7 @@ impl Ingest {
     ) -> Result<DatabaseSettings, IngestError> {
         self.submitter.read_only.check()?;
         self.check_settings(name, set).await?;
-        let SetSettings { readings: kept, summaries, default, seal_form } = set;
+        let SetSettings { readings: kept, summaries, default, seal_form, drift } = set;
         if let Some((database, _)) = name.split_once('/') {
             self.create_if_missing(database, by, |_| {}).await?;
         }
@@ -285,7 +287,7 @@ impl Ingest {
             settings.expired = settings.expired.filter(|_| is_same);
             (settings.readings, settings.summaries) = (kept, summaries);
             settings.shard_duration = None;
-            settings.seal_form = seal_form;
+            (settings.seal_form, settings.drift) = (seal_form, drift);
             settings.default = default.filter(|default| *default != AUTOGEN).map(str::to_owned);
         };
         // First: what is set may have readings deleted at once, and a database is not created meanwhile.

@@ -219,6 +219,7 @@ impl Ingest {
             default: options.kept,
             default_summaries: options.summaries_kept,
             default_form: options.seal_form,
+            default_drift: options.drift,
             pause: options.retention_pause,
             file: options.settings_file.clone().filter(|_| store.is_shared()),
             read: Mutex::default(),

@@ -24,7 +24,7 @@ impl Together {
         }
         if let Some(meta) = &stored.meta {
             match &mut self.meta {
-                Some(held) => Arc::make_mut(held).merge(meta),
+                Some(held) => Arc::make_mut(held).unite(meta),
                 held => *held = Some(meta.clone()),
             }
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::Engine;
+use super::as_stored::AsStored;
 use super::directory::{DirectoryEntry, meta_text};
 use super::evaluate::{Evaluation, Filter};
 use super::filter::{Lookup, ResolvedReference, holds};
@@ -16,10 +17,12 @@ use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
 use super::windows::Windows;
+use crate::bucket::meta::META_PREFIX;
 use crate::clock::now_ns;
-use crate::influxql::ReferenceKind;
+use crate::influxql::{Expr, ReferenceKind};
 use crate::query::engine::frame::{Frame, ReadingSource};
 use crate::query::engine::memory::CHOOSE;
+use crate::query::pattern::Patterns;
 use crate::query::{Budget, QueryError};
 use crate::reading::{Family, Hour, Sensor};
 
@@ -41,10 +44,11 @@ impl Engine {
         let mut held = budget.hold(0)?;
         let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
-            let has_field = plan.fields[..plan.selected].iter().any(|field| has(entry, field));
-            let holds =
-                plan.condition.as_ref().map_or(Some(true), |condition| holds(condition, &Alone(entry, plan), patterns));
-            if has_field && holds != Some(false) {
+            let holds = match as_stored {
+                None => by_itself(entry, plan, patterns),
+                Some(stored) => stored.passes(&entry.sensor.key, |entry| by_itself(entry, plan, patterns)),
+            };
+            if has_selected(entry, plan) && holds != Some(false) {
                 chosen.push((entry, holds.is_none()));
             }
             if number % (CHOOSE / plan.steps()).max(1) == 0 {
@@ -69,8 +73,8 @@ impl Engine {
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
         let gone = self.settings.now().readings_from(database, now_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
-        let are_told =
-            !plan.has_ends() || (!evaluation.has_several_sources && are_alone(plan, &chosen, budget).await?);
+        let are_told = !plan.has_ends()
+            || (!evaluation.has_several_sources && are_alone(plan, &chosen, as_stored, budget).await?);
         let hours = match (summarized(plan, frame, &chosen, &range), gone) {
             _ if !are_told => None,
             (None, Some(from)) => {
@@ -140,6 +144,40 @@ impl Engine {
         evaluation.span = Some(span);
         Ok(())
     }
+
+    /// What is stored of the metadata of those of these sensors that the plan may read.
+    ///
+    /// # Errors
+    /// As [`Engine::stored_meta`]; if there are too many.
+    pub async fn stored_meta_of(
+        &self,
+        (budget, database): (&Budget, &str),
+        entries: &[DirectoryEntry],
+        (plan, frame, patterns): (&Plan, &Frame, &Patterns),
+    ) -> Result<AsStored, QueryError> {
+        let (mut wanted, mut held) = (Vec::new(), budget.hold(0)?);
+        let is_wanted = |entry: &&DirectoryEntry| {
+            let may_hold = |condition: &Expr| holds(condition, &WhateverIsSaid(Alone(entry, plan)), patterns);
+            has_selected(entry, plan) && plan.condition.as_ref().is_none_or(|of| may_hold(of) != Some(false))
+        };
+        for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
+            wanted.extend(some.iter().filter(is_wanted));
+            held.set(2 * wanted.len() * size_of::<&DirectoryEntry>())?;
+            budget.pause().await?;
+        }
+        self.check_sensors(wanted.len())?;
+        let is_chosen = |entry: &DirectoryEntry| by_itself(entry, plan, patterns) != Some(false);
+        self.stored_meta((budget, database), &wanted, &range(plan, frame), &is_chosen).await
+    }
+}
+
+fn has_selected(entry: &DirectoryEntry, plan: &Plan) -> bool {
+    plan.fields[..plan.selected].iter().any(|field| has(entry, field))
+}
+
+/// Whether the plan's condition holds for all readings of a sensor; `None` if that depends on them.
+fn by_itself(entry: &DirectoryEntry, plan: &Plan, patterns: &Patterns) -> Option<bool> {
+    plan.condition.as_ref().map_or(Some(true), |condition| holds(condition, &Alone(entry, plan), patterns))
 }
 
 /// Whether every window consists of whole UTC days. What begins with the first reading that there is needs its hour.
@@ -155,12 +193,17 @@ fn is_by_day(frame: &Frame) -> bool {
 /// # Errors
 /// If the budget is exhausted.
 pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
-    let Evaluation { plan, patterns, budget, .. } = *evaluation;
-    let is_left = |entry: &&DirectoryEntry| {
-        plan.condition.as_ref().is_none_or(|condition| holds(condition, &Alone(entry, plan), patterns) != Some(false))
-    };
+    let Evaluation { plan, patterns, budget, as_stored, .. } = *evaluation;
     for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
-        some.iter().filter(is_left).try_for_each(|entry| evaluation.count_in(&member(plan, entry)))?;
+        for entry in some {
+            match as_stored {
+                None if by_itself(entry, plan, patterns) == Some(false) => {}
+                None => evaluation.count_in(&member(plan, entry))?,
+                Some(stored) => {
+                    stored.held(&entry.sensor.key).try_for_each(|entry| evaluation.count_in(&member(plan, entry)))?;
+                }
+            }
+        }
         budget.pause().await?;
     }
     Ok(())
@@ -177,6 +220,23 @@ impl Lookup for Alone<'_> {
             (Some(_), _) => ResolvedReference::Field(None),
             (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::of_tag(entry.tag_values(name)),
             (None, _) => ResolvedReference::Field(None),
+        }
+    }
+}
+
+/// The same of which metadata is not known, either.
+struct WhateverIsSaid<'a>(Alone<'a>);
+
+impl Lookup for WhateverIsSaid<'_> {
+    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
+        let is_tag = self.0.0.sensor.tag(name).is_some();
+        match self.0.find(name, kind) {
+            ResolvedReference::Tag(_) | ResolvedReference::TagOfNames(_)
+                if !is_tag && name.starts_with(META_PREFIX) =>
+            {
+                ResolvedReference::Unknown
+            }
+            known => known,
         }
     }
 }
@@ -222,9 +282,14 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     start..frame.max.saturating_add(1).saturating_add(behind)
 }
 
-/// Whether each of these sensors has its groups for itself.
-async fn are_alone(plan: &Plan, chosen: &[(&DirectoryEntry, bool)], budget: &Budget) -> Result<bool, QueryError> {
-    let _held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
+/// Whether each of these sensors has its groups for itself, whatever was said of it.
+async fn are_alone(
+    plan: &Plan,
+    chosen: &[(&DirectoryEntry, bool)],
+    as_stored: Option<&AsStored>,
+    budget: &Budget,
+) -> Result<bool, QueryError> {
+    let mut held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
     let (state, mut groups) = (RandomState::new(), HashSet::with_capacity(chosen.len()));
     for some in chosen.chunks(CHOOSE) {
         let of_group = |entry: &DirectoryEntry| {
@@ -232,8 +297,15 @@ async fn are_alone(plan: &Plan, chosen: &[(&DirectoryEntry, bool)], budget: &Bud
             state.hash_one((&entry.sensor.measurement, tags))
         };
         // Two groups of the same hash cost some reading, and nothing else.
-        if !some.iter().all(|(entry, _)| groups.insert(of_group(entry))) {
-            return Ok(false);
+        for (entry, _) in some {
+            let own: HashSet<u64> = match as_stored {
+                None => HashSet::from([of_group(entry)]),
+                Some(stored) => stored.entries(&entry.sensor.key).map(of_group).collect(),
+            };
+            held.grow(own.len().saturating_sub(1) * 3 * size_of::<u64>())?;
+            if !own.into_iter().all(|group| groups.insert(group)) {
+                return Ok(false);
+            }
         }
         budget.pause().await?;
     }

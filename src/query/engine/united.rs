@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// The stored sensors that are read under a name; `None` if only the one of that name.
-    fn parts(&self, database: &str, key: &str) -> Option<Vec<UnitedPart>> {
+    pub(super) fn parts(&self, database: &str, key: &str) -> Option<Vec<UnitedPart>> {
         parts_in(&self.relabels(database)?, key)
     }
 

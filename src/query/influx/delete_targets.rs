@@ -1,6 +1,6 @@
 //! `DELETE`, `DROP SERIES` and `DROP MEASUREMENT`: which readings of which sensors they delete.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,20 +66,16 @@ pub async fn delete_targets(
     let mut conditions = conditions.into_iter().flatten();
     let mut targets = Vec::new();
     for (database, sensors) in databases {
-        let values = conditions.next().map(Arc::new);
-        match (engine.relabels(&database), &values) {
+        match (engine.relabels(&database), conditions.next()) {
             (Some(relabels), None) => {
                 targets.extend(relabelled_targets(engine, statement, asked, (&database, &relabels), &patterns).await?);
             }
-            (relabels, _) => {
-                let target = targets_in(statement, asked, (database, &sensors), (&patterns, values)).await?;
-                let is_plain = |sensor: &Arc<Sensor>| !engine.is_united(&target.database, &sensor.key);
-                if relabels.is_some() && !target.sensors.iter().all(is_plain) {
-                    return Err(StatementFailure::Unsupported(
-                        "a deletion by field values of relabelled sensors (delete by time, or take the relabel back first)".to_owned(),
-                    ));
-                }
-                targets.push(target);
+            (Some(relabels), Some(values)) => {
+                targets.push(shown_target(engine, statement, asked, (database, relabels), values).await?);
+            }
+            (None, values) => {
+                let values = values.map(Arc::new);
+                targets.push(targets_in(statement, asked, (database, &sensors), (&patterns, values)).await?);
             }
         }
     }
@@ -126,7 +122,7 @@ async fn targets_in(
             Some(values) => {
                 let (range, _) = split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
                 let is_source = of_sources(sources, patterns);
-                let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(&entry.sensor);
+                let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(entry);
                 (range, Chosen::of(asked.budget, sensors, sources.len() + 1, may_go).await?)
             }
             None => matching(sensors, sources, condition.as_ref(), patterns, asked).await?,
@@ -256,6 +252,43 @@ async fn runs_of(
         }
     }
     Ok(runs)
+}
+
+/// What a deletion by value is about in a database with relabels: the stored sensors that are shown under names which it may be about.
+/// Where several are shown as one, a reading has values of each: the condition cannot be asked of one of them.
+async fn shown_target(
+    engine: &Engine,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+    (database, relabels): (String, Relabels),
+    values: ValueCondition,
+) -> Result<DeleteTargets, StatementFailure> {
+    let Statement::Delete { sources, condition } = statement else {
+        return Err(StatementFailure::Unsupported(statement.to_string()));
+    };
+    let (range, _) = split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+    let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
+    let values = values.shown_by(relabels, sources.clone());
+    let (stored, _) = engine.as_stored(asked.budget, &database).await?;
+    let (mut sensors, mut shown) = (Vec::new(), HashSet::new());
+    for some in stored.chunks(CHOOSE) {
+        for entry in some {
+            let is_asked = |times: &Range<i64>| times.start < range.end && range.start < times.end;
+            let mut names = values.names_of(&entry.sensor).into_iter().filter(|(times, _)| is_asked(times)).peekable();
+            if names.peek().is_some() {
+                sensors.push(entry.sensor.clone());
+            }
+            for (times, name) in names {
+                if let Some((_, name)) = shown.replace((times.start, name.sensor.key.clone())) {
+                    return Err(StatementFailure::Unsupported(format!(
+                        "a deletion by field values of sensors that are shown as one, such as {name} (delete by time, or take the relabel back first)"
+                    )));
+                }
+            }
+        }
+        asked.budget.pause().await?;
+    }
+    Ok(DeleteTargets { database, sensors, range, values: Some(Arc::new(values)), statement: statement.to_string() })
 }
 
 /// What a remembered deletion of a database with relabels begins with; behind it the relabels and the times at which names are meant.

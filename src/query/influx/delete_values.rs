@@ -1,14 +1,19 @@
 //! `DELETE` by value: which readings a condition on fields selects.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::schema::Schema;
+use super::show::of_sources;
 use super::statement::StatementFailure;
-use crate::influxql::{Expr, Operator, ReferenceKind, Statement};
+use crate::bucket::Relabels;
+use crate::influxql::{Expr, FromSource, Operator, ReferenceKind, Statement};
 use crate::query::QueryError;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::filter::{Lookup, ResolvedReference, holds};
 use crate::query::engine::plan::PlannedField;
+use crate::query::engine::present::named_at;
 use crate::query::pattern::Patterns;
 use crate::reading::{Sensor, Value};
 
@@ -26,6 +31,15 @@ pub struct ValueCondition {
     tags: HashMap<String, BTreeSet<String>>,
     /// The names that are fields anywhere where the statement deletes.
     anywhere: BTreeSet<String>,
+    /// In a database with relabels: by which names the condition is asked.
+    shown: Option<Shown>,
+}
+
+/// The relabels of a database, and the sources of a statement.
+#[derive(Debug)]
+struct Shown {
+    relabels: Relabels,
+    sources: Vec<FromSource>,
 }
 
 /// A condition's names and whether it calls functions.
@@ -62,7 +76,7 @@ impl ValueCondition {
         }
         let of = |(fields, tags)| {
             let patterns = Patterns::compile(statement.patterns(), None)?;
-            Ok(Self { condition: condition.clone(), patterns, fields, tags, anywhere: anywhere.clone() })
+            Ok(Self { condition: condition.clone(), patterns, fields, tags, anywhere: anywhere.clone(), shown: None })
         };
         all.into_iter().map(of).collect::<Result<Vec<_>, QueryError>>().map(Some).map_err(StatementFailure::from)
     }
@@ -88,16 +102,34 @@ impl ValueCondition {
         later.tags.iter().find_map(turned)
     }
 
+    /// The same condition, asked of stored sensors by the names under which they are shown, where these are of some sources.
+    #[must_use]
+    pub(super) fn shown_by(self, relabels: Relabels, sources: Vec<FromSource>) -> Self {
+        Self { shown: Some(Shown { relabels, sources }), ..self }
+    }
+
+    /// By which names the condition is asked of a stored sensor, where it may hold for its readings: ranges of time in nanoseconds.
+    #[must_use]
+    pub fn names_of(&self, sensor: &Arc<Sensor>) -> Vec<(Range<i64>, DirectoryEntry)> {
+        let stored = DirectoryEntry { sensor: sensor.clone(), fields: Arc::new([]), meta: None, others: None };
+        let Some(Shown { relabels, sources }) = &self.shown else { return vec![(i64::MIN..i64::MAX, stored)] };
+        let is_source = of_sources(sources, &self.patterns);
+        let starts: Vec<i64> = std::iter::once(i64::MIN).chain(relabels.starts()).collect();
+        let ends = starts.iter().skip(1).copied().chain([i64::MAX]);
+        let named = starts.iter().zip(ends).map(|(start, end)| (*start..end, named_at(&stored, relabels, *start)));
+        named.filter(|(_, named)| is_source(named) && self.may_hold(named)).collect()
+    }
+
     /// Whether the condition may hold for a reading of a sensor, by its tags.
     #[must_use]
-    pub fn may_hold(&self, sensor: &Sensor) -> bool {
-        let lookup = Looked { sensor, of: self, value: None::<fn(&str) -> Option<Value>> };
+    pub fn may_hold(&self, entry: &DirectoryEntry) -> bool {
+        let lookup = Looked { entry, of: self, value: None::<fn(&str) -> Option<Value>> };
         holds(&self.condition, &lookup, &self.patterns) != Some(false)
     }
 
     /// Whether the condition holds for a reading with these values.
-    pub fn holds(&self, sensor: &Sensor, value: impl Fn(&str) -> Option<Value>) -> bool {
-        let lookup = Looked { sensor, of: self, value: Some(value) };
+    pub fn holds(&self, entry: &DirectoryEntry, value: impl Fn(&str) -> Option<Value>) -> bool {
+        let lookup = Looked { entry, of: self, value: Some(value) };
         holds(&self.condition, &lookup, &self.patterns) == Some(true)
     }
 
@@ -212,14 +244,14 @@ fn references<'c>(expr: &'c Expr, names: &mut Vec<(&'c str, Option<ReferenceKind
 
 /// A sensor's tags and a reading's values; without the latter, fields are unknown.
 struct Looked<'a, V> {
-    sensor: &'a Sensor,
+    entry: &'a DirectoryEntry,
     of: &'a ValueCondition,
     value: Option<V>,
 }
 
 impl<V: Fn(&str) -> Option<Value>> Lookup for Looked<'_, V> {
     fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
-        let measurement = &*self.sensor.measurement;
+        let measurement = &*self.entry.sensor.measurement;
         let fields = self.of.fields.get(measurement).map_or(&[][..], Vec::as_slice);
         match (fields.iter().find(|field| field.is(name, kind)), kind) {
             (Some(field), _) => match &self.value {
@@ -230,9 +262,7 @@ impl<V: Fn(&str) -> Option<Value>> Lookup for Looked<'_, V> {
             (None, None | Some(ReferenceKind::Tag)) if name == "_name" => {
                 ResolvedReference::Tag(measurement.to_owned())
             }
-            (None, None | Some(ReferenceKind::Tag)) => {
-                ResolvedReference::Tag(self.sensor.tag(name).unwrap_or_default().to_owned())
-            }
+            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::of_tag(self.entry.tag_values(name)),
             (None, _) => ResolvedReference::Field(None),
         }
     }
@@ -240,8 +270,6 @@ impl<V: Fn(&str) -> Option<Value>> Lookup for Looked<'_, V> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::influxql::{Params, ParseOptions, parse};
     use crate::reading::Family;
@@ -281,16 +309,16 @@ mod tests {
         );
         let all = of_all("status != 'ok'", &[vec![&own, &mem], vec![&week]], &[]).expect("by value");
         let failed = |_: &str| Some(Value::String("failed".into()));
-        assert!(all[0].may_hold(&own.sensor) && all[0].holds(&own.sensor, failed));
-        assert!(!all[1].may_hold(&week.sensor) && !all[1].holds(&week.sensor, failed));
+        assert!(all[0].may_hold(&own) && all[0].holds(&own, failed));
+        assert!(!all[1].may_hold(&week) && !all[1].holds(&week, failed));
         // There it is a tag.
-        assert!(all[0].holds(&mem.sensor, failed));
+        assert!(all[0].holds(&mem, failed));
         // Once it was a field it stays one, where nobody knows it any more, too.
         assert!(of_all("status != 'ok'", &[vec![&week]], &[]).is_none());
         let again = of_all("status != 'ok'", &[vec![&week]], &["status"]).expect("by value");
-        assert!(!again[0].may_hold(&week.sensor));
+        assert!(!again[0].may_hold(&week));
         let typed = of_all("status::field != 'ok'", &[vec![&week]], &[]).expect("by value");
-        assert!(!typed[0].holds(&week.sensor, failed));
+        assert!(!typed[0].holds(&week, failed));
     }
 
     #[test]

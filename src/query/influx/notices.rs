@@ -44,10 +44,7 @@ pub async fn drift_notices(
     statement: &Statement,
     asked: StatementContext<'_>,
 ) -> Result<Vec<String>, QueryError> {
-    match engine.options.drift {
-        true => of_sources(engine, statement, asked, true).await,
-        false => Ok(Vec::new()),
-    }
+    of_sources(engine, statement, asked, true).await
 }
 
 async fn of_sources(

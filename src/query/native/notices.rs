@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::access::{Caller, Pin};
-use crate::bucket::settings::owner;
+use crate::bucket::settings::{Drift, owner};
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
@@ -70,7 +70,8 @@ pub async fn drift_of(
     database: &str,
     asked: &[AskedName<'_>],
 ) -> Result<Vec<String>, QueryError> {
-    if !engine.options.drift || !asked.iter().any(AskedName::may_be_field) {
+    let is_kept = engine.settings.now().drift(database) == Drift::Keep;
+    if !is_kept || !asked.iter().any(AskedName::may_be_field) {
         return Ok(Vec::new());
     }
     let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;

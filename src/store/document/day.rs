@@ -43,6 +43,10 @@ const FIGURES: [&str; 5] = ["min", "max", "sum", "first", "last"];
 /// A whole document, with the rev it has once written.
 #[must_use]
 pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
+    day_document_with(write, form, Others::Shown)
+}
+
+fn day_document_with(write: &DayWrite<'_>, form: SealForm, of_others: Others) -> Vec<u8> {
     let (DayId { sensor, day, part }, hours) = (write.id, write.id.hours());
     let columns = columns(write, form);
     let mut w = BsonWriter::document(bytes_about(write, columns.as_deref()));
@@ -62,7 +66,7 @@ pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
             w.count("hour", u64::from(*hour));
         }
     }
-    content(&mut w, write, columns.as_deref());
+    content(&mut w, write, columns.as_deref(), of_others);
     w.finish()
 }
 
@@ -74,7 +78,7 @@ pub fn day_update(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     w.begin("$set");
     // The form may have changed.
     w.count("schemaVersion", version(write, columns.is_some()));
-    content(&mut w, write, columns.as_deref());
+    content(&mut w, write, columns.as_deref(), Others::Shown);
     w.end();
     w.finish()
 }
@@ -98,7 +102,7 @@ fn bytes_about(write: &DayWrite<'_>, columns: Option<&[u8]>) -> usize {
     HEAD_BYTES + columns.map_or(write.readings.map_or(0, Readings::len) * 4, <[u8]>::len)
 }
 
-fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
+fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>, of_others: Others) {
     let none = Readings::default();
     let readings = write.readings.unwrap_or(&none);
     let times = readings.times();
@@ -124,7 +128,7 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     }
     w.begin("day");
     readings.summaries().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
-    for (name, cells) in others(readings) {
+    for (name, cells) in others(readings).filter(|_| of_others == Others::Shown) {
         let (count, [first, last]) = ends(cells);
         w.begin(&key(name));
         w.count("count", count);
@@ -133,7 +137,7 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
         w.end();
     }
     w.end();
-    by_hours(w, write.id.day, readings);
+    by_hours(w, write.id.day, readings, of_others);
     match columns {
         Some(columns) => w.raw("readings", columns),
         None => w.binary("readings", &sealed::pack(readings)),
@@ -170,6 +174,13 @@ fn expired_content(w: &mut BsonWriter, write: &DayWrite<'_>, expired: &ExpiredDa
     w.binary("readings", &[]);
 }
 
+/// Whether a document tells of fields without numbers. Those that were sealed first do not, and are as good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Shown,
+    Left,
+}
+
 /// The fields without a number, for people to read: queries take them from the readings.
 fn others(readings: &Readings) -> impl Iterator<Item = (&Arc<str>, &[Cell])> {
     let is_other = |value: &Value| matches!(value, Value::Boolean(_) | Value::String(_));
@@ -194,7 +205,7 @@ fn shown_or_null(w: &mut BsonWriter, name: &str, value: Option<&Value>) {
 
 /// `hours: { hour: [0, 1, …], count: [60, …], fields: { <field>: { count: […], min: […], … }, … }, others: { <field>: { count: […],
 /// first: […], last: […] }, … } }`; `others` are fields without numbers, if there are any.
-fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
+fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings, of_others: Others) {
     let start = day.hours().start.0;
     let hours = by_hour(readings.clone());
     w.begin("hours");
@@ -220,7 +231,7 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
         of_hours_of_field(w, name, &found);
     }
     w.end();
-    if others(readings).next().is_some() {
+    if of_others == Others::Shown && others(readings).next().is_some() {
         w.begin("others");
         for (name, _) in others(readings) {
             let ends: Vec<(u64, [Option<&Value>; 2])> =
@@ -302,13 +313,16 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageErro
             COLUMNS_VERSION => SealForm::Columns,
             _ => SealForm::Packed,
         };
-        let expected = RawDocumentBuf::from_bytes(day_document(&write, form)).map_err(|e| e.to_string())?;
+        let written = |of_others| RawDocumentBuf::from_bytes(day_document_with(&write, form, of_others));
+        let expected = written(Others::Shown).map_err(|e| e.to_string())?;
+        let before = written(Others::Left).map_err(|e| e.to_string())?;
         let mut differs = Vec::new();
         for element in &expected {
             let (name, expected) = element.map_err(|e| e.to_string())?;
             // The readings were decoded; whichever bytes they came from are right.
             let found = document.get(name).map_err(|e| e.to_string())?;
-            if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
+            let is_before = || before.get(name).ok().flatten() == found;
+            if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) && !is_before() {
                 let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
                 differs.push(StoredOtherwise {
                     part: name.to_string(),

@@ -3,14 +3,14 @@
 //! ```text
 //! { _id: "<database>", rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
 //!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0 for ever),
-//!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", created, set: Int64 (stamps),
+//!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", drift: "<drift>", created, set: Int64 (stamps),
 //!   relabels: [{ id, kind, measurement, tag, from, to, since, made, by, final: "<text>" }] } all but rev only where they are set
 //! ```
 
 use bson::{Bson, Document, doc};
 
 use super::decode::known_version;
-use crate::bucket::settings::ExpiredReadings;
+use crate::bucket::settings::{Drift, ExpiredReadings};
 use crate::bucket::{DatabaseSettings, Keep, Relabel, Relabels, SealForm, StorageError};
 
 /// Fields that may be before the epoch.
@@ -29,6 +29,7 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         summaries,
         expired_readings: gone,
         seal_form,
+        drift,
         created,
         set: set_at,
         relabels,
@@ -46,6 +47,7 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         ("readingsStamp", gone.map(|gone| stamp(gone.stamp))),
         ("readingsDone", gone.map(|gone| Bson::from(gone.done))),
         ("sealForm", seal_form.map(|form| Bson::from(form.name()))),
+        ("drift", drift.map(|drift| Bson::from(drift.name()))),
         ("created", Some(*created).filter(|at| *at > 0).map(stamp)),
         ("set", Some(*set_at).filter(|at| *at > 0).map(stamp)),
         ("relabels", (!relabels.is_empty()).then(|| relabels.rules().iter().map(relabel_document).collect())),
@@ -101,6 +103,10 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         None => None,
         Some(form) => Some(form.as_str().and_then(SealForm::from_name).ok_or_else(unreadable)?),
     };
+    let drift = match document.get("drift") {
+        None => None,
+        Some(drift) => Some(drift.as_str().and_then(Drift::from_name).ok_or_else(unreadable)?),
+    };
     let stamp = |name: &str| -> Result<u64, StorageError> {
         Ok(number(name)?.and_then(|stamp| u64::try_from(stamp).ok()).unwrap_or_default())
     };
@@ -114,6 +120,7 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         summaries: number("summaries")?.map(Keep::of_ns),
         expired_readings: gone,
         seal_form,
+        drift,
         created: stamp("created")?,
         set: stamp("set")?,
         relabels: decode_relabels(document).ok_or_else(unreadable)?,

@@ -162,6 +162,23 @@ fn a_pinned_token_is_judged_by_the_name_as_written_and_by_that_of_now() {
         with(token, "DELETE", &server.url(&format!("/api/v1/relabels/{id}?db=a")), "").expect(403);
         with(token, "POST", &server.url(&format!("/api/v1/relabels/{id}/finalize?db=a")), "").expect(403);
     }
+    // So does metadata, and a change of it is of both stored sensors.
+    let meta = |site: &str| server.url(&format!("/api/v1/sensors/m,site={site}/meta?db=a"));
+    let told = |token: &str| with(token, "GET", &server.url("/api/v1/meta?db=a"), "").expect(200).json();
+    with(&admin, "PATCH", &meta("lab"), r#"{"x":1}"#).expect(200);
+    with(&hall, "PATCH", &meta("hall"), r#"{"y":2}"#).expect(200);
+    with(&hall, "GET", &meta("lab"), "").expect(403);
+    let both = serde_json::json!([{"sensor": "m,site=hall", "meta": {"x": 1, "y": 2}}]);
+    assert_eq!((&told(&hall)["sensors"], &told(&lab)["sensors"]), (&both, &serde_json::json!([])));
+    let line = r#"{"sensor":"m,site=lab","meta":{"x":3}}"#;
+    let refused = with(&lab, "POST", &server.url("/api/v1/meta?db=a"), line).expect(400);
+    assert!(refused.text().contains("another tag \\\"site\\\""), "{}", refused.text());
     with(&admin, "DELETE", &server.url(&format!("/api/v1/relabels/{id}?db=a")), "").expect(200);
     assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (1, 1));
+    // From a time on: what is said of the new name would be said of the old one, too, which is another's.
+    let body = body.replace('}', r#","since":"2026-01-15T16:00:00Z"}"#);
+    with(&admin, "POST", &make, &body).expect(200);
+    let refused = with(&hall, "PATCH", &meta("hall"), r#"{"y":3}"#).expect(403);
+    assert!(refused.text().contains("another tag"), "{}", refused.text());
+    with(&hall, "GET", &meta("hall"), "").expect(200);
 }

@@ -1,93 +1,153 @@
-//! Deletions in databases that have relabels with `since`.
+//! Deletions of relabelled sensors: what is shown under the names that a statement selects goes, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{T, change, escaped, flush, influxql, listed, readings, relabel, set, stores, value, write};
-use crate::support::http::{get, post, request};
+use super::{
+    Name, Readings, Rule, T, all_names, change, escaped, flush, moments, named, readings, relabel, stores, undo, value,
+    write,
+};
+use crate::support::http::post;
+use crate::support::random::Random;
+use crate::support::series::await_fed;
 use crate::support::server::{Launch, Server};
 
-/// The time of [`T`] and some seconds more.
-fn since(seconds: i64) -> String {
-    format!("2026-01-15T15:{:02}:{:02}Z", seconds / 60, seconds % 60)
+/// A condition: a measurement and values of tags, each of them or none.
+struct Condition {
+    measurement: Option<String>,
+    room: Option<String>,
+    s: Option<String>,
+    from: i64,
+    to: i64,
 }
 
-fn relabel_since(server: &Server, from: &str, to: &str, seconds: i64) {
-    let mut body = value("s", from, to);
-    body["since"] = json!(since(seconds));
-    relabel(server, &body);
-}
+impl Condition {
+    fn random(random: &mut Random) -> Self {
+        let mut maybe = |all: &[&str]| (random.below(2) == 0).then(|| random.of(all).to_owned().to_owned());
+        let (measurement, room, s) = (maybe(&["m", "n"]), maybe(&["a", "b", "c"]), maybe(&["1", "2", "3"]));
+        let from = T + random.below(12) * 900;
+        Self { measurement, room, s, from, to: from + random.below(6) * 900 }
+    }
 
-fn describe(server: &Server, key: &str) {
-    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", escaped(key)));
-    request("PUT", &url, br#"{"site":"lab"}"#, &[]).expect("an answer").expect(200);
-}
+    fn statement(&self, more: &str) -> String {
+        let source = self.measurement.as_deref().unwrap_or("/m|n/");
+        let tag = |key: &str, value: &Option<String>| {
+            value.as_ref().map(|value| format!(" AND {key} = '{value}'")).unwrap_or_default()
+        };
+        let (room, s) = (tag("room", &self.room), tag("s", &self.s));
+        format!("DELETE FROM {source} WHERE time >= {}s AND time <= {}s{room}{s}{more}", self.from, self.to)
+    }
 
-fn meta(server: &Server, key: &str) -> Value {
-    get(&server.url(&format!("/api/v1/sensors/{}/meta?db=d", escaped(key)))).expect(200).json()
-}
+    /// Whether it selects a stored sensor by the names that its present one has at a time.
+    fn selects(&self, rules: &[Rule], stored: &Name, time: i64) -> bool {
+        let present = named(rules, stored, time);
+        let names: Vec<Name> =
+            all_names().into_iter().filter(|name| *name == present || named(rules, name, time) == present).collect();
+        let is = |wanted: &Option<String>, part: fn(&Name) -> &String| {
+            wanted.as_ref().is_none_or(|wanted| names.iter().any(|name| part(name) == wanted))
+        };
+        is(&self.measurement, |name| &name.0) && is(&self.room, |name| &name.1) && is(&self.s, |name| &name.2)
+    }
 
-fn answer_of(server: &Server, statement: &str, more: &str) -> Value {
-    post(&server.url(&format!("/query?db=d&q={}{more}", escaped(statement))), "", &[]).json()
-}
-
-/// Regression: one relabel with `since`, of whatever sensor, split every deletion of its database at that time. None of the parts was of all
-/// times, so the metadata of what was dropped stayed, and held the sensor.
-#[test]
-fn what_is_dropped_goes_with_its_metadata_though_another_name_changes_in_time() {
-    for store in stores() {
-        let mut server = Launch::with_store(store).start();
-        relabel_since(&server, "8", "9", 60);
-        let statements = ["DROP SERIES FROM m WHERE s = '1'", "DELETE FROM m WHERE s = '1'", "DROP MEASUREMENT m"];
-        for statement in statements {
-            write(&server, &format!("m,s=1 v=1i {T}\nm,s=8 v=2i {T}\nm,s=8 v=3i {}\n", T + 90));
-            describe(&server, "m,s=1");
-            flush(&server);
-            let told = answer_of(&server, statement, "&dry_run=true");
-            let [sensors, count] = if statement.starts_with("DROP M") { [2, 3] } else { [1, 1] };
-            let rows = &told["results"][0]["series"][0]["values"];
-            assert_eq!(*rows, json!([["d", sensors, count]]), "{statement}: {told}");
-            change(&server, statement);
-            assert_eq!(meta(&server, "m,s=1"), json!({}), "{statement}");
-            assert!(!listed(&server).contains("m,s=1"), "{statement}: {:?}", listed(&server));
-        }
-        assert_eq!(listed(&server), set(&[]));
-        // A sensor that has the name for a part of the time loses that part, and keeps what is said of it.
-        write(&server, &format!("m,s=8 v=2i {T}\nm,s=8 v=3i {}\n", T + 90));
-        describe(&server, "m,s=8");
-        change(&server, "DROP SERIES FROM m WHERE s = '9'");
-        assert_eq!(readings(&server, "m,s=8"), [(T, 2)]);
-        assert_eq!(meta(&server, "m,s=8"), json!({"site": "lab"}));
-        server.kill();
-        server.restart("127.0.0.1:0");
-        crate::support::series::await_fed(&server);
-        assert_eq!(readings(&server, "m,s=8"), [(T, 2)]);
-        server.stop();
+    fn has(&self, time: i64) -> bool {
+        (self.from..=self.to).contains(&time)
     }
 }
 
-/// Regression: a deletion took room in the registry for each time at which a name changes, one after the other: without room for all
-/// of them it ended halfway, with what it had logged by then.
+/// Deletes a random part of what is shown; returns how many readings went.
+pub(super) fn delete_by_time(server: &Server, random: &mut Random, rules: &[Rule], stored: &mut Readings) -> usize {
+    let (condition, before) = (Condition::random(random), stored.len());
+    change(server, &condition.statement(""));
+    stored.retain(|(name, time), _| !(condition.has(*time) && condition.selects(rules, name, *time)));
+    before - stored.len()
+}
+
+/// The same of what has a great value; `None` if that is refused, as it must be where several sensors are shown as one.
+pub(super) fn delete_by_value(
+    server: &Server,
+    random: &mut Random,
+    rules: &[Rule],
+    (known, stored): (&BTreeSet<Name>, &mut Readings),
+) -> Option<usize> {
+    // Where no sensor has the field its name would be that of a tag.
+    let mut condition = Condition { measurement: None, ..Condition::random(random) };
+    if random.below(2) == 0 {
+        (condition.from, condition.to) = (T, T + 12 * 900);
+    }
+    let (most, before) = (random.below(60), stored.len());
+    let mut starts = moments(rules);
+    starts.sort_unstable();
+    let mut ends = starts.clone();
+    ends.push(i64::MAX);
+    let is_united = starts.iter().zip(&ends[1..]).any(|(start, end)| {
+        let mut shown: BTreeMap<Name, usize> = BTreeMap::new();
+        let selected = known.iter().filter(|name| condition.selects(rules, name, *start));
+        selected.for_each(|name| *shown.entry(named(rules, name, *start)).or_default() += 1);
+        *start <= condition.to && condition.from < *end && shown.values().any(|count| *count > 1)
+    });
+    let statement = condition.statement(&format!(" AND v > {most}"));
+    let answer = post(&server.url(&format!("/query?db=d&q={}", escaped(&statement))), "", &[]).expect(200).json();
+    let error = answer["results"][0]["error"].as_str().unwrap_or_default();
+    assert_eq!(error.contains("shown as one"), is_united, "{statement}: {answer}, {rules:#?}, {known:?}");
+    if is_united {
+        return None;
+    }
+    assert_eq!(error, "", "{statement}");
+    let goes = |name: &Name, time: i64, value: i64| {
+        value > most && condition.has(time) && condition.selects(rules, name, time)
+    };
+    stored.retain(|(name, time), value| !goes(name, *time, *value));
+    Some(before - stored.len())
+}
+
+/// Somebody renamed a measurement and could not remove a sensor's spikes any more.
 #[test]
-fn a_deletion_that_does_not_fit_deletes_nothing_and_one_of_whole_names_fits() {
+fn a_deletion_by_value_asks_the_names_of_now() {
     for store in stores() {
-        let is_alone = store == "embedded";
-        let mut server = Launch::with_store(store).config("[limits]\ndeletions = 3\n").start();
-        let line = |n: i64| format!("m,s=a{n} v={n}i {T}\nm,s=a{n} v={n}i {}\nm,s=w v={n}i {}\n", T + 600, T + n);
-        write(&server, &(0..6).map(line).collect::<String>());
+        let mut server = Launch::with_store(store).start();
+        let (early, late) = (T, T + 7200);
+        write(
+            &server,
+            &format!(
+                "m,room=a,s=1 v=1i {early}\nm,room=a,s=1 v=900i {}\nm,room=a,s=1 v=901i {late}\nw,room=b,s=2 v=902i {early}\n",
+                early + 1
+            ),
+        );
         flush(&server);
-        (0..6).for_each(|n| relabel_since(&server, &format!("a{n}"), &format!("b{n}"), 60 * (n + 1)));
-        let count = || influxql(&server, "SELECT count(v) FROM m")[0]["values"][0][1].clone();
-        let refused = answer_of(&server, "DROP SERIES FROM m WHERE s =~ /b/", "");
-        assert!(refused.to_string().contains("limits.deletions"), "{refused}");
-        assert_eq!(count(), 18, "nothing is deleted");
-        let of_whole = answer_of(&server, "DROP SERIES FROM m WHERE s = 'w'", "");
-        // Where others may have acked readings of sensors that nobody knows here, each part of time must be remembered.
-        let expected = if is_alone { 12 } else { 18 };
-        assert_eq!(count(), expected, "{of_whole}");
-        assert_eq!(of_whole.to_string().contains("limits.deletions"), !is_alone, "{of_whole}");
-        let part = format!("DELETE FROM m WHERE s = 'b0' AND time >= {}s", T + 420);
-        change(&server, &part);
-        assert_eq!(count(), expected - 1, "in a range in which no name changes");
+        write(&server, &format!("m,room=a,s=1 v=903i {}\n", late + 1));
+        let key = "m,room=a,s=1";
+        let before = [(early, 1), (early + 1, 900), (late, 901), (late + 1, 903)];
+        // From 16:00 on its measurement is another one, and its room always.
+        let since = "2026-01-15T16:00:00Z";
+        let measurement = relabel(&server, &json!({"kind": "measurement", "from": "m", "to": "w", "since": since}));
+        let room = relabel(&server, &value("room", "a", "c"));
+        let preview = |statement: &str| -> Value {
+            let url = server.url(&format!("/query?db=d&dry_run=true&q={}", escaped(statement)));
+            post(&url, "", &[]).expect(200).json()["results"][0]["series"][0]["values"][0].clone()
+        };
+        let of_w = "DELETE FROM w WHERE room = 'c' AND v > 100";
+        assert_eq!(preview(of_w), json!(["d", 1, 2]));
+        assert_eq!(preview("DELETE FROM m WHERE v > 100"), json!(["d", 1, 3]), "its old name is understood");
+        change(&server, of_w);
+        assert_eq!(readings(&server, "m,room=c,s=1"), before[..2]);
+        assert_eq!(readings(&server, "w,room=b,s=2"), [(early, 902)], "of the new measurement, in another room");
+        // By its old room.
+        change(&server, "DELETE FROM m WHERE room = 'a' AND v > 899");
+        server.kill();
+        server.restart("127.0.0.1:0");
+        await_fed(&server);
+        for id in [room, measurement] {
+            undo(&server, &id).expect(200);
+        }
+        assert_eq!(readings(&server, key), before[..1]);
+        // Two that are one: a reading has values of both.
+        relabel(&server, &json!({"kind": "sensor", "from": key, "to": "w,room=b,s=2"}));
+        let url = server.url(&format!("/query?db=d&q={}", escaped("DELETE FROM w WHERE v > 100")));
+        let refused = post(&url, "", &[]).expect(200).json();
+        let error = refused["results"][0]["error"].as_str().unwrap_or_default();
+        assert!(error.contains("shown as one") && error.contains("w,room=b,s=2"), "{refused}");
+        assert_eq!(readings(&server, key), [(early, 902)]);
         server.stop();
     }
 }

@@ -17,7 +17,7 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
         let before = answer["expired_before"].as_str().expect("a time").to_owned();
         let expected = json!({
             "name": "w", "readings": "720h", "summaries": "720h", "default": null, "kept": "720h",
-            "seal_form": null, "sealed_as": "packed",
+            "seal_form": null, "sealed_as": "packed", "drift": null, "drift_as": "reject",
             "expired_before": before, "policies": [],
         });
         assert_eq!(answer, expected);
@@ -47,6 +47,7 @@ fn what_is_no_setting_is_refused_with_its_name() {
         (r#"{"readings":"30m"}"#, "at least 1h0m0s"),
         (r#"{"readings":7}"#, "readings is 7"),
         (r#"{"seal_form":"zip"}"#, "seal_form is \"zip\""),
+        (r#"{"drift":true}"#, "drift is true"),
         (r#"{"readings":"7d","summaries":"1d"}"#, "summaries cannot be kept shorter"),
         (r#"{"default":"week"}"#, "retention policy not found: week"),
     ] {

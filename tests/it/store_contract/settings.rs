@@ -1,6 +1,6 @@
 //! The settings of databases.
 
-use hourglass::bucket::settings::ExpiredReadings;
+use hourglass::bucket::settings::{Drift, ExpiredReadings};
 use hourglass::bucket::store::Written;
 use hourglass::bucket::{DatabaseSettings, Keep, Relabel, Relabels, SealForm, Store};
 
@@ -33,6 +33,7 @@ pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
         summaries: Some(Keep::Forever),
         expired_readings: Some(ExpiredReadings { before: -1, stamp: 1 << 60, done: -2 }),
         seal_form: Some(SealForm::Off),
+        drift: Some(Drift::Keep),
         created: 1 << 61,
         set: (1 << 61) + 1,
         relabels: Relabels::new(vec![rule]),

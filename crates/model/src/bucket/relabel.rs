@@ -437,6 +437,23 @@ impl Relabels {
             _ => Some(parts),
         }
     }
+
+    /// Whose metadata a name is about: the stored sensors that are shown under it, or, if nothing is shown under it any more, under its
+    /// present name; before them the name under which they are shown.
+    #[must_use]
+    pub fn described_by(&self, name: &Arc<Sensor>) -> (Arc<Sensor>, Vec<Arc<Sensor>>) {
+        let stored = |name: &Arc<Sensor>| match self.parts_of(name) {
+            None => vec![name.clone()],
+            Some(parts) => parts.into_iter().map(|part| part.sensor).collect(),
+        };
+        let present = match stored(name) {
+            shown if shown.is_empty() => self.names_of(name).pop(),
+            shown => return (name.clone(), shown),
+        };
+        let present = present.map_or_else(|| name.clone(), |(_, present)| present);
+        let shown = stored(&present);
+        (present, shown)
+    }
 }
 
 fn add(names: &mut Vec<Sensor>, name: Sensor) {

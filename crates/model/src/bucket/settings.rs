@@ -108,6 +108,33 @@ impl SealForm {
     }
 }
 
+/// What becomes of a value of another family than its field's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Drift {
+    /// It is rejected.
+    #[default]
+    Reject,
+    /// It is kept beside the field.
+    Keep,
+}
+
+impl Drift {
+    /// As people name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reject => "reject",
+            Self::Keep => "keep",
+        }
+    }
+
+    /// Reverses [`Drift::name`].
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Reject, Self::Keep].into_iter().find(|drift| drift.name() == name)
+    }
+}
+
 /// How far readings have gone of which the summaries stay. It never goes back: nothing can come to those days any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiredReadings {
@@ -140,6 +167,8 @@ pub struct DatabaseSettings {
     pub expired_readings: Option<ExpiredReadings>,
     /// How days are sealed; `None` for the config's default.
     pub seal_form: Option<SealForm>,
+    /// What becomes of values of other families; `None` for what the database of a policy says, else the config's default.
+    pub drift: Option<Drift>,
     /// When somebody last created the database, as a stamp: a drop with a lower one came before. 0 if only writes made it.
     pub created: Stamp,
     /// When somebody last set any of this, as a stamp.
@@ -201,6 +230,8 @@ pub struct Settings {
     pub summaries: Option<Keep>,
     /// How its days are sealed; `None` until the store was asked.
     pub seal_form: Option<SealForm>,
+    /// What becomes of its values of other families.
+    pub drift: Drift,
 }
 
 impl Settings {
@@ -238,6 +269,13 @@ impl Settings {
     pub fn sealed_as(&self, database: &str) -> SealForm {
         let set = self.by_database.get(database).and_then(|settings| settings.seal_form);
         set.or(self.seal_form).unwrap_or(SealForm::Off)
+    }
+
+    /// What becomes of values of other families in a database.
+    #[must_use]
+    pub fn drift(&self, database: &str) -> Drift {
+        let set = |name: &str| self.by_database.get(name).and_then(|settings| settings.drift);
+        set(database).or_else(|| set(owner(database))).unwrap_or(self.drift)
     }
 
     /// The time before which everything has expired at `now`, summaries too.
@@ -367,7 +405,7 @@ mod tests {
         let rows =
             [("plant/week", week.clone()), ("plant/day", week), ("plant", plant), ("plant2", Default::default())];
         let by_database = rows.into_iter().map(|(name, settings)| (name.to_owned(), settings)).collect();
-        Settings { by_database, readings: Some(Keep::For(30 * DAY)), summaries: None, seal_form: None }
+        Settings { by_database, readings: Some(Keep::For(30 * DAY)), summaries: None, ..Settings::default() }
     }
 
     #[test]
@@ -483,6 +521,21 @@ mod tests {
             assert_eq!(SealForm::from_name(form.name()), Some(form));
         }
         assert_eq!(SealForm::from_name("Packed"), None);
+    }
+
+    #[test]
+    fn drift_is_as_the_policy_says_or_its_database_or_the_default() {
+        let mut settings = settings();
+        let drifts = |settings: &Settings| ["plant", "plant/week", "other"].map(|name| settings.drift(name));
+        assert_eq!(drifts(&settings), [Drift::Reject; 3]);
+        settings.by_database.entry("plant".to_owned()).or_default().drift = Some(Drift::Keep);
+        assert_eq!(drifts(&settings), [Drift::Keep, Drift::Keep, Drift::Reject]);
+        settings.by_database.entry("plant/week".to_owned()).or_default().drift = Some(Drift::Reject);
+        settings.drift = Drift::Keep;
+        assert_eq!(drifts(&settings), [Drift::Keep, Drift::Reject, Drift::Keep]);
+        for drift in [Drift::Reject, Drift::Keep] {
+            assert_eq!(Drift::from_name(drift.name()), Some(drift));
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ impl Validator<'_> {
         reason: Reason,
     ) -> Result<u16, Reason> {
         let is_drift = matches!(reason, Reason::FamilyConflict { .. }) && reserved_for(name).is_none();
-        if !self.options.keep_drift || !is_drift {
+        if !self.pass.keeps_drift || !is_drift {
             return Err(reason);
         }
         let beside = value.family().beside(name);

@@ -74,6 +74,25 @@ fn rules_that_are_taken_back_leave_no_trace_and_fields_make_the_rule_again() {
 }
 
 #[test]
+fn old_and_present_names_are_about_the_same_metadata() {
+    let moved = Renaming::Sensor { from: sensor("m,s=1"), to: sensor("m,s=2") };
+    let rules = vec![rule(1, moved, None), rule(2, value("s", "2", "3"), None), rule(3, value("s", "7", "8"), Some(5))];
+    let relabels = Relabels::new(rules);
+    let about = |key: &str| {
+        let (name, stored) = relabels.described_by(&sensor(key));
+        (name.key.to_string(), stored.iter().map(|of| of.key.to_string()).collect::<Vec<_>>())
+    };
+    let is = |name: &str, stored: &[&str]| (name.to_owned(), stored.iter().map(|key| (*key).to_owned()).collect());
+    for name in ["m,s=1", "m,s=2", "m,s=3"] {
+        assert_eq!(about(name), is("m,s=3", &["m,s=3", "m,s=1", "m,s=2"]), "{name}");
+    }
+    // What is earlier is still shown under the old name.
+    assert_eq!(about("m,s=7"), is("m,s=7", &["m,s=7"]));
+    assert_eq!(about("m,s=8"), is("m,s=8", &["m,s=8", "m,s=7"]));
+    assert_eq!(about("n"), is("n", &["n"]));
+}
+
+#[test]
 fn what_is_no_renaming_is_refused() {
     for (renaming, why) in [
         (value("s", "a", "a"), NoRenaming::Same),
