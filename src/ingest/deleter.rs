@@ -27,7 +27,7 @@ use super::shard::pending::PendingDeletion;
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, SensorFilter, Written};
-use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store};
+use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store, StoredPage};
 use crate::faults;
 use crate::reading::{Hour, Sensor};
 
@@ -37,6 +37,8 @@ const SENSORS: usize = 500;
 const PACED_SENSORS: usize = 100;
 /// Most buckets rewritten at a time: all of them are in memory.
 const BUCKETS: usize = 32;
+/// Most stored bytes of readings in the buckets that are rewritten at a time, if they are several; decoded they take some times that.
+const LOT_BYTES: usize = 8 << 20;
 /// How often a batch is read and written again because other writers were faster.
 const CONFLICTS_MAX: usize = 30;
 
@@ -281,27 +283,31 @@ impl Deleter {
     /// If some of it may be left.
     pub async fn sweep(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
         let turn = self.turns.of(&deletion.database);
+        let choice = Choice::Range(deletion.range.clone());
+        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp, moving: None };
+        if deletion.statement.as_deref() == Some(EXPIRY) {
+            return self.delete_paced(&gone, &turn).await;
+        }
         let Ok(_turn) = turn.try_lock() else {
             return Err(StorageError::Contended { detail: format!("a deletion in {}", deletion.database) });
         };
-        let choice = Choice::Range(deletion.range.clone());
-        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp, moving: None };
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
         // A process that cannot parse the statement has never hidden any reading by it either.
         let Some(test) = self.understand.of(statement) else { return Ok(()) };
-        if statement == EXPIRY {
-            return self.delete_paced(&gone).await;
-        }
         self.delete_all(&gone, |sensor| test(sensor)).await
     }
 
-    /// Deletes readings of all sensors, and leaves the store as much time as that takes.
-    async fn delete_paced(&self, gone: &DeletedCells<'_>) -> Result<(), StorageError> {
+    /// Deletes readings of all sensors, and leaves the store as much time as that takes. Takes the database's turn for a batch at a
+    /// time: while a deletion waits for it, all of the database's readings wait in memory.
+    async fn delete_paced(&self, gone: &DeletedCells<'_>, turn: &tokio::sync::Mutex<()>) -> Result<(), StorageError> {
         let mut after = None;
         loop {
+            let held = turn.lock().await;
             let started = Instant::now();
             after = self.delete_some(gone, after, PACED_SENSORS, |_| true).await?;
+            drop(held);
             faults::point("during_expiry");
+            faults::halt_at("expiry_rests").await;
             if after.is_none() {
                 return Ok(());
             }
@@ -370,11 +376,36 @@ impl Deleter {
         for sensor in &shared {
             left.extend(gone.cut_hours(&sensor.key).into_iter().map(|hour| (sensor.clone(), hour)));
         }
-        for chunk in left.chunks(BUCKETS) {
-            let ids = chunk.iter().map(|(sensor, hour)| BucketId { sensor: sensor.clone(), hour: *hour }).collect();
-            self.cut(gone, ids).await?;
+        let ids: Vec<BucketId> = left.into_iter().map(|(sensor, hour)| BucketId { sensor, hour }).collect();
+        for chunk in ids.chunks(BUCKETS) {
+            for lot in self.lots_in_memory(gone.database, chunk).await? {
+                self.cut(gone, lot.to_vec()).await?;
+            }
         }
         Ok(())
+    }
+
+    /// The buckets in lots that fit into memory. One that does not is a lot of its own: an hour of a sensor is read as a whole.
+    async fn lots_in_memory<'i>(
+        &self,
+        database: &str,
+        ids: &'i [BucketId],
+    ) -> Result<Vec<&'i [BucketId]>, StorageError> {
+        let mut bytes = Vec::with_capacity(ids.len());
+        for pages in read_buckets_each(&*self.context.store, database, ids, 0).await {
+            let of_page = |page: &StoredPage| page.left_out.map_or(page.readings.bytes(), |out| out.bytes);
+            bytes.push(pages?.iter().map(of_page).sum::<usize>());
+        }
+        let (mut lots, mut first, mut held) = (Vec::new(), 0, 0);
+        for (place, bytes) in bytes.into_iter().enumerate() {
+            if held > 0 && held + bytes > LOT_BYTES {
+                lots.push(&ids[first..place]);
+                (first, held) = (place, 0);
+            }
+            held += bytes;
+        }
+        lots.push(&ids[first..]);
+        Ok(lots)
     }
 
     /// Removes what is deleted from buckets of which something may stay.
@@ -419,8 +450,10 @@ impl Deleter {
             faults::halt_at("settling").await;
             let mut documents = Vec::new();
             for (sensor, is_empty) in &left {
-                let rest = if *is_empty { None } else { self.rest(database, sensor).await? };
                 let mut document = read.remove(&sensor.key);
+                let latest = document.as_ref().and_then(|read| read.as_ref().ok()).map(|document| &*document.recent);
+                let latest = latest.filter(|latest| deletion.leaves(latest)).unwrap_or_default();
+                let rest = if *is_empty { None } else { self.rest(database, sensor, latest).await? };
                 if let Some(Ok(document)) = document.as_mut().filter(|_| deletion.is_all()) {
                     document.meta.cut(deletion.before);
                 }
@@ -497,7 +530,7 @@ impl Deleter {
         for ((sensor, document), is_empty) in removed.iter().zip(is_empty) {
             let Some(mut document) = document.clone().filter(|_| !is_empty) else { continue };
             document.rev = 0;
-            if let Some(rest) = self.rest(database, sensor).await? {
+            if let Some(rest) = self.rest(database, sensor, &[]).await? {
                 rest.describe(&mut document);
             }
             documents.push(document);
@@ -521,11 +554,16 @@ impl Deleter {
         Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
     }
 
-    /// What the store still has of a sensor.
-    async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<RemainingPages>, StorageError> {
+    /// What the store still has of a sensor. Its latest readings are these, if there are some: they need not be looked for.
+    async fn rest(
+        &self,
+        database: &str,
+        sensor: &Sensor,
+        latest: &[Reading],
+    ) -> Result<Option<RemainingPages>, StorageError> {
         let store = &*self.context.store;
-        let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
-        let mut hours = ALL_HOURS;
+        let mut recent: BTreeMap<i64, Reading> = latest.iter().map(|reading| (reading.time, reading.clone())).collect();
+        let mut hours = if latest.is_empty() { ALL_HOURS } else { ALL_HOURS.end..ALL_HOURS.end };
         while recent.len() < self.recent.max(1) && !hours.is_empty() {
             let latest = store.scan_back(database, &sensor.key, hours, &Projection::ALL, Extent::pages(1)).await?;
             let sets = latest.pages.iter().filter_map(|page| page.readings.as_ref());

@@ -7,6 +7,7 @@ use crate::support::eventually;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::Stored;
+use crate::support::process::Folder;
 use crate::support::series::{flush, metric};
 use crate::support::server::{Launch, Server};
 
@@ -71,6 +72,34 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
         // Summaries and lists say the same.
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 9);
         assert_eq!(metric(&server, "hourglass_retention_expiries_total"), 1.0, "once per step");
+    }
+}
+
+/// The sweep of what has expired held its database's turn through all of its rests: a deletion that came meanwhile stopped the
+/// database's flushes, and then waited for the end of the sweep.
+#[test]
+fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
+    for store in STORES {
+        let folder = Folder::new("sweep");
+        let halt = folder.file("halt");
+        std::fs::write(&halt, "").expect("a file");
+        let launch = Launch::with_store(store()).config(CONFIG);
+        let server = launch.env("FAULT_HALT_AT", format!("expiry_rests:{}", halt.display())).start();
+        let at = now() - HOUR;
+        let line = |s: i64| format!("m,s={s} v=1i {}\nm,s={s} v=2i {at}\n", at - 20 * DAY);
+        post(&server.url("/write?db=w"), (0..150).map(line).collect::<String>(), &[]).expect(204);
+        flush(&server);
+        put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
+        eventually("the sweep rests", WITHIN, || halt.with_extension("met").exists().then_some(()));
+        let deleted = post(&server.url("/query?db=w&q=DELETE+FROM+m+WHERE+s+%3D+'0'"), "", &[]).expect(200);
+        assert!(!deleted.text().contains("error"), "{}", deleted.text());
+        assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 149);
+        std::fs::remove_file(&halt).expect("the file is there");
+        await_removed(&server);
+        assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 149);
+        // Documents of sensors that lost nothing of their latest readings are as they were.
+        let latest = get(&server.url("/api/v1/latest?db=w&sensor=m,s%3D149")).expect(200);
+        assert!(latest.text().contains("\"v\":2"), "{}", latest.text());
     }
 }
 
