@@ -1,7 +1,7 @@
 //! The load tester. `run` and `compare`: scenarios on a schedule, with latencies, resource usage, and a check that
 //! nothing acked was lost. `ingest` and `growth`: maximum throughput, and how cost grows. `peers`, `queries`, `history`
 //! and `prove`: the same load and the same queries for hourglass and other databases, also about days long over, and
-//! whether these keep what they ack. `metadata`: what metadata of sensors costs.
+//! whether these keep what they ack. `metadata` and `listeners`: what metadata of sensors and live listeners cost.
 
 mod bodies;
 mod client;
@@ -9,6 +9,7 @@ mod compare;
 mod growth;
 mod history;
 mod ingest;
+mod listeners;
 mod metadata;
 mod peers;
 mod process;
@@ -51,6 +52,8 @@ enum Command {
     /// Test hourglass, InfluxDB, VictoriaMetrics and MongoDB time-series collections with kills, retries, corrections
     /// and late readings, and compare what they return with what they acked.
     Prove(prove::Prove),
+    /// Let clients listen to readings as they are acked: what that costs those who write, and how soon they hear.
+    Listeners(listeners::Listeners),
     /// Run a scenario on a schedule that does not wait for the server, and check its bounds.
     Run(Box<run::Run>),
     /// List the built-in scenarios.
@@ -80,6 +83,7 @@ fn run_command(command: Command) -> Result<()> {
             Command::History(options) => history::run(options).await,
             Command::Metadata(options) => metadata::run(options).await,
             Command::Prove(options) => prove::run(options).await,
+            Command::Listeners(options) => listeners::run(options).await,
             Command::Run(options) => run::run(*options).await,
             Command::Scenarios => run::list(),
             Command::Compare(options) => compare::run(&options),

@@ -93,11 +93,11 @@ impl Wanted {
 }
 
 fn shown(rejection: &KeptRejection) -> Value {
-    let KeptRejection { time, database, token, address, line, column, text, reason, code, count } = rejection;
+    let KeptRejection { time, database, token, address, line, column, text, reason, code, count, replayed } = rejection;
     let mut received = String::new();
     write_rfc3339(&mut received, *time);
     json!({
         "time": received, "database": database, "token": token, "address": address, "line": line, "column": column,
-        "text": text, "reason": reason, "code": code, "count": count,
+        "text": text, "reason": reason, "code": code, "count": count, "replayed": replayed,
     })
 }

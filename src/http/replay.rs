@@ -241,7 +241,9 @@ async fn judge(app: &App, outcomes: &mut [Outcome], group: &Group, is_dry: bool)
     let ids: Vec<u64> = ids.collect();
     let marked = tokio::task::spawn_blocking(move || kept.mark_done(ids)).await;
     faults::point("rejections_marked");
-    marked.map_err(|ended| ApiError::Unreadable(ended.to_string()))?.map_err(unreadable)
+    marked.map_err(|ended| ApiError::Unreadable(ended.to_string()))?.map_err(unreadable)?;
+    app.ingest.rejections().note_replayed(taken.iter().map(|place| &outcomes[*place].line));
+    Ok(())
 }
 
 fn refuse_all(outcomes: &mut [Outcome], places: &[usize], why: &str) {

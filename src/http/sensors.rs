@@ -242,9 +242,11 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
     let pins = parameters.pins();
+    let part = parameters.get("contains").map(str::to_lowercase);
     // The store may still have an outlier mark that has expired, until the document is written again.
     let takes = |document: &SensorDocument| {
         pins.iter().all(|pin| pin.matches(&document.sensor))
+            && part.as_ref().is_none_or(|part| document.sensor.key.to_lowercase().contains(part))
             && (!outliers || document.outlier.is_some())
             && (!silent || is_silent(document))
     };

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::support::browser::Browser;
 use crate::support::eventually;
 use crate::support::http;
 use crate::support::process::{Folder, Process};
@@ -216,4 +217,36 @@ fn on_a_terminal_it_is_for_people_and_ends_with_it() {
         demo.process.kill();
         eventually("the demo's end", END, || (!data.exists()).then_some(()));
     }
+}
+
+/// The pictures of the docs, of the page that a demo prints: `docs/images` has copies of them.
+#[test]
+fn its_page_is_in_the_pictures_of_the_docs() {
+    let Some(browser) = Browser::start() else { return };
+    let temp = Folder::new("demo");
+    let mut command = program();
+    // A week to compare with.
+    command.args(["demo", "--days", "9", "--port", "0", "--seed", "1"]);
+    let mut demo = Demo::spawn(&temp, command);
+    let url = demo.url();
+    demo.row("stop");
+    let halls = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%22%2C%22hall%22%5D&where=%5B%22site%22%2C%22bremen%22%5D&still=1";
+    let energy = "explore?m=energy&f=power_kw&range=24h&by=site&week=1&still=1";
+    for (name, view, (width, height), scheme) in [
+        ("docs-explore", halls, (1200, 800), "light"),
+        ("docs-explore-dark", energy, (1200, 800), "dark"),
+        ("docs-phone", halls, (390, 780), "light"),
+    ] {
+        browser.look(width, height, scheme);
+        browser.load(&format!("{url}/#{view}"));
+        browser.wait("document.querySelector('.plot canvas')");
+        if width > 1000 {
+            let event = json!({ "type": "mouseMoved", "x": 760, "y": 560 });
+            browser.devtools("Input.dispatchMouseEvent", event);
+            browser.wait("document.querySelector('.tip')?.hidden === false");
+        }
+        browser.picture(name);
+        browser.expect_calm(name);
+    }
+    demo.end_by("INT");
 }

@@ -2,6 +2,8 @@
 //! listeners hear.
 
 mod assets;
+mod copies;
+mod figures;
 mod fixes;
 mod hostile;
 mod rights;

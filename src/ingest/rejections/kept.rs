@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::RejectionOptions;
+use super::lines::KeptLine;
 use super::senders::token_of;
 
 /// Bytes of a rejection beside its texts, and of its place in the maps.
@@ -34,6 +35,9 @@ pub struct KeptRejection {
     pub code: String,
     /// How many of this request were rejected with this code.
     pub count: u64,
+    /// How many of those were replayed since.
+    #[serde(default)]
+    pub replayed: u64,
 }
 
 impl KeptRejection {
@@ -162,6 +166,26 @@ impl Kept {
     /// Drops those of a database; whether there were any.
     pub fn forget(&mut self, database: &str) -> bool {
         self.retain(|rejection| rejection.database != database)
+    }
+
+    /// Counts lines that were replayed with the rejections of their requests; whether there were any.
+    pub fn count_replayed<'a>(&mut self, lines: impl Iterator<Item = &'a KeptLine>) -> bool {
+        type Request<'a> = (&'a str, i64, &'a str, Option<&'a str>);
+        let mut replayed: HashMap<Request<'_>, u64> = HashMap::new();
+        for line in lines {
+            let token = line.token.as_ref().map(|token| &*token.name);
+            *replayed.entry((&line.database, line.received, &line.code, token)).or_default() += 1;
+        }
+        let mut any = false;
+        for (_, rejection) in self.senders.values_mut().flat_map(|of_sender| &mut of_sender.held) {
+            let KeptRejection { database, time, code, token, .. } = &**rejection;
+            let of = (&**database, *time, &**code, token.as_deref());
+            let Some(more) = replayed.get(&of).copied() else { continue };
+            let rejection = Arc::make_mut(rejection);
+            rejection.replayed = rejection.count.min(rejection.replayed + more);
+            any = true;
+        }
+        any
     }
 
     fn retain(&mut self, stays: impl Fn(&KeptRejection) -> bool) -> bool {

@@ -177,6 +177,13 @@ impl Rejections {
         self.replaying.lock().await
     }
 
+    /// Counts lines that were replayed, so that the list tells which of its rejections are fixed.
+    pub fn note_replayed<'a>(&self, lines: impl Iterator<Item = &'a KeptLine>) {
+        if lock(&self.kept).count_replayed(lines) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// The newest of those that are wanted.
     #[must_use]
     pub fn list(&self, is_wanted: impl Fn(&KeptRejection) -> bool, limit: usize) -> Vec<Arc<KeptRejection>> {
@@ -266,6 +273,7 @@ fn samples(sender: RejectedBy<'_>, rejected: &Rejected, addresses: ShownAddresse
             reason: plain(&reason, TEXT_CHARS),
             code: code.to_owned(),
             count: rejected.reasons.get(code).copied().unwrap_or(1),
+            replayed: 0,
         });
     }
     samples

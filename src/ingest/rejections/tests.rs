@@ -33,6 +33,7 @@ fn rejection(token: &str, address: &str, number: usize) -> KeptRejection {
         reason: "bad".to_owned(),
         code: "syntax".to_owned(),
         count: 1,
+        replayed: 0,
     }
 }
 
@@ -229,6 +230,29 @@ fn whole_lines_outlive_the_process_until_they_are_replayed() {
     again.forget("plant").unwrap();
     assert_eq!(texts(&again, 0), ["n v=1"]);
     assert_eq!(texts(&KeptLines::open(&options), 0), ["n v=1"]);
+}
+
+/// The list went on showing lines that had been fixed and written.
+#[test]
+fn the_list_tells_how_many_of_a_request_were_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut kept = Kept::new(&options(folder.path()));
+    let of = |token: &str, time: usize, code: &str| KeptRejection {
+        code: code.to_owned(),
+        count: 2,
+        ..rejection(token, "a", time)
+    };
+    for one in [of("t", 7, "syntax"), of("t", 7, "family"), of("t", 8, "syntax"), of("other", 7, "syntax")] {
+        kept.push("key".into(), one);
+    }
+    let replayed = KeptLine { received: 7, ..line("t", "m v=1") };
+    let told = |kept: &Kept| kept.newest(|_| true, 10).iter().rev().map(|one| one.replayed).collect::<Vec<_>>();
+    assert!(kept.count_replayed(std::iter::once(&replayed)));
+    assert_eq!(told(&kept), [1, 0, 0, 0]);
+    // A line that is written once more, after a crash, is none more of the request.
+    assert!(kept.count_replayed([&replayed, &replayed].into_iter()));
+    assert_eq!(told(&kept), [2, 0, 0, 0]);
+    assert!(!kept.count_replayed(std::iter::once(&KeptLine { received: 9, ..replayed.clone() })));
 }
 
 #[test]

@@ -66,6 +66,15 @@ fn rejected_lines_are_fixed_by_a_rule_that_was_tried() {
     browser.click("button", "Write them");
     browser.wait("document.body.textContent.includes('are not.') && document.body.textContent.includes('written,')");
     assert!(has_value(&server, "\"temp_2\":21.5"), "it is written by its new name");
+    // The list went on showing what had been written.
+    browser.wait("document.querySelector('.rejections').textContent.includes('1 that was written again is left out.')");
+    browser.wait("document.querySelectorAll('.rejection-head').length === 5");
+    browser.click("button", "Show them, too");
+    browser.wait("document.querySelectorAll('.rejection-head').length === 6");
+    assert_eq!(
+        browser.run("return [...document.querySelectorAll('.rejections .badge.good')].filter((one) => one.textContent === 'written again').length;"),
+        json!(1)
+    );
     // What was written is not offered again.
     browser.click("button", TRY);
     browser.wait("document.body.textContent.includes('would not.')");
@@ -108,6 +117,27 @@ fn lines_are_chosen_by_measurement_and_get_another_unit() {
     };
     assert!(of("door") && !of("gate"), "only what was chosen is written");
     browser.expect_calm("a unit");
+}
+
+/// The list of fields with values of another type looked at the first 200 measurements.
+#[test]
+fn values_beside_a_field_are_found_in_every_measurement() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Launch::embedded().config("[ingest]\ndrift = \"keep\"\n").start();
+    let plain = (0..250).map(|at| json!({ "measurement": format!("plain{at:03}"), "fields": { "v": 1.5 } }));
+    let drifted = (0..51).flat_map(|at| {
+        let name = format!("zone{at:03}");
+        [json!(1.5), json!("warm")].map(|value| json!({ "measurement": name, "fields": { "v": value } }))
+    });
+    for reading in [plain.collect::<Vec<_>>(), drifted.collect()] {
+        post(&server.url("/api/v1/readings"), json!(reading).to_string(), &[]).expect(200);
+    }
+    browser.load(&server.url("/#rejections"));
+    browser.wait("document.querySelectorAll('.drifted').length === 50");
+    browser.click("button", "Show more: 1 further measurement");
+    browser.wait("document.querySelectorAll('.drifted').length === 51");
+    browser.wait("document.querySelector('.drifted:last-child').textContent.includes('v of zone050')");
+    browser.expect_calm("many measurements");
 }
 
 #[test]

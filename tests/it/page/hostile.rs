@@ -28,6 +28,14 @@ fn no_name_runs_in_any_view() {
         .chain(NAMES.iter().map(|name| json!({ "measurement": name, "tags": { "sensor": name }, "fields": { "v": 1 } })))
         .collect();
     post(&server.url("/api/v1/readings"), json!(readings).to_string(), &[]).expect(200);
+    // No name has a line's end or a terminal's escape; texts may.
+    let text = "two\nlines\r\u{1b}[31m<b>bold</b>";
+    let reading = json!({ "measurement": "m", "tags": { "sensor": "texts" }, "fields": { "v": 1, "text": text } });
+    post(&server.url("/api/v1/readings"), reading.to_string(), &[]).expect(200);
+    let meta = json!({ "name": text });
+    request("PUT", &server.url("/api/v1/sensors/m,sensor=texts/meta"), meta.to_string().as_bytes(), &[])
+        .unwrap()
+        .expect(200);
     for name in NAMES {
         let key = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
         post(&server.url("/write"), format!("{name} {name}"), &[]);
@@ -69,6 +77,12 @@ fn no_name_runs_in_any_view() {
             "{view}"
         );
     }
+    browser.load(&server.url("/#sensors?q=texts"));
+    browser.wait("document.querySelectorAll('tbody tr').length === 1");
+    browser.click("button.link", "texts");
+    browser.wait("document.querySelector('dialog textarea')");
+    assert!(browser.text().contains("two\\u000alines\\u000d\\u001b[31m<b>bold</b>"), "{}", browser.text());
+    browser.expect_calm("a text of lines");
     // The filters list what is stored, and a sensor's dialog shows all of it.
     browser.load(&server.url("/#sensors"));
     browser.click("button.link", "onerror");

@@ -38,7 +38,7 @@ fn a_token_sees_only_what_it_can_use() {
     browser.wait("document.querySelector('dialog textarea')?.readOnly");
     assert_eq!(
         browser.run("return [...document.querySelectorAll('dialog button')].map((one) => one.textContent);"),
-        json!(["Close", "Explore"])
+        json!(["Close", "Explore", "Live"])
     );
     // Views that it may not use are not shown by their address either, nor is what they could do.
     browser.load(&server.url("/#rejections"));
@@ -60,6 +60,22 @@ fn a_token_sees_only_what_it_can_use() {
     browser.load(&server.url("/#connect"));
     browser.click("button", "Make one that may write");
     browser.wait("/Token hg_[0-9a-f]{12}_[0-9a-f]{64}/.test(document.querySelector('pre').textContent)");
+    // Neither what needs another right, nor another snippet.
+    for (kind, variable) in
+        [("Grafana", "Token $HOURGLASS_TOKEN"), ("Prometheus", "hourglass-token"), ("Python", "os.environ")]
+    {
+        browser.click(".segment", kind);
+        browser.wait(&format!("document.querySelector('pre').textContent.includes({})", json!(variable)));
+        assert_eq!(
+            browser.run("return document.querySelector('main').textContent.includes('hg_');"),
+            json!(false),
+            "{kind}"
+        );
+        let offered =
+            "return [...document.querySelectorAll('button')].some((one) => one.textContent.startsWith('Make one'));";
+        assert_eq!(browser.run(offered), json!(kind == "Python"), "{kind}");
+    }
+    browser.click(".segment", "curl");
     let made = browser.run("return document.querySelector('pre').textContent.match(/hg_[0-9a-f]+_[0-9a-f]+/)[0];");
     let made = format!("Token {}", made.as_str().unwrap());
     let asked = |path: &str, body: &str| {

@@ -134,3 +134,104 @@ fn metadata_is_changed_and_found() {
     browser.wait("document.querySelectorAll('tbody tr').length === 1");
     browser.expect_calm("sensors");
 }
+
+/// There was no choice but the measurement, and no other tab was noticed without TLS.
+#[test]
+fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
+    let Some((server, browser)) = page() else { return };
+    climate(&server);
+    browser.load(&server.url("/#live"));
+    browser.click("button", "Add a filter");
+    browser.click("dialog .chip", "sensor");
+    browser.click("dialog .chip", "temp-1");
+    browser.wait("location.hash.includes('where=')");
+    browser.wait("[...document.querySelectorAll('code')].some((one) => one.textContent.includes('tag.sensor=temp-1'))");
+    let seen = crate::support::poll(std::time::Duration::from_secs(20), || {
+        write(&server, &format!("climate,sensor=temp-0 temp=1 {0}\nclimate,sensor=temp-1,site=x temp=2 {0}", now()));
+        browser
+            .run("return document.querySelector('table.live tbody').textContent.includes('temp-1');")
+            .as_bool()
+            .filter(|seen| *seen)
+    });
+    assert!(seen.is_some());
+    assert_eq!(
+        browser.run("return document.querySelector('table.live tbody').textContent.includes('temp-0');"),
+        json!(false)
+    );
+    let barriers = browser.barriers();
+    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
+    browser.run("const other = new BroadcastChannel('hourglass-tail'); other.postMessage('listening'); other.close();");
+    browser.wait("document.querySelector('.state').textContent.includes('another tab')");
+    browser.click("button", "Go on");
+    browser.wait("!document.querySelector('.state').textContent.includes('another tab')");
+    browser.expect_calm("live");
+}
+
+/// Who has no keys and no mouse could not move in time.
+#[test]
+fn a_chart_is_moved_by_buttons_and_its_lines_are_grouped_by_metadata() {
+    let Some((server, browser)) = page() else { return };
+    climate(&server);
+    for (sensor, floor) in [("temp-0", "first"), ("temp-1", "second")] {
+        let path = format!("/api/v1/sensors/climate,sensor={sensor},site=lab/meta");
+        let body = json!({ "floor": floor }).to_string();
+        crate::support::http::request("PUT", &server.url(&path), body.as_bytes(), &[]).unwrap().expect(200);
+    }
+    browser.load(&server.url("/#explore?m=climate&f=temp&range=6h&still=1"));
+    browser.wait("document.querySelector('.plot canvas')");
+    browser.run("document.querySelector('[aria-label=\"Zoom in\"]').click();");
+    let range = "[.../from=(\\d+)&to=(\\d+)/.exec(location.hash) ?? []].slice(1).map(Number)";
+    let of = || {
+        let found = browser.wait(&format!("{range}.length === 2 && {range}"));
+        (found[0].as_i64().unwrap(), found[1].as_i64().unwrap())
+    };
+    let zoomed = of();
+    assert_eq!((zoomed.1 - zoomed.0) / 60_000, 180);
+    browser.run("document.querySelector('[aria-label=Earlier]').click();");
+    browser.wait(&format!("{range}[0] < {}", zoomed.0));
+    assert_eq!((of().1 - of().0) / 60_000, 180);
+    browser.load(&server.url("/#explore?m=climate&f=temp&range=6h&still=1"));
+    browser.wait("document.querySelector('.plot canvas')");
+    browser.run("const all = [...document.querySelectorAll('select')].find((one) => one.textContent.includes('metadata')); all.value = [...all.options].at(-1).value; all.dispatchEvent(new Event('change'));");
+    browser.click("dialog .chip", "floor");
+    browser.wait("location.hash.includes('by=meta.floor')");
+    browser.wait("[...document.querySelectorAll('.legend-name')].some((one) => one.textContent.includes('second'))");
+    browser.expect_calm("moves");
+}
+
+/// Among more sensors than are loaded, the search found those that were loaded.
+#[test]
+fn a_sensor_is_found_among_many() {
+    let Some((server, browser)) = page() else { return };
+    let lines: Vec<String> = (0..1200).map(|at| format!("many,sensor=s{at:04} v={at} {}", now())).collect();
+    write(&server, &lines.join("\n"));
+    browser.load(&server.url("/#sensors"));
+    browser.wait("document.querySelectorAll('tbody tr').length === 500");
+    browser.fill("input[type=search]", "S1199");
+    browser.wait("document.querySelectorAll('tbody tr').length === 1");
+    browser.wait("document.querySelector('tbody').textContent.includes('s1199')");
+    browser.expect_calm("many sensors");
+}
+
+/// The page set how long readings are kept, and thereby forgot everything else that was set.
+#[test]
+fn a_new_retention_leaves_the_other_settings_as_they_are() {
+    let Some((server, browser)) = page() else { return };
+    climate(&server);
+    let path = server.url("/api/v1/databases/default");
+    let set = json!({ "readings": "60d", "summaries": "inf", "seal_form": "columns" });
+    crate::support::http::request("PUT", &path, set.to_string().as_bytes(), &[]).unwrap().expect(200);
+    browser.load(&server.url("/#access"));
+    browser.click("button", "Change");
+    browser.fill("dialog input", "90d");
+    browser.click("dialog button", "What would go?");
+    browser.wait("document.querySelector('dialog').textContent.includes('would go')");
+    let barriers = browser.barriers();
+    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
+    browser.click("dialog button", "Set");
+    browser.wait("!document.querySelector('dialog')");
+    let found = crate::support::http::get(&path).expect(200).json();
+    let of = ["readings", "summaries", "seal_form"].map(|key| found[key].clone());
+    assert_eq!(of, [json!("2160h"), json!("inf"), json!("columns")], "{found}");
+    browser.expect_calm("retention");
+}

@@ -3,6 +3,8 @@
 import { post, rights } from "./api.js";
 import { button, card, copy, empty, failure, field, h, segments, show, title, toast } from "./dom.js";
 import { ago, value, visible } from "./format.js";
+import { partsOf } from "./key.js";
+import { shell } from "./quote.js";
 import { SNIPPETS } from "./snippets.js";
 import { change, go, settings } from "./state.js";
 import { alone, listen } from "./stream.js";
@@ -13,16 +15,26 @@ export function connect(place, { caller, database }) {
     id: SNIPPETS.some(({ id }) => id === wanted.get("with")) ? wanted.get("with") : "curl",
     measurement: wanted.get("m") ?? "climate",
     sensor: wanted.get("s") ?? "temp-01",
-    // Where no token is needed, snippets carry none.
-    token: caller.token_needed ? undefined : null,
   };
+  // The token that was made here, and for which snippet.
+  let made = null;
   const code = h("code");
+  const aside = h("div", { class: "row" });
+  const hint = h("p", { class: "hint" });
   const tabs = h("div");
   const arrived = h("div", { "aria-live": "polite" });
 
+  const mayMake = caller.token_needed && caller.name && rights(caller, database).everything;
   const draw = () => {
     const snippet = SNIPPETS.find(({ id }) => id === chosen.id);
-    code.textContent = snippet.write({ origin: location.origin, database, ...chosen });
+    // Where no token is needed, snippets carry none; a new one stands in the snippet that it was made for, and nowhere else.
+    const token = caller.token_needed ? (made?.id === chosen.id ? made.token : undefined) : null;
+    code.textContent = snippet.write({ origin: location.origin, database, ...chosen, token });
+    show(aside, mayMake && !snippet.needs && makeToken(database, (token) => {
+      made = { id: snippet.id, token };
+      draw();
+    }));
+    show(hint, token === undefined ? tokenHint(snippet, database) : []);
     show(tabs, segments("With", SNIPPETS.map(({ id, name }) => [id, name]), chosen.id, (id) => {
       chosen.id = id;
       change({ with: id });
@@ -35,27 +47,30 @@ export function connect(place, { caller, database }) {
     change({ [key]: event.target.value });
     draw();
   } } }));
-  const mayMake = caller.token_needed && caller.name && rights(caller, database).everything;
   show(place,
     title("Connect", "Paste one of these into a device or a program. Its first reading appears below while you watch."),
     card(null, tabs,
-      h("div", { class: "row" }, input("measurement", "m", "Measurement"), input("sensor", "s", "Sensor"),
-        mayMake && makeToken(chosen, database, draw)),
+      h("div", { class: "row" }, input("measurement", "m", "Measurement"), input("sensor", "s", "Sensor"), aside),
       h("div", { class: "snippet" }, h("pre", { tabindex: "0", "aria-label": "Snippet" }, code), button("Copy", () => copy(code.textContent), { class: "primary copy" })),
-      caller.token_needed && h("p", { class: "hint" }, "Where the snippet names HOURGLASS_TOKEN, put a token that may write, made with ", h("code", null, "hourglass token create NAME --write DATABASE"), ".")),
+      hint),
     card("Readings as they arrive", arrived));
   draw();
   return watch(arrived, caller, database);
 }
 
-/** Makes a token for one database that may only write, and puts it into the snippet: nowhere else is it shown. */
-function makeToken(chosen, database, draw) {
+/** How one gets the token that the snippet asks for. */
+function tokenHint({ needs }, database) {
+  const [may, flag] = { read: ["read", `--read ${shell(database)}`], metrics: ["see metrics", "--metrics"] }[needs] ?? ["write", `--write ${shell(database)}`];
+  return ["It asks for a token that may ", may, ", made with ", h("code", null, `hourglass token create --name NAME ${flag}`), "."];
+}
+
+/** Makes a token for one database that may only write, for the snippet: nowhere else is it shown. */
+function makeToken(database, use) {
   const make = async () => {
     try {
       const name = `device-${Date.now().toString(36)}`;
       const made = await post("/api/v1/tokens", { name, write: [database] });
-      chosen.token = made.token;
-      draw();
+      use(made.token);
       toast(`The token ${name} stands in the snippet, and is shown only now.`);
     } catch (error) {
       toast(error.message);
@@ -71,10 +86,10 @@ function watch(place, caller, database) {
   }
   const waiting = (text) => show(place, h("div", { class: "waiting" }, h("span", { class: "pulse", "aria-hidden": "true" }), text));
   let heard = 0;
-  waiting(`Waiting for a reading in ${database} …`);
   const hear = (news) => {
     if (news.error) show(place, failure(news.error));
     if (news.state === "hidden") waiting("Paused while this page is hidden.");
+    if (news.state === "open") waiting(`Waiting for a reading in ${database} …`);
     if (!news.readings) return;
     heard += news.readings.length;
     const { sensor, reading } = news.readings.at(-1);
@@ -82,12 +97,13 @@ function watch(place, caller, database) {
     show(place, h("div", { class: "arrived" },
       h("p", { class: "big" }, fields.slice(0, 3).map(([name, stored], at) => [at ? ", " : "", `${visible(name)} `, h("b", null, value(stored))])),
       h("p", null, `${visible(sensor)} · ${ago(reading.ts)} · ${heard} ${heard === 1 ? "reading" : "readings"} since you look`),
-      button("Explore it", () => go("explore", { db: database, sensor, m: measurementOf(sensor), range: "1h" }), { class: "primary" })));
+      button("Explore it", () => go("explore", { db: database, sensor, m: partsOf(sensor).measurement, range: "1h" }), { class: "primary" })));
   };
-  return alone(() => listen({ db: database }, hear), () => waiting("Another tab of this browser listens now."));
-}
-
-/** The measurement of a sensor's key: what stands before the first comma that is not escaped. */
-function measurementOf(key) {
-  return (/^(?:\\.|[^,\\])*/.exec(key)?.[0] ?? "").replace(/\\(.)/g, "$1");
+  let end = null;
+  const begin = () => {
+    waiting(`Waiting for a reading in ${database} …`);
+    end = alone(() => listen({ db: database }, hear), () => show(place, h("div", { class: "waiting" }, "Another tab of this browser listens now.", button("Listen here", begin))));
+  };
+  begin();
+  return () => end();
 }

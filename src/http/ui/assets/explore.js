@@ -2,9 +2,10 @@
 
 import { address, get, send } from "./api.js";
 import { chart, colour } from "./chart.js";
-import { button, card, copy, dialog, empty, failure, field, h, segments, select, show, table, title, toast } from "./dom.js";
+import { curl, influx, panel } from "./copies.js";
+import { button, card, copy, empty, failure, field, h, segments, select, show, table, title, toast } from "./dom.js";
+import { chooseMeta, chosenBy, conditions, selection } from "./filters.js";
 import { clock, length, number, time, value, visible } from "./format.js";
-import { influxName, influxText, json, shell } from "./quote.js";
 import { change, settings } from "./state.js";
 
 const RANGES = [["1h", "1 h"], ["6h", "6 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["365d", "1 y"]];
@@ -18,8 +19,12 @@ const SERIES_MAX = 100;
 const BANDS_MAX = 6;
 const WEEK = 7 * 864e5;
 const REFRESH = 10000;
+/** The choice that asks for a name of metadata: no key of a tag, since none has a control. */
+const META = "\u0000meta";
+/** What fingers do where there are no keys. */
+const MOVES = [["ArrowLeft", "‹", "Earlier"], ["ArrowRight", "›", "Later"], ["+", "+", "Zoom in"], ["-", "−", "Zoom out"]];
 
-export function explore(place, { database }) {
+export function explore(place, { caller, database }) {
   const controls = h("div", { class: "controls" });
   const result = h("div");
   let [drawn, loading, timer] = [null, null, null];
@@ -32,11 +37,15 @@ export function explore(place, { database }) {
     if (!asked) return;
     result.setAttribute("aria-busy", "true");
     try {
-      const answers = [load(asked, 0, loading.signal)];
-      if (asked.compare) answers.push(load(asked, WEEK, loading.signal));
-      const [now, before] = await Promise.all(answers);
+      const { signal } = loading;
+      const [now, before, tags] = await Promise.all([
+        load(asked, 0, signal),
+        asked.compare ? load(asked, WEEK, signal) : null,
+        asked.sensor ? get("/api/v1/tags", { db: database, measurement: asked.measurement }, signal) : null,
+      ]);
+      asked.tags = tags?.tags.map(({ tag }) => tag);
       drawn?.destroy();
-      drawn = draw(result, asked, now, before, zoomed);
+      drawn = draw(result, asked, now, before, { zoomed, caller });
     } catch (error) {
       if (error.name === "AbortError") return;
       show(result, failure(error));
@@ -54,18 +63,21 @@ export function explore(place, { database }) {
 
   async function choose() {
     try {
-      await chooseFrom(controls, database, set);
+      await chooseFrom(controls, database, set, move);
     } catch (error) {
       show(controls, failure(error));
     }
   }
 
+  const move = (key) => {
+    const asked = ask(database);
+    const moved = asked && movedBy(key, asked);
+    if (moved) set({ from: Math.round(moved[0]), to: Math.round(moved[1]), range: null });
+    return Boolean(moved);
+  };
   show(place, title("Explore", "Drag over the chart to zoom in; arrow keys pan, + and − zoom."), controls, result);
   result.addEventListener("keydown", (event) => {
-    const moved = keyed(event, ask(database));
-    if (!moved) return;
-    event.preventDefault();
-    set({ from: Math.round(moved[0]), to: Math.round(moved[1]), range: null });
+    if (event.target.closest?.(".plot") && move(event.key)) event.preventDefault();
   });
   choose().then(run);
   return () => {
@@ -85,7 +97,7 @@ function ask(database) {
   const wish = (to - from) / 1000 / WINDOWS;
   const step = STEPS.find((seconds) => seconds >= wish) ?? STEPS.at(-1);
   return {
-    database, range, from, to, step,
+    database, range, from, to, step, zone: Intl.DateTimeFormat().resolvedOptions().timeZone,
     measurement: wanted.get("m"), sensor: wanted.get("sensor"), fields: wanted.getAll("f"), filters: conditions(wanted),
     group: wanted.get("by") ?? "none", fn: wanted.get("fn") ?? "avg",
     compare: wanted.get("week") === "1", refresh: wanted.get("still") !== "1", follows: Boolean(range),
@@ -93,9 +105,7 @@ function ask(database) {
 }
 
 /** A new range for a key, or null. */
-function keyed({ key, target }, asked) {
-  if (!asked || !target.closest?.(".plot")) return null;
-  const { from, to } = asked;
+function movedBy(key, { from, to }) {
   const span = to - from;
   if (key === "ArrowLeft") return [from - span / 4, to - span / 4];
   if (key === "ArrowRight") return [from + span / 4, to + span / 4];
@@ -104,31 +114,12 @@ function keyed({ key, target }, asked) {
   return null;
 }
 
-/** The conditions in the address: pairs of a key and a value, each as JSON. Whatever else stands there is left out. */
-function conditions(wanted) {
-  return wanted.getAll("where").flatMap((text) => {
-    try {
-      const [key, stored] = JSON.parse(text);
-      return typeof key === "string" && typeof stored === "string" ? [[key, stored]] : [];
-    } catch {
-      return [];
-    }
-  });
-}
-
-/** The sensors that are chosen, as parameters of the API. */
-function selection({ database, sensor, measurement, filters }) {
-  if (sensor) return [["db", database], ["sensor", sensor]];
-  return [["db", database], ["measurement", measurement], ...filters.map(([key, wanted]) => [`tag.${key}`, wanted])];
-}
-
 function request(asked, back = 0) {
   const range = [["from", `${asked.from - back}`], ["to", `${asked.to - back}`], ["precision", "ms"], ["epoch", "ms"]];
   const common = [...selection(asked), ...range, ["fields", asked.fields.join(",")]];
   if (asked.fn === "raw") return ["/api/v1/readings", [...common, ["max_points", "2000"]]];
   const functions = asked.fn === "avg" ? "avg,min,max" : asked.fn;
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${asked.step}s`], ["tz", zone], ["group_by", asked.group === "none" ? "" : asked.group]]];
+  return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${asked.step}s`], ["tz", asked.zone], ["group_by", asked.group === "none" ? "" : asked.group]]];
 }
 
 /** The series of an answer, each with the times (ms) and values of one field, and the notices. */
@@ -164,7 +155,7 @@ function label({ sensor, measurement, tags }, { group }) {
   return visible(sensor ?? measurement);
 }
 
-function draw(place, asked, now, before, zoomed) {
+function draw(place, asked, now, before, { zoomed, caller }) {
   const all = now.lines.slice(0, SERIES_MAX);
   const notices = [...now.notices.map(visible)];
   if (now.lines.length > SERIES_MAX) notices.push(`${now.lines.length} series: the first ${SERIES_MAX} are shown. Choose fewer, or group them.`);
@@ -185,7 +176,7 @@ function draw(place, asked, now, before, zoomed) {
   const plot = h("div", { class: "plot", tabindex: "0" });
   const legend = h("ul", { class: "legend", "aria-label": "Series" });
   const rows = tableOf(series, times);
-  show(place, card(null, noticed, plot, legend), card("Values", rows), took(asked));
+  show(place, card(null, noticed, plot, legend), card("Values", rows), took(asked, caller));
   const started = performance.now();
   const drawn = chart(plot, times, series, { zoom: zoomed, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${series.length} series from ${time(asked.from)} to ${time(asked.to)}` });
   legend.append(...series.map((one, at) => entry(one, at, drawn)));
@@ -245,11 +236,11 @@ function tableOf(series, times) {
   return [table("Values", ["Time", ...shown.map(({ label }) => label)], rows, { class: "scroll tall" }), more];
 }
 
-function took(asked) {
+function took(asked, caller) {
   const [path, parameters] = request(asked);
   const full = `${location.origin}${address(path, parameters)}`;
   return h("div", { class: "actions" },
-    button("Copy as curl", () => copy(`curl ${shell(full)}`)),
+    button("Copy as curl", () => copy(curl(full, caller))),
     button("Copy as InfluxQL", () => copy(influx(asked))),
     button("Copy as Grafana panel", () => copy(panel(asked))),
     button("Download CSV", () => download(path, parameters).catch((error) => toast(error.message))),
@@ -266,30 +257,8 @@ async function download(path, parameters) {
   setTimeout(() => URL.revokeObjectURL(place), 1000);
 }
 
-function influx(asked) {
-  const names = asked.fields.length ? asked.fields : ["*"];
-  const call = { avg: "mean", p95: "percentile" }[asked.fn] ?? asked.fn;
-  const chosen = names.map((name) => {
-    const quoted = name === "*" ? "*" : influxName(name);
-    return asked.fn === "raw" ? quoted : `${call}(${quoted}${asked.fn === "p95" ? ", 95" : ""})`;
-  });
-  const wheres = asked.filters.map(([key, wanted]) => `${influxName(key)} = ${influxText(wanted)}`);
-  wheres.push(`time >= ${asked.from}ms`, `time < ${asked.to}ms`);
-  const groups = asked.fn === "raw" ? [] : [`time(${asked.step}s)`];
-  if (asked.group === "none") groups.push("*");
-  else if (asked.group !== "*") groups.push(influxName(asked.group));
-  const by = groups.length ? ` GROUP BY ${groups.join(", ")}` : "";
-  return `SELECT ${chosen.join(", ")} FROM ${influxName(asked.measurement ?? "")} WHERE ${wheres.join(" AND ")}${by}`;
-}
-
-function panel(asked) {
-  const query = influx(asked).replace(/time >= \d+ms AND time < \d+ms/, "$timeFilter").replace(/time\(\d+s\)/, "time($__interval)");
-  const target = { refId: "A", rawQuery: true, query, resultFormat: "time_series" };
-  return JSON.stringify({ type: "timeseries", title: asked.measurement ?? "hourglass", datasource: { type: "influxdb" }, targets: [target] }, null, 2).replace(/[\u2028\u2029]/g, json);
-}
-
 /** The controls, filled with what there is in the database. */
-async function chooseFrom(place, database, set) {
+async function chooseFrom(place, database, set, move) {
   const wanted = settings();
   const { measurements } = await get("/api/v1/measurements", { db: database });
   if (measurements.length === 0 && !wanted.get("m")) {
@@ -298,7 +267,7 @@ async function chooseFrom(place, database, set) {
   }
   if (!wanted.get("m")) {
     change({ m: measurements[0].measurement });
-    return chooseFrom(place, database, set);
+    return chooseFrom(place, database, set, move);
   }
   const of = { db: database, measurement: wanted.get("m") };
   const [{ fields }, { tags }] = await Promise.all([get("/api/v1/fields", of), get("/api/v1/tags", of)]);
@@ -308,23 +277,23 @@ async function chooseFrom(place, database, set) {
   const now = settings();
   const sensor = now.get("sensor");
   const filters = conditions(now);
-  const dropped = (at) => set({ where: filters.filter((_, place) => place !== at).map((filter) => JSON.stringify(filter)) });
+  const by = now.get("by") ?? "none";
+  const groups = [["none", "sensor"], ...tags.map(({ tag, values }) => [tag, `${visible(tag)} (${values})`]), ["*", "measurement"], [META, "metadata …"]];
+  if (!groups.some(([key]) => key === by)) groups.push([by, visible(by)]);
   const names = measurements.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`]);
   show(place,
     h("div", { class: "row" },
       field("Measurement", select(names, now.get("m"), (m) => set({ m, f: null, where: null, by: null, sensor: null }, { push: true }))),
       field("Show", select(FUNCTIONS, now.get("fn") ?? "avg", (fn) => set({ fn }))),
-      field("One line per", select([["none", "sensor"], ...tags.map(({ tag, values }) => [tag, `${visible(tag)} (${values})`]), ["*", "measurement"]], now.get("by") ?? "none", (by) => set({ by: by === "none" ? null : by })))),
+      field("One line per", select(groups, by, (wanted) => (wanted === META ? chooseMeta(database, (name) => set({ by: name }), () => set({})) : set({ by: wanted === "none" ? null : wanted }))))),
     h("div", { class: "row wide" }, h("fieldset", { class: "chips" }, h("legend", null, "Fields"), plotted.map(({ field: name, sensors }) => chip(visible(name), sensors, now.getAll("f").includes(name), (on) => {
       const others = now.getAll("f").filter((known) => known !== name);
       set({ f: on ? [...others, name] : others });
     }))),
-    h("div", { class: "chips", role: "group", "aria-label": "Filters" }, h("span", { class: "label" }, "Where"),
-      sensor && removable(`sensor is ${visible(sensor)}`, () => set({ sensor: null })),
-      filters.map(([key, stored], at) => removable(`${visible(key)} = ${visible(stored)}`, () => dropped(at))),
-      button("Add a filter", () => addFilter(database, now.get("m"), tags, (filter) => set({ sensor: null, where: [...filters, filter].map((one) => JSON.stringify(one)) })), { class: "quiet" }))),
+    chosenBy({ database, measurement: now.get("m"), sensor, filters, tags, withMeta: true }, set)),
     h("div", { class: "row ranges" },
       segments("Range", RANGES, now.get("range") ?? (now.get("from") ? "" : "6h"), (range) => set({ range, from: null, to: null }, { push: true })),
+      h("div", { class: "segments", role: "group", "aria-label": "Move" }, MOVES.map(([key, sign, name]) => button(sign, () => move(key), { class: "segment", "aria-label": name }))),
       now.get("from") && button("Back", () => history.back(), { class: "quiet" }),
       check("Compare with the week before", now.get("week") === "1", (on) => set({ week: on ? "1" : null })),
       check("Refresh", now.get("still") !== "1", (on) => set({ still: on ? null : "1" }))));
@@ -337,35 +306,5 @@ function check(text, on, change) {
 }
 
 function chip(text, count, on, change) {
-  return button(text, () => change(!on), { "aria-pressed": String(on), class: "chip", title: `of ${count} sensors` });
-}
-
-function removable(text, remove) {
-  return h("span", { class: "chip on" }, text, button("×", remove, { class: "remove", "aria-label": `Remove ${text}` }));
-}
-
-async function addFilter(database, measurement, tags, add) {
-  const [values, keys] = [h("div"), [...tags.map(({ tag }) => tag)]];
-  const close = dialog("Add a filter", values);
-  const step = async (key) => {
-    const found = (await get(`/api/v1/tags/${encodeURIComponent(key)}`, { db: database, measurement })).values;
-    show(values, h("p", null, `${visible(key)} is`), h("div", { class: "chips" }, found.slice(0, 200).map(({ value: stored, sensors }) =>
-      button(`${visible(stored)} (${sensors})`, () => {
-        close();
-        add([key, stored]);
-      }, { class: "chip" }))));
-  };
-  const { sensors } = await get("/api/v1/meta", { db: database, limit: 100 });
-  const meta = new Set(sensors.flatMap(({ meta }) => Object.keys(meta)));
-  const ofMeta = (name) => {
-    const known = [...new Set(sensors.map(({ meta }) => meta[name]).filter((stored) => stored !== undefined).map((stored) => (typeof stored === "string" ? stored : JSON.stringify(stored))))];
-    show(values, h("p", null, `${visible(name)} is`), h("div", { class: "chips" }, known.slice(0, 200).map((stored) =>
-      button(visible(stored), () => {
-        close();
-        add([`meta.${name}`, stored]);
-      }, { class: "chip" }))));
-  };
-  show(values,
-    h("p", null, "A tag"), h("div", { class: "chips" }, keys.map((key) => button(visible(key), () => step(key).catch((error) => show(values, failure(error))), { class: "chip" }))),
-    meta.size > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, [...meta].map((name) => button(visible(name), () => ofMeta(name), { class: "chip" })))]);
+  return button([text, h("span", { class: "hint" }, `${count}`, h("span", { class: "unseen" }, count === 1 ? " sensor" : " sensors"))], () => change(!on), { "aria-pressed": String(on), class: "chip" });
 }

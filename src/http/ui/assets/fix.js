@@ -9,8 +9,8 @@ const UNITS = [["", "as they were sent"], ["ns", "ns"], ["u", "µs"], ["ms", "ms
 const TYPES = ["float", "integer", "boolean", "string"];
 /** Lines of one part, and of its table. */
 const [PART, ROWS] = [1000, 100];
-/** Measurements that are searched for values of another type: one request each. */
-const MEASUREMENTS = 200;
+/** Measurements with values of another type that are shown at a time: one request each. */
+const MEASUREMENTS = 50;
 /** What is kept beside a field, by the end of its name (docs/drift.md). */
 const BESIDE = /^(.+)@(number|string|boolean)$/s;
 const FAMILY = { number: "numbers", string: "text", boolean: "booleans" };
@@ -46,8 +46,11 @@ function tried({ ask, names, told }) {
   return { dry, write, retry };
 }
 
-/** The rule for rejected lines. `chosen` gives the parameters that choose them; what is returned is called when they change. */
-export function replay(place, database, chosen) {
+/**
+ * The rule for rejected lines. `chosen` gives the parameters that choose them, `written` is called when some are written; what is returned is to be
+ * called when the choice changes.
+ */
+export function replay(place, database, chosen, written) {
   const told = h("div", { "aria-live": "polite" });
   const rows = h("div", { class: "rules" });
   let [precision, cursor, changes] = ["", "", []];
@@ -57,6 +60,7 @@ export function replay(place, database, chosen) {
   const ask = async (isDry) => {
     const part = cursor;
     const answer = await post("/api/v1/rejections/replay", rule(), { parameters: { ...chosen(), db: database, dry_run: String(isDry), limit: PART, cursor: part } });
+    if (!isDry && answer.taken > 0) written();
     return { shown: outcome(answer, () => startAt(answer.next), part && (() => startAt(""))), count: answer.taken };
   };
   const { dry, write, retry } = tried({ ask, names: ["What would become of them?", "Write them"], told });
@@ -117,22 +121,37 @@ function outcome({ dry_run: isDry, taken, refused, next, lines }, more, first) {
 /** Fields beside which values of another type are kept, and the move into them. */
 export async function drift(place, database) {
   try {
-    const found = await driftedOf(database);
-    show(place, found.length > 0 && card("Values of another type",
+    const measurements = await drifted(database);
+    if (measurements.length === 0) return;
+    const [list, more] = [h("div", { class: "drifts" }), h("div", { class: "actions" })];
+    const showNext = async (first) => {
+      const found = await driftedOf(database, measurements.slice(first, first + MEASUREMENTS));
+      list.append(...found.map((one) => move(database, one)));
+      const left = measurements.length - first - MEASUREMENTS;
+      show(more, left > 0 && button(`Show more: ${left} further ${left === 1 ? "measurement" : "measurements"}`, () => showNext(first + MEASUREMENTS).catch((error) => show(more, failure(error)))));
+    };
+    await showNext(0);
+    show(place, card("Values of another type",
       h("p", { class: "hint" }, "They are kept beside their field. Those that say the same as another type can move; the rest stays. A field stays in this list when all of its values have moved."),
-      found.map((one) => move(database, one))));
+      list, more));
   } catch (error) {
     show(place, card("Values of another type", failure(error)));
   }
 }
 
-async function driftedOf(database) {
+/** The measurements that have such values, by one request for all of them. */
+async function drifted(database) {
+  const fields = await get("/api/v1/fields", { db: database });
+  if (!fields.fields.some(({ field: name }) => BESIDE.test(name))) return [];
+  const { results } = await get("/query", { db: database, q: "SHOW FIELD KEYS" });
+  if (results?.[0]?.error) throw new Error(results[0].error);
+  return (results?.[0]?.series ?? []).filter(({ values }) => values.some(([name]) => BESIDE.test(name))).map(({ name }) => name);
+}
+
+async function driftedOf(database, measurements) {
   const isBeside = ({ field: name }) => BESIDE.test(name);
-  const all = await get("/api/v1/fields", { db: database });
-  if (!all.fields.some(isBeside)) return [];
-  const { measurements } = await get("/api/v1/measurements", { db: database });
   const found = [];
-  for (const { measurement } of measurements.slice(0, MEASUREMENTS)) {
+  for (const measurement of measurements) {
     const { fields } = await get("/api/v1/fields", { db: database, measurement });
     for (const { field: beside, sensors } of fields.filter(isBeside)) {
       const [, name, family] = BESIDE.exec(beside);

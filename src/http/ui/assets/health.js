@@ -33,14 +33,16 @@ export function health(place) {
 }
 
 function draw(place, now) {
-  const { rates, acks, store, log, memory, disk, sealing, backup, samples } = now;
+  const { rates, acks, store, log, memory, disk, sealing, backup, tokens, samples } = now;
   const troubles = [
     now.refusing && `Writes are refused: ${visible(now.refusing)}`,
     store.away && `The store is away: ${visible(store.away)}. Readings are kept in the log.`,
     store.blocked && visible(store.blocked),
+    store.failing_databases > 0 && `${store.failing_databases} ${store.failing_databases === 1 ? "database" : "databases"} cannot be written to the store; /metrics and the log say why.`,
     store.dead_letters > 0 && `${store.dead_letters} readings could not be stored: hourglass dead-letters lists them.`,
     log.damaged > 0 && "The log was damaged: acknowledged readings may be missing.",
     disk.days_left !== null && disk.days_left < 7 && `The disk of the store is full in about ${number(disk.days_left)} days.`,
+    tokens.first_ends_in_seconds !== null && tokens.first_ends_in_seconds < 7 * 86400 && `A token ends in ${seconds(tokens.first_ends_in_seconds)}.`,
   ].filter(Boolean);
   const places = [h("div", { class: "plot" }), h("div", { class: "plot" }), h("div", { class: "plot" })];
   show(place,

@@ -1,7 +1,9 @@
 // Live: the last readings as they are acked, newest first.
 
-import { get } from "./api.js";
+import { address, get } from "./api.js";
+import { curl } from "./copies.js";
 import { button, card, failure, field, h, select, show, title } from "./dom.js";
+import { chosenBy, conditions, selection } from "./filters.js";
 import { clock, number, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
 import { alone, listen } from "./stream.js";
@@ -11,10 +13,11 @@ const ROWS = 200;
 /** Redrawn at most this often, in milliseconds. */
 const PAUSE = 250;
 
-export function live(place, { database }) {
+export function live(place, { caller, database }) {
   const rows = h("tbody");
   const state = h("p", { class: "state", role: "status" });
-  const chooser = h("div", { class: "row" });
+  const chooser = h("div", { class: "controls" });
+  const command = h("code");
   let [stop, waiting, timer, missed, count, since] = [null, [], null, 0, 0, Date.now()];
 
   const say = (text) => show(state, h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), text);
@@ -42,9 +45,8 @@ export function live(place, { database }) {
     if (news.error) show(state, failure(news.error));
   };
   const begin = () => {
-    const measurement = settings().get("m");
     [missed, count, since] = [0, 0, Date.now()];
-    stop = alone(() => listen({ db: database, measurement }, hear), () => {
+    stop = alone(() => listen(wanted(), hear), () => {
       stop = null;
       draw();
       say("Paused: another tab of this browser listens now.");
@@ -63,27 +65,37 @@ export function live(place, { database }) {
     say(stop ? "Listening …" : "Paused.");
   };
 
-  let names = [];
-  const draw = () => show(chooser,
-    field("Measurement", select([["", "all"], ...names.map(({ measurement }) => [measurement, visible(measurement)])], settings().get("m") ?? "", (m) => {
-      change({ m });
-      rows.replaceChildren();
-      if (stop) {
-        end();
-        begin();
-      }
-    })),
-    h("div", { class: "field" }, h("span", { class: "label" }, "Stream"), button(stop ? "Pause" : "Go on", toggle, { class: stop ? "" : "primary" })));
+  const asked = () => ({ database, measurement: settings().get("m"), sensor: settings().get("sensor"), filters: conditions(settings()) });
+  const wanted = () => selection(asked());
+  const set = (changes) => {
+    change(changes);
+    rows.replaceChildren();
+    waiting = [];
+    if (stop) {
+      end();
+      begin();
+    }
+    draw();
+  };
+  let [names, tags] = [[], []];
+  const draw = () => {
+    show(chooser, h("div", { class: "row" },
+      field("Measurement", select([["", "all"], ...names.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`])], settings().get("m") ?? "", (m) => set({ m, sensor: null, where: null }))),
+      h("div", { class: "field" }, h("span", { class: "label" }, "Stream"), button(stop ? "Pause" : "Go on", toggle, { class: stop ? "" : "primary" }))),
+    chosenBy({ ...asked(), tags }, set));
+    command.textContent = curl(`${location.origin}${address("/api/v1/tail", wanted())}`, caller, "-N ");
+  };
 
   show(place, title("Live", "Readings as they are acknowledged, newest first."), chooser, state,
     card(null, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Readings" },
       h("table", { class: "live" }, h("thead", null, h("tr", null, ["Time", "Sensor", "Fields"].map((text) => h("th", { scope: "col" }, text)))), rows))),
-    h("p", { class: "hint" }, "In a terminal: ", h("code", null, `curl -N ${location.origin}/api/v1/tail`)));
+    h("p", { class: "hint" }, "In a terminal: ", command));
   begin();
   draw();
   say("Listening …");
-  get("/api/v1/measurements", { db: database }).then(({ measurements }) => {
-    names = measurements;
+  // Without them one hears everything.
+  Promise.all([get("/api/v1/measurements", { db: database }), get("/api/v1/tags", { db: database })]).then(([found, known]) => {
+    [names, tags] = [found.measurements, known.tags];
     draw();
   }, () => {});
   return end;

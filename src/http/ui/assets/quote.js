@@ -18,6 +18,11 @@ export function json(text) {
   return JSON.stringify(String(text)).replace(HIDDEN, units).replace(/[<>&']/g, units);
 }
 
+/** A value as JSON of several lines, with nothing hidden in it. */
+export function pretty(value) {
+  return JSON.stringify(value, null, 2).replace(HIDDEN, (letter) => (letter === "\n" ? letter : units(letter)));
+}
+
 /** A word of a POSIX shell; of bash, zsh and ksh where it has controls. */
 export function shell(text) {
   text = String(text);

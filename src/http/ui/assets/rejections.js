@@ -23,6 +23,9 @@ const ADVICE = {
   json: "The body is not the JSON that is expected.",
 };
 
+/** Most that are asked for, as many as the service keeps by default, and most that are shown. */
+const [ASKED, SHOWN] = [1000, 200];
+
 /** The parameters that choose rejections, for the list and for the fix. */
 function chosen() {
   const wanted = settings();
@@ -31,14 +34,23 @@ function chosen() {
 
 export function rejections(place, { database }) {
   const [list, fix, beside, choice] = [h("div"), h("div"), h("div"), h("div", { class: "row" })];
-  let [timer, again, asked] = [null, null, 0];
+  let [timer, again, asked, withReplayed] = [null, null, 0, false];
   async function load() {
     asked += 1;
     const mine = asked;
     try {
-      const { rejections: all } = await get("/api/v1/rejections", { ...chosen(), db: database, limit: 200 });
+      const { rejections: all } = await get("/api/v1/rejections", { ...chosen(), db: database, limit: ASKED });
       if (mine !== asked) return;
-      show(list, all.length ? all.map((rejection) => one(rejection, database, like)) : card(null, empty("Nothing was rejected.", h("p", null, "What does not fit, and why, would stand here."))));
+      const open = withReplayed ? all : all.filter(({ replayed, count }) => replayed < count);
+      const done = all.length - open.length;
+      show(list,
+        done > 0 && h("p", { class: "hint" }, `${done} that ${done === 1 ? "was" : "were"} written again ${done === 1 ? "is" : "are"} left out. `, button("Show them, too", () => {
+          withReplayed = true;
+          load();
+        }, { class: "link" })),
+        open.length ? open.slice(0, SHOWN).map((rejection) => one(rejection, database, like))
+          : card(null, empty(done ? "Everything that was rejected is written by now." : "Nothing was rejected.", h("p", null, "What does not fit, and why, would stand here."))),
+        open.length > SHOWN && h("p", { class: "hint" }, `The newest ${SHOWN} of ${open.length}.`));
     } catch (error) {
       if (mine === asked) show(list, failure(error));
     }
@@ -64,21 +76,23 @@ export function rejections(place, { database }) {
   };
   show(place, title("Rejections", "Lines that were sent and not taken, newest first, each with what helps."), choice, fix, beside, list);
   drawChoice();
-  again = replay(fix, database, chosen);
+  again = replay(fix, database, chosen, load);
   drift(beside, database);
   load();
   return () => clearTimeout(timer);
 }
 
 function one(rejection, database, like) {
-  const { time: received, code, column, text, reason, token, address, count } = rejection;
+  const { time: received, code, column, text, reason, token, address, count, replayed } = rejection;
+  const isDone = replayed >= count;
   return card(null,
     h("div", { class: "rejection-head" }, h("span", { class: "badge bad" }, code), h("strong", null, visible(reason)), h("span", { class: "hint" }, time(received))),
     h("pre", { class: "line", tabindex: "0", "aria-label": "The line" }, h("code", null, marked(visible(text), column))),
-    h("p", null, (Object.hasOwn(ADVICE, code) ? ADVICE[code] : null) ?? "Mend the line, and try it here."),
+    replayed > 0 && h("p", null, h("span", { class: "badge good" }, isDone ? "written again" : `${replayed} of ${count} written again`)),
+    !isDone && h("p", null, (Object.hasOwn(ADVICE, code) ? ADVICE[code] : null) ?? "Mend the line, and try it here."),
     h("div", { class: "actions" },
       button("Try the line", () => go("explain", { db: database, line: text })),
-      button("Fix lines like this", () => like(code)),
+      !isDone && button("Fix lines like this", () => like(code)),
       h("span", { class: "hint" }, [count > 1 && `${count} times in one request`, token && `token ${visible(token)}`, address && `from ${visible(address)}`].filter(Boolean).join(" · "))));
 }
 

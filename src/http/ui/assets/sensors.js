@@ -13,28 +13,30 @@ const latestFirst = (a, b) => String(b.last_seen ?? "").localeCompare(String(a.l
 export function sensors(place, { caller, database }) {
   const list = h("div");
   const filters = h("div", { class: "row" });
-  let [found, next] = [[], null];
+  let [found, next, asked, timer] = [[], null, 0, null];
   const mayWrite = rights(caller, database).write;
 
   async function load(more) {
     const kind = settings().get("kind") ?? "";
+    asked += 1;
+    const mine = asked;
     try {
-      const answer = await get("/api/v1/sensors", { db: database, recent: "true", limit: LIMIT, cursor: more ? next : "", silent: kind === "silent" ? "true" : "", outlier: kind === "outlier" ? "true" : "" });
+      const answer = await get("/api/v1/sensors", { db: database, contains: settings().get("q"), recent: "true", limit: LIMIT, cursor: more ? next : "", silent: kind === "silent" ? "true" : "", outlier: kind === "outlier" ? "true" : "" });
+      if (mine !== asked) return;
       found = more ? [...found, ...answer.sensors] : answer.sensors;
       next = answer.next;
       draw();
     } catch (error) {
-      show(list, failure(error));
+      if (mine === asked) show(list, failure(error));
     }
   }
 
   function draw() {
     const wanted = settings();
-    const text = (wanted.get("q") ?? "").toLowerCase();
     const order = wanted.get("sort") === "latest" ? latestFirst : byName;
-    const shown = found.filter(({ sensor }) => sensor.toLowerCase().includes(text)).sort(order);
+    const shown = [...found].sort(order);
     if (shown.length === 0) {
-      show(list, card(null, empty(found.length ? "No sensor has this in its key." : "There are no such sensors.")));
+      show(list, card(null, empty(wanted.get("q") ? "No such sensor has this in its key." : "There are no such sensors.")));
       return;
     }
     const rows = shown.map((sensor) => [
@@ -45,14 +47,15 @@ export function sensors(place, { caller, database }) {
       sensor.outlier ? h("span", { class: "badge warn" }, "outlier") : "",
     ]);
     show(list, card(null, table("Sensors", ["Sensor", "Latest", "Recent", "Heard", "Note"], rows),
-      h("p", { class: "hint" }, `${shown.length} of ${found.length}${next ? " that are loaded" : ""}`),
+      h("p", { class: "hint" }, `${shown.length} ${shown.length === 1 ? "sensor" : "sensors"}${next ? ", and there are more" : ""}`),
       next && button("Load more", () => load(true))));
   }
 
   const drawFilters = () => show(filters,
     field("Search", h("input", { type: "search", value: settings().get("q") ?? "", on: { input: (event) => {
       change({ q: event.target.value });
-      draw();
+      clearTimeout(timer);
+      timer = setTimeout(load, 250);
     } } })),
     h("div", { class: "field" }, h("span", { class: "label" }, "Which"), segments("Which", [["", "All"], ["silent", "Silent"], ["outlier", "Outliers"]], settings().get("kind") ?? "", (kind) => {
       change({ kind });
@@ -67,7 +70,7 @@ export function sensors(place, { caller, database }) {
   show(place, title("Sensors", "Everything that has sent readings to this database."), filters, list);
   drawFilters();
   load();
-  return null;
+  return () => clearTimeout(timer);
 }
 
 function latest({ latest: reading }) {
@@ -117,5 +120,9 @@ async function open(sensor, { database, mayWrite }) {
       button("Explore", () => {
         close();
         go("explore", { db: database, m: sensor.measurement, sensor: sensor.sensor });
+      }),
+      button("Live", () => {
+        close();
+        go("live", { db: database, sensor: sensor.sensor });
       })));
 }

@@ -16,7 +16,7 @@ export function access(place, { caller, database }) {
 
 async function drawTokens(place, caller, database) {
   if (!caller.name) {
-    show(place, empty("This service needs no token.", h("p", null, "The first one is made in a terminal, since from then on every device needs one: ", h("code", null, "hourglass token create NAME --admin '*'"))));
+    show(place, empty("This service needs no token.", h("p", null, "The first one is made in a terminal, since from then on every device needs one: ", h("code", null, "hourglass token create --name NAME --admin '*'"))));
     return;
   }
   try {
@@ -102,14 +102,19 @@ function lasts(kept) {
 /** Sets how long readings are kept, after telling what would go. */
 function retain(found, done) {
   const kept = h("input", { value: found.readings ?? found.kept ?? "inf", autocomplete: "off", spellcheck: "false" });
+  const summaries = h("input", { value: found.summaries === found.readings ? "" : found.summaries ?? "", autocomplete: "off", spellcheck: "false" });
   const told = h("div", { "aria-live": "polite" });
   const path = `/api/v1/databases/${encodeURIComponent(found.name)}`;
-  const wanted = () => ({ readings: kept.value });
-  const close = dialog(`How long ${visible(found.name)} keeps readings`, field("Keep readings for", kept, "A duration such as 30d or 52w, or inf."), told, h("div", { class: "actions" },
+  // All of them: what is left out would be reset.
+  const wanted = () => ({ readings: kept.value.trim(), summaries: summaries.value.trim() || null, default: found.default, seal_form: found.seal_form });
+  const close = dialog(`How long ${visible(found.name)} keeps readings`, field("Keep readings for", kept, "A duration such as 30d or 52w, or inf."),
+    field("Keep summaries for", summaries, "Of each hour and day, exact. Not shorter; empty for as long as readings."), told, h("div", { class: "actions" },
     button("What would go?", async () => {
       try {
         const gone = await put(path, wanted(), { parameters: { dry_run: "true" } });
-        show(told, h("p", null, gone.readings ? `${gone.readings} readings of ${gone.sensors} sensors before ${gone.before} would go.` : "Nothing would go now."));
+        const lines = [gone.readings && `${gone.readings} readings of ${gone.sensors} sensors before ${gone.before} would go.`,
+          gone.summaries?.readings && `With their summaries: ${gone.summaries.readings} readings of ${gone.summaries.sensors} sensors before ${gone.summaries.before}.`].filter(Boolean);
+        show(told, (lines.length ? lines : ["Nothing would go now."]).map((text) => h("p", null, text)));
       } catch (error) {
         show(told, failure(error));
       }

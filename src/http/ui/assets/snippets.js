@@ -7,7 +7,7 @@ const VARIABLE = "HOURGLASS_TOKEN";
 
 /**
  * Each takes `{ origin, database, measurement, sensor, token }`; `token` is `null` if the service needs none, a text to put into the snippet, or
- * `undefined` for a variable of the environment.
+ * `undefined` for a variable of the environment. `needs` says what else than writing the token must allow.
  */
 export const SNIPPETS = [
   { id: "curl", name: "curl", write: curl },
@@ -18,8 +18,8 @@ export const SNIPPETS = [
   { id: "home-assistant", name: "Home Assistant", write: homeAssistant },
   { id: "node-red", name: "Node-RED", write: nodeRed },
   { id: "telegraf", name: "Telegraf", write: telegraf },
-  { id: "prometheus", name: "Prometheus", write: prometheus },
-  { id: "grafana", name: "Grafana", write: grafana },
+  { id: "prometheus", name: "Prometheus", write: prometheus, needs: "metrics" },
+  { id: "grafana", name: "Grafana", write: grafana, needs: "read" },
 ];
 
 function url({ origin, database }) {

@@ -90,23 +90,27 @@ export function listen(parameters, hear) {
   };
 }
 
-/** Runs `work` while no other tab of this browser listens; a newer one takes over, and `lost` is called. Returns a function that ends it. */
+/**
+ * Runs `work` while no other tab of this browser listens: the one that was shown last does. `lost` is called when another one takes over. Returns a
+ * function that ends it.
+ */
 export function alone(work, lost) {
-  let end = work();
+  // Not a lock: those exist only with TLS, or on this machine.
+  const channel = new BroadcastChannel("hourglass-tail");
+  const claim = () => document.hidden || channel.postMessage("listening");
+  const end = work();
   const stop = () => {
-    end?.();
-    end = null;
-    release();
+    document.removeEventListener("visibilitychange", claim);
+    channel.close();
+    end();
   };
-  let release = () => {};
-  // Locks exist only where the page is secure: with TLS, or on this machine.
-  navigator.locks
-    ?.request("hourglass-tail", { steal: true }, () => new Promise((ended) => (release = ended)))
-    .catch(() => {
-      if (!end) return;
-      end();
-      end = null;
-      lost();
-    });
+  channel.addEventListener("message", () => {
+    // A hidden tab has no stream that it could lose, and asks for it again when it is shown.
+    if (document.hidden) return;
+    stop();
+    lost();
+  });
+  document.addEventListener("visibilitychange", claim);
+  claim();
   return stop;
 }

@@ -1,0 +1,54 @@
+//! One client of `GET /api/v1/tail`, over a connection of its own.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Maximum time until a listener is let in.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The comment that a stream begins with: who has it hears every reading acked from then on.
+const FIRST: &str = ": acked readings";
+/// Bytes that are read at once.
+const BUFFER: usize = 16 << 10;
+
+/// A listener that was let in. Dropping it closes its connection.
+pub struct Listener {
+    stream: BufReader<TcpStream>,
+    line: Vec<u8>,
+}
+
+impl Listener {
+    /// Listens to a database; `None` if as many listen as may.
+    pub async fn open(address: &str, database: &str) -> Result<Option<Self>> {
+        timeout(PATIENCE, Self::ask(address, database)).await.context("waiting to be let in")?
+    }
+
+    async fn ask(address: &str, database: &str) -> Result<Option<Self>> {
+        let mut stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
+        let request =
+            format!("GET /api/v1/tail?db={database} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut listener = Self { stream: BufReader::with_capacity(BUFFER, stream), line: Vec::new() };
+        let head = listener.next_line().await?.to_owned();
+        match head.split_whitespace().nth(1) {
+            Some("200") => {}
+            Some("503") => return Ok(None),
+            _ => bail!("/api/v1/tail was answered {head}"),
+        }
+        while !listener.next_line().await?.starts_with(FIRST) {}
+        Ok(Some(listener))
+    }
+
+    /// The next line, which may be the size of a chunk. Fails at the end of the stream. May be cancelled, after which a part of a
+    /// line may be missing.
+    pub async fn next_line(&mut self) -> Result<&str> {
+        self.line.clear();
+        if self.stream.read_until(b'\n', &mut self.line).await? == 0 {
+            bail!("the stream has ended");
+        }
+        Ok(std::str::from_utf8(&self.line).context("a line that is not UTF-8")?.trim_end())
+    }
+}

@@ -1,0 +1,46 @@
+// What is seen, for other places: as a command, as a statement, as a panel. Pure: what is asked for in, text out.
+
+import { influxName, influxText, pretty, shell } from "./quote.js";
+import { partsOf } from "./key.js";
+
+/** A command that asks an address of this service. The token, where one is needed, comes out of the environment. */
+export function curl(url, { token_needed: isGuarded }, flags = "") {
+  return `curl ${flags}${isGuarded ? '-H "Authorization: Token $HOURGLASS_TOKEN" ' : ""}${shell(url)}`;
+}
+
+/** The measurement, and conditions that only the chosen sensors meet. `tags` are the keys that sensors of the measurement have. */
+function chosen({ measurement, sensor, filters, tags }) {
+  const equal = ([key, wanted]) => `${influxName(key)} = ${influxText(wanted)}`;
+  if (!sensor) return [measurement ?? "", filters.map(equal)];
+  const of = partsOf(sensor);
+  // A bare name is no key: it means the sensor with this tag.
+  if (of.tags.length === 0 && measurement && of.measurement !== measurement) return [measurement, [equal(["sensor", sensor])]];
+  const others = (tags ?? []).filter((key) => !of.tags.some(([known]) => known === key));
+  return [of.measurement, [...of.tags, ...others.map((key) => [key, ""])].map(equal)];
+}
+
+function statement(asked, range, window) {
+  const names = asked.fields.length ? asked.fields : ["*"];
+  const call = { avg: "mean", p95: "percentile" }[asked.fn] ?? asked.fn;
+  const selected = names.map((name) => {
+    const quoted = name === "*" ? "*" : influxName(name);
+    return asked.fn === "raw" ? quoted : `${call}(${quoted}${asked.fn === "p95" ? ", 95" : ""})`;
+  });
+  const [measurement, wheres] = chosen(asked);
+  const groups = asked.fn === "raw" ? [] : [`time(${window})`];
+  if (asked.group === "none") groups.push("*");
+  else if (asked.group !== "*") groups.push(influxName(asked.group));
+  const by = groups.length ? ` GROUP BY ${groups.join(", ")}` : "";
+  // Windows of days begin at the reader's midnight, as on the chart.
+  const zone = asked.fn === "raw" || !asked.zone || asked.zone === "UTC" ? "" : ` tz(${influxText(asked.zone)})`;
+  return `SELECT ${selected.join(", ")} FROM ${influxName(measurement)} WHERE ${[...wheres, range].join(" AND ")}${by}${zone}`;
+}
+
+export function influx(asked) {
+  return statement(asked, `time >= ${asked.from}ms AND time < ${asked.to}ms`, `${asked.step}s`);
+}
+
+export function panel(asked) {
+  const target = { refId: "A", rawQuery: true, query: statement(asked, "$timeFilter", "$__interval"), resultFormat: "time_series" };
+  return pretty({ type: "timeseries", title: chosen(asked)[0] || "hourglass", datasource: { type: "influxdb" }, targets: [target] });
+}

@@ -1,0 +1,96 @@
+// Which sensors a view is about: by key, or by measurement, tags and metadata. The address holds each condition as JSON.
+
+import { get } from "./api.js";
+import { button, dialog, failure, h, show } from "./dom.js";
+import { visible } from "./format.js";
+
+/** Values of a tag, or of metadata, that are offered. */
+const VALUES = 200;
+/** Sensors whose metadata is looked at, so that a list of names is there at once. */
+const LOOKED_AT = 1000;
+
+/** The conditions in the address: pairs of a key and a value, each as JSON. Whatever else stands there is left out. */
+export function conditions(wanted) {
+  return wanted.getAll("where").flatMap((text) => {
+    try {
+      const [key, stored] = JSON.parse(text);
+      return typeof key === "string" && typeof stored === "string" ? [[key, stored]] : [];
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** The sensors that are chosen, as parameters of the API. */
+export function selection({ database, sensor, measurement, filters }) {
+  if (sensor) return [["db", database], ["sensor", sensor]];
+  return [["db", database], ["measurement", measurement], ...filters.map(([key, wanted]) => [`tag.${key}`, wanted])];
+}
+
+/** What is chosen, with what takes it back, and a button for more. `set` is called with changes of the address. */
+export function chosenBy({ database, measurement, sensor, filters, tags, withMeta }, set) {
+  const dropped = (at) => set({ where: filters.filter((_, place) => place !== at).map((filter) => JSON.stringify(filter)) });
+  const add = (filter) => set({ sensor: null, where: [...filters, filter].map((one) => JSON.stringify(one)) });
+  return h("div", { class: "chips", role: "group", "aria-label": "Filters" }, h("span", { class: "label" }, "Where"),
+    sensor && removable(`sensor is ${visible(sensor)}`, () => set({ sensor: null })),
+    filters.map(([key, stored], at) => removable(`${visible(key)} = ${visible(stored)}`, () => dropped(at))),
+    button("Add a filter", () => addFilter({ database, measurement, tags, withMeta }, add), { class: "quiet" }));
+}
+
+function removable(text, remove) {
+  return h("span", { class: "chip on" }, text, button("×", remove, { class: "remove", "aria-label": `Remove ${text}` }));
+}
+
+/** Names of metadata, each with how many sensors have which value: of the first sensors that have any. */
+async function metadata(database) {
+  const { sensors } = await get("/api/v1/meta", { db: database, limit: LOOKED_AT });
+  const found = new Map();
+  for (const { meta } of sensors) {
+    for (const [name, stored] of Object.entries(meta)) {
+      const text = typeof stored === "string" ? stored : JSON.stringify(stored);
+      if (!found.has(name)) found.set(name, new Map());
+      found.get(name).set(text, (found.get(name).get(text) ?? 0) + 1);
+    }
+  }
+  return found;
+}
+
+/** Lets one choose a name of metadata, as `meta.NAME`. `left` is called if nothing was chosen. */
+export async function chooseMeta(database, choose, left) {
+  const body = h("div");
+  const close = dialog("One line per value of", body);
+  let end = left;
+  body.closest("dialog").addEventListener("close", () => end());
+  try {
+    const names = [...(await metadata(database)).keys()];
+    show(body, names.length ? h("div", { class: "chips" }, names.map((name) => button(visible(name), () => {
+      end = () => choose(`meta.${name}`);
+      close();
+    }, { class: "chip" }))) : h("p", null, "No sensor has metadata. The view Sensors gives it some."));
+  } catch (error) {
+    show(body, failure(error));
+  }
+}
+
+async function addFilter({ database, measurement, tags, withMeta }, add) {
+  const body = h("div");
+  const close = dialog("Add a filter", body);
+  const values = (name, key, all) => show(body, h("p", null, `${visible(name)} is`), h("div", { class: "chips" }, all.slice(0, VALUES).map(([stored, sensors]) =>
+    button(`${visible(stored)} (${sensors})`, () => {
+      close();
+      add([key, stored]);
+    }, { class: "chip" }))), all.length > VALUES && h("p", { class: "hint" }, `The first ${VALUES} of ${all.length}.`));
+  const ofTag = async (key) => {
+    const found = (await get(`/api/v1/tags/${encodeURIComponent(key)}`, { db: database, measurement })).values;
+    values(key, key, found.map(({ value, sensors }) => [value, sensors]));
+  };
+  const fail = (error) => show(body, failure(error));
+  try {
+    const meta = withMeta ? await metadata(database) : new Map();
+    show(body,
+      h("p", null, "A tag"), h("div", { class: "chips" }, tags.map(({ tag }) => button(visible(tag), () => ofTag(tag).catch(fail), { class: "chip" }))),
+      meta.size > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, [...meta].map(([name, all]) => button(visible(name), () => values(name, `meta.${name}`, [...all]), { class: "chip" })))]);
+  } catch (error) {
+    fail(error);
+  }
+}

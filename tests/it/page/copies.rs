@@ -1,0 +1,128 @@
+//! What is copied from a chart says the same elsewhere: the same sensors, the same windows, in the reader's zone, and nothing but that.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::now;
+use crate::access::{create, guarded};
+use crate::support::browser::Browser;
+use crate::support::http::request;
+use crate::support::packages::{Package, require};
+use crate::support::process::Folder;
+use crate::support::server::Server;
+
+/// What stands in every name. It would leave a file behind if any of it ran.
+const NAMES: &[&str] = &["plain", "'; touch ran; '", "$(touch ran) `touch ran`", "a, b=c \u{202e}d", "\\\"quoted\\'"];
+const DAY: u64 = 86_400;
+
+/// A browser in India, where days begin at half past six in the evening of UTC, signed in.
+fn signed_in(server: &Server, token: &str) -> Option<Browser> {
+    let browser = Browser::start()?;
+    browser.devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": "Asia/Kolkata" }));
+    browser.load(&server.url("/"));
+    browser.run(&format!("sessionStorage.setItem('hourglass-token', {});", json!(token)));
+    Some(browser)
+}
+
+/// Loads a view and takes what a button copies.
+fn copied(browser: &Browser, url: &str, name: &str) -> String {
+    browser.load(url);
+    browser.wait("document.querySelector('.plot canvas')");
+    browser.run("window.kept = ''; navigator.clipboard.writeText = async (text) => { window.kept = text; };");
+    browser.click("button", name);
+    browser.wait("window.kept").as_str().unwrap().to_owned()
+}
+
+fn query(server: &Server, token: &str, statement: &str) -> Value {
+    let text = percent_encoding::utf8_percent_encode(statement, percent_encoding::NON_ALPHANUMERIC);
+    let url = server.url(&format!("/query?db=default&epoch=ms&q={text}"));
+    request("POST", &url, b"", &[("Authorization", token)]).unwrap().expect(200).json()
+}
+
+/// The statement, the panel and the command left out which sensor was chosen and in which zone its days begin, and the command asked
+/// without a token.
+#[test]
+fn what_is_copied_asks_for_what_is_seen() {
+    let (server, admin) = guarded("");
+    let header = format!("Token {admin}");
+    let midnight = now() / DAY * DAY;
+    // One sensor's tags are another one's and more.
+    let readings: Vec<Value> = NAMES
+        .iter()
+        .flat_map(|name| {
+            (0..8).flat_map(move |at| {
+                let time = (midnight - at * DAY / 2) * 1000;
+                let of = |tags: Value, value: u64| json!({ "measurement": format!("m {name}"), "tags": tags, "fields": { "v": value, (*name): 1 }, "time": time });
+                [of(json!({ "sensor": name }), at), of(json!({ "sensor": name, "site": "lab" }), 100 + at)]
+            })
+        })
+        .collect();
+    request(
+        "POST",
+        &server.url("/api/v1/readings?precision=ms"),
+        json!(readings).to_string().as_bytes(),
+        &[("Authorization", &header)],
+    )
+    .unwrap()
+    .expect(200);
+    crate::access::await_status(&server, &create(&server, &["--name", "waits", "--read", "*"]), 200);
+    let Some(browser) = signed_in(&server, &admin) else { return };
+    for name in NAMES {
+        let listed = request("GET", &server.url("/api/v1/sensors"), b"", &[("Authorization", &header)]).unwrap().json();
+        let of_name =
+            |one: &&Value| one["measurement"] == format!("m {name}") && one["tags"] == json!({ "sensor": name });
+        let key =
+            listed["sensors"].as_array().unwrap().iter().find(of_name).unwrap_or_else(|| panic!("{listed}"))["sensor"]
+                .clone();
+        let escaped =
+            |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
+        let url = server.url(&format!(
+            "/#explore?m={}&sensor={}&f=v&range=365d&still=1",
+            escaped(&format!("m {name}")),
+            escaped(key.as_str().unwrap())
+        ));
+        let statement = copied(&browser, &url, "Copy as InfluxQL");
+        // Chromium has an older name for it.
+        assert!(statement.ends_with("tz('Asia/Kolkata')") || statement.ends_with("tz('Asia/Calcutta')"), "{statement}");
+        let found = query(&server, &header, &statement);
+        let series = found["results"][0]["series"].as_array().unwrap_or_else(|| panic!("{statement}: {found}"));
+        assert_eq!(series.len(), 1, "{statement}: {found}");
+        assert_eq!(series[0]["tags"], json!({ "sensor": name, "site": "" }), "{statement}");
+        let rows: Vec<&Value> =
+            series[0]["values"].as_array().unwrap().iter().filter(|row| !row[1].is_null()).collect();
+        assert!(rows.iter().all(|row| row[1].as_f64().unwrap() < 100.0), "only the chosen sensor: {found}");
+        let begins = |row: &&&Value| (row[0].as_u64().unwrap() / 1000 + 19_800) % DAY == 0;
+        assert!(rows.len() >= 4 && rows.iter().all(|row| begins(&row)), "days of India: {found}");
+        runs_as_pasted(&copied(&browser, &url, "Copy as curl"), &admin, name, rows.len());
+        let panel: Value = serde_json::from_str(&copied(&browser, &url, "Copy as Grafana panel")).unwrap();
+        let (text, whole) = (panel["targets"][0]["query"].as_str().unwrap(), panel.to_string());
+        let asked = text.replace("$timeFilter", "time > now() - 365d").replace("$__interval", "1d");
+        assert!(asked != text && !whole.contains("time >= "), "{whole}");
+        assert_eq!(
+            query(&server, &header, &asked)["results"][0]["series"][0]["tags"]["sensor"],
+            json!(name),
+            "{asked}"
+        );
+    }
+    browser.expect_calm("copies");
+}
+
+/// The command, pasted into a shell that has the token in its environment.
+fn runs_as_pasted(command: &str, token: &str, name: &str, windows: usize) {
+    assert!(command.contains("$HOURGLASS_TOKEN") && !command.contains("hg_"), "{command}");
+    if require(Package::Curl).is_none() {
+        return;
+    }
+    let folder = Folder::new("pasted");
+    let done = Command::new("bash")
+        .args(["-c", command])
+        .env("HOURGLASS_TOKEN", token)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(!folder.file("ran").exists(), "{name:?} ran: {command}");
+    let found: Value = serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{command}: {error}"));
+    let series = found["series"].as_array().unwrap();
+    assert_eq!((series.len(), series[0]["windows"].as_array().unwrap().len()), (1, windows), "{command}: {found}");
+}
