@@ -18,7 +18,7 @@ use crate::ingest::catalog::reads::{read_buckets_each, read_needed, read_sensors
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::deletion::ALL_HOURS;
 use crate::reading::time::MILLI_NS;
-use crate::reading::{Day, Hour, Stamp};
+use crate::reading::{Day, Hour, Stamp, Value};
 
 /// Documents per write.
 pub const BATCH: usize = 500;
@@ -134,9 +134,12 @@ impl Documents {
                 let Some((hour, cache)) = outdated.hours.get(nth) else { continue };
                 let known = &outdated.known;
                 let is_foreign = store.is_shared() && document.rev != known.written_rev.load(Ordering::Relaxed);
-                // Of a sealed day, pages have only what came later: a correction of one field is no whole reading.
-                let is_whole = !is_foreign && !day::may_be_sealed(*hour, now_ns());
-                match cache.as_ref().filter(|_| is_whole) {
+                let is_sealed = day::may_be_sealed(*hour, latest_ns());
+                match cache.as_ref().filter(|_| !is_foreign) {
+                    Some(cache) if is_sealed => {
+                        let whole = cache.iter().map(|reading| completed(reading, &document.recent));
+                        tail.extend(whole.map(|reading| (reading.time, reading)));
+                    }
                     Some(cache) => tail.extend(cache.iter().map(|reading| (reading.time, reading.clone()))),
                     None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
                 }
@@ -503,6 +506,16 @@ pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
     let mut newest: Vec<Reading> = readings.into_values().rev().take(recent).take_while(fits).collect();
     newest.reverse();
     newest
+}
+
+/// A reading from a page of a sealed day, which has only what came later, with the fields that it had before.
+fn completed(reading: &Reading, before: &[Reading]) -> Reading {
+    let mut reading = reading.clone();
+    let before = before.iter().find(|before| before.time == reading.time).into_iter().flat_map(|before| &before.fields);
+    let is_missing = |(name, _): &&(Arc<str>, Value)| !reading.fields.iter().any(|(has, _)| has == name);
+    let missing: Vec<_> = before.filter(is_missing).cloned().collect();
+    reading.fields.extend(missing);
+    reading
 }
 
 /// Rounded down to whole milliseconds, as documents have them.
