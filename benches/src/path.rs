@@ -208,7 +208,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         sensor_fields: 256,
         catalog_bytes: 1 << 30,
         refuse_undeclared_units: true,
-        keep_drift: false,
+        drift: hourglass::bucket::settings::Drift::Reject,
         sensors: 1_000_000,
         databases: 10,
         token_databases: None,

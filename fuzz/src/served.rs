@@ -219,7 +219,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         sensors: 0,
         catalog_bytes: 1 << 30,
         refuse_undeclared_units: true,
-        keep_drift: false,
+        drift: hourglass::bucket::settings::Drift::Reject,
         databases: 10,
         token_databases: None,
         database_share: 25,
@@ -247,7 +247,6 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
 
 fn query_options() -> query::QueryOptions {
     query::QueryOptions {
-        drift: false,
         span_max: Duration::from_secs(100 * 365 * 24 * 3600),
         series_max: 1000,
         cache_max_age: Duration::from_secs(10),
