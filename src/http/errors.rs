@@ -118,7 +118,7 @@ impl ApiError {
                 | IngestError::DeletionTimeout(_)
                 | IngestError::OthersBehind { .. }
                 | IngestError::StillDeleting(_)
-                | IngestError::BeingDeleted { .. }
+                | IngestError::BeingDropped { .. }
                 | IngestError::DatabaseFailing { .. }
                 | IngestError::TooManyDeletions { .. }
                 | IngestError::Clock { .. }
@@ -252,7 +252,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::OthersBehind { .. } => "others_behind",
         IngestError::Behind(_) => "replaying",
         IngestError::TooManyDatabases { .. } => "too_many_databases",
-        IngestError::BeingDeleted { .. } => "being_deleted",
+        IngestError::BeingDropped { .. } => "being_deleted",
         IngestError::DatabaseFailing { .. } => "database_failing",
         IngestError::NotJoined => "not_registered",
         IngestError::ReadOnly => "read_only",

@@ -122,7 +122,7 @@ impl Deleter {
         self.free_taken(&pending).await;
         faults::point("before_deletion");
         self.carry_out(&pending).await;
-        self.catalog.end_deletion(&database);
+        self.catalog.end_deletion(&pending.deletion);
         faults::point("after_deletion");
         self.dispatch.resume(&database);
         database

@@ -106,9 +106,9 @@ pub enum IngestError {
          the token more (hourglass token create --databases, or quota.token_databases)"
     )]
     DatabaseQuota { name: String, exhausted: Exhausted },
-    /// The database cannot be created during a deletion in it.
-    #[error("a deletion in database {name:?} is in progress: create the database when it is done")]
-    BeingDeleted { name: String },
+    /// The database cannot be created while it is dropped.
+    #[error("database {name:?} is being dropped: create it when that is done")]
+    BeingDropped { name: String },
     /// The store fails on this database alone. Its unflushed readings must not fill the WAL and the memory that other
     /// databases need.
     #[error(

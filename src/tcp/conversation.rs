@@ -374,7 +374,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::DeletionTimeout(_)
         | IngestError::OthersBehind { .. }
         | IngestError::StillDeleting(_)
-        | IngestError::BeingDeleted { .. }
+        | IngestError::BeingDropped { .. }
         | IngestError::DatabaseFailing { .. }
         | IngestError::TooManyDeletions { .. }
         | IngestError::Clock { .. }

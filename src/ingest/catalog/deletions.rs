@@ -25,6 +25,14 @@ pub struct DeletedSensors {
     additions: u64,
 }
 
+/// How many deletions in a database are in progress.
+#[derive(Debug, Default)]
+pub(super) struct InProgress {
+    all: usize,
+    /// How many of them drop it.
+    drops: usize,
+}
+
 impl Catalog {
     /// Looks up the delete targets.
     pub fn deleted_sensors(&self, deletion: &Deletion) -> DeletedSensors {
@@ -55,10 +63,13 @@ impl Catalog {
     /// of sensors hold. Returns `false` and marks nothing if the targets are outdated, because a sensor became known
     /// since the lookup.
     pub fn begin_deletion(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
-        *self.deleting.lock().unwrap_or_else(PoisonError::into_inner).entry(deletion.database.clone()).or_default() +=
-            1;
+        let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = deleting.entry(deletion.database.clone()).or_default();
+        counts.all += 1;
+        counts.drops += usize::from(deletion.scope == Scope::Database);
+        drop(deleting);
         if !self.is_still(deletion, targets) {
-            self.end_deletion(&deletion.database);
+            self.end_deletion(deletion);
             return false;
         }
         if let Some(database) = &targets.database {
@@ -114,14 +125,21 @@ impl Catalog {
     }
 
     /// Ends what [`Catalog::begin_deletion`] began: the deletion is done or was given up.
-    pub fn end_deletion(&self, database: &str) {
+    pub fn end_deletion(&self, deletion: &Deletion) {
         let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = deleting.get_mut(database) {
-            *count -= 1;
-            if *count == 0 {
-                deleting.remove(database);
+        if let Some(counts) = deleting.get_mut(&deletion.database) {
+            counts.all -= 1;
+            counts.drops -= usize::from(deletion.scope == Scope::Database);
+            if counts.all == 0 {
+                deleting.remove(&deletion.database);
             }
         }
+    }
+
+    /// Whether the database is being dropped.
+    pub fn is_dropping(&self, database: &str) -> bool {
+        let deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        deleting.get(database).is_some_and(|counts| counts.drops > 0)
     }
 
     /// Whether a deletion in the database is in progress.

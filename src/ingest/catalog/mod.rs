@@ -24,6 +24,7 @@ pub use self::database::{Database, SensorsRead, WantedSensor};
 pub use self::fields::SensorFields;
 pub use self::sensor::KnownSensor;
 
+use self::deletions::InProgress;
 use self::sensor::CatalogState;
 use self::spellings::Spellings;
 use super::IngestOptions;
@@ -47,7 +48,7 @@ pub struct Catalog {
     /// Incremented by every deletion that makes stored documents doubtful, in any database.
     deletions: AtomicU64,
     /// Deletions in progress, by database: documents there are about to be deleted and do not count.
-    deleting: Mutex<HashMap<String, usize>>,
+    deleting: Mutex<HashMap<String, InProgress>>,
     sensors_max: usize,
     /// How old a list of sensors may be that was read from the store.
     list_age: Duration,

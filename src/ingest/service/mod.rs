@@ -565,7 +565,7 @@ impl Ingest {
     /// Creates the database unless it exists.
     ///
     /// # Errors
-    /// An invalid name, the limit on databases or the caller's, a deletion in progress, or a store that does not answer.
+    /// An invalid name, the limit on databases or the caller's, a drop in progress, or a store that does not answer.
     pub async fn create_database(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
         self.create_with(name, by, |_| {}).await
     }
@@ -579,8 +579,8 @@ impl Ingest {
     ) -> Result<(), IngestError> {
         self.submitter.read_only.check()?;
         let database = self.database(name, by).await?;
-        if self.catalog.is_deleting(name) {
-            return Err(IngestError::BeingDeleted { name: name.to_owned() });
+        if self.catalog.is_dropping(name) {
+            return Err(IngestError::BeingDropped { name: name.to_owned() });
         }
         // First: a drop that was logged before, and is carried out while or after this one is listed, finds it here.
         let (name, created) = (&*database.name, self.member.stamp_now());
