@@ -230,7 +230,7 @@ fn its_page_is_in_the_pictures_of_the_docs() {
     let mut demo = Demo::spawn(&temp, command);
     let url = demo.url();
     demo.row("stop");
-    let halls = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%22%2C%22hall%22%5D&where=%5B%22site%22%2C%22bremen%22%5D&still=1";
+    let halls = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%22%2C%22hall%22%5D&where=%5B%22site%22%2C%22bremen%22%5D&by=line&still=1";
     let energy = "explore?m=energy&f=power_kw&range=24h&by=site&week=1&still=1";
     for (name, view, (width, height), scheme) in [
         ("docs-explore", halls, (1200, 800), "light"),

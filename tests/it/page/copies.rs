@@ -92,7 +92,7 @@ fn what_is_copied_asks_for_what_is_seen() {
         let rows: Vec<&Value> =
             series[0]["values"].as_array().unwrap().iter().filter(|row| !row[1].is_null()).collect();
         assert!(rows.iter().all(|row| row[1].as_f64().unwrap() < 100.0), "only the chosen sensor: {found}");
-        let begins = |row: &&&Value| (row[0].as_u64().unwrap() / 1000 + 19_800) % DAY == 0;
+        let begins = |row: &&&Value| (row[0].as_u64().unwrap() / 1000 + 19_800).is_multiple_of(DAY);
         assert!(rows.len() >= 4 && rows.iter().all(|row| begins(&row)), "days of India: {found}");
         runs_as_pasted(&copied(&browser, &url, "Copy as curl"), &admin, name, rows.len());
         let panel: Value = serde_json::from_str(&copied(&browser, &url, "Copy as Grafana panel")).unwrap();
