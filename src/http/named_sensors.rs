@@ -65,6 +65,9 @@ pub async fn documents(
 /// A name, and what is said of it.
 type NamedMeta = (Arc<Sensor>, Meta);
 
+/// The key of a stored sensor, a name that it is shown under, and all stored sensors of that name.
+type DescribedName<'d> = (&'d str, Arc<Sensor>, Vec<Arc<Sensor>>);
+
 /// What is said under the names that some stored sensors with metadata are shown under. Of the stored sensors of a name only the one of
 /// the least key has it, so that a list of all stored sensors has each name once.
 ///
@@ -77,7 +80,7 @@ pub async fn metas(
 ) -> Result<Vec<NamedMeta>, ApiError> {
     let mut named = Vec::with_capacity(documents.len());
     for some in documents.chunks(TOGETHER) {
-        let mut about: Vec<(&str, Arc<Sensor>, Vec<Arc<Sensor>>)> = Vec::new();
+        let mut about: Vec<DescribedName<'_>> = Vec::new();
         for document in some {
             let names = relabels.names_of(&document.sensor).into_iter();
             let names: BTreeMap<Box<str>, Arc<Sensor>> = names.map(|(_, name)| (name.key.clone(), name)).collect();

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(filled(first.clone(), HeldCopies::new()), first);
         // Read under the name from the middle of hour 3 until the end of hour 5.
         let sensor = Arc::new(Sensor::new("m", [("s", "1")]).unwrap());
-        let part = UnitedPart { sensor, times: vec![3 * HOUR + HOUR / 2..6 * HOUR] };
+        let part = UnitedPart { sensor, times: std::iter::once(3 * HOUR + HOUR / 2..6 * HOUR).collect() };
         assert_eq!(within(&part, second), copies(&[(3, 6, "d")]));
     }
 }
