@@ -235,3 +235,17 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     assert_eq!(of, [json!("2160h"), json!("inf"), json!("columns")], "{found}");
     browser.expect_calm("retention");
 }
+
+/// Two sensors had one value of the tag `sensor`: both lines were called by it, and the week before took the colour of the first.
+#[test]
+fn lines_of_sensors_that_share_a_name_are_told_apart() {
+    let Some((server, browser)) = page() else { return };
+    let lines = ["a", "b"].map(|line| format!("hall,line={line},sensor=hall temp=1 {}", now()));
+    write(&server, &lines.join("\n"));
+    browser.load(&server.url("/#explore?m=hall&f=temp&range=1h&still=1"));
+    let names = "[...document.querySelectorAll('.legend-name')].map((one) => one.textContent)";
+    let are_apart =
+        "(names) => names.length === 2 && names[0] !== names[1] && names.every((name) => name.includes('line='))";
+    browser.wait(&format!("({are_apart})({names})"));
+    browser.expect_calm("lines of one name");
+}

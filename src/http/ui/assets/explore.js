@@ -127,8 +127,9 @@ async function load(asked, back, signal) {
   const [path, parameters] = request(asked, back);
   const { series, notices } = await get(path, parameters, signal);
   const lines = [];
-  for (const one of series) {
-    const name = label(one, asked);
+  const names = labels(series, asked);
+  for (const [place, one] of series.entries()) {
+    const name = names[place];
     const byField = new Map();
     for (const point of one.windows ?? one.readings) {
       const fields = one.windows ? point.fields : point;
@@ -142,9 +143,15 @@ async function load(asked, back, signal) {
         byField.get(field).push([at, Number(shown), found.min, found.max]);
       }
     }
-    for (const [field, points] of byField) lines.push({ name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points });
+    for (const [field, points] of byField) lines.push({ key: `${one.sensor ?? name} ${field}`, name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points });
   }
   return { lines, notices: notices ?? [] };
+}
+
+/** Labels of series; several that would have the same one have their keys. */
+function labels(series, asked) {
+  const all = series.map((one) => label(one, asked));
+  return all.map((name, at) => (all.indexOf(name) === all.lastIndexOf(name) ? name : visible(series[at].sensor ?? name)));
 }
 
 /** A series by what tells it from the others: its tags. */
@@ -169,8 +176,8 @@ function draw(place, asked, now, before, { zoomed, caller }) {
   const banded = asked.fn === "avg" && all.length <= BANDS_MAX;
   const series = columns.map(([values, low, high], at) => {
     const isEarlier = at >= all.length;
-    const name = [...all, ...earlier][at].name;
-    const hue = isEarlier ? Math.max(all.findIndex((line) => line.name === name), 0) : at;
+    const { name, key } = [...all, ...earlier][at];
+    const hue = isEarlier ? Math.max(all.findIndex((line) => line.key === key), 0) : at;
     return { label: isEarlier ? `${name}, a week before` : name, values, hue, dashed: isEarlier, ...(banded && !isEarlier ? { low, high } : {}) };
   });
   const plot = h("div", { class: "plot", tabindex: "0" });
