@@ -450,10 +450,8 @@ impl Deleter {
             faults::halt_at("settling").await;
             let mut documents = Vec::new();
             for (sensor, is_empty) in &left {
+                let rest = if *is_empty { None } else { self.rest(database, sensor).await? };
                 let mut document = read.remove(&sensor.key);
-                let latest = document.as_ref().and_then(|read| read.as_ref().ok()).map(|document| &*document.recent);
-                let latest = latest.filter(|latest| deletion.leaves(latest)).unwrap_or_default();
-                let rest = if *is_empty { None } else { self.rest(database, sensor, latest).await? };
                 if let Some(Ok(document)) = document.as_mut().filter(|_| deletion.is_all()) {
                     document.meta.cut(deletion.before);
                 }
@@ -530,7 +528,7 @@ impl Deleter {
         for ((sensor, document), is_empty) in removed.iter().zip(is_empty) {
             let Some(mut document) = document.clone().filter(|_| !is_empty) else { continue };
             document.rev = 0;
-            if let Some(rest) = self.rest(database, sensor, &[]).await? {
+            if let Some(rest) = self.rest(database, sensor).await? {
                 rest.describe(&mut document);
             }
             documents.push(document);
@@ -554,16 +552,11 @@ impl Deleter {
         Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
     }
 
-    /// What the store still has of a sensor. Its latest readings are these, if there are some: they need not be looked for.
-    async fn rest(
-        &self,
-        database: &str,
-        sensor: &Sensor,
-        latest: &[Reading],
-    ) -> Result<Option<RemainingPages>, StorageError> {
+    /// What the store still has of a sensor.
+    async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<RemainingPages>, StorageError> {
         let store = &*self.context.store;
-        let mut recent: BTreeMap<i64, Reading> = latest.iter().map(|reading| (reading.time, reading.clone())).collect();
-        let mut hours = if latest.is_empty() { ALL_HOURS } else { ALL_HOURS.end..ALL_HOURS.end };
+        let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
+        let mut hours = ALL_HOURS;
         while recent.len() < self.recent.max(1) && !hours.is_empty() {
             let latest = store.scan_back(database, &sensor.key, hours, &Projection::ALL, Extent::pages(1)).await?;
             let sets = latest.pages.iter().filter_map(|page| page.readings.as_ref());

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bucket::{Reading, Readings, ValueMove};
+use crate::bucket::{Readings, ValueMove};
 use crate::ingest::deletion::{ALWAYS, DeletedTimes};
 use crate::reading::{Hour, Stamp};
 
@@ -33,14 +33,6 @@ impl<'a> Choice<'a> {
 }
 
 impl DeletedCells<'_> {
-    /// Whether these are readings of a sensor, and none of them is deleted.
-    pub fn leaves(&self, latest: &[Reading]) -> bool {
-        match &self.choice {
-            Choice::Range(range) => !latest.is_empty() && latest.iter().all(|reading| !range.contains(&reading.time)),
-            Choice::Times(_) => false,
-        }
-    }
-
     /// Removes what is deleted from a set of one sensor, or moves it; returns how many readings lost a cell.
     pub fn cut(&self, sensor: &str, readings: &mut Readings) -> usize {
         match &self.choice {
