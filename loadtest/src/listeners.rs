@@ -78,7 +78,7 @@ async fn measure(options: &Listeners) -> Result<()> {
     ];
     let configured = Configured { variables: &variables, file: "" };
     let start = async |name: &str| Target::start_with(options.store, &programs, &folder.sub(name)?, configured).await;
-    // The ring is filled for a minute after the last listener has left, so whoever nobody listens to is another server.
+    // A server keeps filling its ring for a minute after the last listener has left. So the runs without listeners use a server of their own.
     let (alone, heard) = (start("alone").await?, start("heard").await?);
     let mut results = Results::before(options, &heard);
     results.churn = churn::measure(options, &alone, &heard).await.context("listeners that come and go")?;

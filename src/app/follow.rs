@@ -323,7 +323,7 @@ impl Copying {
             }
             let unseen = some.iter().filter(|document| !seen.contains(&document.sensor.key));
             let (left, gone): (Vec<_>, Vec<_>) = unseen.partition(|document| is_described(&document.sensor.key));
-            // Its readings are gone, and what its document says of them: it is made anew from what is known beside readings.
+            // The sensor has no readings any more, so the target's document must not list any: write it again from the metadata alone.
             left.into_iter().for_each(|document| fill.take_sensor(document));
             let gone: Vec<(&str, Option<u64>)> = gone.iter().map(|document| (&*document.sensor.key, None)).collect();
             if !gone.is_empty() {

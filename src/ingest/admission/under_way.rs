@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Judged(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
-/// The requests that are under way, by periods: whoever has changed what requests are judged by ends a period, and waits until
-/// no request of an earlier one is left.
+/// The requests between validation and the WAL, by periods. An expiry changes what validation accepts: it ends the current period,
+/// and waits until no request of an earlier period is left.
 #[derive(Debug)]
 pub struct UnderWay(Mutex<Vec<Arc<()>>>);
 

@@ -33,7 +33,7 @@ fn parts<'v>(key: &[u8], value: &'v [u8]) -> (u64, &'v [u8]) {
 /// Implements `Store::write_months`.
 pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec<Written>, FileFailure> {
     mark_format(database, FORMAT_WITH_MONTHS)?;
-    // Whoever adds up has found parts of days: a database that is gone since is not listed again.
+    // The sealer found parts of days before it added them up. If the database was dropped since, this must not list it again.
     write_each(database, (name, false), puts, |tables, put| {
         let fits = put.fits(&tables.months, |key, value| Ok::<_, StorageError>(parts(key, value).0))?;
         if fits {

@@ -40,7 +40,7 @@ impl MongoStore {
     }
 
     pub(super) async fn put_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
-        // Whoever adds up has found parts of days: a database that is gone since is not made anew.
+        // The sealer found parts of days before it added them up. If the database was dropped since, this must not create it again.
         let collections = Collections::of(&self.mongo, database);
         let outcomes = Mutex::new(vec![Written::Yes; months.len()]);
         let change = |month: &MonthWrite<'_>| match month.rev {

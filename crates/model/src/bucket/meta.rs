@@ -16,8 +16,8 @@ pub const META_PREFIX: &str = "meta.";
 pub struct Meta {
     /// Everything older was replaced or deleted.
     replaced: Stamp,
-    /// The greatest stamp of what was settled or deleted, and is remembered no longer: whoever holds a copy of older metadata may
-    /// still have it.
+    /// The greatest stamp of a removal or deletion that this no longer remembers. Copies of metadata in pages that are older than this
+    /// may still hold the removed value.
     dropped: Stamp,
     entries: BTreeMap<Box<str>, MetaEntry>,
 }
