@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::bucket::Readings;
 use crate::bucket::columns::{ColumnsDamage, PackedBytes, unpack};
+use crate::bucket::day::HOUR_CELLS_MAX;
 use crate::bucket::readings::NoSet;
 use crate::reading::Stamp;
 use crate::reading::varint::put_varint;
@@ -96,7 +97,7 @@ pub fn unpack_readings(bytes: &[u8], floor: Stamp) -> Result<Readings, NoSealed>
     for _ in 0..plain.varint()? {
         names.push(Arc::from(plain.text()?));
     }
-    let (times, columns) = unpack(plain.rest(), names.len())?;
+    let (times, columns) = unpack(plain.rest(), names.len(), HOUR_CELLS_MAX)?;
     let mut readings = Readings::from_columns(times, names.into_iter().zip(columns))?;
     readings.raise_floor(floor);
     Ok(readings)

@@ -278,7 +278,7 @@ pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage,
 
 fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
     let head = PackedHead::read(bytes, form)?;
-    let (times, columns) = unpack(head.readings, head.names.len())?;
+    let (times, columns) = unpack(head.readings, head.names.len(), CELLS_MAX)?;
     let fields = |index: usize| {
         let cells = head.names.iter().zip(&columns);
         cells.filter_map(|(name, cells)| Some((name.clone(), cells[index].clone()?))).collect()
@@ -392,7 +392,7 @@ impl<'a> PackedHead<'a> {
     }
 
     fn set(&self) -> Result<Readings, NoPage> {
-        let (times, columns) = unpack(self.readings, self.names.len())?;
+        let (times, columns) = unpack(self.readings, self.names.len(), CELLS_MAX)?;
         let mut set = Readings::from_columns(times, self.names.iter().cloned().zip(columns))?;
         if let Some(order) = &self.order {
             set.decode_stamps(order.floor, &order.stamps)?;

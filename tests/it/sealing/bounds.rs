@@ -75,6 +75,32 @@ fn texts_larger_than_a_document_are_stored_and_read_back() {
     check("sealed");
 }
 
+/// An accelerometer, three fields a hundred times a second, has 1,080,000 values an hour; hours of up to 1,048,576 were sealed,
+/// so that its history stayed in hour pages for ever.
+#[test]
+fn an_accelerometer_is_sealed() {
+    let server = Launch::embedded().config("[seal]\nafter = \"0s\"\n[server]\nmemory = \"512MiB\"\n").start();
+    let line = |n: u64| format!("acc,s=a x={}.5,y={},z=9.8{} {}\n", n % 7, n % 11, n % 10, START * 1000 + n * 10);
+    for first in (0..360_000).step_by(10_000) {
+        let lines: String = (first..first + 10_000).map(line).collect();
+        post(&server.url("/write?db=d&precision=ms"), lines, &[]).expect(204);
+    }
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    let round = seal(&server);
+    assert_eq!(round["left"], json!({"unsettled": 0, "large": 0, "failed": 0, "databases_off": 0}), "{round}");
+    assert_eq!(round["days"], 1, "{round}");
+    // Of a second in it: the readings themselves.
+    let at = START + 1800;
+    let path = format!("/query?db=d&epoch=ms&q=SELECT+x,y+FROM+acc+WHERE+time+%3E%3D+{at}s+AND+time+%3C+{}s", at + 1);
+    let answer: Value = get(&server.url(&path)).expect(200).json();
+    let expected: Vec<Value> = (180_000_u64..180_100)
+        .map(|n| json!([START * 1000 + n * 10, (n % 7) as f64 + 0.5, (n % 11) as f64]))
+        .collect();
+    assert_eq!(answer["results"][0]["series"][0]["values"].as_array(), Some(&expected), "{answer:.500}");
+    let all = get(&server.url("/query?db=d&q=SELECT+count(z)+FROM+acc")).expect(200).json();
+    assert_eq!(all["results"][0]["series"][0]["values"][0][1], 360_000, "{all}");
+}
+
 /// One damaged page, or one that a newer version wrote, stopped the sealing of all later days of all databases.
 #[test]
 fn a_page_that_cannot_be_read_keeps_only_its_own_day_from_being_sealed() {

@@ -34,8 +34,7 @@ const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 /// Integers below this are exact as floats.
 const EXACT: u64 = 1 << 53;
 
-/// Maximum number of cells, empty ones included, of a set decoded from a store. It bounds the memory that damaged bytes
-/// can demand. Four times what a page of 1 MiB may have.
+/// The most cells of a stored page, empty ones included. Four times what a page of 1 MiB may have.
 pub const CELLS_MAX: usize = 1 << 20;
 
 const NOTHING: u64 = 0;
@@ -63,7 +62,7 @@ pub enum ColumnsDamage {
         /// The number of extra bytes.
         left: usize,
     },
-    /// The declared readings and fields do not fit into the bytes, or exceed [`CELLS_MAX`].
+    /// The declared readings and fields do not fit into the bytes, or exceed the bound.
     #[error("the declared size, {readings} readings of {columns} fields, is too large")]
     Large {
         /// The declared number of readings.
@@ -100,23 +99,12 @@ pub fn pack<'a>(times: &[i64], columns: impl Iterator<Item = &'a [Cell]>) -> Vec
     out
 }
 
-/// Decodes times and `columns` columns.
+/// Decodes times and `columns` columns of at most `cells_max` cells together, empty ones included: it bounds the memory that
+/// damaged bytes can demand. Bytes that never left this process need no such bound.
 ///
 /// # Errors
-/// [`ColumnsDamage`] for invalid bytes, and for more than [`CELLS_MAX`] cells.
-pub fn unpack(bytes: &[u8], columns: usize) -> Result<UnpackedColumns, ColumnsDamage> {
-    unpack_up_to(CELLS_MAX, bytes, columns)
-}
-
-/// Like [`unpack`] without the limit on cells, for bytes that never left this process.
-///
-/// # Errors
-/// [`ColumnsDamage`] for invalid bytes.
-pub fn unpack_own(bytes: &[u8], columns: usize) -> Result<UnpackedColumns, ColumnsDamage> {
-    unpack_up_to(usize::MAX, bytes, columns)
-}
-
-fn unpack_up_to(cells_max: usize, bytes: &[u8], columns: usize) -> Result<UnpackedColumns, ColumnsDamage> {
+/// [`ColumnsDamage`] for invalid bytes, and for more cells.
+pub fn unpack(bytes: &[u8], columns: usize, cells_max: usize) -> Result<UnpackedColumns, ColumnsDamage> {
     let mut bytes = PackedBytes::new(bytes);
     let readings = bytes.varint()?;
     let large = ColumnsDamage::Large { readings, columns };

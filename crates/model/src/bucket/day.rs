@@ -151,8 +151,8 @@ pub enum Unsealable {
 pub const BYTES_MAX: usize = 12 << 20;
 /// The most cells of a part for a whole day, empty ones included.
 pub const CELLS_MAX: usize = 1 << 18;
-/// The same for an hour: three fields, a hundred times a second.
-pub const HOUR_CELLS_MAX: usize = 1 << 20;
+/// The same for an hour: four fields, a hundred times a second. Readers take no more either.
+pub const HOUR_CELLS_MAX: usize = 6 << 18;
 /// The most bytes of an hour: they are packed before they are stored. A reader takes no more than 64 MiB.
 pub const HOUR_BYTES_MAX: usize = 48 << 20;
 

@@ -658,7 +658,7 @@ impl Readings {
 
 impl PackedReadings {
     fn unpacked(&self) -> columns::UnpackedColumns {
-        let unpacked: Result<_, ColumnsDamage> = columns::unpack_own(&self.packed, self.columns.len());
+        let unpacked: Result<_, ColumnsDamage> = columns::unpack(&self.packed, self.columns.len(), usize::MAX);
         debug_assert!(unpacked.is_ok(), "packed here: {unpacked:?}");
         unpacked.unwrap_or_default()
     }

@@ -54,8 +54,8 @@ proptest! {
     #[test]
     fn what_is_packed_comes_back(set in sets()) {
         // Values are equal only if all their bits are.
-        prop_assert_eq!(&unpack(&packed(&set), set.1.len()), &Ok(set.clone()));
-        let one_more = unpack(&packed(&set), set.1.len() + 1);
+        prop_assert_eq!(&unpack(&packed(&set), set.1.len(), CELLS_MAX), &Ok(set.clone()));
+        let one_more = unpack(&packed(&set), set.1.len() + 1, CELLS_MAX);
         prop_assert!(set.0.is_empty() || one_more.is_err(), "of another number of columns");
     }
 
@@ -63,9 +63,9 @@ proptest! {
     fn what_is_cut_short_or_goes_on_is_an_error(set in sets(), more in prop::collection::vec(any::<u8>(), 1..4)) {
         let whole = packed(&set);
         for length in 0..whole.len() {
-            prop_assert!(unpack(&whole[..length], set.1.len()).is_err(), "{length} of {} bytes", whole.len());
+            prop_assert!(unpack(&whole[..length], set.1.len(), CELLS_MAX).is_err(), "{length} of {} bytes", whole.len());
         }
-        prop_assert!(unpack(&[whole, more].concat(), set.1.len()).is_err());
+        prop_assert!(unpack(&[whole, more].concat(), set.1.len(), CELLS_MAX).is_err());
     }
 
     #[test]
@@ -74,14 +74,14 @@ proptest! {
         for at in 0..whole.len() {
             let mut changed = whole.clone();
             changed[at] = other;
-            let Ok((times, columns)) = unpack(&changed, set.1.len()) else { continue };
+            let Ok((times, columns)) = unpack(&changed, set.1.len(), CELLS_MAX) else { continue };
             prop_assert!(columns.iter().all(|cells| cells.len() == times.len()));
         }
     }
 
     #[test]
     fn whatever_bytes_there_are_nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), columns in 0..5_usize) {
-        let _ = unpack(&bytes, columns);
+        let _ = unpack(&bytes, columns, CELLS_MAX);
     }
 }
 
@@ -89,18 +89,18 @@ proptest! {
 fn a_claim_of_more_than_there_is_takes_no_memory() {
     let mut many = Vec::new();
     put_varint(&mut many, u64::MAX);
-    assert!(matches!(unpack(&many, 1), Err(ColumnsDamage::Large { readings: u64::MAX, columns: 1 })));
+    assert!(matches!(unpack(&many, 1, CELLS_MAX), Err(ColumnsDamage::Large { readings: u64::MAX, columns: 1 })));
     // A run of empty cells takes few bytes, so the decoded cells could number the square of the bytes.
     let cells = vec![None; 5000];
     let columns = vec![&*cells; 5000];
     let times: Vec<i64> = (0..5000).collect();
     let wide = pack(&times, columns.into_iter());
-    assert!(matches!(unpack(&wide, 5000), Err(ColumnsDamage::Large { readings: 5000, columns: 5000 })));
-    assert!(unpack(&wide, usize::MAX).is_err());
-    assert!(unpack_own(&wide, 5000).is_ok(), "it never left the process");
+    assert!(matches!(unpack(&wide, 5000, CELLS_MAX), Err(ColumnsDamage::Large { readings: 5000, columns: 5000 })));
+    assert!(unpack(&wide, usize::MAX, CELLS_MAX).is_err());
+    assert!(unpack(&wide, 5000, usize::MAX).is_ok(), "it never left the process");
     let mut run = pack(&[1, 2, 3], std::iter::empty());
     put_varint(&mut run, u64::MAX);
-    assert_eq!(unpack(&run, 1), Err(ColumnsDamage::Unknown { what: "a run of cells", found: u64::MAX }));
+    assert_eq!(unpack(&run, 1, CELLS_MAX), Err(ColumnsDamage::Unknown { what: "a run of cells", found: u64::MAX }));
 }
 
 #[test]
