@@ -151,7 +151,8 @@ impl Stream {
         if let Some(Err(stale)) = peer.as_ref().map(|peer| peer.judge(now)) {
             return Some(stale.to_string());
         }
-        match self.app.access.again(by, secret.as_deref(), now) {
+        let certified = peer.as_ref().map_or(&[][..], |peer| peer.identities());
+        match self.app.access.again(by, secret.as_deref(), certified, now) {
             Err(denied) => Some(ApiError::Denied(denied).message()),
             Ok(by_now) if !by_now.may_read(database) || by_now.pins() != by.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())
