@@ -161,6 +161,11 @@ impl Stream {
         }
     }
 
+    /// Whether the caller may read what is shown as this sensor: a sensor that it asked for by key may have got another name since.
+    fn may_show(&self, sensor: &Sensor) -> bool {
+        self.session.by.pins().iter().all(|pin| pin.matches(sensor))
+    }
+
     /// Sends what is chosen of a record.
     async fn tell(&mut self, sequence: u64, record: &TailRecord, chosen: &Chosen, chooser: &Chooser<'_>) {
         if *record.database != *chosen.database {
@@ -181,7 +186,7 @@ impl Stream {
             let renamed = relabels.and_then(|relabels| relabels.name_at(stored, reading.time));
             let others = if renamed.is_some() { std::slice::from_ref(stored) } else { &[] };
             let sensor = renamed.as_ref().unwrap_or(stored);
-            if !chooser.takes(sensor, others, None) {
+            if !chooser.takes(sensor, others, None) || !self.may_show(sensor) {
                 continue;
             }
             let place = TailPlace { sequence, number: reading.number };

@@ -190,6 +190,34 @@ fn a_stream_ends_with_its_token_and_shows_only_what_the_token_may_read() {
     assert!(ear.next().is_none(), "nothing follows");
 }
 
+/// A stream of one sensor by its key went on when a relabel had given the sensor a name that the token may not read.
+#[test]
+fn a_stream_of_one_sensor_shows_no_name_that_the_token_may_not_read() {
+    let (server, admin) = guarded("");
+    let pinned = create(&server, &["--name", "pinned", "--read", "*", "--sensor-tag", "room=lab"]);
+    crate::access::await_status(&server, &pinned, 200);
+    let (pinned, admin) = (format!("Token {pinned}"), format!("Token {admin}"));
+    let by_admin = |path: &str, body: &str| {
+        request("POST", &server.url(path), body.as_bytes(), &[("Authorization", &admin)]).unwrap()
+    };
+    let write = |value: i64, seconds: i64| {
+        let line = format!("climate,room=lab,sensor=s1 v={value}i {seconds}");
+        by_admin("/write?db=a&precision=s", &line).expect(204);
+    };
+    let listen = || Ear::open(&server, "db=a&sensor=climate,room%3Dlab,sensor%3Ds1", &[("Authorization", &pinned)]);
+    let (mut ear, since) = (listen(), 1_768_489_200);
+    write(1, since - 100);
+    assert_eq!(ear.value(), 1);
+    let hall = json!({
+        "kind": "tag_value", "tag": "room", "from": "lab", "to": "hall", "since": "2026-01-15T15:00:00Z"
+    });
+    by_admin("/api/v1/relabel?db=a", &hall.to_string()).expect(200);
+    eventually("a new stream is refused", PATIENCE, || (listen().status == 403).then_some(()));
+    write(2, since + 100);
+    write(3, since - 50);
+    assert_eq!(ear.value(), 3, "what is shown as room=hall is not told, what is still room=lab is");
+}
+
 #[test]
 fn a_stream_delays_no_stop_and_its_silence_closes_no_connection() {
     let mut server = Launch::embedded().env("HOURGLASS_SERVER__IDLE_TIMEOUT", "100ms").start();
