@@ -1,5 +1,6 @@
 //! The tokens in memory, refreshed in the background, so that authenticating a request needs no I/O.
 
+mod again;
 mod changes;
 
 pub use self::changes::{NewToken, NotMade};
@@ -83,6 +84,13 @@ struct KnownTokens {
     by_id: HashMap<String, (Secret, Arc<Holder>)>,
     by_name: HashMap<String, Arc<Holder>>,
     by_certificate: HashMap<String, Arc<Holder>>,
+}
+
+impl KnownTokens {
+    /// The token that one of these names of a client's certificate is bound to.
+    fn bound(&self, certified: &[Box<str>]) -> Option<&Arc<Holder>> {
+        certified.iter().find_map(|identity| self.by_certificate.get(&**identity))
+    }
 }
 
 impl TokenRegistry {
@@ -377,8 +385,7 @@ impl TokenRegistry {
             return Ok(Caller::Anybody);
         }
         let Some(text) = token.filter(|text| !text.is_empty()) else {
-            let bound = certified.iter().find_map(|identity| known.by_certificate.get(&**identity));
-            return live(bound.ok_or(Denied::Missing)?, now);
+            return live(known.bound(certified).ok_or(Denied::Missing)?, now);
         };
         let presented = Presented::parse(text).ok_or(Denied::Malformed)?;
         let (secret, holder) = known.by_id.get(presented.id).ok_or(Denied::Unknown)?;
@@ -404,27 +411,6 @@ impl TokenRegistry {
         let (name, created) = token.ok_or(Denied::Missing)?;
         let holder = known.by_name.get(name).filter(|holder| holder.token.created == created);
         checked(holder.ok_or(Denied::Unknown)?, now).map(|holder| Caller::Holder(holder.clone()))
-    }
-
-    /// The caller of a request that goes on, as its token is now. `secret` is the id of the secret by which it was let in, if it was by one.
-    ///
-    /// # Errors
-    /// When it would not be let in any more.
-    pub fn again(&self, caller: &Caller, secret: Option<&str>, now: i64) -> Result<Caller, Denied> {
-        let known = self.current(now)?;
-        let Caller::Holder(before) = caller else {
-            return if self.is_open(&known) { Ok(Caller::Anybody) } else { Err(Denied::Missing) };
-        };
-        let name = &before.token.name;
-        let holder = match secret {
-            None => known.by_name.get(name),
-            Some(id) => match known.by_id.get(id) {
-                Some((Secret { until: Some(until), .. }, _)) if now >= *until => return Err(Denied::Expired),
-                found => found.map(|(_, holder)| holder),
-            },
-        };
-        let holder = holder.filter(|holder| holder.token.name == *name).ok_or(Denied::Unknown)?;
-        checked(holder, now).map(|holder| Caller::Holder(holder.clone()))
     }
 
     /// Whether no token is required.

@@ -2,7 +2,7 @@
 //! without the browser's own credentials, so a page can do no more than any other client. Pages of all other origins
 //! may change nothing, and pages of other sites get no data either: a browser sends their requests even to a service on
 //! its own machine, which may require no token there, and what a page must not read it may still learn from, by time or
-//! by loading it as a script.
+//! by loading it as a script. Tokens are for pages of the service's own origin alone, whatever `cors.origins` names.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +16,11 @@ const MAX_AGE: &str = "600";
 /// Set by the browser: how the page's origin relates to the requested address.
 static SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// Where the service's own page alone asks: what is made there outlives the page that asked for it.
+const TOKENS: &str = "/api/v1/tokens";
+/// No other origin.
+static NONE: Cors = Cors { origins: Vec::new() };
+
 /// The allowed origins.
 #[derive(Debug, Clone, Default)]
 pub struct Cors {
@@ -27,6 +32,12 @@ impl Cors {
     #[must_use]
     pub fn of(origins: &[String]) -> Self {
         Self { origins: origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect() }
+    }
+
+    /// The origins that are allowed for a route's pattern: none for those of tokens.
+    pub(super) fn of_route(&self, route: &str) -> &Self {
+        let below = route.strip_prefix(TOKENS);
+        if below.is_some_and(|below| below.is_empty() || below.starts_with('/')) { &NONE } else { self }
     }
 
     /// The request's origin, if it is allowed.

@@ -93,7 +93,7 @@ impl HttpService {
         let span = tracing::debug_span!("request", id = said, method, route);
         let peer = self.peer.as_ref().map(|peer| peer.address);
         let address = peer.map(|peer| self.senders.client(peer, request.headers()));
-        let cors = &self.senders.cors;
+        let cors = self.senders.cors.of_route(route);
         let origin = cors.origin_of(request.headers());
         let mut response = match cors.preflight(request.method(), request.headers(), origin.as_ref()) {
             Some(response) => response,
@@ -169,11 +169,11 @@ impl HttpService {
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.needs != Needs::Nothing) else {
             return Ok(Caller::Anybody);
         };
-        if let Some(origin) = self.senders.cors.stranger(request) {
+        if let Some(origin) = self.senders.cors.of_route(asked.route).stranger(request) {
             self.note_denied("origin", asked, None);
             let origin = cut(origin);
             return Err(ApiError::Forbidden(format!(
-                "pages of {origin} get no data and change none, unless cors.origins names their origin"
+                "pages of {origin} get no data and change none, unless cors.origins names their origin, and no tokens in any case"
             )));
         }
         if self.serves == Serves::Status {

@@ -1,8 +1,9 @@
 //! `GET /api/v1/tail`: readings as they are acked, as server-sent events, for as long as the client listens. The one answer that is not built
 //! whole before its status: it has no end. A task per client chooses its readings; what the client has not taken yet is bounded, and what does not
-//! fit is counted and told. Whether the caller may still read is checked every second.
+//! fit waits in the ring. What the ring has passed meanwhile is counted and told. Whether the caller may still read is checked every second.
 
 use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +16,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::auth;
 use super::errors::{ApiError, Dialect};
@@ -31,7 +32,7 @@ use crate::ingest::tail::{Heard, Listener, TailPlace, TailReading, TailRecord};
 use crate::query::selector::{Chooser, Selector};
 use crate::reading::Sensor;
 
-/// How often the caller's rights are checked, and whether a slow client has room again.
+/// How often the caller's rights are checked, and whether what was missed can be told or a comment is due.
 const CHECK: Duration = Duration::from_secs(1);
 /// Silence after which a comment is sent, so that neither end, nor a proxy between, takes the connection for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -81,8 +82,9 @@ async fn begin(app: Arc<App>, session: Session, headers: &HeaderMap, query: Pair
     };
     let listener = app.ingest.tail().listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
     let (outbox, body) = outbox(app.options.tail_bytes);
-    let chosen = Chosen { database, selector, fields, times, after };
-    let stream = Stream { health: app.health.clone(), app, session, listener, outbox };
+    let chosen = Chosen { database: database.clone(), selector, fields, times, after };
+    let terms = Terms { health: app.health.clone(), app: app.clone(), session, database, check: every(CHECK) };
+    let stream = Stream { app, terms, listener, outbox };
     tokio::spawn(async move {
         // Cannot fail: it was compiled before, and the budget has the room.
         let Ok(chooser) = chosen.selector.compile(&budget) else { return };
@@ -116,84 +118,144 @@ struct Chosen {
 
 struct Stream {
     app: Arc<App>,
-    health: watch::Receiver<Health>,
-    session: Session,
+    terms: Terms,
     listener: Listener,
     outbox: Outbox,
 }
 
+/// Until when a stream goes on.
+struct Terms {
+    app: Arc<App>,
+    health: watch::Receiver<Health>,
+    session: Session,
+    database: String,
+    check: Interval,
+}
+
+/// Whether a stream goes on, or why it ends; `None` if the client has left.
+type GoesOn = ControlFlow<Option<String>>;
+
 impl Stream {
     /// Sends until the client leaves, may read no longer, or the service stops.
     async fn run(mut self, chosen: &Chosen, chooser: &Chooser<'_>) {
-        self.outbox.send(format!("{RETRY}: acked readings of the database {}\n\n", one_line(&chosen.database)), 0);
-        let mut check = interval(CHECK);
-        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.outbox.offer(format!("{RETRY}: acked readings of the database {}\n\n", one_line(&chosen.database)), 0);
+        let mut alive = every(CHECK);
         let reason = loop {
             tokio::select! {
-                () = self.outbox.sender.closed() => return,
-                () = stopping(&mut self.health) => break "the service is stopping".to_owned(),
-                _ = check.tick() => match self.end(&chosen.database) {
-                    Some(reason) => break reason,
-                    None => self.outbox.keep_alive(),
-                },
+                reason = self.terms.over(&self.outbox.sender) => break reason,
+                _ = alive.tick() => self.outbox.keep_alive(),
                 heard = self.listener.next() => match heard {
-                    Heard::Record(sequence, record) => self.tell(sequence, &record, chosen, chooser).await,
+                    Heard::Record(sequence, record) => {
+                        if let ControlFlow::Break(reason) = self.tell(sequence, &record, chosen, chooser).await {
+                            break reason;
+                        }
+                    }
                     Heard::Missed => self.outbox.miss(None),
                 },
             }
         };
-        self.outbox.send(event("end", &json!({ "reason": reason })), 0);
-    }
-
-    /// Why the stream must end, if it must.
-    fn end(&self, database: &str) -> Option<String> {
-        let (Session { by, secret, peer }, now) = (&self.session, now_seconds());
-        if let Some(Err(stale)) = peer.as_ref().map(|peer| peer.judge(now)) {
-            return Some(stale.to_string());
-        }
-        match self.app.access.again(by, secret.as_deref(), now) {
-            Err(denied) => Some(ApiError::Denied(denied).message()),
-            Ok(by_now) if !by_now.may_read(database) || by_now.pins() != by.pins() => {
-                Some("the token's rights have changed: connect again".to_owned())
-            }
-            Ok(_) => None,
+        if let Some(reason) = reason {
+            self.outbox.end(&reason);
         }
     }
 
     /// Sends what is chosen of a record.
-    async fn tell(&mut self, sequence: u64, record: &TailRecord, chosen: &Chosen, chooser: &Chooser<'_>) {
+    async fn tell(&mut self, sequence: u64, record: &TailRecord, chosen: &Chosen, chooser: &Chooser<'_>) -> GoesOn {
         if *record.database != *chosen.database {
-            return;
+            return ControlFlow::Continue(());
         }
         if record.is_cut {
             self.outbox.miss(None);
-            return;
+            return ControlFlow::Continue(());
         }
-        let settings = self.app.query.settings();
-        let relabels = settings.relabels(&record.database);
+        let mut settings = self.app.query.settings();
         let known = chosen.after.filter(|after| after.sequence == sequence).map(|after| after.number);
         let (mut piece, mut count) = (String::new(), 0);
         for reading in record.readings() {
             let is_new = known.is_none_or(|known| reading.number > known);
             let Some(stored) = record.sensors.get(reading.sensor).filter(|_| is_new) else { continue };
             // Shown, chosen and judged by its present name; the one it is stored under chooses it, too.
+            let relabels = settings.relabels(&record.database);
             let renamed = relabels.and_then(|relabels| relabels.name_at(stored, reading.time));
             let others = if renamed.is_some() { std::slice::from_ref(stored) } else { &[] };
             let sensor = renamed.as_ref().unwrap_or(stored);
-            if !chooser.takes(sensor, others, None) {
+            if !chooser.takes(sensor, others, None) || !self.terms.may_show(sensor) {
                 continue;
             }
             let place = TailPlace { sequence, number: reading.number };
             count += u64::from(write_reading(&mut piece, (place, sensor), &reading, chosen));
             if piece.len() >= PIECE {
-                self.outbox.send(std::mem::take(&mut piece), std::mem::take(&mut count));
+                self.deliver(std::mem::take(&mut piece), std::mem::take(&mut count)).await?;
                 tokio::task::coop::consume_budget().await;
+                // Sensors may have got other names meanwhile.
+                settings = self.app.query.settings();
             }
         }
-        if !piece.is_empty() {
-            self.outbox.send(piece, count);
+        if piece.is_empty() { ControlFlow::Continue(()) } else { self.deliver(piece, count).await }
+    }
+
+    /// Sends a piece with so many readings of the record that was heard last, as soon as there is room for it; counts them as missed once the
+    /// ring has passed that record.
+    async fn deliver(&mut self, piece: String, readings: u64) -> GoesOn {
+        let mut unsent = self.outbox.offer(piece, readings);
+        while let Some(piece) = unsent {
+            tokio::select! {
+                biased;
+                reason = self.terms.over(&self.outbox.sender) => return ControlFlow::Break(reason),
+                () = self.outbox.room.taken.notified() => unsent = self.outbox.offer(piece, readings),
+                () = self.listener.passed() => {
+                    self.outbox.miss(Some(readings));
+                    unsent = None;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Terms {
+    /// Resolves when the stream must end, with the reason; `None` once the client has left. May be cancelled.
+    async fn over(&mut self, sender: &mpsc::UnboundedSender<Bytes>) -> Option<String> {
+        loop {
+            tokio::select! {
+                () = sender.closed() => return None,
+                () = stopping(&mut self.health) => return Some("the service is stopping".to_owned()),
+                _ = self.check.tick() => {
+                    if let Some(reason) = self.end() {
+                        return Some(reason);
+                    }
+                }
+            }
         }
     }
+
+    /// Why the stream must end, if it must.
+    fn end(&self) -> Option<String> {
+        let (Session { by, secret, peer }, now) = (&self.session, now_seconds());
+        if let Some(Err(stale)) = peer.as_ref().map(|peer| peer.judge(now)) {
+            return Some(stale.to_string());
+        }
+        let certified = peer.as_ref().map_or(&[][..], |peer| peer.identities());
+        match self.app.access.again(by, secret.as_deref(), certified, now) {
+            Err(denied) => Some(ApiError::Denied(denied).message()),
+            Ok(by_now) if !by_now.may_read(&self.database) || by_now.pins() != by.pins() => {
+                Some("the token's rights have changed: connect again".to_owned())
+            }
+            Ok(_) => None,
+        }
+    }
+
+    /// Whether the caller may read what is shown as this sensor: a sensor that it asked for by key may have got another name since.
+    fn may_show(&self, sensor: &Sensor) -> bool {
+        self.session.by.pins().iter().all(|pin| pin.matches(sensor))
+    }
+}
+
+/// Ticks at once, and then each `period`.
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// Resolves when the service stops.
@@ -244,30 +306,48 @@ fn one_line(name: &str) -> String {
 /// What is on its way to a client.
 struct Outbox {
     sender: mpsc::UnboundedSender<Bytes>,
-    /// Bytes that the connection has not taken yet.
-    waiting: Arc<AtomicUsize>,
-    /// Most of them.
+    room: Arc<Room>,
+    /// Most bytes that wait, unless a single piece is larger (`tail.bytes`, `tail.clients`).
     most: usize,
     sent: Instant,
-    /// Readings that had no room; `None` if nobody knows how many.
+    /// Readings that the client will not get; `None` if nobody knows how many.
     missed: Option<u64>,
+}
+
+/// What the connection has not taken yet.
+#[derive(Default)]
+struct Room {
+    /// Bytes.
+    waiting: AtomicUsize,
+    /// Tells the stream each time that the connection takes a piece.
+    taken: Notify,
+}
+
+impl Room {
+    fn take(&self, bytes: usize) {
+        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        self.taken.notify_one();
+    }
 }
 
 fn outbox(most: usize) -> (Outbox, TailBody) {
     // Bounded by `most`.
     let (sender, pieces) = mpsc::unbounded_channel();
-    let waiting = Arc::<AtomicUsize>::default();
-    let body = TailBody { pieces, waiting: waiting.clone() };
-    (Outbox { sender, waiting, most, sent: Instant::now(), missed: Some(0) }, body)
+    let room = Arc::<Room>::default();
+    let body = TailBody { pieces, room: room.clone() };
+    (Outbox { sender, room, most, sent: Instant::now(), missed: Some(0) }, body)
 }
 
 impl Outbox {
-    /// Sends a piece with so many readings, or counts them as missed.
-    fn send(&mut self, piece: String, readings: u64) {
+    /// Sends a piece with so many readings; returns it if it has to wait for room. While it is not told yet what was missed, the readings are
+    /// counted as missed, too: nothing may overtake that.
+    fn offer(&mut self, piece: String, readings: u64) -> Option<String> {
         self.confess();
-        if self.missed != Some(0) || !self.put(piece) {
-            self.missed = self.missed.map(|missed| missed + readings);
+        if self.missed == Some(0) {
+            return self.put(piece).err();
         }
+        self.missed = self.missed.map(|missed| missed + readings);
+        None
     }
 
     /// Notes that readings are missing; `None` if nobody knows how many.
@@ -278,35 +358,51 @@ impl Outbox {
 
     /// Tells what was missed, once there is room for it and for what follows.
     fn confess(&mut self) {
-        let is_half_empty = self.waiting.load(Ordering::Relaxed) <= self.most / 2;
-        if self.missed != Some(0) && is_half_empty && self.put(event("missed", &json!({ "readings": self.missed }))) {
+        let is_half_empty = self.room.waiting.load(Ordering::Relaxed) <= self.most / 2;
+        if self.missed != Some(0) && is_half_empty && self.put(self.confession()).is_ok() {
             self.missed = Some(0);
         }
+    }
+
+    fn confession(&self) -> String {
+        event("missed", &json!({ "readings": self.missed }))
     }
 
     fn keep_alive(&mut self) {
         self.confess();
         if self.sent.elapsed() >= KEEP_ALIVE {
-            self.put(":\n\n".to_owned());
+            // Without room there is enough to take.
+            let _ = self.put(":\n\n".to_owned());
         }
     }
 
-    /// False if it does not fit.
-    fn put(&mut self, piece: String) -> bool {
-        let bytes = piece.len();
-        if self.waiting.load(Ordering::Relaxed) + bytes > self.most {
-            return false;
+    /// Says why the stream ends, and what was missed before: the last piece, for which there is always room.
+    fn end(self, reason: &str) {
+        let mut last = if self.missed == Some(0) { String::new() } else { self.confession() };
+        last.push_str(&event("end", &json!({ "reason": reason })));
+        self.room.waiting.fetch_add(last.len(), Ordering::Relaxed);
+        // The client may have left.
+        let _ = self.sender.send(last.into());
+    }
+
+    /// Sends a piece; gives it back if it does not fit. One of any size fits where nothing waits.
+    fn put(&mut self, piece: String) -> Result<(), String> {
+        let (bytes, waiting) = (piece.len(), self.room.waiting.load(Ordering::Relaxed));
+        if waiting > 0 && waiting + bytes > self.most {
+            return Err(piece);
         }
-        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        self.room.waiting.fetch_add(bytes, Ordering::Relaxed);
         self.sent = Instant::now();
-        self.sender.send(piece.into()).is_ok()
+        // If the client has left, the stream ends.
+        let _ = self.sender.send(piece.into());
+        Ok(())
     }
 }
 
 /// The body: it ends when the stream does.
 struct TailBody {
     pieces: mpsc::UnboundedReceiver<Bytes>,
-    waiting: Arc<AtomicUsize>,
+    room: Arc<Room>,
 }
 
 impl http_body::Body for TailBody {
@@ -317,7 +413,7 @@ impl http_body::Body for TailBody {
         let this = self.get_mut();
         this.pieces.poll_recv(cx).map(|piece| {
             piece.map(|piece| {
-                this.waiting.fetch_sub(piece.len(), Ordering::Relaxed);
+                this.room.take(piece.len());
                 Ok(Frame::data(piece))
             })
         })
@@ -333,7 +429,7 @@ mod tests {
     fn taken(body: &mut TailBody) -> String {
         let mut all = String::new();
         while let Ok(piece) = body.pieces.try_recv() {
-            body.waiting.fetch_sub(piece.len(), Ordering::Relaxed);
+            body.room.take(piece.len());
             all.push_str(std::str::from_utf8(&piece).unwrap());
         }
         all
@@ -342,15 +438,30 @@ mod tests {
     #[test]
     fn what_a_slow_client_missed_is_told_before_anything_later() {
         let (mut outbox, mut body) = outbox(100);
-        outbox.send("a".repeat(60), 1);
-        outbox.send("b".repeat(60), 3);
-        outbox.send("c".to_owned(), 2);
+        assert_eq!(outbox.offer("a".repeat(60), 1), None);
+        assert_eq!(outbox.offer("b".repeat(60), 3), Some("b".repeat(60)), "it waits for room");
+        outbox.miss(Some(3));
+        assert_eq!(outbox.offer("c".to_owned(), 2), None);
         assert_eq!(taken(&mut body), "a".repeat(60), "what comes later may not overtake what was missed");
-        outbox.send("d".to_owned(), 1);
+        assert_eq!(outbox.offer("d".to_owned(), 1), None);
         assert_eq!(taken(&mut body), "event: missed\ndata: {\"readings\":5}\n\nd");
         outbox.miss(None);
-        outbox.send("e".to_owned(), 1);
+        assert_eq!(outbox.offer("e".to_owned(), 1), None);
         assert_eq!(taken(&mut body), "event: missed\ndata: {\"readings\":null}\n\ne");
-        assert_eq!(outbox.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(outbox.room.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    /// A reading larger than a client's share never arrived, and the reason of the end did not where the client was slow.
+    #[test]
+    fn a_piece_of_any_size_goes_where_nothing_waits_and_the_last_one_always() {
+        let (mut outbox, mut body) = outbox(100);
+        assert_eq!(outbox.offer("a".repeat(600), 1), None);
+        assert_eq!(outbox.offer("b".to_owned(), 1), Some("b".to_owned()), "it waits for room");
+        assert_eq!(taken(&mut body), "a".repeat(600));
+        assert_eq!(outbox.offer("b".repeat(600), 1), None);
+        outbox.miss(Some(2));
+        outbox.end("x");
+        let end = "event: missed\ndata: {\"readings\":2}\n\nevent: end\ndata: {\"reason\":\"x\"}\n\n";
+        assert_eq!(taken(&mut body), "b".repeat(600) + end);
     }
 }

@@ -202,6 +202,21 @@ impl Listener {
             let _ = self.news.changed().await;
         }
     }
+
+    /// Waits until the ring holds the record that was heard last no more. May be cancelled.
+    pub async fn passed(&mut self) {
+        loop {
+            {
+                let ring = self.tail.ring();
+                if self.next.is_none_or(|next| next <= ring.first) {
+                    return;
+                }
+                self.news.mark_unchanged();
+            }
+            // The sender lives as long as `tail`.
+            let _ = self.news.changed().await;
+        }
+    }
 }
 
 impl Drop for Listener {
@@ -304,6 +319,8 @@ impl TailPlace {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn tail(clients: usize, ring_bytes: usize) -> Arc<Tail> {
@@ -346,6 +363,19 @@ mod tests {
         for sequence in 11..=20 {
             assert_eq!(heard(&mut slow).await, Some(sequence));
         }
+    }
+
+    #[tokio::test]
+    async fn a_record_is_passed_once_the_ring_does_not_hold_it() {
+        let tail = tail(1, 100);
+        let mut slow = tail.listen(None).unwrap();
+        (1..=10).for_each(|sequence| tail.publish(sequence, record(10)));
+        assert_eq!(heard(&mut slow).await, Some(1));
+        let mut passed = std::pin::pin!(slow.passed());
+        let mut poll = || passed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending(), "the ring has room for ten");
+        tail.publish(11, record(10));
+        assert!(poll().is_ready());
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! TLS by real clients: curl and openssl.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
@@ -206,6 +206,43 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
     });
     token(&["revoke", "gw-1"]);
     eventually("the token counts no more", PATIENCE, || (write("dns", "a") == "401").then_some(()));
+}
+
+/// A stream that a certificate had opened went on by the name of its token, after that was bound to another certificate.
+#[test]
+fn a_stream_ends_once_its_certificate_is_bound_no_more() {
+    let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
+    certificates.sign("old", "gw", "");
+    certificates.sign("new", "gw", "");
+    let ca = shown(&certificates.file("ca.pem"));
+    let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"optional\""));
+    let token = |words: &[&str]| {
+        let made = hourglass().arg("token").args(words).arg("--data-dir").arg(server.data_dir()).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    let [old, new] = ["old", "new"].map(|name| format!("sha256:{}", certificates.fingerprint(name)));
+    token(&["create", "--name", "gw", "--read", "a", "--certificate", &old]);
+    eventually("the token counts", PATIENCE, || {
+        let nobody = curl(&program, &certificates, &url(&server, "/api/v1/measurements?db=a"), &[]);
+        nobody.text.starts_with("HTTP/1.1 401").then_some(())
+    });
+    let mut listening = Command::new(&program)
+        .args(["--silent", "--no-buffer", "--max-time", "20", "--cacert"])
+        .arg(certificates.file("ca.pem"))
+        .arg("--cert")
+        .arg(certificates.file("old.pem"))
+        .arg("--key")
+        .arg(certificates.file("old.key"))
+        .arg(url(&server, "/api/v1/tail?db=a"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("curl can be run");
+    let mut lines = BufReader::new(listening.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with(": acked readings")), "it was let in");
+    token(&["bind", "gw", "--certificate", &new]);
+    let rest: Vec<String> = lines.collect();
+    let ended = listening.wait().expect("curl ends");
+    assert!(ended.success() && rest.iter().any(|line| line == "event: end"), "{ended}: {rest:?}");
 }
 
 /// A connection by `openssl s_client` with a client's certificate, on which one asks again and again.

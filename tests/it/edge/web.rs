@@ -88,6 +88,38 @@ fn pages_of_other_sites_change_nothing() {
     }
 }
 
+/// Pages of `cors.origins` could make and end tokens; those are the business of the service's own page alone.
+#[test]
+fn tokens_are_for_pages_of_no_other_origin() {
+    let (server, admin) = guarded("[cors]\norigins = \"https://app.example\"\n");
+    let authorization = format!("Token {admin}");
+    let asked = |method: &str, path: &str, body: &str, (origin, site): (&str, &str)| {
+        let headers = [
+            ("authorization", &*authorization),
+            ("origin", origin),
+            ("sec-fetch-site", site),
+            ("content-type", "text/plain"),
+        ];
+        request(method, &server.url(path), body.as_bytes(), &headers).unwrap()
+    };
+    let new = r#"{"name":"gw","write":["a"]}"#;
+    for page in [("https://app.example", "cross-site"), ("https://app.example", "same-site")] {
+        for (path, body) in [("/api/v1/tokens", new), ("/api/v1/tokens/", new), ("/api/v1/tokens/first/revoke", "")] {
+            let answer = asked("POST", path, body, page).expect(403);
+            assert_eq!(answer.header("access-control-allow-origin"), None, "{path}");
+        }
+        // All else is as the key says.
+        let answer = asked("GET", "/api/v1/sensors", "", page).expect(200);
+        assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example"));
+        asked("POST", "/write?db=a", "m v=1 1", page).expect(204);
+    }
+    asked("GET", "/api/v1/tokens", "", ("https://app.example", "cross-site")).expect(403);
+    for (path, status) in [("/api/v1/tokens", 405), ("/api/v1/tokens/gw/revoke", 405), ("/api/v1/sensors", 204)] {
+        assert_eq!(ask(&server, "OPTIONS", path, "https://app.example").status, status, "{path}");
+    }
+    asked("POST", "/api/v1/tokens", new, (&server.url(""), "same-origin")).expect(201);
+}
+
 /// The whole text of the answers to one raw request.
 fn said(address: std::net::SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut raw = Raw::open(address);
