@@ -9,6 +9,7 @@ mod hostile;
 mod rights;
 mod snippets;
 mod tail;
+mod texts;
 mod views;
 
 use crate::support::browser::Browser;
