@@ -4,6 +4,7 @@
 mod assets;
 mod copies;
 mod figures;
+mod filters;
 mod fixes;
 mod hostile;
 mod rights;

@@ -359,7 +359,7 @@ async function chooseFrom(place, database, set, move) {
     h("div", { class: "row" },
       field("Measurement", select(names, now.get("m"), (m) => set({ m, f: null, where: null, by: null, sensor: null }, { push: true }))),
       field("Show", select(FUNCTIONS, now.get("fn") ?? "avg", (fn) => set({ fn }))),
-      field("One line per", select(groups, by, (wanted) => (wanted === META ? chooseMeta(database, (name) => set({ by: name }), () => set({})) : set({ by: wanted === "none" ? null : wanted }))))),
+      field("One line per", select(groups, by, (wanted) => (wanted === META ? chooseMeta({ database, measurement: now.get("m") }, (name) => set({ by: name }), () => set({})) : set({ by: wanted === "none" ? null : wanted }))))),
     h("div", { class: "row wide" }, h("fieldset", { class: "chips" }, h("legend", null, "Fields"), offered.map(({ field: name, type, sensors }) => chip(visible(name), KINDS[type], sensors, now.getAll("f").includes(name), (on) => {
       // Of the address as it is by now: a second click may come before the first one is drawn.
       const others = settings().getAll("f").filter((known) => known !== name);
