@@ -15,8 +15,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::auth;
 use super::errors::{ApiError, Dialect};
@@ -37,6 +37,9 @@ const CHECK: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Events are sent together up to this size.
 const PIECE: usize = 4 << 10;
+/// How long a client that does not take what it was sent is waited for before readings count as missed. A write may be larger than a client's share of
+/// memory: who takes each piece at once gets all of it.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How long clients wait before they connect again, in milliseconds.
 const RETRY: &str = "retry: 2000\n";
 
@@ -186,11 +189,13 @@ impl Stream {
             let place = TailPlace { sequence, number: reading.number };
             count += u64::from(write_reading(&mut piece, (place, sensor), &reading, chosen));
             if piece.len() >= PIECE {
+                self.outbox.room(piece.len()).await;
                 self.outbox.send(std::mem::take(&mut piece), std::mem::take(&mut count));
                 tokio::task::coop::consume_budget().await;
             }
         }
         if !piece.is_empty() {
+            self.outbox.room(piece.len()).await;
             self.outbox.send(piece, count);
         }
     }
@@ -246,6 +251,8 @@ struct Outbox {
     sender: mpsc::UnboundedSender<Bytes>,
     /// Bytes that the connection has not taken yet.
     waiting: Arc<AtomicUsize>,
+    /// Told when the connection takes some.
+    taken: Arc<Notify>,
     /// Most of them.
     most: usize,
     sent: Instant,
@@ -256,12 +263,24 @@ struct Outbox {
 fn outbox(most: usize) -> (Outbox, TailBody) {
     // Bounded by `most`.
     let (sender, pieces) = mpsc::unbounded_channel();
-    let waiting = Arc::<AtomicUsize>::default();
-    let body = TailBody { pieces, waiting: waiting.clone() };
-    (Outbox { sender, waiting, most, sent: Instant::now(), missed: Some(0) }, body)
+    let (waiting, taken) = (Arc::<AtomicUsize>::default(), Arc::<Notify>::default());
+    let body = TailBody { pieces, waiting: waiting.clone(), taken: taken.clone() };
+    (Outbox { sender, waiting, taken, most, sent: Instant::now(), missed: Some(0) }, body)
 }
 
 impl Outbox {
+    /// Waits until so many bytes fit, for at most [`PATIENCE`]. A client that has missed something is not waited for until it has been told.
+    async fn room(&mut self, bytes: usize) {
+        self.confess();
+        let until = Instant::now() + PATIENCE;
+        let may_fit = self.missed == Some(0) && bytes <= self.most;
+        while may_fit && !self.sender.is_closed() && self.waiting.load(Ordering::Relaxed) + bytes > self.most {
+            if timeout_at(until, self.taken.notified()).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Sends a piece with so many readings, or counts them as missed.
     fn send(&mut self, piece: String, readings: u64) {
         self.confess();
@@ -307,6 +326,7 @@ impl Outbox {
 struct TailBody {
     pieces: mpsc::UnboundedReceiver<Bytes>,
     waiting: Arc<AtomicUsize>,
+    taken: Arc<Notify>,
 }
 
 impl http_body::Body for TailBody {
@@ -318,6 +338,7 @@ impl http_body::Body for TailBody {
         this.pieces.poll_recv(cx).map(|piece| {
             piece.map(|piece| {
                 this.waiting.fetch_sub(piece.len(), Ordering::Relaxed);
+                this.taken.notify_one();
                 Ok(Frame::data(piece))
             })
         })
@@ -327,6 +348,8 @@ impl http_body::Body for TailBody {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     /// All that is waiting, as text.
@@ -334,6 +357,7 @@ mod tests {
         let mut all = String::new();
         while let Ok(piece) = body.pieces.try_recv() {
             body.waiting.fetch_sub(piece.len(), Ordering::Relaxed);
+            body.taken.notify_one();
             all.push_str(std::str::from_utf8(&piece).unwrap());
         }
         all
@@ -352,5 +376,25 @@ mod tests {
         outbox.send("e".to_owned(), 1);
         assert_eq!(taken(&mut body), "event: missed\ndata: {\"readings\":null}\n\ne");
         assert_eq!(outbox.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    /// A write larger than a client's share of memory was missed in part by every client, also by those that took each piece at once.
+    #[tokio::test]
+    async fn a_client_that_takes_is_waited_for_and_one_that_does_not_is_waited_for_once() {
+        let (mut outbox, mut body) = outbox(100);
+        outbox.send("a".repeat(60), 1);
+        assert!(outbox.room(60).now_or_never().is_none(), "it waits");
+        assert_eq!(taken(&mut body), "a".repeat(60));
+        assert!(outbox.room(60).now_or_never().is_some(), "there is room");
+        outbox.send("b".repeat(60), 1);
+        // Nobody takes it.
+        outbox.room(60).await;
+        outbox.send("c".repeat(60), 2);
+        assert!(outbox.room(60).now_or_never().is_some(), "not again before it was told");
+        outbox.send("d".to_owned(), 1);
+        assert_eq!(taken(&mut body), "b".repeat(60));
+        assert!(outbox.room(1000).now_or_never().is_some(), "what never fits is not waited for");
+        outbox.send("e".to_owned(), 1);
+        assert_eq!(taken(&mut body), "event: missed\ndata: {\"readings\":3}\n\ne");
     }
 }

@@ -8,6 +8,7 @@ mod filters;
 mod fixes;
 mod hostile;
 mod rights;
+mod scrolled;
 mod snippets;
 mod tail;
 mod texts;

@@ -152,6 +152,20 @@ fn who_is_slow_is_told_how_many_it_missed() {
     assert!(unknown || heard + missed == written, "{heard} heard and {missed} missed of {written}");
 }
 
+/// A write larger than a client's share of `tail.bytes` was missed in part by every client, however fast it was.
+#[test]
+fn who_reads_misses_nothing_of_a_large_write() {
+    let server = Launch::embedded().start();
+    let mut ear = Ear::open(&server, "", &[]);
+    for round in 0..3 {
+        let line = |at: i64| format!("m,site=lab v={at}i,text=\"{}\" {}", "x".repeat(80), at + 1);
+        write(&server, &(round * 1000..(round + 1) * 1000).map(line).collect::<Vec<_>>().join("\n"));
+        for at in round * 1000..(round + 1) * 1000 {
+            assert_eq!(ear.value(), at);
+        }
+    }
+}
+
 #[test]
 fn as_many_listen_as_may_and_leaving_makes_room() {
     let server = Launch::embedded().env("HOURGLASS_TAIL__CLIENTS", "2").env("HOURGLASS_QUERY__CONCURRENT", "1").start();
