@@ -7,6 +7,7 @@ mod figures;
 mod filters;
 mod fixes;
 mod hostile;
+mod readers;
 mod rights;
 mod scrolled;
 mod snippets;
