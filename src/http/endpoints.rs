@@ -197,9 +197,9 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         route (get(tail::tail));
     "GET" "/api/v1/measurements", Token, "measurements, each with its number of sensors", params::LISTS, &[],
         &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, route (get(lists::measurements));
-    "GET" "/api/v1/tags", Token, "tag keys, each with its number of values and sensors", params::LISTS, &[],
+    "GET" "/api/v1/tags", Token, "tag keys, and names of metadata, each with its number of values and sensors", params::TAGS, &[],
         &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, route (get(lists::tags));
-    "GET" "/api/v1/tags/{key}", Token, "the values of a tag, each with its number of sensors", params::LISTS, &[],
+    "GET" "/api/v1/tags/{key}", Token, "the values of a tag, or of metadata (`meta.NAME`), each with its number of sensors", params::LISTS, &[],
         &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true, route (get(lists::tag_values));
     "GET" "/api/v1/fields", Token, "fields, each with the type of its values", params::LISTS, &[],
         &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, route (get(lists::fields));

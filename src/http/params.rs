@@ -155,6 +155,7 @@ const SILENT: Parameter = parameter(
     FLAG,
     "Only sensors whose latest reading is older than the config key `sensors.silent_after`, or than three intervals of their kind.",
 );
+const METADATA: Parameter = parameter("metadata", FLAG, "Include names of metadata, as `meta.NAME`.");
 const RECENT: Parameter = parameter("recent", FLAG, "Include the recent readings of each sensor.");
 const WRITE_PRECISION: Parameter = parameter(
     "precision",
@@ -287,8 +288,10 @@ pub const SEAL: &[Parameter] = &[ROUND];
 pub const UNDO: &[Parameter] = &[CURSOR];
 /// Of `POST /api/v1/migrate`.
 pub const MIGRATE: &[Parameter] = &[ROUND];
-/// Of the lists of measurements, tags and fields.
+/// Of the lists of measurements, of a tag's values, and of fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
+/// Of `GET /api/v1/tags`.
+pub const TAGS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, METADATA];
 /// Of `POST /write` and `POST /api/v1/readings`.
 pub const WRITE: &[Parameter] = &[DB, POLICY, WRITE_PRECISION, ACK];
 /// Of `POST /api/v1/explain`.

@@ -17,7 +17,7 @@ use super::text::Text;
 use crate::access::Caller;
 use crate::http::parameters::By;
 use crate::query::native::Selection;
-use crate::query::native::many::ManySelection;
+use crate::query::native::many::{ManySelection, MetaWords};
 use crate::query::native::notices::RequestNames;
 use crate::query::native::readings::TimeOrder;
 use crate::query::native::thinning::Thinned;
@@ -54,7 +54,8 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     let Selection { database, range, fields, .. } = asked.selection.clone();
     let columns = match format {
         Format::Csv(_) => {
-            TableColumns::of(app.query.vocabulary(&budget, &database, &asked.selector).await?, fields.clone())
+            let of = (&*database, &asked.selector);
+            TableColumns::of(app.query.vocabulary(&budget, of, MetaWords::None).await?, fields.clone())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };

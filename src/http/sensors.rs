@@ -23,6 +23,7 @@ use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::http::parameters::By;
 use crate::ingest::IngestError;
+use crate::query::native::many::MetaWords;
 use crate::query::native::notices::RequestNames;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
@@ -200,7 +201,8 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     };
     let columns = match format {
         Format::Csv(_) => {
-            TableColumns::of(app.query.vocabulary(&budget, &database, &selected.selector).await?, Vec::new())
+            let of = (&*database, &selected.selector);
+            TableColumns::of(app.query.vocabulary(&budget, of, MetaWords::None).await?, Vec::new())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };

@@ -12,7 +12,7 @@ use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementF
 use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
 use super::native::groups::GroupValues;
-use super::native::many::{ManyReadings, ManySelection, Vocabulary};
+use super::native::many::{ManyReadings, ManySelection, MetaWords, Vocabulary};
 use super::native::notices::{NamedSensor, RequestNames};
 use super::native::readings::{RangePart, TimeOrder};
 use super::native::relabels::RelabelEffect;
@@ -138,10 +138,10 @@ impl Query {
     pub async fn vocabulary(
         &self,
         budget: &Budget,
-        database: &str,
-        selector: &Selector,
+        of: (&str, &Selector),
+        meta: MetaWords<'_>,
     ) -> Result<Vocabulary, QueryError> {
-        self.in_turn(budget, database, || native::many::vocabulary(&self.engine, budget, database, selector)).await
+        self.in_turn(budget, of.0, || native::many::vocabulary(&self.engine, budget, of, meta)).await
     }
 
     /// See [`native::groups::values`].

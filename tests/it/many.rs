@@ -469,6 +469,18 @@ fn what_there_is_to_ask_about_is_listed() {
     assert_eq!(list("/api/v1/tags?db=d&measurement=a")["tags"], tags);
     let values = json!([{"value": "1", "sensors": 2}, {"value": "2", "sensors": 1}]);
     assert_eq!(list("/api/v1/tags/x?db=d")["values"], values);
+    // Metadata stands among tags where it is asked for, as queries take it; a tag of the same name wins.
+    post(&server.url("/write?db=d"), "b,meta.site=tag h=true 1", &[]).expect(204);
+    let said = "{\"sensor\":\"a,x=1,y=2\",\"meta\":{\"site\":\"lab\",\"floor\":3}}\n{\"sensor\":\"a,x=2\",\"meta\":{\"site\":\"lab\"}}\n\
+                {\"sensor\":\"b,meta.site=tag\",\"meta\":{\"site\":\"roof\"}}";
+    post(&server.url("/api/v1/meta?db=d"), said, &[("Content-Type", "application/x-ndjson")]).expect(200);
+    let described = json!([{"tag": "meta.floor", "values": 1, "sensors": 1}, {"tag": "meta.site", "values": 1, "sensors": 2},
+        {"tag": "x", "values": 2, "sensors": 2}, {"tag": "y", "values": 1, "sensors": 1}]);
+    assert_eq!(list("/api/v1/tags?db=d&measurement=a&metadata=true")["tags"], described);
+    assert_eq!(list("/api/v1/tags?db=d&measurement=a&metadata=false")["tags"], tags);
+    let values = json!([{"value": "lab", "sensors": 2}, {"value": "tag", "sensors": 1}]);
+    assert_eq!(list("/api/v1/tags/meta.site?db=d")["values"], values);
+    assert_eq!(list("/api/v1/tags/meta.floor?db=d")["values"], json!([{"value": "3", "sensors": 1}]));
     let fields =
         json!([{"field": "f", "type": "number", "sensors": 1}, {"field": "g", "type": "string", "sensors": 1}]);
     assert_eq!(list("/api/v1/fields?db=d&tag.y=2")["fields"], fields);

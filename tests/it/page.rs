@@ -4,11 +4,15 @@
 mod assets;
 mod copies;
 mod figures;
+mod filters;
 mod fixes;
 mod hostile;
+mod readers;
 mod rights;
+mod scrolled;
 mod snippets;
 mod tail;
+mod texts;
 mod views;
 
 use crate::support::browser::Browser;

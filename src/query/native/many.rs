@@ -1,12 +1,15 @@
 //! Readings of many sensors in parts: sensor by sensor in key order, each sensor's in the requested order.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Selection;
 use super::readings::{TimeOrder, read, room};
 use crate::bucket::Reading;
+use crate::bucket::meta::META_PREFIX;
 use crate::query::engine::Engine;
+use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
@@ -80,15 +83,38 @@ pub async fn many_readings(
     Ok(part)
 }
 
-/// The measurements, tags with their values, and fields of the selected sensors.
+/// Which names of metadata are listed among the tags, as `meta.NAME`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaWords<'a> {
+    None,
+    All,
+    /// One, by its name with the prefix.
+    One(&'a str),
+}
+
+/// Names of a sensor's metadata with their values, as queries take them: a tag of the same name wins.
+fn described<'a>(
+    entry: &'a DirectoryEntry,
+    wanted: MetaWords<'a>,
+) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
+    let all = entry.meta.iter().filter(move |_| wanted != MetaWords::None).flat_map(|meta| meta.values());
+    all.filter_map(move |(name, _)| {
+        let key = format!("{META_PREFIX}{name}");
+        let is_wanted = wanted == MetaWords::All || wanted == MetaWords::One(&key);
+        let value = entry.tag(&key).filter(|_| is_wanted && entry.sensor.tag(&key).is_none())?;
+        Some((Cow::Owned(key), value))
+    })
+}
+
+/// The measurements, tags with their values, and fields of the selected sensors, and what is wanted of their metadata.
 ///
 /// # Errors
-/// If the store does not answer.
+/// If the store does not answer, or the names take more memory than the budget has.
 pub async fn vocabulary(
     engine: &Engine,
     budget: &Budget,
-    database: &str,
-    selector: &Selector,
+    (database, selector): (&str, &Selector),
+    meta: MetaWords<'_>,
 ) -> Result<Vocabulary, QueryError> {
     let chosen = engine.choose(budget, database, selector).await?;
     let mut words = Vocabulary { held: Some(budget.hold(0)?), ..Vocabulary::default() };
@@ -103,14 +129,15 @@ pub async fn vocabulary(
                 Some(count) => *count += 1,
                 None => drop(words.measurements.insert(word(&entry.sensor.measurement), 1)),
             }
-            for (key, value) in &entry.sensor.tags {
-                if !words.tags.contains_key(&**key) {
-                    words.tags.insert(word(key), BTreeMap::new());
+            let tags = entry.sensor.tags.iter().map(|(key, value)| (Cow::from(&**key), Cow::from(&**value)));
+            for (key, value) in tags.chain(described(entry, meta)) {
+                if !words.tags.contains_key(&*key) {
+                    words.tags.insert(word(&key), BTreeMap::new());
                 }
-                let Some(values) = words.tags.get_mut(&**key) else { continue };
-                match values.get_mut(&**value) {
+                let Some(values) = words.tags.get_mut(&*key) else { continue };
+                match values.get_mut(&*value) {
                     Some(count) => *count += 1,
-                    None => drop(values.insert(word(value), 1)),
+                    None => drop(values.insert(word(&value), 1)),
                 }
             }
             for (field, family) in entry.fields.iter() {
@@ -131,7 +158,7 @@ pub async fn vocabulary(
 pub struct Vocabulary {
     /// By measurement.
     pub measurements: BTreeMap<String, usize>,
-    /// By tag key and value.
+    /// By tag key, or `meta.NAME`, and value.
     pub tags: BTreeMap<String, BTreeMap<String, usize>>,
     /// By field: the family of its values, and the number of sensors.
     pub fields: BTreeMap<String, (&'static str, usize)>,

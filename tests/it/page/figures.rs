@@ -145,6 +145,8 @@ fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
         browser.run("return document.querySelector('.state').textContent;")
     );
     assert_eq!(browser.run("return document.querySelectorAll('table.live tbody tr').length;"), json!(200));
+    let state = browser.run("return document.querySelector('.state').textContent;");
+    assert!(state.as_str().is_some_and(|state| state.contains("the newest 200 are shown")), "{state}");
 }
 
 /// The time from a reading's ack to its row, by the machine's clock, which both read.

@@ -54,11 +54,27 @@ fn a_token_sees_only_what_it_can_use() {
     assert_eq!(menu(&browser).as_array().unwrap().len(), 8);
     browser.load(&server.url("/#access"));
     browser.wait("document.querySelector('table')");
+    // Access lists and revokes tokens, and says where they are made: a form of its own made some that could read.
+    let controls = browser.run("return [...document.querySelectorAll('main button, main input, main select')].map((one) => one.textContent).join();");
+    assert!(!controls.as_str().unwrap().contains("oken"), "{controls}");
+    browser.wait("document.querySelector('main').textContent.includes('hourglass token create')");
     let barriers = browser.barriers();
     assert!(barriers.is_empty(), "{}", barriers.join("\n"));
     // A token for the snippet: for one database, to write alone, and only in the snippet.
     browser.load(&server.url("/#connect"));
     browser.click("button", "Make one that may write");
+    browser.wait(
+        "document.querySelector('dialog')?.textContent.includes('write to the database default and do nothing else')",
+    );
+    let barriers = browser.barriers();
+    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
+    browser.fill("dialog input", "front door");
+    browser.click("dialog button", "Make it");
+    browser.wait("document.querySelector('dialog .failure')?.textContent.includes('letters, digits')");
+    browser.fill("dialog input", "front-door");
+    browser.run("const ends = document.querySelector('dialog select'); ends.value = '90d'; ends.dispatchEvent(new Event('change'));");
+    browser.click("dialog button", "Make it");
+    browser.wait("!document.querySelector('dialog')");
     browser.wait("/Token hg_[0-9a-f]{12}_[0-9a-f]{64}/.test(document.querySelector('pre').textContent)");
     // Neither what needs another right, nor another snippet.
     for (kind, variable) in
@@ -92,6 +108,19 @@ fn a_token_sees_only_what_it_can_use() {
         (asked("/write?db=default", "m v=1"), asked("/write?db=other", "m v=1"), asked("/api/v1/measurements", "")),
         (204, 403, 403)
     );
+    // It is in the snippet alone, once, and ends as was chosen.
+    assert_eq!(browser.run("return document.querySelector('main').textContent.match(/hg_/g).length;"), json!(1));
+    let kept =
+        browser.run("return [location.href, document.cookie, JSON.stringify(sessionStorage)].join();").to_string();
+    assert!(!kept.contains(&made[9..]), "{kept}");
+    let listed = request("GET", &server.url("/api/v1/tokens"), b"", &[("Authorization", &header)]).unwrap().json();
+    let device = listed["tokens"].as_array().unwrap().iter().find(|one| one["name"] == "front-door").unwrap().clone();
+    let scopes = json!({ "write": ["default"], "read": [], "admin": [], "metrics": false, "tags": {} });
+    assert!(device["scopes"] == scopes && device["expires"].is_string(), "{device}");
+    let trail = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap();
+    assert!(trail.contains("\"action\":\"created\",\"name\":\"front-door\""), "{trail}");
+    browser.load(&server.url("/#connect?db=a*"));
+    browser.wait("document.querySelector('main').textContent.includes('is a pattern to a token')");
     browser.expect_calm("tokens");
 }
 

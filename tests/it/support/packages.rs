@@ -15,6 +15,10 @@ pub enum Package {
     Influxdb,
     /// PyPI `zstandard` 0.25, which the decoder of sealed days uses.
     Zstandard,
+    /// PyPI `PyYAML` 6, which reads the page's snippets.
+    PyYaml,
+    /// `g++` of the Debian package g++, which compiles them.
+    Gxx,
     /// The `influx` shell 1.x of the Debian package influxdb-client.
     InfluxShell,
     /// `promtool` of the Debian package prometheus.
@@ -87,6 +91,8 @@ impl Package {
             Package::InfluxdbClient => "the PyPI package influxdb-client 1.50",
             Package::Influxdb => "the PyPI package influxdb 5.3",
             Package::Zstandard => "the PyPI package zstandard 0.25",
+            Package::PyYaml => "the PyPI package PyYAML 6",
+            Package::Gxx => "`g++` of the Debian package g++",
             Package::InfluxShell => "`influx` of the Debian package influxdb-client",
             Package::Promtool => "`promtool` of the Debian package prometheus",
             Package::Curl => "`curl` of the Debian package curl",
@@ -105,6 +111,8 @@ impl Package {
             Package::InfluxdbClient => python_with("influxdb-client", "1.50."),
             Package::Influxdb => python_with("influxdb", "5.3."),
             Package::Zstandard => python_with("zstandard", "0.25."),
+            Package::PyYaml => python_with("PyYAML", "6."),
+            Package::Gxx => tool("g++", "--version", "g++"),
             // Later shells of the same name speak another language.
             Package::InfluxShell => tool("influx", "-version", "shell version: 1."),
             Package::Promtool => tool("promtool", "--version", "promtool, version"),

@@ -30,7 +30,8 @@ function axis(more) {
 }
 
 /**
- * A chart of series `{ label, values, low, high, dashed }` over `times` (seconds), in the element `place`. Null is a gap. `zoom` is called with a
+ * A chart of series `{ label, values, low, high, dashed, stepped }` over `times` (seconds), in the element `place`. Null is a gap; stepped, a value
+ * holds until the next one. `zoom` is called with a
  * range that was dragged. Returns `{ toggle(at), destroy() }`.
  */
 export function chart(place, times, series, { height = 320, zoom, unit = "", name = "Chart" } = {}) {
@@ -40,7 +41,8 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
   const ofSeries = series.map((one, at) => {
     const stroke = one.stroke ?? colour(one.hue ?? at);
     const first = lines.length;
-    lines.push({ label: one.label, stroke, width: 1.6, dash: one.dashed ? [5, 4] : undefined, spanGaps: false, points: points(one.values) });
+    const paths = one.stepped ? window.uPlot.paths.stepped({ align: 1 }) : undefined;
+    lines.push({ label: one.label, stroke, width: 1.6, dash: one.dashed ? [5, 4] : undefined, spanGaps: false, points: points(one.values), ...(paths && { paths }) });
     columns.push(one.values);
     if (one.low) {
       const edge = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: false };

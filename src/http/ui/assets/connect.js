@@ -1,7 +1,7 @@
 // Connect: what to paste into a device, and its first reading as it arrives.
 
 import { post, rights } from "./api.js";
-import { button, card, copy, empty, failure, field, h, segments, show, title, toast } from "./dom.js";
+import { button, card, copy, dialog, empty, failure, field, h, segments, select, show, title, toast } from "./dom.js";
 import { ago, value, visible } from "./format.js";
 import { partsOf } from "./key.js";
 import { shell } from "./quote.js";
@@ -33,6 +33,7 @@ export function connect(place, { caller, database }) {
     show(aside, mayMake && !snippet.needs && makeToken(database, (token) => {
       made = { id: snippet.id, token };
       draw();
+      code.parentElement.focus();
     }));
     show(hint, token === undefined ? tokenHint(snippet, database) : []);
     show(tabs, segments("With", SNIPPETS.map(({ id, name }) => [id, name]), chosen.id, (id) => {
@@ -64,19 +65,34 @@ function tokenHint({ needs }, database) {
   return ["It asks for a token that may ", may, ", made with ", h("code", null, `hourglass token create --name NAME ${flag}`), "."];
 }
 
-/** Makes a token for one database that may only write, for the snippet: nowhere else is it shown. */
+/** Offers a token for the snippet: it may write to one database and nothing else, and is shown nowhere but in the snippet. */
 function makeToken(database, use) {
+  // In a token these would stand for any characters, and so for other databases.
+  const isPattern = /[*?]/.test(database);
+  return h("div", { class: "field" }, h("span", { class: "label" }, "Token"), isPattern
+    ? h("p", { class: "hint" }, "The name of this database is a pattern to a token, so none is made here.")
+    : button("Make one that may write", () => askToken(database, use)));
+}
+
+function askToken(database, use) {
+  const name = h("input", { value: `device-${Date.now().toString(36)}`, autocomplete: "off", spellcheck: "false" });
+  let expires = "";
+  const problem = h("div");
   const make = async () => {
     try {
-      const name = `device-${Date.now().toString(36)}`;
-      const made = await post("/api/v1/tokens", { name, write: [database] });
+      const made = await post("/api/v1/tokens", { name: name.value, write: [database], ...(expires ? { expires_in: expires } : {}) });
+      close();
       use(made.token);
-      toast(`The token ${name} stands in the snippet, and is shown only now.`);
+      toast(`The token ${made.name} stands in the snippet, and is shown only now.`);
     } catch (error) {
-      toast(error.message);
+      show(problem, failure(error));
     }
   };
-  return h("div", { class: "field" }, h("span", { class: "label" }, "Token"), button("Make one that may write", make));
+  const close = dialog("A token for this snippet",
+    h("p", null, `It may write to the database ${visible(database)} and do nothing else. It stands in this snippet alone, and is shown only now.`),
+    field("Name", name, "Letters, digits and -_.@:"),
+    field("Ends", select([["", "never"], ["90d", "in 90 days"], ["365d", "in a year"]], expires, (chosen) => (expires = chosen))), problem,
+    h("div", { class: "actions" }, button("Make it", make, { class: "primary" })));
 }
 
 function watch(place, caller, database) {

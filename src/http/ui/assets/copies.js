@@ -21,10 +21,12 @@ function chosen({ measurement, sensor, filters, tags }) {
 
 function statement(asked, range, window) {
   const names = asked.fields.length ? asked.fields : ["*"];
-  const call = { avg: "mean", p95: "percentile" }[asked.fn] ?? asked.fn;
   const selected = names.map((name) => {
     const quoted = name === "*" ? "*" : influxName(name);
-    return asked.fn === "raw" ? quoted : `${call}(${quoted}${asked.fn === "p95" ? ", 95" : ""})`;
+    // Texts and booleans have no mean: as on the page, their last value.
+    const fn = (asked.kinds?.get(name) ?? "number") === "number" || asked.fn === "first" ? asked.fn : "last";
+    const call = { avg: "mean", p95: "percentile" }[fn] ?? fn;
+    return asked.fn === "raw" ? quoted : `${call}(${quoted}${fn === "p95" ? ", 95" : ""})`;
   });
   const [measurement, wheres] = chosen(asked);
   const groups = asked.fn === "raw" ? [] : [`time(${window})`];

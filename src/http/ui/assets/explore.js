@@ -21,6 +21,10 @@ const WEEK = 7 * 864e5;
 const REFRESH = 10000;
 /** The choice that asks for a name of metadata: no key of a tag, since none has a control. */
 const META = "\u0000meta";
+/** What the API calls a field's values, in words. */
+const KINDS = { number: "", boolean: "true or false", string: "text" };
+/** Most readings of a list of texts, which no chart thins. */
+const TEXTS = 2000;
 /** What fingers do where there are no keys. */
 const MOVES = [["ArrowLeft", "‹", "Earlier"], ["ArrowRight", "›", "Later"], ["+", "+", "Zoom in"], ["-", "−", "Zoom out"]];
 
@@ -28,6 +32,7 @@ export function explore(place, { caller, database }) {
   const controls = h("div", { class: "controls" });
   const result = h("div");
   let [drawn, loading, timer] = [null, null, null];
+  const kinds = kindsOf(database);
 
   async function run() {
     clearTimeout(timer);
@@ -38,6 +43,7 @@ export function explore(place, { caller, database }) {
     result.setAttribute("aria-busy", "true");
     try {
       const { signal } = loading;
+      asked.kinds = await kinds(asked, signal);
       const [now, before, tags] = await Promise.all([
         load(asked, 0, signal),
         asked.compare ? load(asked, WEEK, signal) : null,
@@ -56,8 +62,10 @@ export function explore(place, { caller, database }) {
 
   const set = (changes, more) => {
     change(changes, more);
-    choose();
-    run();
+    // Of another measurement, the first field is chosen before anything is asked for.
+    const chosen = choose();
+    if ("m" in changes) chosen.then(run);
+    else run();
   };
   const zoomed = (from, to) => set({ from: Math.floor(from * 1000), to: Math.ceil(to * 1000), range: null }, { push: true });
 
@@ -104,6 +112,32 @@ function ask(database) {
   };
 }
 
+/**
+ * The kinds of fields, as the API names them: a function of what is asked. They are asked for once per measurement, or sensor, and again where one of
+ * the chosen fields has come since.
+ */
+function kindsOf(database) {
+  let [of, known] = ["", new Map()];
+  return async ({ sensor, measurement, fields: chosen }, signal) => {
+    const wanted = sensor ? { sensor } : { measurement };
+    if (of !== JSON.stringify(wanted) || !chosen.every((name) => known.has(name))) {
+      const { fields } = await get("/api/v1/fields", { db: database, ...wanted }, signal);
+      [of, known] = [JSON.stringify(wanted), new Map(fields.map(({ field: name, type }) => [name, type]))];
+    }
+    return known;
+  };
+}
+
+/** Whether a chosen field has texts or booleans: of these there is no mean and no sum, but a first and a last value. */
+function hasOthers({ fields, kinds }) {
+  return (fields.length ? fields : [...kinds.keys()]).some((name) => (kinds.get(name) ?? "number") !== "number");
+}
+
+/** Whether all that is chosen are texts. */
+function areTexts({ fields, kinds }) {
+  return fields.length > 0 && fields.every((name) => kinds.get(name) === "string");
+}
+
 /** A new range for a key, or null. */
 function movedBy(key, { from, to }) {
   const span = to - from;
@@ -117,35 +151,47 @@ function movedBy(key, { from, to }) {
 function request(asked, back = 0) {
   const range = [["from", `${asked.from - back}`], ["to", `${asked.to - back}`], ["precision", "ms"], ["epoch", "ms"]];
   const common = [...selection(asked), ...range, ["fields", asked.fields.join(",")]];
-  if (asked.fn === "raw") return ["/api/v1/readings", [...common, ["max_points", "2000"]]];
-  const functions = asked.fn === "avg" ? "avg,min,max" : asked.fn;
+  if (asked.fn === "raw") return ["/api/v1/readings", [...common, ...(areTexts(asked) ? [["order", "desc"], ["limit", `${TEXTS}`]] : [["max_points", "2000"]])]];
+  const functions = [...(asked.fn === "avg" ? ["avg", "min", "max"] : [asked.fn]), ...(hasOthers(asked) && asked.fn !== "last" && asked.fn !== "first" ? ["last"] : [])].join(",");
   return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${asked.step}s`], ["tz", asked.zone], ["group_by", asked.group === "none" ? "" : asked.group]]];
 }
 
-/** The series of an answer, each with the times (ms) and values of one field, and the notices. */
+/** The series of an answer, each with its kind and the times (ms) and values of one field, and the notices. */
 async function load(asked, back, signal) {
   const [path, parameters] = request(asked, back);
-  const { series, notices } = await get(path, parameters, signal);
+  const { series, notices, next } = await get(path, parameters, signal);
   const lines = [];
   const names = labels(series, asked);
   for (const [place, one] of series.entries()) {
     const name = names[place];
-    const byField = new Map();
-    for (const point of one.windows ?? one.readings) {
-      const fields = one.windows ? point.fields : point;
-      const at = (point.ts ?? point.start) + back;
-      for (const field of Object.keys(fields)) {
-        if (field === "ts" || (asked.fields.length && !asked.fields.includes(field))) continue;
-        const found = one.windows ? fields[field] : {};
-        const shown = one.windows ? found[asked.fn] : fields[field];
-        if (typeof shown !== "number" && typeof shown !== "boolean") continue;
-        if (!byField.has(field)) byField.set(field, []);
-        byField.get(field).push([at, Number(shown), found.min, found.max]);
-      }
+    for (const [field, points] of pointsOf(one, asked, back)) {
+      const kind = typeof points[0][1];
+      const shown = points.map(([at, found, ...range]) => [at, kind === "boolean" ? Number(found) : found, ...range]);
+      lines.push({ key: `${one.sensor ?? name} ${field}`, kind, name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points: shown });
     }
-    for (const [field, points] of byField) lines.push({ key: `${one.sensor ?? name} ${field}`, name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points });
   }
-  return { lines, notices: notices ?? [] };
+  const cut = asked.fn === "raw" && next ? [`There are more than the ${TEXTS} texts that are listed. A shorter range, or fewer sensors, shows the others.`] : [];
+  return { lines, notices: [...(notices ?? []), ...cut] };
+}
+
+/** By field, the points of a series in the order of time: time, value, least and most. */
+function pointsOf({ windows, readings }, asked, back) {
+  const byField = new Map();
+  for (const point of windows ?? readings) {
+    const fields = windows ? point.fields : point;
+    const at = (point.ts ?? point.start) + back;
+    for (const field of Object.keys(fields)) {
+      if (field === "ts" || (asked.fields.length && !asked.fields.includes(field))) continue;
+      const found = windows ? fields[field] : {};
+      // Texts and booleans have no mean, but a last value.
+      const shown = windows ? found[asked.fn] ?? found.last : fields[field];
+      if (shown === undefined || shown === null) continue;
+      if (!byField.has(field)) byField.set(field, []);
+      byField.get(field).push([at, shown, found.min, found.max]);
+    }
+  }
+  for (const points of byField.values()) points.sort(([one], [other]) => one - other);
+  return byField;
 }
 
 /** Labels of series; several that would have the same one have their keys. */
@@ -166,30 +212,50 @@ function draw(place, asked, now, before, { zoomed, caller }) {
   const all = now.lines.slice(0, SERIES_MAX);
   const notices = [...now.notices.map(visible)];
   if (now.lines.length > SERIES_MAX) notices.push(`${now.lines.length} series: the first ${SERIES_MAX} are shown. Choose fewer, or group them.`);
+  if (hasOthers(asked) && !["raw", "first", "last"].includes(asked.fn)) notices.push("Of texts and of true or false, the last value in each window is shown.");
   const noticed = notices.length > 0 && h("ul", { class: "notices", "aria-label": "Notices" }, notices.map((notice) => h("li", null, notice)));
   if (all.length === 0) {
     show(place, noticed, empty("Nothing was measured in this range.", h("p", null, "A longer range may have readings.")));
     return { destroy() {} };
   }
-  const earlier = (before?.lines ?? []).slice(0, SERIES_MAX);
+  const { times, series } = seriesOf(all, (before?.lines ?? []).slice(0, SERIES_MAX), asked);
+  const lines = series.filter(({ kind }) => kind !== "string");
+  const rows = tableOf(series, times);
+  if (lines.length === 0) {
+    show(place, card(null, noticed, empty("Texts have no line.", h("p", null, "They are in the table below, and in the CSV."))), card("Values", rows), took(asked, caller));
+    place.dataset.series = "0";
+    return { destroy() {} };
+  }
+  const plot = h("div", { class: "plot", tabindex: "0" });
+  const legend = h("ul", { class: "legend", "aria-label": "Series" });
+  const untold = lines.length < series.length && h("p", { class: "hint" }, "Texts have no line: they are in the table below, and in the CSV.");
+  show(place, card(null, noticed, plot, legend, untold), card("Values", rows), took(asked, caller));
+  const started = performance.now();
+  const drawn = chart(plot, times, lines, { zoom: zoomed, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${lines.length} series from ${time(asked.from)} to ${time(asked.to)}` });
+  legend.append(...lines.map((one, at) => entry(one, at, drawn)));
+  performance.measure("draw", { start: started });
+  place.dataset.series = String(lines.length);
+  return drawn;
+}
+
+/** One column of times (s), and the series over it: those of now, and dashed in the same colours those of the week before. */
+function seriesOf(all, earlier, asked) {
   const { times, columns } = align([...all, ...earlier], asked);
   const banded = asked.fn === "avg" && all.length <= BANDS_MAX;
   const series = columns.map(([values, low, high], at) => {
     const isEarlier = at >= all.length;
-    const { name, key } = [...all, ...earlier][at];
+    const { name, key, kind } = [...all, ...earlier][at];
     const hue = isEarlier ? Math.max(all.findIndex((line) => line.key === key), 0) : at;
-    return { label: isEarlier ? `${name}, a week before` : name, values, hue, dashed: isEarlier, ...(banded && !isEarlier ? { low, high } : {}) };
+    const band = banded && !isEarlier && kind === "number" ? { low, high } : {};
+    return { label: isEarlier ? `${name}, a week before` : name, values, kind, hue, dashed: isEarlier, stepped: kind === "boolean", ...band };
   });
-  const plot = h("div", { class: "plot", tabindex: "0" });
-  const legend = h("ul", { class: "legend", "aria-label": "Series" });
-  const rows = tableOf(series, times);
-  show(place, card(null, noticed, plot, legend), card("Values", rows), took(asked, caller));
-  const started = performance.now();
-  const drawn = chart(plot, times, series, { zoom: zoomed, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${series.length} series from ${time(asked.from)} to ${time(asked.to)}` });
-  legend.append(...series.map((one, at) => entry(one, at, drawn)));
-  performance.measure("draw", { start: started });
-  place.dataset.series = String(series.length);
-  return drawn;
+  return { times, series };
+}
+
+/** A value of a series in words: a boolean is 0 or 1 on the chart alone. */
+function said(kind, stored) {
+  if (stored === null || stored === undefined) return "–";
+  return value(kind === "boolean" ? Boolean(stored) : stored);
 }
 
 function entry(one, at, drawn) {
@@ -198,7 +264,7 @@ function entry(one, at, drawn) {
   const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
   // By script, which the policy allows, not by an attribute, which it does not.
   swatch.style.backgroundColor = colour(one.hue);
-  item.append(swatch, h("span", { class: "legend-name" }, one.label), h("span", { class: "legend-value" }, number(last)));
+  item.append(swatch, h("span", { class: "legend-name" }, one.label), h("span", { class: "legend-value" }, said(one.kind, last)));
   return h("li", null, item);
 }
 
@@ -237,7 +303,7 @@ function tableOf(series, times) {
   const rows = [];
   for (let at = times.length - 1; at >= 0 && rows.length < 100; at -= 1) {
     const cells = shown.map(({ values }) => values[at]);
-    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[at] * 1000), ...cells.map((cell) => value(cell ?? "–"))]);
+    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[at] * 1000), ...cells.map((cell, place) => said(shown[place].kind, cell))]);
   }
   const more = series.length > shown.length && h("p", { class: "hint" }, `The first ${shown.length} of ${series.length} series. The CSV has all.`);
   return [table("Values", ["Time", ...shown.map(({ label }) => label)], rows, { class: "scroll tall" }), more];
@@ -251,11 +317,11 @@ function took(asked, caller) {
     button("Copy as InfluxQL", () => copy(influx(asked))),
     button("Copy as Grafana panel", () => copy(panel(asked))),
     button("Download CSV", () => download(path, parameters).catch((error) => toast(error.message))),
-    h("span", { class: "hint" }, asked.fn === "raw" ? "Readings, thinned for the chart" : `Windows of ${asked.step} s`, ` · as of ${clock(Date.now())}`));
+    h("span", { class: "hint" }, asked.fn === "raw" ? (areTexts(asked) ? "Readings" : "Readings, thinned for the chart") : `Windows of ${asked.step} s`, ` · as of ${clock(Date.now())}`));
 }
 
 async function download(path, parameters) {
-  const answer = await send("GET", path, { parameters: [...parameters.filter(([name]) => name !== "max_points"), ["format", "csv"], ["guard", "spreadsheet"]] });
+  const answer = await send("GET", path, { parameters: [...parameters.filter(([name]) => name !== "max_points" && name !== "limit"), ["format", "csv"], ["guard", "spreadsheet"]] });
   const place = URL.createObjectURL(await answer.blob());
   const link = document.createElement("a");
   link.href = place;
@@ -278,9 +344,10 @@ async function chooseFrom(place, database, set, move) {
   }
   const of = { db: database, measurement: wanted.get("m") };
   const [{ fields }, { tags }] = await Promise.all([get("/api/v1/fields", of), get("/api/v1/tags", of)]);
-  const plotted = fields.filter(({ type }) => type !== "string").sort((a, b) => b.sensors - a.sensors);
+  const places = Object.keys(KINDS);
+  const offered = fields.sort((a, b) => places.indexOf(a.type) - places.indexOf(b.type) || b.sensors - a.sensors);
   const chosen = wanted.getAll("f");
-  if (chosen.length === 0 && plotted.length > 0) change({ f: [plotted[0].field] });
+  if (chosen.length === 0 && offered.length > 0) change({ f: [offered[0].field] });
   const now = settings();
   const sensor = now.get("sensor");
   const filters = conditions(now);
@@ -292,9 +359,10 @@ async function chooseFrom(place, database, set, move) {
     h("div", { class: "row" },
       field("Measurement", select(names, now.get("m"), (m) => set({ m, f: null, where: null, by: null, sensor: null }, { push: true }))),
       field("Show", select(FUNCTIONS, now.get("fn") ?? "avg", (fn) => set({ fn }))),
-      field("One line per", select(groups, by, (wanted) => (wanted === META ? chooseMeta(database, (name) => set({ by: name }), () => set({})) : set({ by: wanted === "none" ? null : wanted }))))),
-    h("div", { class: "row wide" }, h("fieldset", { class: "chips" }, h("legend", null, "Fields"), plotted.map(({ field: name, sensors }) => chip(visible(name), sensors, now.getAll("f").includes(name), (on) => {
-      const others = now.getAll("f").filter((known) => known !== name);
+      field("One line per", select(groups, by, (wanted) => (wanted === META ? chooseMeta({ database, measurement: now.get("m") }, (name) => set({ by: name }), () => set({})) : set({ by: wanted === "none" ? null : wanted }))))),
+    h("div", { class: "row wide" }, h("fieldset", { class: "chips" }, h("legend", null, "Fields"), offered.map(({ field: name, type, sensors }) => chip(visible(name), KINDS[type], sensors, now.getAll("f").includes(name), (on) => {
+      // Of the address as it is by now: a second click may come before the first one is drawn.
+      const others = settings().getAll("f").filter((known) => known !== name);
       set({ f: on ? [...others, name] : others });
     }))),
     chosenBy({ database, measurement: now.get("m"), sensor, filters, tags, withMeta: true }, set)),
@@ -312,6 +380,6 @@ function check(text, on, change) {
   return h("label", { class: "check" }, box, text);
 }
 
-function chip(text, count, on, change) {
-  return button([text, h("span", { class: "hint" }, `${count}`, h("span", { class: "unseen" }, count === 1 ? " sensor" : " sensors"))], () => change(!on), { "aria-pressed": String(on), class: "chip" });
+function chip(text, kind, count, on, change) {
+  return button([text, kind && h("span", { class: "hint" }, kind), h("span", { class: "hint" }, `${count}`, h("span", { class: "unseen" }, count === 1 ? " sensor" : " sensors"))], () => change(!on), { "aria-pressed": String(on), class: "chip" });
 }

@@ -6,8 +6,8 @@ import { visible } from "./format.js";
 
 /** Values of a tag, or of metadata, that are offered. */
 const VALUES = 200;
-/** Sensors whose metadata is looked at, so that a list of names is there at once. */
-const LOOKED_AT = 1000;
+/** What stands before a name of metadata, where a tag could stand. */
+const META = "meta.";
 
 /** The conditions in the address: pairs of a key and a value, each as JSON. Whatever else stands there is left out. */
 export function conditions(wanted) {
@@ -41,32 +41,24 @@ function removable(text, remove) {
   return h("span", { class: "chip on" }, text, button("×", remove, { class: "remove", "aria-label": `Remove ${text}` }));
 }
 
-/** Names of metadata, each with how many sensors have which value: of the first sensors that have any. */
-async function metadata(database) {
-  const { sensors } = await get("/api/v1/meta", { db: database, limit: LOOKED_AT });
-  const found = new Map();
-  for (const { meta } of sensors) {
-    for (const [name, stored] of Object.entries(meta)) {
-      const text = typeof stored === "string" ? stored : JSON.stringify(stored);
-      if (!found.has(name)) found.set(name, new Map());
-      found.get(name).set(text, (found.get(name).get(text) ?? 0) + 1);
-    }
-  }
-  return found;
+/** Names of metadata that sensors of a measurement have, as `meta.NAME`. A tag may have such a name, too: then it is meant. */
+async function metadata(database, measurement) {
+  const { tags } = await get("/api/v1/tags", { db: database, measurement, metadata: "true" });
+  return tags.map(({ tag }) => tag).filter((name) => name.startsWith(META));
 }
 
 /** Lets one choose a name of metadata, as `meta.NAME`. `left` is called if nothing was chosen. */
-export async function chooseMeta(database, choose, left) {
+export async function chooseMeta({ database, measurement }, choose, left) {
   const body = h("div");
   const close = dialog("One line per value of", body);
   let end = left;
   body.closest("dialog").addEventListener("close", () => end());
   try {
-    const names = [...(await metadata(database)).keys()];
-    show(body, names.length ? h("div", { class: "chips" }, names.map((name) => button(visible(name), () => {
-      end = () => choose(`meta.${name}`);
+    const names = await metadata(database, measurement);
+    show(body, names.length ? h("div", { class: "chips" }, names.map((name) => button(visible(name.slice(META.length)), () => {
+      end = () => choose(name);
       close();
-    }, { class: "chip" }))) : h("p", null, "No sensor has metadata. The view Sensors gives it some."));
+    }, { class: "chip" }))) : h("p", null, "None of these sensors has metadata. The view Sensors gives it some."));
   } catch (error) {
     show(body, failure(error));
   }
@@ -75,21 +67,21 @@ export async function chooseMeta(database, choose, left) {
 async function addFilter({ database, measurement, tags, withMeta }, add) {
   const body = h("div");
   const close = dialog("Add a filter", body);
-  const values = (name, key, all) => show(body, h("p", null, `${visible(name)} is`), h("div", { class: "chips" }, all.slice(0, VALUES).map(([stored, sensors]) =>
-    button(`${visible(stored)} (${sensors})`, () => {
-      close();
-      add([key, stored]);
-    }, { class: "chip" }))), all.length > VALUES && h("p", { class: "hint" }, `The first ${VALUES} of ${all.length}.`));
-  const ofTag = async (key) => {
-    const found = (await get(`/api/v1/tags/${encodeURIComponent(key)}`, { db: database, measurement })).values;
-    values(key, key, found.map(({ value, sensors }) => [value, sensors]));
+  const values = async (key, name) => {
+    const { values: all } = await get(`/api/v1/tags/${encodeURIComponent(key)}`, { db: database, measurement });
+    show(body, h("p", null, `${name} is`), h("div", { class: "chips" }, all.slice(0, VALUES).map(({ value: stored, sensors }) =>
+      button(`${visible(stored)} (${sensors})`, () => {
+        close();
+        add([key, stored]);
+      }, { class: "chip" }))), all.length > VALUES && h("p", { class: "hint" }, `The first ${VALUES} of ${all.length}.`));
   };
   const fail = (error) => show(body, failure(error));
+  const chip = (key, name) => button(name, () => values(key, name).catch(fail), { class: "chip" });
   try {
-    const meta = withMeta ? await metadata(database) : new Map();
+    const names = withMeta ? await metadata(database, measurement) : [];
     show(body,
-      h("p", null, "A tag"), h("div", { class: "chips" }, tags.map(({ tag }) => button(visible(tag), () => ofTag(tag).catch(fail), { class: "chip" }))),
-      meta.size > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, [...meta].map(([name, all]) => button(visible(name), () => values(name, `meta.${name}`, [...all]), { class: "chip" })))]);
+      h("p", null, "A tag"), h("div", { class: "chips" }, tags.map(({ tag }) => chip(tag, visible(tag)))),
+      names.length > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, names.map((key) => chip(key, visible(key.slice(META.length)))))]);
   } catch (error) {
     fail(error);
   }

@@ -18,7 +18,7 @@ export function live(place, { caller, database }) {
   const state = h("p", { class: "state", role: "status" });
   const chooser = h("div", { class: "controls" });
   const command = h("code");
-  let [stop, waiting, timer, missed, count, since] = [null, [], null, 0, 0, Date.now()];
+  let [stop, waiting, timer, came, missed, count, since] = [null, [], null, 0, 0, 0, Date.now()];
 
   const say = (text) => show(state, h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), text);
   const flush = () => {
@@ -27,17 +27,21 @@ export function live(place, { caller, database }) {
     rows.prepend(...fresh);
     while (rows.childElementCount > ROWS) rows.lastElementChild.remove();
     const seconds = Math.max((Date.now() - since) / 1000, 1);
-    say(`${number(Math.round((count / seconds) * 10) / 10)} readings/s${missed ? `, ${missed} missed: more came than this page takes` : ""}`);
+    say([`${number(Math.round((count / seconds) * 10) / 10)} readings/s`, came > ROWS && `${number(came)} came, the newest ${ROWS} are shown`, missed && lost(missed)].filter(Boolean).join(" · "));
     if (seconds > 20) [count, since] = [count / 2, Date.now() - seconds * 500];
   };
   const hear = (news) => {
     if (news.readings) {
       count += news.readings.length;
+      came += news.readings.length;
       waiting.push(...news.readings);
       if (waiting.length > ROWS) waiting.splice(0, waiting.length - ROWS);
       timer ??= setTimeout(flush, rows.childElementCount ? PAUSE : 0);
     }
-    if ("missed" in news) missed = news.missed === null ? "some" : missed === "some" ? missed : missed + news.missed;
+    if ("missed" in news) {
+      missed = news.missed === null ? "some" : missed === "some" ? missed : missed + news.missed;
+      timer ??= setTimeout(flush, PAUSE);
+    }
     if (news.state === "open") say("Listening …");
     if (news.state === "hidden") say("Paused while this page is hidden.");
     if (news.state === "waiting") say("The connection ended. Connecting again …");
@@ -45,7 +49,7 @@ export function live(place, { caller, database }) {
     if (news.error) show(state, failure(news.error));
   };
   const begin = () => {
-    [missed, count, since] = [0, 0, Date.now()];
+    [came, missed, count, since] = [0, 0, 0, Date.now()];
     stop = alone(() => listen(wanted(), hear), () => {
       stop = null;
       draw();
@@ -99,6 +103,11 @@ export function live(place, { caller, database }) {
     draw();
   }, () => {});
   return end;
+}
+
+/** What the service told that it could not send: how many, or `some`. What came and was scrolled away is none of it. */
+function lost(missed) {
+  return `${missed === "some" ? "some" : number(missed)} missed: the service had them no longer when this page was ready for them`;
 }
 
 function row({ sensor, reading }) {

@@ -1,8 +1,8 @@
 // Writes any text as a literal of a language, so that a pasted snippet means the text and runs nothing of it. One function per language. Whatever
 // steers a terminal, ends a line or turns the reading direction becomes an escape: what one reads is what one pastes.
 
-/** Controls, the marks of direction, separators, and what has no width. */
-const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+/** Controls, the marks of direction, separators, what has no width, and what is no character. */
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff]|[\u{e0000}-\u{e007f}]/gu;
 
 function hex(number, digits) {
   return number.toString(16).padStart(digits, "0");
@@ -44,20 +44,20 @@ export function javascript(text) {
   return json(text);
 }
 
-/** A string of C and C++, in octal so that no digit behind an escape counts to it. */
+/** A string of C and C++, in octal so that no digit behind an escape counts to it. ESPHome substitutes behind a `$`, also in code. */
 export function c(text) {
   const octal = (letter) => [...new TextEncoder().encode(letter)].map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
-  return `"${String(text).replace(/[\\"]/g, "\\$&").replace(/\?/g, "\\?").replace(HIDDEN, octal)}"`;
+  return `"${String(text).replace(/[\\"]/g, "\\$&").replace(/\?/g, "\\?").replace(HIDDEN, octal).replaceAll("$", "\\044")}"`;
 }
 
-/** A double-quoted scalar of YAML. */
+/** A double-quoted scalar of YAML. Its escapes are those of Python: two halves of a letter beyond 16 bits would stay two. */
 export function yaml(text) {
-  return json(text);
+  return python(text);
 }
 
-/** A basic string of TOML. */
+/** A basic string of TOML. Telegraf replaces variables behind a `$` in the file before it reads it. */
 export function toml(text) {
-  return python(text);
+  return python(text).replaceAll("$", "\\u0024");
 }
 
 /** A string of InfluxQL. */

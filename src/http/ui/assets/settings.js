@@ -1,8 +1,9 @@
 // Access: tokens, and how long each database keeps its readings.
 
 import { databases, get, post, put, rights } from "./api.js";
-import { button, card, copy, dialog, empty, failure, field, h, select, show, table, title, toast } from "./dom.js";
+import { button, card, dialog, empty, failure, field, h, show, table, title, toast } from "./dom.js";
 import { ago, visible } from "./format.js";
+import { format } from "./state.js";
 
 export function access(place, { caller, database }) {
   const [tokens, kept] = [h("div"), h("div")];
@@ -29,7 +30,9 @@ async function drawTokens(place, caller, database) {
       token.used ? ago(token.used) : "never",
       token.state === "valid" && token.name !== caller.name ? button("Revoke", () => revoke(token.name, again), { class: "danger", "aria-label": `Revoke ${token.name}` }) : "",
     ]);
-    show(place, table("Tokens", ["Name", "State", "May", "Used", "Action"], rows), h("div", { class: "actions" }, button("New token", () => create(database, again), { class: "primary" })));
+    show(place, table("Tokens", ["Name", "State", "May", "Used", "Action"], rows),
+      h("p", { class: "hint" }, "A device's token is made with its snippet: ", h("a", { href: format("connect", new URLSearchParams({ db: database })) }, "Connect a device"),
+        ". One that may do anything else than write is made in a terminal: ", h("code", null, "hourglass token create --name NAME --read DATABASE"), "."));
   } catch (error) {
     show(place, failure(error));
   }
@@ -53,30 +56,6 @@ function revoke(name, done) {
       show(problem, failure(error));
     }
   }, { class: "danger" })));
-}
-
-function create(database, done) {
-  const name = h("input", { autocomplete: "off", spellcheck: "false" });
-  const of = h("input", { value: database, autocomplete: "off", spellcheck: "false" });
-  let [what, expires] = ["write", ""];
-  const body = h("div");
-  dialog("New token", body);
-  const problem = h("div");
-  const make = async () => {
-    const globs = [of.value];
-    const scopes = { write: what === "read" ? [] : globs, read: what === "write" ? [] : globs };
-    try {
-      const made = await post("/api/v1/tokens", { name: name.value, ...scopes, ...(expires ? { expires_in: expires } : {}) });
-      show(body, h("p", null, "Copy it now: it is shown only this once."), h("pre", { tabindex: "0", "aria-label": "Token" }, h("code", null, made.token)), h("div", { class: "actions" }, button("Copy", () => copy(made.token), { class: "primary" })));
-      done();
-    } catch (error) {
-      show(problem, failure(error));
-    }
-  };
-  show(body, field("Name", name, "Letters, digits and -_.@:"), field("Database", of, "* and ? stand for any characters."),
-    field("May", select([["write", "write"], ["read", "read"], ["both", "write and read"]], what, (chosen) => (what = chosen))),
-    field("Ends", select([["", "never"], ["90d", "in 90 days"], ["365d", "in a year"]], expires, (chosen) => (expires = chosen))), problem,
-    h("div", { class: "actions" }, button("Create", make, { class: "primary" })));
 }
 
 async function drawDatabases(place, caller) {

@@ -1,0 +1,35 @@
+//! Live tells what came from what it shows, and both from what it missed.
+
+use serde_json::json;
+
+use super::{now, page, write};
+
+const STATE: &str = "document.querySelector('.state').textContent";
+
+/// Rows that came and were scrolled away were taken for missed ones.
+#[test]
+fn what_is_scrolled_away_is_not_missed_and_what_is_missed_is_told() {
+    let Some((server, browser)) = page() else { return };
+    browser.load(&server.url("/#live"));
+    browser.wait("document.querySelector('.state')");
+    let seen = crate::support::poll(std::time::Duration::from_secs(20), || {
+        write(&server, &format!("climate,sensor=first temp=1 {}", now()));
+        browser
+            .run("return document.querySelectorAll('table.live tbody tr').length > 0;")
+            .as_bool()
+            .filter(|seen| *seen)
+    });
+    assert!(seen.is_some());
+    let lines: Vec<String> = (0..1000).map(|at| format!("climate,sensor=s{at:03} temp={at} {}", now())).collect();
+    write(&server, &lines.join("\n"));
+    browser.wait(&format!("/1[,.\u{a0}]?\\d{{3}} came, the newest 200 are shown/.test({STATE})"));
+    assert_eq!(browser.run("return document.querySelectorAll('table.live tbody tr').length;"), json!(200));
+    let state = browser.run(&format!("return {STATE};"));
+    assert!(!state.as_str().unwrap().contains("missed"), "{state}");
+    // What a service says of a page that was too slow.
+    browser.click("button", "Pause");
+    browser.run("const real = window.fetch; window.fetch = (address, options) => !String(address).includes('/tail') ? real(address, options) : Promise.resolve(new Response(new ReadableStream({ start(control) { control.enqueue(new TextEncoder().encode('event: missed\\ndata: {\"readings\":7}\\n\\n')); } })));");
+    browser.click("button", "Go on");
+    browser.wait(&format!("{STATE}.includes('7 missed: the service had them no longer')"));
+    browser.expect_calm("missed");
+}
