@@ -182,3 +182,26 @@ fn a_pinned_token_is_judged_by_the_name_as_written_and_by_that_of_now() {
     assert!(refused.text().contains("another tag"), "{}", refused.text());
     with(&hall, "GET", &meta("hall"), "").expect(200);
 }
+
+/// Regression: a bare name that stood for one sensor by its tag was not judged by what that sensor is shown as: a token pinned to the old room
+/// read what was shown as the new one from the relabel's time on, which its key is refused.
+#[test]
+fn a_bare_name_reads_no_more_than_the_key_that_it_stands_for() {
+    let (server, admin) = guarded("");
+    let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "room=lab"]);
+    await_status(&server, &lab, 403);
+    let lines = "climate,room=lab,sensor=s1 temp=1 1768489140\nclimate,room=lab,sensor=s1 temp=2 1768489260\n\
+                 climate,room=lab,sensor=s2 temp=3 1768489260";
+    with(&admin, "POST", &server.url("/write?db=a&precision=s"), lines).expect(204);
+    let body = r#"{"kind":"sensor","from":"climate,room=lab,sensor=s1","to":"climate,room=hall,sensor=s1","since":"2026-01-15T15:00:00Z"}"#;
+    with(&admin, "POST", &server.url("/api/v1/relabel?db=a"), body).expect(200);
+    for path in ["readings", "summary", "latest", "tail"] {
+        for name in ["climate,room%3Dlab,sensor%3Ds1", "s1"] {
+            let url = server.url(&format!("/api/v1/{path}?db=a&sensor={name}"));
+            let refused = with(&lab, "GET", &url, "").expect(403);
+            assert!(!refused.text().contains("hall"), "{path}: {}", refused.text());
+        }
+    }
+    let other = with(&lab, "GET", &server.url("/api/v1/readings?db=a&sensor=s2"), "").expect(200).json();
+    assert_eq!(other["series"][0]["sensor"], "climate,room=lab,sensor=s2");
+}
