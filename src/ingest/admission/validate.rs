@@ -437,7 +437,8 @@ impl<'a> Validator<'a> {
 
     fn admit(&mut self, local: usize, point: &Point<'_, '_>) {
         if let Some(reason) = &self.locals[local].barred {
-            return self.reject(point.refuse(0, Reason::clone(reason)));
+            // As of a sensor that is not known: the answer does not tell which ones are.
+            return self.reject(point.refuse_sensor(Reason::clone(reason)));
         }
         if let Some(time) = point.timestamp {
             if let Some(reason) = self.options.window.refusal(time, self.pass.received) {
