@@ -362,6 +362,12 @@ pub fn owner(database: &str) -> &str {
 
 /// Whether `InfluxDB` takes this as a name of a database or of a policy.
 #[must_use]
+/// The name by which a client means exactly this stored database: by itself a name stands for its default policy.
+#[must_use]
+pub fn named_in_full(database: &str) -> String {
+    if database.contains(POLICY_MARK) { database.to_owned() } else { policy_database(database, AUTOGEN) }
+}
+
 pub fn is_policy_name(name: &str) -> bool {
     !matches!(name, "" | "." | ".." | AUTOGEN) && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
 }
