@@ -195,7 +195,7 @@ fn text(sent: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Str
 }
 
 fn shown(rule: &Relabel) -> Value {
-    let fields = rule.fields().into_iter().map(|(name, text)| {
+    let fields = rule.fields().into_iter().filter(|(name, _)| *name != "stamp").map(|(name, text)| {
         let value = match name {
             "since" => rule.since.map(rfc3339).into(),
             "made" => rfc3339(rule.made).into(),

@@ -168,8 +168,8 @@ impl Ingest {
         }
         let last = held.rules().iter().map(|rule| rule.id).max().unwrap_or_default();
         let id = u64::try_from(*received).unwrap_or_default().max(last + 1);
-        let (renaming, by) = (renaming.clone(), by.clone());
-        let with = held.with(Relabel { id, renaming, since: *since, made: *received, by, is_final: false });
+        let (renaming, by, stamp) = (renaming.clone(), by.clone(), self.member.stamp_now());
+        let with = held.with(Relabel { id, renaming, since: *since, made: *received, stamp, by, is_final: false });
         if with.united_most() > UNITED_MAX { Err(RelabelRefusal::Unites) } else { Ok(with) }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::reading::Sensor;
+use crate::reading::{Sensor, Stamp};
 
 /// Most stored sensors that one name may unite.
 pub const UNITED_MAX: usize = 256;
@@ -179,6 +179,8 @@ pub struct Relabel {
     pub since: Option<i64>,
     /// When it was made, in nanoseconds since the epoch.
     pub made: i64,
+    /// The same as a stamp: a drop of the database with a lower one came before. 0 if it is not known.
+    pub stamp: Stamp,
     /// Who made it.
     pub by: String,
     /// Whether it can no longer be taken back.
@@ -193,7 +195,7 @@ impl Relabel {
     /// The rule as named texts, from which [`Relabel::of_fields`] makes it again.
     #[must_use]
     pub fn fields(&self) -> Vec<(&'static str, String)> {
-        let Self { id, renaming, since, made, by, is_final } = self;
+        let Self { id, renaming, since, made, stamp, by, is_final } = self;
         let (from, to) = renaming.names();
         let (measurement, tag) = match renaming {
             Renaming::TagValue { measurement, tag, .. } => (measurement.as_deref(), Some(&**tag)),
@@ -206,6 +208,7 @@ impl Relabel {
         fields.extend([("from", from.to_owned()), ("to", to.to_owned())]);
         fields.extend(since.map(|since| ("since", since.to_string())));
         fields.extend([("made", made.to_string()), ("by", by.clone())]);
+        fields.extend((*stamp > 0).then(|| ("stamp", stamp.to_string())));
         fields.extend(is_final.then(|| ("final", "true".to_owned())));
         fields
     }
@@ -225,8 +228,9 @@ impl Relabel {
         };
         let since = field("since").map(|since| since.parse()).transpose().ok()?;
         let (id, made) = (u64::from_str_radix(&field("id")?, 16).ok()?, field("made")?.parse().ok()?);
+        let stamp = field("stamp").map_or(Ok(0), |stamp| stamp.parse()).ok()?;
         let is_final = field("final").is_some_and(|text| text == "true");
-        Some(Self { id, renaming, since, made, by: field("by")?, is_final })
+        Some(Self { id, renaming, since, made, stamp, by: field("by")?, is_final })
     }
 }
 
@@ -273,6 +277,12 @@ impl Relabels {
     pub fn changed(&self, id: u64, change: impl Fn(Relabel) -> Option<Relabel>) -> Self {
         let rules = self.0.iter().cloned();
         Self(rules.filter_map(|rule| if rule.id == id { change(rule) } else { Some(rule) }).collect())
+    }
+
+    /// The rules that were made after a stamp.
+    #[must_use]
+    pub fn made_after(&self, stamp: Stamp) -> Self {
+        Self(self.0.iter().filter(|rule| rule.stamp > stamp).cloned().collect())
     }
 
     /// The times at which names change, in order.

@@ -9,7 +9,7 @@ fn sensor(key: &str) -> Arc<Sensor> {
 }
 
 fn rule(id: u64, renaming: Renaming, since: Option<i64>) -> Relabel {
-    Relabel { id, renaming, since, made: 0, by: "t".to_owned(), is_final: false }
+    Relabel { id, renaming, since, made: 0, stamp: id, by: "t".to_owned(), is_final: false }
 }
 
 fn value(tag: &str, from: &str, to: &str) -> Renaming {
