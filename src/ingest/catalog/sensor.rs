@@ -119,6 +119,8 @@ pub struct KnownSensor {
     pub(super) superseded: AtomicBool,
     /// Whether its document was found to have metadata, or is going to get some.
     has_meta: AtomicBool,
+    /// Changes of its metadata that are logged, and not in the stored document yet.
+    pub(super) unstored_meta: AtomicU32,
     /// When it last sent a reading, or became known: seconds since the epoch.
     heard: AtomicU32,
     /// The timestamp last given to an undated reading.
@@ -148,6 +150,7 @@ impl KnownSensor {
             adopted: AtomicU64::new(0),
             superseded: AtomicBool::new(false),
             has_meta: AtomicBool::new(false),
+            unstored_meta: AtomicU32::new(0),
             heard: AtomicU32::new(seconds(now_seconds())),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
@@ -198,8 +201,16 @@ impl KnownSensor {
         }
     }
 
+    /// Notes its kind by all of its metadata that is stored, of which this many changes are not known to be yet; not while there are
+    /// others, which are newer.
+    pub fn set_stored_kind(&self, meta: &Meta, changes: usize) {
+        if usize::try_from(self.unstored_meta.load(Ordering::Acquire)).is_ok_and(|unstored| unstored <= changes) {
+            self.set_kind(meta);
+        }
+    }
+
     /// Notes its kind by all of its metadata.
-    pub fn set_kind(&self, meta: &Meta) {
+    fn set_kind(&self, meta: &Meta) {
         let kinds = &self.state.kinds;
         if !kinds.is_empty() {
             let named = meta.get(KIND).map(|json| &**json);
@@ -260,7 +271,7 @@ impl KnownSensor {
         }
         if !document.meta.is_without_values() {
             self.note_meta();
-            self.set_kind(&document.meta);
+            self.set_stored_kind(&document.meta, 0);
         }
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
