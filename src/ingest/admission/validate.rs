@@ -65,6 +65,11 @@ pub struct RejectedLine {
 }
 
 impl Rejected {
+    /// Whether a line that is kept has the time that this base gives it.
+    pub fn has_times_from(&self, base: i64) -> bool {
+        self.whole.iter().any(|line| line.time == Some(undated_time(base, line.number)))
+    }
+
     fn keep_whole(&mut self, number: usize, text: Box<str>, reason: &Reason, time: Option<i64>) {
         if self.whole_bytes + text.len() > WHOLE_BYTES {
             return;

@@ -326,6 +326,12 @@ impl KnownSensor {
         self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).map(|_| ())
     }
 
+    /// Notes that `count` timestamps from `from` on were given to undated readings before: no other reading gets them. What was given
+    /// since stays given.
+    pub fn note_times(&self, from: i64, count: i64) {
+        self.stamped.fetch_max(from.saturating_add(count - 1), Ordering::Relaxed);
+    }
+
     /// Adds the field if it is missing, and counts one more claim on it, except if it is firm or in `own`, which the
     /// request has claimed before. Returns all fields; `None` if the sensor has `max` others.
     pub(super) fn claim_field(
@@ -383,5 +389,27 @@ impl KnownSensor {
             fewer.families.truncate(length);
             *fields = self.state.shared(fewer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a retry of a write with a key, a second or more later, took the last given time back to that of its first try, as if
+    /// the clock had been set back: times that were given meanwhile could be given once more.
+    #[test]
+    fn times_that_were_given_before_take_nothing_back() {
+        let state = Arc::new(CatalogState::new(1 << 20, Kinds::default()));
+        let no_tags: [(&str, &str); 0] = [];
+        let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), (1, 0, 0), state);
+        known.take_times(1_000, 3).expect("they are free");
+        let later = 1_000 + 60_000_000_000;
+        assert_eq!((known.stamp(later), known.stamp(later)), (later, later + 1));
+        known.note_times(1_000, 3);
+        assert_eq!(known.stamp(later), later + 2);
+        // After a restart nobody knows of them.
+        known.note_times(later + 2, 10);
+        assert_eq!(known.stamp(later), later + 12);
     }
 }

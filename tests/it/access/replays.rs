@@ -242,3 +242,20 @@ fn a_rename_writes_over_no_other_field_of_the_reading() {
     let values = readings(&server, &admin, "m");
     assert_eq!(values[1], json!([1_768_485_601_000_000_000_i64, {"humidity": 41, "t": 21.5}]));
 }
+
+/// Regression: of a body with a key whose undated lines were all rejected the times were forgotten. Its retry kept the lines with other
+/// times, and a replay wrote each twice.
+#[test]
+fn a_retry_of_rejected_lines_keeps_their_times() {
+    let (server, admin) = guarded("");
+    with(&admin, "POST", &server.url("/write?db=a"), "m v=1").expect(204);
+    let headers = [("Authorization", &*format!("Token {admin}")), ("Idempotency-Key", "one")];
+    for _ in 0..2 {
+        request("POST", &server.url("/write?db=a"), b"m v=\"2\"\nm v=\"3\"", &headers).expect("an answer").expect(400);
+    }
+    let told = replay(&server, &admin, "dry_run=false", r#"{"cast":{"v":"float"}}"#);
+    assert_eq!(told["refused"], 0, "{told}");
+    let rows = readings(&server, &admin, "m");
+    let values: Vec<f64> = rows.as_array().expect("rows").iter().filter_map(|row| row[1]["v"].as_f64()).collect();
+    assert_eq!(values, [1.0, 2.0, 3.0], "{rows}");
+}
