@@ -5,7 +5,7 @@
 //! they make of it, one after the other, each if it is valid at that time. Reading a name at a time means reading every stored
 //! sensor that has the same present name then as that name itself: an old name reads what its new name does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -369,10 +369,17 @@ impl Relabels {
     /// About the most names that stand for one: never fewer than there are of any stored sensor.
     #[must_use]
     pub fn united_most(&self) -> usize {
-        let (mut tags, mut keys, mut measurements, mut sensors) = (BTreeMap::new(), 0_u32, 1, 1);
-        for rule in &*self.0 {
+        let (mut tags, mut keys, mut measurements) = (BTreeMap::new(), 0_u32, 1);
+        // What comes to a name by renamings of whole sensors, each with all that stands for it.
+        let mut sensors: HashMap<Box<str>, usize> = HashMap::new();
+        for (nth, rule) in self.0.iter().enumerate() {
             match &rule.renaming {
-                Renaming::Sensor { to, .. } => sensors = sensors.max(self.sources_of(to).len()),
+                Renaming::Sensor { from, to } => {
+                    let more = self.sources_of(from).len();
+                    for name in self.shown_later(to, nth + 1) {
+                        *sensors.entry(name.key).or_default() += more;
+                    }
+                }
                 Renaming::TagValue { tag, to, .. } => {
                     let most: &mut usize = tags.entry(tag).or_insert(1);
                     *most = (*most).max(self.reached(to, |other| match other {
@@ -391,7 +398,18 @@ impl Relabels {
         }
         let of_tags = tags.into_values().fold(1, usize::saturating_mul);
         let of_keys = 2_usize.saturating_pow(keys);
-        of_tags.saturating_mul(of_keys).saturating_mul(measurements).max(sensors)
+        let of_sensors = sensors.into_values().max().unwrap_or(0);
+        of_tags.saturating_mul(of_keys).saturating_mul(measurements).saturating_add(of_sensors)
+    }
+
+    /// What the rules from one on may make of a name, itself included.
+    fn shown_later(&self, name: &Sensor, from: usize) -> Vec<Sensor> {
+        let mut shown = vec![name.clone()];
+        for rule in &self.0[from..] {
+            let more: Vec<Sensor> = shown.iter().filter_map(|name| rule.renaming.of(name)).collect();
+            more.into_iter().for_each(|name| add(&mut shown, name));
+        }
+        shown
     }
 
     /// How many names lead to one by some of the renamings, itself included.
