@@ -21,12 +21,12 @@ use crate::access::Event;
 use crate::backup::read::{Part, Piece};
 use crate::backup::{Parts, ReadBounds};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{FieldMove, SensorDocument, ValueMove};
+use crate::bucket::{FieldMove, Relabels, SensorDocument, ValueMove};
 use crate::clock::now_ns;
 use crate::ingest::{IngestError, Mark};
 use crate::query::QueryError;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
-use crate::reading::{Family, Hour, Stamp, ValueType};
+use crate::reading::{Family, Hour, Sensor, Stamp, ValueType};
 
 /// Sensors that are looked at together.
 const SENSORS: usize = 500;
@@ -123,8 +123,10 @@ impl Task {
             let documents = documents.map_err(|error| ApiError::Query(QueryError::Storage(error)))?;
             after = documents.last().map(|document| document.sensor.key.to_string());
             let mut sensors: BTreeMap<Arc<str>, HashSet<Box<str>>> = BTreeMap::new();
+            let settings = app.query.settings();
+            let relabels = settings.relabels(&self.database);
             for document in &documents {
-                if let Some(moving) = self.moving(document) {
+                if let Some(moving) = self.moving(document, relabels) {
                     sensors.entry(moving.into).or_default().insert(document.sensor.key.clone());
                 }
             }
@@ -138,9 +140,12 @@ impl Task {
         }
     }
 
-    /// Where values of a sensor move, if it has any beside the field.
-    fn moving(&self, document: &SensorDocument) -> Option<FieldMove> {
-        if *document.sensor.measurement != *self.measurement {
+    /// Where values of a sensor move, if it has any beside the field. It is meant by the name that it is stored under, and by each that
+    /// it is shown under.
+    fn moving(&self, document: &SensorDocument, relabels: Option<&Relabels>) -> Option<FieldMove> {
+        let is_meant = |sensor: &Sensor| *sensor.measurement == *self.measurement;
+        let is_shown = || relabels.map(|relabels| relabels.names_of(&document.sensor));
+        if !is_meant(&document.sensor) && !is_shown().into_iter().flatten().any(|(_, name)| is_meant(&name)) {
             return None;
         }
         let is_beside = |name: &str| Family::kept_beside(name).is_some_and(|(field, _)| field == self.field);

@@ -19,7 +19,7 @@ use super::{App, body, json};
 use crate::bucket::bucket_name;
 use crate::ingest::{ExplainedField, ExplainedPoint, Explanation, IngestError};
 use crate::reading::time::write_rfc3339;
-use crate::reading::{Hour, Limits, Rejection};
+use crate::reading::{Hour, Limits, Reason, Rejection};
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 
@@ -136,7 +136,9 @@ fn line(explanation: &Explanation, point: &ExplainedPoint) -> Value {
         line.insert("sensor".to_owned(), json!(sensor.key));
         line.insert("measurement".to_owned(), json!(sensor.measurement));
         line.insert("tags".to_owned(), tags.into());
-        line.insert("new_sensor".to_owned(), json!((is_new || explanation.store_asked).then_some(is_new)));
+        let is_barred = rejections.iter().any(|rejection| matches!(rejection.reason, Reason::OtherSensor { .. }));
+        let is_told = !is_barred && (is_new || explanation.store_asked);
+        line.insert("new_sensor".to_owned(), json!(is_told.then_some(is_new)));
         line.insert("fields".to_owned(), point.fields.iter().map(field).collect());
     }
     if let (Some(time), Some(sensor)) = (point.time, &point.sensor) {

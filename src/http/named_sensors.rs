@@ -9,7 +9,10 @@ use crate::bucket::relabel::UnitedPart;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{Meta, Relabels, SensorDocument};
 use crate::query::Budget;
+use crate::query::native::Selection;
+use crate::query::native::readings::TimeOrder;
 use crate::reading::Sensor;
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 
 /// Stored sensors whose metadata is looked at together.
 const TOGETHER: usize = 256;
@@ -26,15 +29,17 @@ pub async fn listed(
 ) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
     let names = app.query.names_after(budget, database, filter.after.as_deref(), filter.limit).await?;
     let next = names.last().filter(|_| names.len() == filter.limit).map(|last| last.key.to_string());
-    Ok((documents(app, (database, relabels), names).await?, next))
+    Ok((documents(app, budget, (database, relabels), names).await?, next))
 }
 
-/// What is known of these names together, as far as they have readings.
+/// What is known of these names together, as far as they have readings. Where the document of a sensor that is named otherwise from a time on
+/// has none of its latest readings of before, the latest one of these is read.
 ///
 /// # Errors
 /// If the store does not answer, or acked readings are still being read back.
 pub async fn documents(
     app: &App,
+    budget: &Budget,
     (database, relabels): (&str, &Relabels),
     names: Vec<Arc<Sensor>>,
 ) -> Result<Vec<SensorDocument>, ApiError> {
@@ -54,8 +59,15 @@ pub async fn documents(
             parts.iter().filter_map(|part| Some((part, of(part)?))).collect();
         // As in queries: of all stored sensors, whenever they are shown under the name.
         let meta = known.iter().map(|(_, document)| document.meta.clone()).reduce(both);
-        let within = known.into_iter().filter_map(|(part, document)| limited(document, part));
-        if let Some(document) = within.reduce(united) {
+        let mut within = Vec::with_capacity(known.len());
+        for (part, document) in known {
+            let Some(mut document) = limited(document, part) else { continue };
+            if document.recent.is_empty() && part.times != [i64::MIN..i64::MAX] {
+                read_back(app, budget, (database, part), &mut document).await?;
+            }
+            within.push(document);
+        }
+        if let Some(document) = within.into_iter().reduce(united) {
             documents.push(SensorDocument { sensor: name, meta: meta.unwrap_or_default(), ..document });
         }
     }
@@ -114,21 +126,46 @@ fn limited(mut document: SensorDocument, part: &UnitedPart) -> Option<SensorDocu
     if document.first_seen.is_some_and(|seen| seen >= last) || document.last_seen.is_some_and(|seen| seen < first) {
         return None;
     }
-    let is_within = |time: i64| part.times.iter().any(|times| times.contains(&time));
-    document.first_seen = document.first_seen.map(|seen| seen.max(first));
-    document.last_seen = document.last_seen.map(|seen| seen.min(last - 1));
-    document.recent.retain(|reading| is_within(reading.time));
+    let is_within = |time: &i64| part.times.iter().any(|times| times.contains(time));
+    document.recent.retain(|reading| is_within(&reading.time));
+    // A time at which there was no reading is none at which one was seen.
+    document.first_seen = document.first_seen.filter(is_within);
+    document.last_seen = document.last_seen.filter(is_within).or(document.recent.last().map(|reading| reading.time));
     Some(document)
+}
+
+/// Reads the latest reading that is shown under a name in the times of a part: a document has only the latest of all times.
+async fn read_back(
+    app: &App,
+    budget: &Budget,
+    (database, part): (&str, &UnitedPart),
+    document: &mut SensorDocument,
+) -> Result<(), ApiError> {
+    for times in part.times.iter().rev() {
+        // In these times the sensor's key means the name.
+        let range = times.start.max(TIMESTAMP_MIN)..times.end.min(TIMESTAMP_MAX + 1);
+        let (database, sensor) = (database.to_owned(), part.sensor.key.to_string());
+        let selection = Selection { database, sensor, range, fields: Vec::new() };
+        let found = app.query.readings(budget, &selection, TimeOrder::Descending, 1).await?;
+        if let Some(reading) = found.readings.into_iter().next() {
+            document.last_seen = Some(reading.time);
+            document.recent.push(reading);
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Two documents as one, beside their metadata; the first one's values count where both have one.
 fn united(mut one: SensorDocument, other: SensorDocument) -> SensorDocument {
+    let is_unknown = |of: &SensorDocument| of.first_seen.is_none() && of.last_seen.is_some();
+    let first = [one.first_seen, other.first_seen].into_iter().flatten().min();
+    one.first_seen = first.filter(|_| !is_unknown(&one) && !is_unknown(&other));
     for (name, family) in other.fields {
         if !one.fields.iter().any(|(known, _)| *known == name) {
             one.fields.push((name, family));
         }
     }
-    one.first_seen = [one.first_seen, other.first_seen].into_iter().flatten().min();
     one.last_seen = one.last_seen.max(other.last_seen);
     one.rev = one.rev.max(other.rev);
     one.outlier = one.outlier.or(other.outlier);

@@ -129,7 +129,11 @@ impl Parameters {
         }
         match app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
             NamedSensor::Exact => Ok(Selected::of(Selector::Sensor(Arc::new(self.pinned(sensor)?)))),
-            NamedSensor::Tagged(sensor) => Ok(Selected { by_tag: true, ..Selected::of(Selector::Sensor(sensor)) }),
+            NamedSensor::Tagged(sensor) => {
+                // The list has names that the caller may read; by this one it may read what else it is shown as, too.
+                let sensor = self.pinned(Arc::unwrap_or_clone(sensor))?;
+                Ok(Selected { by_tag: true, ..Selected::of(Selector::Sensor(Arc::new(sensor))) })
+            }
             NamedSensor::Several(notice) => {
                 // No measurement has an empty name.
                 Ok(Selected { notice: Some(notice), ..Selected::of(self.matching(Some(String::new()))) })

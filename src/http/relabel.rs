@@ -18,7 +18,7 @@ use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use super::write::flag;
 use crate::access::{Caller, Event};
-use crate::bucket::{Relabel, Renaming};
+use crate::bucket::{Relabel, Relabels, Renaming};
 use crate::clock::now_ns;
 use crate::ingest::{IngestError, NewRelabel, RelabelRefusal};
 use crate::query::native::relabels::RelabelEffect;
@@ -54,11 +54,7 @@ pub async fn make(
         let (renaming, since) = wanted(&app, &bytes)?;
         let new = NewRelabel { renaming, since, received: now_ns(), by: by.name().to_owned() };
         let (held, with) = app.ingest.relabels_with(&database, &new).await?;
-        let budget = parameters.budget(&app);
-        let effect = app.query.relabel_effect(&budget, &database, (&held, &with)).await?;
-        if let Some(conflict) = &effect.conflict {
-            return Err(IngestError::from(RelabelRefusal::Families(conflict.clone())).into());
-        }
+        let effect = may_be(&app, &parameters, &database, (&held, &with)).await?;
         if is_dry {
             return Ok(told(None, &effect));
         }
@@ -67,6 +63,24 @@ pub async fn make(
         Ok(told(Some(&rule), &effect))
     };
     answered(made.await)
+}
+
+/// What a change of relabels does.
+///
+/// # Errors
+/// If a field would have values of two families by it.
+async fn may_be(
+    app: &App,
+    parameters: &Parameters,
+    database: &str,
+    change: (&Relabels, &Relabels),
+) -> Result<RelabelEffect, ApiError> {
+    let budget = parameters.budget(app);
+    let effect = app.query.relabel_effect(&budget, database, change).await?;
+    match effect.conflict {
+        Some(conflict) => Err(IngestError::from(RelabelRefusal::Families(conflict)).into()),
+        None => Ok(effect),
+    }
 }
 
 /// `DELETE /api/v1/relabels/ID`: takes it back.
@@ -102,7 +116,11 @@ async fn changed(
         let parameters = Parameters::of(app, query, params::RELABELS, by.clone())?;
         let database = managed(by, &parameters)?;
         let (rule, what) = match takes_back {
-            true => (app.ingest.undo_relabel(&database, &id).await?, "UNDO"),
+            true => {
+                let (held, without) = app.ingest.relabels_without(&database, &id).await?;
+                may_be(app, &parameters, &database, (&held, &without)).await?;
+                (app.ingest.undo_relabel(&database, &id).await?, "UNDO")
+            }
             false => (app.ingest.finalize_relabel(&database, &id).await?, "FINALIZE"),
         };
         note(app, (by, address), &database, format!("{what} RELABEL {id}"));
@@ -177,7 +195,7 @@ fn text(sent: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Str
 }
 
 fn shown(rule: &Relabel) -> Value {
-    let fields = rule.fields().into_iter().map(|(name, text)| {
+    let fields = rule.fields().into_iter().filter(|(name, _)| *name != "stamp").map(|(name, text)| {
         let value = match name {
             "since" => rule.since.map(rfc3339).into(),
             "made" => rfc3339(rule.made).into(),

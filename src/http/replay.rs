@@ -21,6 +21,7 @@ use super::params;
 use super::rejections::Wanted;
 use super::write::flag;
 use crate::access::{Caller, Event};
+use crate::bucket::settings::named_in_full;
 use crate::clock::{now_ns, now_seconds};
 use crate::faults;
 use crate::ingest::{Arrival, ExplainedPoint, IngestError, KeptLine, plain};
@@ -180,8 +181,10 @@ async fn judge(app: &App, outcomes: &mut [Outcome], group: &Group, is_dry: bool)
         }
     };
     let lines = text_of(outcomes, &group.places);
+    // As it was written to, whatever policy is the default by now.
+    let named = named_in_full(&database);
     let arrival = |received| Arrival {
-        database: &database,
+        database: &named,
         precision: Precision::Nanoseconds,
         declared: group.declared,
         received,
@@ -349,11 +352,13 @@ impl Fix {
             if let Some((type_name, to)) = self.cast.get(&**name) {
                 value = to.cast(&value).ok_or_else(|| format!("the value of {name:?} is no {type_name}: {value:?}"))?;
             }
-            let name = self.rename.get(&**name).map_or(&**name, String::as_str);
-            if fields.iter().any(|(other, _)| *other == name) {
-                return Err(format!("two fields would be named {name:?}"));
+            let new = self.rename.get(&**name).map_or(&**name, String::as_str);
+            // The other fields of a reading of which one was rejected are stored under their names.
+            let is_stored = |other: &str| line.field.is_some() && other != &**name && other == new;
+            if fields.iter().any(|(other, _)| *other == new) || point.fields.iter().any(|(other, _)| is_stored(other)) {
+                return Err(format!("two fields would be named {new:?}"));
             }
-            fields.push((name, value));
+            fields.push((new, value));
         }
         // The other fields of the reading are stored at this time.
         let own = line.time.filter(|_| line.field.is_some());

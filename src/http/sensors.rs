@@ -150,7 +150,7 @@ pub async fn of_names(
         .query
         .patiently(|| async {
             match settings.relabels(database) {
-                Some(relabels) => named_sensors::documents(app, (database, relabels), names.to_vec()).await,
+                Some(relabels) => named_sensors::documents(app, budget, (database, relabels), names.to_vec()).await,
                 None => {
                     let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
                     Ok(app.ingest.sensor_documents(database, &keys).await?)

@@ -20,7 +20,7 @@ use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use crate::access::{Caller, Event};
 use crate::bucket::Readings;
-use crate::bucket::settings::AUTOGEN;
+use crate::bucket::settings::named_in_full;
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::Arrival;
@@ -169,8 +169,7 @@ async fn write_chunk(
     if absent == 0 {
         return Ok(());
     }
-    // By itself the name stands for the database's default policy.
-    let named = if database.contains('/') { database.to_owned() } else { format!("{database}/{AUTOGEN}") };
+    let named = named_in_full(database);
     let arrival = Arrival {
         database: &named,
         precision: Precision::Nanoseconds,

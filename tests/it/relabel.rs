@@ -1,5 +1,6 @@
 //! Relabels: sensors under other names, in every way in which they are read, deleted and written, undone in any order, with kills.
 
+mod changes;
 mod deletions;
 mod metadata;
 mod since;

@@ -65,6 +65,11 @@ pub struct RejectedLine {
 }
 
 impl Rejected {
+    /// Whether a line that is kept has the time that this base gives it.
+    pub fn has_times_from(&self, base: i64) -> bool {
+        self.whole.iter().any(|line| line.time == Some(undated_time(base, line.number)))
+    }
+
     fn keep_whole(&mut self, number: usize, text: Box<str>, reason: &Reason, time: Option<i64>) {
         if self.whole_bytes + text.len() > WHOLE_BYTES {
             return;
@@ -437,7 +442,8 @@ impl<'a> Validator<'a> {
 
     fn admit(&mut self, local: usize, point: &Point<'_, '_>) {
         if let Some(reason) = &self.locals[local].barred {
-            return self.reject(point.refuse(0, Reason::clone(reason)));
+            // As of a sensor that is not known: the answer does not tell which ones are.
+            return self.reject(point.refuse_sensor(Reason::clone(reason)));
         }
         if let Some(time) = point.timestamp {
             if let Some(reason) = self.options.window.refusal(time, self.pass.received) {

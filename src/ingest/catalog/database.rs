@@ -66,6 +66,13 @@ impl Database {
         })
     }
 
+    /// Notes that changes of a sensor's metadata are stored.
+    pub fn note_meta_stored(&self, known: &KnownSensor, changes: usize) {
+        self.meta.stored(&known.sensor.key, changes);
+        let left = |unstored: u32| Some(unstored.saturating_sub(u32::try_from(changes).unwrap_or(u32::MAX)));
+        let _ = known.unstored_meta.fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
+    }
+
     pub fn known(&self) -> usize {
         self.known.load(Ordering::Relaxed)
     }

@@ -310,6 +310,8 @@ impl Catalog {
     /// Notes a change of metadata that is in the WAL.
     pub fn note_meta(&self, database: &Database, known: &KnownSensor, change: &Meta) {
         known.note_meta();
+        // First, so that an older document that is read meanwhile does not undo the kind.
+        known.unstored_meta.fetch_add(1, Ordering::AcqRel);
         known.note_kind(change);
         database.meta.note(&known.sensor.key, change, self.list_age);
         self.note_news();

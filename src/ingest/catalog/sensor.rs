@@ -119,6 +119,8 @@ pub struct KnownSensor {
     pub(super) superseded: AtomicBool,
     /// Whether its document was found to have metadata, or is going to get some.
     has_meta: AtomicBool,
+    /// Changes of its metadata that are logged, and not in the stored document yet.
+    pub(super) unstored_meta: AtomicU32,
     /// When it last sent a reading, or became known: seconds since the epoch.
     heard: AtomicU32,
     /// The timestamp last given to an undated reading.
@@ -148,6 +150,7 @@ impl KnownSensor {
             adopted: AtomicU64::new(0),
             superseded: AtomicBool::new(false),
             has_meta: AtomicBool::new(false),
+            unstored_meta: AtomicU32::new(0),
             heard: AtomicU32::new(seconds(now_seconds())),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
@@ -198,8 +201,16 @@ impl KnownSensor {
         }
     }
 
+    /// Notes its kind by all of its metadata that is stored, of which this many changes are not known to be yet; not while there are
+    /// others, which are newer.
+    pub fn set_stored_kind(&self, meta: &Meta, changes: usize) {
+        if usize::try_from(self.unstored_meta.load(Ordering::Acquire)).is_ok_and(|unstored| unstored <= changes) {
+            self.set_kind(meta);
+        }
+    }
+
     /// Notes its kind by all of its metadata.
-    pub fn set_kind(&self, meta: &Meta) {
+    fn set_kind(&self, meta: &Meta) {
         let kinds = &self.state.kinds;
         if !kinds.is_empty() {
             let named = meta.get(KIND).map(|json| &**json);
@@ -260,7 +271,7 @@ impl KnownSensor {
         }
         if !document.meta.is_without_values() {
             self.note_meta();
-            self.set_kind(&document.meta);
+            self.set_stored_kind(&document.meta, 0);
         }
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
@@ -313,6 +324,12 @@ impl KnownSensor {
         let last = from.saturating_add(count - 1);
         let free = |given: i64| (!(0..1_000_000_000).contains(&given.saturating_sub(from))).then_some(last);
         self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).map(|_| ())
+    }
+
+    /// Notes that `count` timestamps from `from` on were given to undated readings before: no other reading gets them. What was given
+    /// since stays given.
+    pub fn note_times(&self, from: i64, count: i64) {
+        self.stamped.fetch_max(from.saturating_add(count - 1), Ordering::Relaxed);
     }
 
     /// Adds the field if it is missing, and counts one more claim on it, except if it is firm or in `own`, which the
@@ -372,5 +389,27 @@ impl KnownSensor {
             fewer.families.truncate(length);
             *fields = self.state.shared(fewer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a retry of a write with a key, a second or more later, took the last given time back to that of its first try, as if
+    /// the clock had been set back: times that were given meanwhile could be given once more.
+    #[test]
+    fn times_that_were_given_before_take_nothing_back() {
+        let state = Arc::new(CatalogState::new(1 << 20, Kinds::default()));
+        let no_tags: [(&str, &str); 0] = [];
+        let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), (1, 0, 0), state);
+        known.take_times(1_000, 3).expect("they are free");
+        let later = 1_000 + 60_000_000_000;
+        assert_eq!((known.stamp(later), known.stamp(later)), (later, later + 1));
+        known.note_times(1_000, 3);
+        assert_eq!(known.stamp(later), later + 2);
+        // After a restart nobody knows of them.
+        known.note_times(later + 2, 10);
+        assert_eq!(known.stamp(later), later + 12);
     }
 }

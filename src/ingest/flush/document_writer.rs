@@ -179,7 +179,7 @@ impl SensorDocumentWriter {
             if !is_of_all_times {
                 return change.without_readings();
             }
-            database.meta.stored(&change.known.sensor.key, change.meta_guards.len());
+            database.note_meta_stored(&change.known, change.meta_guards.len());
             None
         };
         for id in sensors {
@@ -240,7 +240,8 @@ impl SensorDocumentWriter {
         change.cut(before);
         // Stored before a restart, and perhaps deleted since.
         change.retain(|stamp| !registry.is_stored(stamp));
-        let meta = MetaUpdate { change, before, floor: registry.view().floor };
+        let changes = both.iter().flatten().map(|of| of.meta_guards.len()).sum();
+        let meta = MetaUpdate { change, changes, before, floor: registry.view().floor };
         Some(Outdated { known, seen, hours, outlier, meta })
     }
 
@@ -363,11 +364,11 @@ impl SensorDocumentWriter {
             let Some(change) = of.under_way.remove(&id).filter(|change| !change.meta_guards.is_empty()) else {
                 continue;
             };
-            database.meta.stored(&change.known.sensor.key, change.meta_guards.len());
+            database.note_meta_stored(&change.known, change.meta_guards.len());
         }
         for (id, error) in outcome.given_up_meta {
             let Some(change) = of.under_way.get_mut(&id) else { continue };
-            database.meta.stored(&change.known.sensor.key, change.meta_guards.len());
+            database.note_meta_stored(&change.known, change.meta_guards.len());
             change.give_up_meta(&error);
         }
         for (id, error) in outcome.failed {

@@ -56,6 +56,8 @@ pub struct Outdated {
 #[derive(Debug)]
 pub struct MetaUpdate {
     pub change: Meta,
+    /// How many logged changes it is of.
+    pub changes: usize,
     /// Everything older is deleted.
     pub before: Stamp,
     /// No change at or below this can come any more.
@@ -295,8 +297,10 @@ impl Documents {
         for ((outdated, now), before) in documents.into_iter().zip(before) {
             let Some(outdated) = outdated else { continue };
             // Another instance may have changed the metadata.
-            if before.rev != outdated.known.written_rev.load(Ordering::Relaxed) && context.store.is_shared() {
-                outdated.known.set_kind(&now.meta);
+            let is_foreign =
+                before.rev != outdated.known.written_rev.load(Ordering::Relaxed) && context.store.is_shared();
+            if is_foreign || now.meta != before.meta {
+                outdated.known.set_stored_kind(&now.meta, outdated.meta.changes);
             }
             if now == before {
                 outcome.done.push(outdated.known.id);

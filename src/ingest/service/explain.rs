@@ -8,6 +8,7 @@ use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody, ValidationPass, Validator};
+use crate::ingest::admission::write_policy::barred_under;
 use crate::ingest::catalog::{CatalogCopy, Database, WantedSensor};
 use crate::ingest::error::IngestError;
 use crate::reading::{Limits, Sensor};
@@ -72,7 +73,10 @@ impl Ingest {
         };
         let by = arrival.by.copy();
         let arrival = Arrival { database: &name, by: &by, ..arrival };
-        let sensors = sensors_of(read(self.options.limits), &self.options.limits)?;
+        let mut sensors = sensors_of(read(self.options.limits), &self.options.limits)?;
+        // Whoever may not write a sensor learns nothing of it.
+        let relabels = self.relabels_for(&by, &name);
+        sensors.retain(|sensor| barred_under(&by, relabels.as_ref(), sensor).is_none());
         let Copied { copy, new, store_asked } = self.copied(&name, &by, sensors).await;
         // Before the lines are judged, as a write is.
         let refused = self.refused(&copy.database, &by);

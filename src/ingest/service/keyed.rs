@@ -38,7 +38,7 @@ impl Ingest {
             let validated = self.validate(database, arrival, Some(base), body_bytes, &read).await?;
             // As after the first try, in case that was before a restart: no other reading gets these times.
             for known in &validated.undated {
-                let _ = known.take_times(base, validated.undated_span);
+                known.note_times(base, validated.undated_span);
             }
             return Ok(KeyedBody { validated, in_flight });
         }
@@ -50,7 +50,8 @@ impl Ingest {
             // Of all sensors, so that what this attempt took is not in the way of the next one.
             match taken.filter_map(Result::err).max() {
                 None => {
-                    if !validated.undated.is_empty() {
+                    // A rejected line that is kept has its time from the base, too, in every try.
+                    if !validated.undated.is_empty() || (arrival.partial && validated.rejected.has_times_from(base)) {
                         in_flight.remember(base, received).await?;
                     }
                     return Ok(KeyedBody { validated, in_flight });

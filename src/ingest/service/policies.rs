@@ -257,7 +257,7 @@ impl Ingest {
     /// Drops a database and its settings.
     pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
         let of = self.retention.settings.now().of(name);
-        self.submitter.drop_database(name, of.created.max(of.set), received, timeout).await?;
+        self.submitter.drop_database(name, of.last_changed(), received, timeout).await?;
         self.rejections.forget(name).await;
         self.trash.clone().forget(name).await;
         // The deletion removed them.

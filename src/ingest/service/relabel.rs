@@ -4,6 +4,7 @@
 use super::{Ingest, check_database_name};
 use crate::bucket::relabel::{NoRenaming, UNITED_MAX};
 use crate::bucket::{DatabaseSettings, Relabel, Relabels, Renaming};
+use crate::faults;
 use crate::ingest::error::IngestError;
 
 /// Why a relabel is not as asked.
@@ -59,7 +60,7 @@ impl Ingest {
     pub async fn relabel(&self, database: &str, new: &NewRelabel) -> Result<Relabel, IngestError> {
         self.submitter.read_only.check()?;
         self.relabels_with(database, new).await?;
-        crate::faults::point("before_relabel");
+        faults::point("before_relabel");
         let change = |settings: &mut DatabaseSettings| match self.checked(database, &settings.relabels, new) {
             Ok(with) => {
                 settings.relabels = with;
@@ -68,7 +69,7 @@ impl Ingest {
             Err(_) => false,
         };
         let settings = self.retention.change(database, change).await?;
-        crate::faults::point("after_relabel");
+        faults::point("after_relabel");
         let made = |rule: &&Relabel| rule.renaming == new.renaming && rule.since == new.since;
         match settings.relabels.rules().iter().rev().find(made) {
             Some(rule) => Ok(rule.clone()),
@@ -80,17 +81,34 @@ impl Ingest {
         }
     }
 
-    /// Takes a relabel back: everything is shown as if it had never been.
+    /// The relabels of a database, from the store, and what they would be without one of them.
     ///
     /// # Errors
     /// If there is none, it is final, or the store does not answer.
-    pub async fn undo_relabel(&self, database: &str, id: &str) -> Result<Relabel, IngestError> {
-        let rule = self.known_relabel(database, id).await?;
+    pub async fn relabels_without(&self, database: &str, id: &str) -> Result<(Relabels, Relabels), IngestError> {
+        let (held, rule) = self.known_relabel(database, id).await?;
         if rule.is_final {
             return Err(RelabelRefusal::Final { id: rule.id }.into());
         }
-        self.change_relabel(database, rule.id, |rule| if rule.is_final { Some(rule) } else { None }).await?;
-        Ok(rule)
+        let without = held.changed(rule.id, |_| None);
+        Ok((held, without))
+    }
+
+    /// Takes a relabel back: everything is shown as if it had never been.
+    ///
+    /// # Errors
+    /// As [`Ingest::relabels_without`].
+    pub async fn undo_relabel(&self, database: &str, id: &str) -> Result<Relabel, IngestError> {
+        let (_, rule) = self.known_relabel(database, id).await?;
+        if rule.is_final {
+            return Err(RelabelRefusal::Final { id: rule.id }.into());
+        }
+        let left = self.change_relabel(database, rule.id, |rule| rule.is_final.then_some(rule)).await?;
+        match left {
+            // Others made it final meanwhile.
+            Some(rule) => Err(RelabelRefusal::Final { id: rule.id }.into()),
+            None => Ok(rule),
+        }
     }
 
     /// Makes a relabel final: it cannot be taken back any more.
@@ -98,34 +116,37 @@ impl Ingest {
     /// # Errors
     /// If there is none, or the store does not answer.
     pub async fn finalize_relabel(&self, database: &str, id: &str) -> Result<Relabel, IngestError> {
-        let rule = self.known_relabel(database, id).await?;
-        self.change_relabel(database, rule.id, |rule| Some(Relabel { is_final: true, ..rule })).await?;
-        Ok(Relabel { is_final: true, ..rule })
+        let (_, rule) = self.known_relabel(database, id).await?;
+        let left = self.change_relabel(database, rule.id, |rule| Some(Relabel { is_final: true, ..rule })).await?;
+        // Others may have taken it back meanwhile.
+        Ok(left.ok_or_else(|| unknown(database, id))?)
     }
 
-    async fn known_relabel(&self, database: &str, id: &str) -> Result<Relabel, IngestError> {
+    async fn known_relabel(&self, database: &str, id: &str) -> Result<(Relabels, Relabel), IngestError> {
         self.submitter.read_only.check()?;
         check_relabelled(database)?;
         let held = self.settings_now().await?.of(database).relabels;
         let number = u64::from_str_radix(id, 16).ok();
         let rule = held.rules().iter().find(|rule| Some(rule.id) == number).cloned();
-        let unknown = || RelabelRefusal::Unknown { id: id.to_owned(), database: database.to_owned() };
-        Ok(rule.ok_or_else(unknown)?)
+        Ok((held, rule.ok_or_else(|| unknown(database, id))?))
     }
 
+    /// Changes a rule, or removes it; returns what is left of it.
     async fn change_relabel(
         &self,
         database: &str,
         id: u64,
         change: impl Fn(Relabel) -> Option<Relabel>,
-    ) -> Result<(), IngestError> {
+    ) -> Result<Option<Relabel>, IngestError> {
         let put = |settings: &mut DatabaseSettings| {
             let changed = settings.relabels.changed(id, &change);
             let differs = changed != settings.relabels;
             settings.relabels = changed;
             differs
         };
-        Ok(self.retention.change(database, put).await.map(drop)?)
+        faults::halt_at("changing_relabel").await;
+        let settings = self.retention.change(database, put).await?;
+        Ok(settings.relabels.rules().iter().find(|rule| rule.id == id).cloned())
     }
 
     /// The table with the new rule.
@@ -147,10 +168,14 @@ impl Ingest {
         }
         let last = held.rules().iter().map(|rule| rule.id).max().unwrap_or_default();
         let id = u64::try_from(*received).unwrap_or_default().max(last + 1);
-        let (renaming, by) = (renaming.clone(), by.clone());
-        let with = held.with(Relabel { id, renaming, since: *since, made: *received, by, is_final: false });
+        let (renaming, by, stamp) = (renaming.clone(), by.clone(), self.member.stamp_now());
+        let with = held.with(Relabel { id, renaming, since: *since, made: *received, stamp, by, is_final: false });
         if with.united_most() > UNITED_MAX { Err(RelabelRefusal::Unites) } else { Ok(with) }
     }
+}
+
+fn unknown(database: &str, id: &str) -> RelabelRefusal {
+    RelabelRefusal::Unknown { id: id.to_owned(), database: database.to_owned() }
 }
 
 fn check_relabelled(database: &str) -> Result<(), IngestError> {

@@ -106,8 +106,18 @@ impl Engine {
         sensors: &[&str],
         hours: &Range<Hour>,
     ) -> Result<Vec<UnflushedSensor>, Behind> {
-        let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
         let is_plain = self.plain(database, sensors);
+        self.unflushed_by(is_plain, (database, sensors), hours).await
+    }
+
+    /// As [`Engine::unflushed`], where it is known already which of the names are read as they are stored.
+    async fn unflushed_by(
+        &self,
+        is_plain: Vec<bool>,
+        (database, sensors): (&str, &[&str]),
+        hours: &Range<Hour>,
+    ) -> Result<Vec<UnflushedSensor>, Behind> {
+        let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
         if is_plain.iter().all(|plain| *plain) {
             let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
             return Ok(unflushed.into_iter().map(by_hour).collect());

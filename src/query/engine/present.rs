@@ -15,11 +15,14 @@ struct Together {
 }
 
 impl Together {
-    /// Adds what a stored sensor has. A field that both have keeps the family it has.
+    /// Adds what a stored sensor has. A field that both have keeps the family it has, but numbers come first: a text that is written
+    /// later to one of the sensors leaves the sums of the others.
     fn add(&mut self, stored: &DirectoryEntry) {
         for (name, family) in stored.fields.iter() {
-            if !self.fields.iter().any(|(known, _)| known == name) {
-                self.fields.push((name.clone(), *family));
+            match self.fields.iter_mut().find(|(known, _)| known == name) {
+                Some((_, held)) if *family == Family::Number => *held = Family::Number,
+                Some(_) => {}
+                None => self.fields.push((name.clone(), *family)),
             }
         }
         if let Some(meta) = &stored.meta {

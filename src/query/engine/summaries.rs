@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
+use super::united::plain_in;
 use super::{Engine, hours_of};
-use crate::bucket::Summary;
 use crate::bucket::store::{Extent, Order, Projection, Scanned, ScannedPage};
+use crate::bucket::{Relabels, Summary};
+use crate::faults;
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
 
@@ -109,16 +111,18 @@ impl Engine {
     ) -> Result<Option<Vec<Vec<HourSummary>>>, QueryError> {
         let hours = hours_of(&wanted.range);
         let keys: Vec<&str> = wanted.sensors.iter().map(|sensor| &*sensor.key).collect();
+        // The same ones decide what is read and what is cached: a relabel that is taken back meanwhile changes neither.
+        let relabels = self.relabels(wanted.database);
+        let is_plain = plain_in(relabels.as_ref(), &keys);
         // Before the cache and the store are read; `HourVersions` says why.
-        let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
+        let unflushed = self.unflushed_by(is_plain.clone(), (wanted.database, &keys), &hours).await?;
         let mut open: Vec<Vec<Hour>> = unflushed.into_iter().map(|hours| hours.into_keys().collect()).collect();
         let mut found: Vec<Vec<HourSummary>> = vec![Vec::new(); wanted.sensors.len()];
         let mut unknown: BTreeMap<(Hour, Hour), Vec<usize>> = BTreeMap::new();
         let now = Instant::now();
-        // What changes a stored sensor is not noted for the names under which it is read.
-        let is_plain = self.plain(wanted.database, &keys);
         for (place, found) in found.iter_mut().enumerate() {
             let asked = self.hours_asked(wanted, place, &hours);
+            // What changes a stored sensor is not noted for the names under which it is read.
             let rest =
                 self.recall(cache.filter(|_| is_plain[place]), &asked, &open[place], now, |hour, field, summary| {
                     found.push(HourSummary { hour, field, summary: summary.clone() });
@@ -128,7 +132,8 @@ impl Engine {
             }
         }
         for ((start, end), places) in unknown {
-            if !self.read_summaries(wanted, cache, &places, &(start..end), &mut open, &mut found).await? {
+            let by = (relabels.as_ref(), cache);
+            if !self.read_summaries(wanted, by, &places, &(start..end), &mut open, &mut found).await? {
                 return Ok(None);
             }
         }
@@ -180,7 +185,7 @@ impl Engine {
     async fn read_summaries(
         &self,
         wanted: &PointsQuery<'_>,
-        cache: Option<&SummaryCache>,
+        (relabels, cache): (Option<&Relabels>, Option<&SummaryCache>),
         places: &[usize],
         hours: &Range<Hour>,
         open: &mut [Vec<Hour>],
@@ -189,9 +194,11 @@ impl Engine {
         let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
-        let stored = self.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
+        let of_keys = (wanted.database, &*keys);
+        let stored = self.scan_sensors_by(relabels, of_keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
-        let is_plain = self.plain(wanted.database, &keys);
+        faults::halt_at("summaries_read").await;
+        let is_plain = plain_in(relabels, &keys);
         for ((place, mut pages), is_plain) in places.iter().zip(stored).zip(is_plain) {
             let (open, found) = (&mut open[*place], &mut found[*place]);
             found.reserve(pages.len() * wanted.fields.len());

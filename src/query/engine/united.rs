@@ -92,10 +92,7 @@ impl Engine {
     /// Which of these names are read as they are stored.
     #[must_use]
     pub fn plain(&self, database: &str, keys: &[&str]) -> Vec<bool> {
-        match self.relabels(database) {
-            None => vec![true; keys.len()],
-            Some(relabels) => keys.iter().map(|key| parts_in(&relabels, key).is_none()).collect(),
-        }
+        plain_in(self.relabels(database).as_ref(), keys)
     }
 
     /// As [`crate::bucket::Store::scan`], of everything that is read under a name. Pages of a name that unites sensors have what is
@@ -192,7 +189,22 @@ impl Engine {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, ScanFailure> {
         let relabels = self.relabels(database);
-        let parts = |key: &&str| relabels.as_ref().and_then(|relabels| parts_in(relabels, key));
+        self.scan_sensors_by(relabels.as_ref(), (database, keys), hours, projection, bytes_max).await
+    }
+
+    /// As [`Engine::scan_sensors`], by relabels that were read before: whoever keeps the answer knows what it is of.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn scan_sensors_by(
+        &self,
+        relabels: Option<&Relabels>,
+        (database, keys): (&str, &[&str]),
+        hours: Range<Hour>,
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, ScanFailure> {
+        let parts = |key: &&str| relabels.and_then(|relabels| parts_in(relabels, key));
         let united: Vec<Option<Vec<UnitedPart>>> = keys.iter().map(parts).collect();
         if united.iter().all(Option::is_none) {
             return Ok(self.store.scan_sensors(database, keys, hours, projection, bytes_max).await?);
@@ -295,6 +307,14 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+/// Which of these names are read as they are stored.
+pub(super) fn plain_in(relabels: Option<&Relabels>, keys: &[&str]) -> Vec<bool> {
+    match relabels {
+        None => vec![true; keys.len()],
+        Some(relabels) => keys.iter().map(|key| parts_in(relabels, key).is_none()).collect(),
     }
 }
 

@@ -308,7 +308,7 @@ fn relabelled_statement(statement: &Statement, relabels: &Relabels, at: &[i64]) 
 }
 
 /// What a rule does not need to say to name sensors: the registry has room for few bytes.
-const UNSAID: [&str; 4] = ["id", "made", "by", "final"];
+const UNSAID: [&str; 5] = ["id", "made", "stamp", "by", "final"];
 
 /// The statement, the relabels and the times; `None` for a text that is no such statement.
 fn relabelled(text: &str) -> Option<(&str, Relabels, Vec<i64>)> {
@@ -397,7 +397,7 @@ mod tests {
 
     fn rule(from: &str, to: &str, since: Option<i64>) -> Relabel {
         let renaming = Renaming::TagValue { measurement: None, tag: "s".into(), from: from.into(), to: to.into() };
-        Relabel { id: 7, renaming, since, made: 5, by: "somebody".to_owned(), is_final: true }
+        Relabel { id: 7, renaming, since, made: 5, stamp: 6, by: "somebody".to_owned(), is_final: true }
     }
 
     #[test]

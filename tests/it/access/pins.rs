@@ -182,3 +182,59 @@ fn a_pinned_token_is_judged_by_the_name_as_written_and_by_that_of_now() {
     assert!(refused.text().contains("another tag"), "{}", refused.text());
     with(&hall, "GET", &meta("hall"), "").expect(200);
 }
+
+/// Regression: a bare name that stood for one sensor by its tag was not judged by what that sensor is shown as: a token pinned to the old room
+/// read what was shown as the new one from the relabel's time on, which its key is refused.
+#[test]
+fn a_bare_name_reads_no_more_than_the_key_that_it_stands_for() {
+    let (server, admin) = guarded("");
+    let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "room=lab"]);
+    await_status(&server, &lab, 403);
+    let lines = "climate,room=lab,sensor=s1 temp=1 1768489140\nclimate,room=lab,sensor=s1 temp=2 1768489260\n\
+                 climate,room=lab,sensor=s2 temp=3 1768489260";
+    with(&admin, "POST", &server.url("/write?db=a&precision=s"), lines).expect(204);
+    let body = r#"{"kind":"sensor","from":"climate,room=lab,sensor=s1","to":"climate,room=hall,sensor=s1","since":"2026-01-15T15:00:00Z"}"#;
+    with(&admin, "POST", &server.url("/api/v1/relabel?db=a"), body).expect(200);
+    for path in ["readings", "summary", "latest", "tail"] {
+        for name in ["climate,room%3Dlab,sensor%3Ds1", "s1"] {
+            let url = server.url(&format!("/api/v1/{path}?db=a&sensor={name}"));
+            let refused = with(&lab, "GET", &url, "").expect(403);
+            assert!(!refused.text().contains("hall"), "{path}: {}", refused.text());
+        }
+    }
+    let other = with(&lab, "GET", &server.url("/api/v1/readings?db=a&sensor=s2"), "").expect(200).json();
+    assert_eq!(other["series"][0]["sensor"], "climate,room=lab,sensor=s2");
+}
+
+/// Regression: the dry run of a write told a pinned token which other sensors there are, and the families of their fields; a write told the
+/// first by the column of its rejection.
+#[test]
+fn a_dry_run_tells_nothing_of_sensors_that_may_not_be_written() {
+    let (server, admin) = guarded("");
+    let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
+    await_status(&server, &lab, 403);
+    with(&admin, "POST", &server.url("/write?db=a"), "m,site=plant v=\"text\" 1").expect(204);
+    for _ in 0..2 {
+        let lines = "m,site=plant v=1 2\nm,site=other v=1 2\nm,site=lab v=1 2";
+        let said = with(&lab, "POST", &server.url("/api/v1/explain?db=a"), lines).expect(200).json();
+        for line in &said["lines"].as_array().expect("lines")[..2] {
+            assert_eq!(line["rejected"][0]["code"], "forbidden", "{said}");
+            assert_eq!(line["rejected"][0]["column"], said["lines"][1]["rejected"][0]["column"], "{said}");
+            let field = &line["fields"][0];
+            let told = (&line["new_sensor"], &field["known_family"], &field["conflict"]);
+            assert_eq!(told, (&serde_json::Value::Null, &serde_json::Value::Null, &serde_json::json!(false)), "{said}");
+        }
+        assert_eq!(
+            (&said["lines"][2]["new_sensor"], &said["quota"]["new_sensors"]),
+            (&true.into(), &1.into()),
+            "{said}"
+        );
+        // Now the one that is there is known to this process, too.
+        let url = server.url("/write?db=a");
+        let column = |site: &str| {
+            let refused = with(&lab, "POST", &url, &format!("m,site={site} v=1 2")).expect(403).text().to_owned();
+            refused.replace(site, "SITE")
+        };
+        assert_eq!(column("plant"), column("other"));
+    }
+}

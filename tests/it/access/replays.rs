@@ -192,3 +192,70 @@ fn kills(launch: &Launch) {
         assert_eq!(whole[1]["v"], 6.0, "{point}: both are one reading");
     }
 }
+
+fn ask(server: &Server, token: &str, query: &str) -> Value {
+    with(token, "POST", &server.url(&format!("/query?{}", query.replace(' ', "+"))), "").expect(200).json()
+}
+
+/// Regression: a line that was rejected in the database itself was written to the retention policy that was the default by the time of its
+/// replay.
+#[test]
+fn a_line_is_written_to_the_policy_that_it_was_sent_to() {
+    let (server, admin) = guarded("");
+    let write = |line: &str, query: &str, status| {
+        with(&admin, "POST", &server.url(&format!("/write?db=a&{query}")), line).expect(status);
+    };
+    write("m v=1 1768485600", "precision=s", 204);
+    write("m v=2 1768485601", "", 400);
+    ask(&server, &admin, "q=CREATE RETENTION POLICY week ON a DURATION INF REPLICATION 1 DEFAULT");
+    write("m v=3 1768485602", "precision=s", 204);
+    write("m v=4 1768485603", "", 400);
+    ask(&server, &admin, "q=ALTER RETENTION POLICY autogen ON a DEFAULT");
+    for (database, default) in [("a", "week"), ("a/week", "autogen")] {
+        ask(&server, &admin, &format!("q=ALTER RETENTION POLICY {default} ON a DEFAULT"));
+        let url = server.url(&format!("{PATH}?db={database}&dry_run=false"));
+        let told = with(&admin, "POST", &url, r#"{"precision":"s"}"#).expect(200).json();
+        assert_eq!(told["taken"], 1, "{told}");
+    }
+    for (policy, sum) in [("autogen", 3.0), ("week", 7.0)] {
+        let told = ask(&server, &admin, &format!("db=a&rp={policy}&q=SELECT sum(v) FROM m"));
+        assert_eq!(told["results"][0]["series"][0]["values"][0][1].as_f64(), Some(sum), "{policy}: {told}");
+    }
+}
+
+/// Regression: a rule that gave the rejected field the name of another field of its line wrote over that one's acked value.
+#[test]
+fn a_rename_writes_over_no_other_field_of_the_reading() {
+    let (server, admin) = guarded("");
+    let write = |line: &str, status| {
+        with(&admin, "POST", &server.url("/write?db=a&precision=s"), line).expect(status);
+    };
+    write("m temp=1,humidity=40 1768485600", 204);
+    write("m temp=\"21.5\",humidity=41 1768485601", 400);
+    let told = replay(&server, &admin, "dry_run=false", r#"{"rename":{"temp":"humidity"},"cast":{"temp":"float"}}"#);
+    assert_eq!(told["taken"], 0, "{told}");
+    assert!(told["lines"][0]["refused"][0].as_str().is_some_and(|why| why.contains("two fields")), "{told}");
+    let values = readings(&server, &admin, "m");
+    assert_eq!(values[1], json!([1_768_485_601_000_000_000_i64, {"humidity": 41}]));
+    let told = replay(&server, &admin, "dry_run=false", r#"{"rename":{"temp":"t"},"cast":{"temp":"float"}}"#);
+    assert_eq!(told["taken"], 1, "{told}");
+    let values = readings(&server, &admin, "m");
+    assert_eq!(values[1], json!([1_768_485_601_000_000_000_i64, {"humidity": 41, "t": 21.5}]));
+}
+
+/// Regression: of a body with a key whose undated lines were all rejected the times were forgotten. Its retry kept the lines with other
+/// times, and a replay wrote each twice.
+#[test]
+fn a_retry_of_rejected_lines_keeps_their_times() {
+    let (server, admin) = guarded("");
+    with(&admin, "POST", &server.url("/write?db=a"), "m v=1").expect(204);
+    let headers = [("Authorization", &*format!("Token {admin}")), ("Idempotency-Key", "one")];
+    for _ in 0..2 {
+        request("POST", &server.url("/write?db=a"), b"m v=\"2\"\nm v=\"3\"", &headers).expect("an answer").expect(400);
+    }
+    let told = replay(&server, &admin, "dry_run=false", r#"{"cast":{"v":"float"}}"#);
+    assert_eq!(told["refused"], 0, "{told}");
+    let rows = readings(&server, &admin, "m");
+    let values: Vec<f64> = rows.as_array().expect("rows").iter().filter_map(|row| row[1]["v"].as_f64()).collect();
+    assert_eq!(values, [1.0, 2.0, 3.0], "{rows}");
+}

@@ -91,3 +91,31 @@ fn a_deletion_that_does_not_fit_deletes_nothing_and_one_of_whole_names_fits() {
         server.stop();
     }
 }
+
+/// Regression: the old name of a sensor that had sent more than a document keeps since it got another name was not in `GET /api/v1/latest`, and
+/// lists told times at which nothing was read: the relabel's as its first one, and 1 ns before it as its last one.
+#[test]
+fn both_names_have_their_latest_reading_and_no_time_at_which_nothing_was_read() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).start();
+        relabel_since(&server, "1", "2", 60);
+        let line = |time: i64| format!("m,s=1 v={time}i {time}\n");
+        write(&server, &(T..T + 3).map(line).collect::<String>());
+        write(&server, &(T + 61..T + 161).map(line).collect::<String>());
+        for _ in 0..2 {
+            let latest = get(&server.url("/api/v1/latest?db=d&epoch=s")).expect(200).json();
+            let of = |place: usize| (&latest["series"][place]["sensor"], &latest["series"][place]["readings"][0]["ts"]);
+            assert_eq!(of(0), (&json!("m,s=1"), &json!(T + 2)), "{latest}");
+            assert_eq!(of(1), (&json!("m,s=2"), &json!(T + 160)), "{latest}");
+            let answer = get(&server.url("/api/v1/sensors?db=d&epoch=s")).expect(200).json();
+            let seen = |place: usize| {
+                let of = &answer["sensors"][place];
+                (of["sensor"].clone(), of["first_seen"].clone(), of["last_seen"].clone())
+            };
+            assert_eq!(seen(0), (json!("m,s=1"), json!(T), json!(T + 2)), "{answer}");
+            assert_eq!(seen(1), (json!("m,s=2"), Value::Null, json!(T + 160)), "{answer}");
+            flush(&server);
+        }
+        server.stop();
+    }
+}

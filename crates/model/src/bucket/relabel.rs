@@ -5,11 +5,11 @@
 //! they make of it, one after the other, each if it is valid at that time. Reading a name at a time means reading every stored
 //! sensor that has the same present name then as that name itself: an old name reads what its new name does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::reading::Sensor;
+use crate::reading::{Sensor, Stamp};
 
 /// Most stored sensors that one name may unite.
 pub const UNITED_MAX: usize = 256;
@@ -179,6 +179,8 @@ pub struct Relabel {
     pub since: Option<i64>,
     /// When it was made, in nanoseconds since the epoch.
     pub made: i64,
+    /// The same as a stamp: a drop of the database with a lower one came before. 0 if it is not known.
+    pub stamp: Stamp,
     /// Who made it.
     pub by: String,
     /// Whether it can no longer be taken back.
@@ -193,7 +195,7 @@ impl Relabel {
     /// The rule as named texts, from which [`Relabel::of_fields`] makes it again.
     #[must_use]
     pub fn fields(&self) -> Vec<(&'static str, String)> {
-        let Self { id, renaming, since, made, by, is_final } = self;
+        let Self { id, renaming, since, made, stamp, by, is_final } = self;
         let (from, to) = renaming.names();
         let (measurement, tag) = match renaming {
             Renaming::TagValue { measurement, tag, .. } => (measurement.as_deref(), Some(&**tag)),
@@ -206,6 +208,7 @@ impl Relabel {
         fields.extend([("from", from.to_owned()), ("to", to.to_owned())]);
         fields.extend(since.map(|since| ("since", since.to_string())));
         fields.extend([("made", made.to_string()), ("by", by.clone())]);
+        fields.extend((*stamp > 0).then(|| ("stamp", stamp.to_string())));
         fields.extend(is_final.then(|| ("final", "true".to_owned())));
         fields
     }
@@ -225,8 +228,9 @@ impl Relabel {
         };
         let since = field("since").map(|since| since.parse()).transpose().ok()?;
         let (id, made) = (u64::from_str_radix(&field("id")?, 16).ok()?, field("made")?.parse().ok()?);
+        let stamp = field("stamp").map_or(Ok(0), |stamp| stamp.parse()).ok()?;
         let is_final = field("final").is_some_and(|text| text == "true");
-        Some(Self { id, renaming, since, made, by: field("by")?, is_final })
+        Some(Self { id, renaming, since, made, stamp, by: field("by")?, is_final })
     }
 }
 
@@ -273,6 +277,12 @@ impl Relabels {
     pub fn changed(&self, id: u64, change: impl Fn(Relabel) -> Option<Relabel>) -> Self {
         let rules = self.0.iter().cloned();
         Self(rules.filter_map(|rule| if rule.id == id { change(rule) } else { Some(rule) }).collect())
+    }
+
+    /// The rules that were made after a stamp.
+    #[must_use]
+    pub fn made_after(&self, stamp: Stamp) -> Self {
+        Self(self.0.iter().filter(|rule| rule.stamp > stamp).cloned().collect())
     }
 
     /// The times at which names change, in order.
@@ -359,10 +369,17 @@ impl Relabels {
     /// About the most names that stand for one: never fewer than there are of any stored sensor.
     #[must_use]
     pub fn united_most(&self) -> usize {
-        let (mut tags, mut keys, mut measurements, mut sensors) = (BTreeMap::new(), 0_u32, 1, 1);
-        for rule in &*self.0 {
+        let (mut tags, mut keys, mut measurements) = (BTreeMap::new(), 0_u32, 1);
+        // What comes to a name by renamings of whole sensors, each with all that stands for it.
+        let mut sensors: HashMap<Box<str>, usize> = HashMap::new();
+        for (nth, rule) in self.0.iter().enumerate() {
             match &rule.renaming {
-                Renaming::Sensor { to, .. } => sensors = sensors.max(self.sources_of(to).len()),
+                Renaming::Sensor { from, to } => {
+                    let more = self.sources_of(from).len();
+                    for name in self.shown_later(to, nth + 1) {
+                        *sensors.entry(name.key).or_default() += more;
+                    }
+                }
                 Renaming::TagValue { tag, to, .. } => {
                     let most: &mut usize = tags.entry(tag).or_insert(1);
                     *most = (*most).max(self.reached(to, |other| match other {
@@ -381,7 +398,18 @@ impl Relabels {
         }
         let of_tags = tags.into_values().fold(1, usize::saturating_mul);
         let of_keys = 2_usize.saturating_pow(keys);
-        of_tags.saturating_mul(of_keys).saturating_mul(measurements).max(sensors)
+        let of_sensors = sensors.into_values().max().unwrap_or(0);
+        of_tags.saturating_mul(of_keys).saturating_mul(measurements).saturating_add(of_sensors)
+    }
+
+    /// What the rules from one on may make of a name, itself included.
+    fn shown_later(&self, name: &Sensor, from: usize) -> Vec<Sensor> {
+        let mut shown = vec![name.clone()];
+        for rule in &self.0[from..] {
+            let more: Vec<Sensor> = shown.iter().filter_map(|name| rule.renaming.of(name)).collect();
+            more.into_iter().for_each(|name| add(&mut shown, name));
+        }
+        shown
     }
 
     /// How many names lead to one by some of the renamings, itself included.

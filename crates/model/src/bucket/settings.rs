@@ -178,15 +178,23 @@ pub struct DatabaseSettings {
 }
 
 impl DatabaseSettings {
-    /// What a drop with this stamp leaves, whenever it is carried out: the database with what was set since, the database
-    /// as it is without settings, or nothing.
+    /// What a drop with this stamp leaves, whenever it is carried out: the database with what was set and relabelled since, the
+    /// database as it is without settings, or nothing.
     #[must_use]
     pub fn left_by_drop(&self, stamp: Stamp) -> Option<Self> {
-        match (self.set > stamp, self.created > stamp) {
-            (true, _) => Some(self.clone()),
-            (false, true) => Some(Self { rev: self.rev, created: self.created, ..Self::default() }),
+        let relabels = self.relabels.made_after(stamp);
+        match (self.set > stamp, self.created > stamp || !relabels.is_empty()) {
+            (true, _) => Some(Self { relabels, ..self.clone() }),
+            (false, true) => Some(Self { rev: self.rev, created: self.created, relabels, ..Self::default() }),
             (false, false) => None,
         }
+    }
+
+    /// The stamp of the last change that a drop with a greater one takes along.
+    #[must_use]
+    pub fn last_changed(&self) -> Stamp {
+        let relabels = self.relabels.rules().iter().map(|rule| rule.stamp);
+        relabels.fold(self.created.max(self.set), Stamp::max)
     }
 
     /// The length of `InfluxDB`'s shard groups, in nanoseconds, which follows from the duration unless it was set.
@@ -354,6 +362,12 @@ pub fn policy_database(database: &str, policy: &str) -> String {
     format!("{database}{POLICY_MARK}{policy}")
 }
 
+/// The name by which a client means exactly this stored database: by itself a name stands for its default policy.
+#[must_use]
+pub fn named_in_full(database: &str) -> String {
+    if database.contains(POLICY_MARK) { database.to_owned() } else { policy_database(database, AUTOGEN) }
+}
+
 /// The database that a policy belongs to, or the database itself.
 #[must_use]
 pub fn owner(database: &str) -> &str {
@@ -396,6 +410,7 @@ impl KnownSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bucket::relabel::{Relabel, Renaming};
 
     const NOW: i64 = 1_768_435_200_000_000_000 + 5 * HOUR + 7;
 
@@ -477,6 +492,28 @@ mod tests {
         let bare = DatabaseSettings { rev: 4, created: 9, ..Default::default() };
         assert_eq!((anew.left_by_drop(8), anew.left_by_drop(9)), (Some(bare), None));
         assert_eq!(DatabaseSettings::default().left_by_drop(1), None, "only writes made it");
+    }
+
+    /// Regression: a relabel made after the drop was asked was lost when that was carried out, and one made before stayed where other
+    /// settings were set meanwhile.
+    #[test]
+    fn a_drop_leaves_the_relabels_that_were_made_after_it() {
+        let rule = |stamp: Stamp| {
+            let renaming = Renaming::Measurement { from: "a".into(), to: "b".into() };
+            Relabel { id: stamp, renaming, since: None, made: 0, stamp, by: String::new(), is_final: false }
+        };
+        let settings = |set: Stamp, stamps: &[Stamp]| DatabaseSettings {
+            rev: 4,
+            readings: Some(Keep::Forever),
+            set,
+            relabels: Relabels::new(stamps.iter().copied().map(rule).collect()),
+            ..Default::default()
+        };
+        assert_eq!(settings(9, &[3, 7]).left_by_drop(5), Some(settings(9, &[7])));
+        let left = DatabaseSettings { readings: None, ..settings(0, &[7]) };
+        assert_eq!(settings(2, &[3, 7]).left_by_drop(5), Some(left), "what was set before is dropped");
+        assert_eq!(settings(2, &[0, 3]).left_by_drop(5), None);
+        assert_eq!((settings(2, &[3, 7]).last_changed(), settings(9, &[3]).last_changed()), (7, 9));
     }
 
     #[test]

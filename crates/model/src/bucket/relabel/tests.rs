@@ -9,7 +9,7 @@ fn sensor(key: &str) -> Arc<Sensor> {
 }
 
 fn rule(id: u64, renaming: Renaming, since: Option<i64>) -> Relabel {
-    Relabel { id, renaming, since, made: 0, by: "t".to_owned(), is_final: false }
+    Relabel { id, renaming, since, made: 0, stamp: id, by: "t".to_owned(), is_final: false }
 }
 
 fn value(tag: &str, from: &str, to: &str) -> Renaming {
@@ -92,6 +92,21 @@ fn old_and_present_names_are_about_the_same_metadata() {
     assert_eq!(about("n"), is("n", &["n"]));
 }
 
+/// Regression: sensors that a renaming of tags unites and those that are renamed one by one were not added up: a name stood for more than
+/// it may, and what was more was shown under no name.
+#[test]
+fn what_stands_for_a_name_by_several_kinds_of_rules_is_added_up() {
+    let to = |from: String, to: &str| Renaming::Sensor { from: sensor(&from), to: sensor(to) };
+    let mut rules: Vec<Renaming> = (0..30).map(|n| to(format!("m,s=a{n}"), "m,s=1")).collect();
+    rules.extend((0..30).map(|n| to(format!("m,s=b{n}"), "m,s=2")));
+    rules.extend([value("s", "1", "3"), value("s", "2", "3")]);
+    rules.extend((0..30).map(|n| to(format!("m,s=c{n}"), &format!("m,s=d{n}"))));
+    let rules = rules.into_iter().enumerate().map(|(id, renaming)| rule(id as u64, renaming, None)).collect();
+    let relabels = Relabels::new(rules);
+    let most = relabels.sources_of(&sensor("m,s=3")).len();
+    assert_eq!((most, relabels.united_most()), (63, 63));
+}
+
 #[test]
 fn what_is_no_renaming_is_refused() {
     for (renaming, why) in [
@@ -148,6 +163,8 @@ proptest! {
         let rules = rules.into_iter().filter(|(renaming, _)| renaming.check().is_ok());
         let rules: Vec<Relabel> = rules.enumerate().map(|(id, (renaming, since))| rule(id as u64, renaming, since)).collect();
         let (relabels, names) = (Relabels::new(rules), all_names());
+        let most = names.iter().map(|name| relabels.sources_of(name).len()).max();
+        prop_assert!(most <= Some(relabels.united_most()), "{:?} of {}", most, relabels.united_most());
         for time in -1..5 {
             let shown = |sensor: &Arc<Sensor>| relabels.name_at(sensor, time).map_or(sensor.key.clone(), |name| name.key);
             for asked in &names {
