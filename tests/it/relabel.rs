@@ -1,6 +1,7 @@
 //! Relabels: sensors under other names, in every way in which they are read, deleted and written, undone in any order, with kills.
 
 mod deletions;
+mod latest;
 mod metadata;
 mod since;
 
