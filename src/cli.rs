@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 
 pub use self::service::{
     CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, RejectedFlags,
-    RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, TargetFlags, UndoFlags,
+    RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, SensorsFormat, TargetFlags, UndoFlags,
 };
 pub use self::store::{
     BackupFlags, CheckFlags, CopyFlags, DemoFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags,

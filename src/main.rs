@@ -1,5 +1,6 @@
 //! The `hourglass` command: dispatches each subcommand to the library.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -159,11 +160,14 @@ fn relabel(command: cli::RelabelCommand) -> ExitCode {
 }
 
 fn sensors(command: cli::SensorsCommand) -> ExitCode {
+    let is_csv = |format| format == cli::SensorsFormat::Csv;
     let (what, flags) = match command {
-        cli::SensorsCommand::Import { file, dry_run, target } => {
-            (app::SensorsTask::Import { file, is_dry: dry_run }, target)
+        cli::SensorsCommand::Import { file, format, dry_run, target } => {
+            let ends = |file: &PathBuf| file.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+            let is_csv = format.map_or_else(|| file.as_ref().is_some_and(ends), is_csv);
+            (app::SensorsTask::Import { file, is_csv, is_dry: dry_run }, target)
         }
-        cli::SensorsCommand::Export(flags) => (app::SensorsTask::Export, flags),
+        cli::SensorsCommand::Export { format, target } => (app::SensorsTask::Export { is_csv: is_csv(format) }, target),
     };
     app::sensors(&app::SensorsRequest { database: flags.db, service: target(flags.service), what })
 }

@@ -1,15 +1,17 @@
 //! `hourglass sensors`: sends the metadata of many sensors to a running service, or prints what it has.
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::post::{PostAnswer, Service, Target, escaped};
 use super::progress::Progress;
+use crate::http::meta::cell_of;
 
 /// Lines that are sent together.
 const LINES: usize = 2000;
@@ -24,18 +26,20 @@ pub struct SensorsRequest {
 
 #[derive(Debug)]
 pub enum SensorsTask {
-    /// NDJSON, or CSV where the file's name ends with `.csv`; `None` for NDJSON from the standard input.
-    Import { file: Option<PathBuf>, is_dry: bool },
-    /// NDJSON to the standard output.
-    Export,
+    /// CSV or NDJSON of a file; of the standard input if there is none, or it is `-`.
+    Import { file: Option<PathBuf>, is_csv: bool, is_dry: bool },
+    /// CSV or NDJSON to the standard output.
+    Export { is_csv: bool },
 }
 
 /// Does what was asked for. Exit status: 0 if nothing was refused.
 #[must_use]
 pub fn sensors(request: &SensorsRequest) -> ExitCode {
     let done = Target::of(&request.service).and_then(|target| match &request.what {
-        SensorsTask::Import { file, is_dry } => import(&target, &request.database, file.as_deref(), *is_dry),
-        SensorsTask::Export => export(&target, &request.database).map(|()| 0),
+        SensorsTask::Import { file, is_csv, is_dry } => {
+            import(&target, &request.database, (file.as_deref(), *is_csv), *is_dry)
+        }
+        SensorsTask::Export { is_csv } => export(&target, &request.database, *is_csv).map(|()| 0),
     });
     match done {
         Ok(0) => ExitCode::SUCCESS,
@@ -45,8 +49,7 @@ pub fn sensors(request: &SensorsRequest) -> ExitCode {
 }
 
 /// Sends a file in batches; returns the number of lines that were refused.
-fn import(target: &Target, database: &str, file: Option<&Path>, is_dry: bool) -> anyhow::Result<u64> {
-    let is_csv = file.is_some_and(|file| file.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv")));
+fn import(target: &Target, database: &str, (file, is_csv): (Option<&Path>, bool), is_dry: bool) -> anyhow::Result<u64> {
     let lines: Box<dyn BufRead> = match file.filter(|file| *file != Path::new("-")) {
         Some(file) => {
             Box::new(BufReader::new(File::open(file).with_context(|| format!("opening {}", file.display()))?))
@@ -73,20 +76,24 @@ fn import(target: &Target, database: &str, file: Option<&Path>, is_dry: bool) ->
     };
     // A record of CSV may take several lines: its batches end where all quotes are closed, and begin with the header.
     let (mut header, mut batch, mut count, mut before, mut quotes) = (String::new(), String::new(), 0, 0, 0);
-    for (number, line) in lines.lines().enumerate() {
-        let line = line.context("reading the lines")?;
-        if is_csv && header.is_empty() {
-            header = line + "\n";
-            before = 0;
+    let (mut has_header, mut header_lines) = (!is_csv, 0);
+    // A cell may hold a carriage return before a line's end.
+    for (number, line) in lines.split(b'\n').enumerate() {
+        let line = String::from_utf8(line.context("reading the lines")?);
+        let line = line.with_context(|| format!("line {}", number + 1))? + "\n";
+        quotes += line.matches('"').count();
+        let is_whole = !is_csv || quotes % 2 == 0;
+        if !has_header {
+            header += &line;
+            header_lines += 1;
+            has_header = is_whole;
             continue;
         }
-        quotes += line.matches('"').count();
-        batch.push_str(&line);
-        batch.push('\n');
+        batch += &line;
         count += 1;
-        if count >= LINES && (!is_csv || quotes % 2 == 0) {
+        if count >= LINES && is_whole {
             send(before, &format!("{header}{batch}"))?;
-            before = if is_csv { number } else { number + 1 };
+            before = number + 1 - header_lines;
             (batch, count) = (String::new(), 0);
         }
     }
@@ -99,8 +106,51 @@ fn import(target: &Target, database: &str, file: Option<&Path>, is_dry: bool) ->
     Ok(rejected)
 }
 
-fn export(target: &Target, database: &str) -> anyhow::Result<()> {
-    let (mut cursor, mut out) = (String::new(), io::stdout().lock());
+/// Prints all metadata.
+fn export(target: &Target, database: &str, is_csv: bool) -> anyhow::Result<()> {
+    let mut progress = (!io::stdout().is_terminal()).then(|| Progress::new("sensors"));
+    let mut count = 0_u64;
+    let mut tell = || {
+        count += 1;
+        progress.iter_mut().for_each(|progress| progress.tell(|| format!("{count} sensors")));
+    };
+    if is_csv {
+        return export_csv(target, database, &mut tell);
+    }
+    let mut out = io::stdout().lock();
+    each_sensor(target, database, |sensor, meta| {
+        tell();
+        Ok(writeln!(out, "{}", json!({ "sensor": sensor, "meta": meta }))?)
+    })
+}
+
+/// Prints a row per sensor. All is asked for twice, first to know the names, so that the memory does not grow with the number of sensors.
+fn export_csv(target: &Target, database: &str, tell: &mut impl FnMut()) -> anyhow::Result<()> {
+    let mut names = BTreeSet::new();
+    each_sensor(target, database, |_, meta| {
+        names.extend(meta.keys().filter(|name| !names.contains(*name)).cloned().collect::<Vec<_>>());
+        Ok(())
+    })?;
+    let mut out = csv::Writer::from_writer(io::stdout().lock());
+    out.write_record(std::iter::once("sensor").chain(names.iter().map(String::as_str)))?;
+    each_sensor(target, database, |sensor, meta| {
+        tell();
+        if let Some(new) = meta.keys().find(|name| !names.contains(*name)) {
+            bail!("the name {new:?} was given to {sensor} meanwhile, and has no column: export again");
+        }
+        let cells = names.iter().map(|name| meta.get(name).map(cell_of).unwrap_or_default());
+        Ok(out.write_record(std::iter::once(sensor.to_owned()).chain(cells))?)
+    })?;
+    Ok(out.flush()?)
+}
+
+/// Passes every sensor that has metadata, in key order.
+fn each_sensor(
+    target: &Target,
+    database: &str,
+    mut take: impl FnMut(&str, &Map<String, Value>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut cursor = String::new();
     loop {
         let answer = target.get(&format!("/api/v1/meta?db={}&cursor={}", escaped(database), escaped(&cursor)))?;
         let status = answer.status;
@@ -109,7 +159,10 @@ fn export(target: &Target, database: &str) -> anyhow::Result<()> {
         }
         let page: Value = serde_json::from_reader(answer.body).context("reading the answer")?;
         for of in page["sensors"].as_array().into_iter().flatten() {
-            writeln!(out, "{}", json!({ "sensor": of["sensor"], "meta": of["meta"] }))?;
+            let (Some(sensor), Some(meta)) = (of["sensor"].as_str(), of["meta"].as_object()) else {
+                bail!("the service answered with no sensor: {of}");
+            };
+            take(sensor, meta)?;
         }
         match page["next"].as_str() {
             Some(next) => next.clone_into(&mut cursor),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::store::{FolderFlags, StoreFlags};
 
@@ -101,16 +101,32 @@ pub enum SensorsCommand {
     /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. Each changes what it
     /// names and leaves the rest. Exit status: 0 if no line was refused, else 1.
     Import {
-        /// The file, CSV if its name ends with .csv; `-` or nothing for lines of JSON from the standard input.
+        /// The file; `-` or nothing for the standard input.
         file: Option<PathBuf>,
+        /// What it holds; without it, CSV if its name ends with .csv, else lines of JSON.
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        format: Option<SensorsFormat>,
         /// Only count what would change.
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
         target: DatabaseFlags,
     },
-    /// Print the metadata of all sensors that have some, in lines of JSON as `import` takes them.
-    Export(DatabaseFlags),
+    /// Print the metadata of all sensors that have some, as `import` takes it.
+    Export {
+        #[arg(long, value_enum, value_name = "FORMAT", default_value = "ndjson")]
+        format: SensorsFormat,
+        #[command(flatten)]
+        target: DatabaseFlags,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SensorsFormat {
+    /// Lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}.
+    Ndjson,
+    /// A row per sensor, and a column per name.
+    Csv,
 }
 
 #[derive(Debug, Subcommand)]

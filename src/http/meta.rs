@@ -255,8 +255,8 @@ fn of_lines(body: &[u8]) -> Vec<Row> {
     lines.filter(|(_, line)| !line.trim_ascii().is_empty()).map(|(at, line)| (at + 1, row(line))).collect()
 }
 
-/// Rows below a header of names, of which one is `sensor`. An empty cell says nothing of its name; one that is a JSON number,
-/// `true` or `false` is that, everything else is text.
+/// Rows below a header of names, of which one is `sensor`. An empty cell says nothing of its name; one that is JSON, but not
+/// `null`, is that, everything else is text.
 fn of_csv(body: &[u8]) -> Result<Vec<Row>, ApiError> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
     let names = reader.headers().map_err(|error| ApiError::Bad(format!("the CSV's header: {error}")))?.clone();
@@ -307,8 +307,17 @@ impl Lines<'_> {
 
 fn value_of(cell: &str) -> Value {
     match serde_json::from_str(cell) {
-        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
-        _ => Value::from(cell),
+        Ok(Value::Null) | Err(_) => Value::from(cell),
+        Ok(value) => value,
+    }
+}
+
+/// The cell of CSV that a value is read from again: text as it is, unless it is empty or would be read as something else.
+#[must_use]
+pub fn cell_of(value: &Value) -> String {
+    match value {
+        Value::String(text) if !text.is_empty() && value_of(text) == *value => text.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -382,6 +391,21 @@ mod tests {
         assert_eq!(rows[1], (3, Ok(("m,s=2".to_owned(), map(r#"{"floor":true,"serial":"a \"b\""}"#)))));
         assert!(rows[2].0 == 4 && rows[2].1.is_err() && rows.len() == 3, "{rows:?}");
         assert!(of_csv(b"site,floor\n").is_err());
+    }
+
+    #[test]
+    fn every_value_is_read_from_its_cell_again() {
+        let texts =
+            ["lab", "007", "7", "true", "null", "", " 7", "\"lab\"", "{}", "[1]", "a\r\nb", "-", "NaN", "\"a \"b\"\""];
+        let others = r#"[7, -1.5e300, 0.1, 18446744073709551615, true, {"x":[1,null]}, []]"#;
+        let others: Vec<Value> = serde_json::from_str(others).unwrap();
+        for value in texts.into_iter().map(Value::from).chain(others) {
+            let cell = cell_of(&value);
+            assert!(!cell.is_empty() && value_of(&cell) == value, "{value} is written as {cell}");
+        }
+        let plain =
+            ["lab", "007", "null", "a\r\nb", "-", "NaN", "\"a \"b\"\""].map(|text| cell_of(&Value::from(text)) == text);
+        assert_eq!(plain, [true; 7], "what is text anyway stays as it is");
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod influx_query;
 mod influx_render;
 mod json;
 mod lists;
-mod meta;
+pub mod meta;
 mod migrate;
 mod named_sensors;
 mod openapi;

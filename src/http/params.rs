@@ -144,6 +144,11 @@ const META_AS: Parameter = parameter(
     r#"{"type":"string","enum":["now","as_stored"]}"#,
     "What `meta.NAME` means: the metadata as it is now, or, with copies of it in pages (`[[meta.copy]]`), what pages hold.",
 );
+const META_NOW: Parameter = parameter(
+    "meta",
+    r#"{"type":"string","enum":["now"]}"#,
+    "What `meta.NAME` means: readings are chosen by the metadata as it is now. `as_stored`, which summaries and InfluxQL know, is answered 400.",
+);
 const FILL: Parameter = parameter(
     "fill",
     r#"{"type":"string","examples":["none","null","previous","linear","0"]}"#,
@@ -215,6 +220,7 @@ pub const READINGS: &[Parameter] = &[
     TO,
     READ_PRECISION,
     FIELDS,
+    META_NOW,
     ORDER,
     LIMIT,
     CURSOR,

@@ -187,17 +187,25 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let chooser = selected.selector.compile(&budget)?;
     let takes =
         |document: &SensorDocument| chooser.takes(&document.sensor, &others(&document.sensor), Some(&document.meta));
-    let (found, next, _held) = match (&selected.selector, relabels) {
-        (Selector::Sensor(sensor), None) => {
-            // No other document is read.
-            let mut found = of_names(app, &budget, &database, std::slice::from_ref(sensor)).await?;
-            found.retain(|document| {
-                takes(document) && wanted.after.as_deref().is_none_or(|after| after < &*document.sensor.key)
-            });
+    let (found, next, _held) = match &selected.selector {
+        Selector::Sensor(sensor) => {
+            // No other document is read than those of the sensor's names.
+            let mut names = match relabels {
+                Some(relabels) => relabels.names_of(sensor).into_iter().map(|(_, name)| name).collect(),
+                None => vec![sensor.clone()],
+            };
+            names.retain(|name| wanted.after.as_deref().is_none_or(|after| after < &*name.key));
+            names.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+            names.dedup_by(|a, b| a.key == b.key);
+            let mut found = of_names(app, &budget, &database, &names).await?;
+            found.retain(&takes);
+            let is_more = found.len() > limit;
+            found.truncate(limit);
+            let next = found.last().filter(|_| is_more).map(|last| last.sensor.key.to_string());
             let held = budget.hold(found.iter().map(document_bytes).sum())?;
-            (found, None, held)
+            (found, next, held)
         }
-        _ => chosen(app, &budget, wanted, takes).await?,
+        Selector::Matching { .. } => chosen(app, &budget, wanted, takes).await?,
     };
     let columns = match format {
         Format::Csv(_) => {

@@ -336,21 +336,9 @@ mod tests {
     /// and ran if one was. Both must be a timeout.
     #[tokio::test]
     async fn a_request_whose_time_is_over_has_no_turn() {
-        let (none, most) = (Duration::ZERO, usize::MAX);
         for concurrent in [0, 1] {
-            let budgets = Budgets::new(QueryOptions {
-                request_bytes: most,
-                bytes: most,
-                token_bytes: most,
-                concurrent,
-                span_max: none,
-                series_max: most,
-                cache_max_age: none,
-                cache_bytes: 0,
-                wait: none,
-                timeout: none,
-                log_after: Duration::MAX,
-            });
+            let options = QueryOptions { concurrent, timeout: Duration::ZERO, ..QueryOptions::of_tests() };
+            let budgets = Budgets::new(options);
             let turn = budgets.begin(&Caller::Anybody, "").turn().await;
             assert!(matches!(turn, Err(QueryError::Timeout { .. })), "{concurrent}: {turn:?}");
         }

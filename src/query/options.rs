@@ -33,3 +33,24 @@ pub struct QueryOptions {
     /// Requests that take at least this long are logged.
     pub log_after: Duration,
 }
+
+#[cfg(test)]
+impl QueryOptions {
+    /// Nothing is cached, and nothing of a request is bounded but its time, a minute.
+    pub fn of_tests() -> Self {
+        let (none, most) = (Duration::ZERO, usize::MAX);
+        Self {
+            request_bytes: most,
+            bytes: most,
+            token_bytes: most,
+            concurrent: 1,
+            span_max: none,
+            series_max: most,
+            cache_max_age: none,
+            cache_bytes: 0,
+            wait: none,
+            timeout: Duration::from_secs(60),
+            log_after: Duration::MAX,
+        }
+    }
+}

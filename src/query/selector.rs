@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::engine::columns::{Passing, SensorList};
 use super::engine::directory::{DirectoryEntry, meta_text};
 use super::pattern::Patterns;
 use super::{Budget, QueryError};
@@ -80,6 +81,18 @@ pub struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
+    /// The test of each filter of metadata, for all of a list.
+    ///
+    /// # Errors
+    /// If the budget is exhausted.
+    pub fn by_meta(&self, budget: &Budget, list: &SensorList) -> Result<Vec<Passing>, QueryError> {
+        let Selector::Matching { tags, .. } = self.selector else { return Ok(Vec::new()) };
+        let of_meta = tags.iter().filter(|filter| filter.key.starts_with(META_PREFIX));
+        let passing =
+            |filter: &TagFilter| list.passing(budget, &filter.key, |text| self.is_so(filter, text) != filter.negated);
+        of_meta.map(passing).collect()
+    }
+
     /// Whether a sensor is selected by one of the names that stand for it.
     #[must_use]
     pub fn takes_entry(&self, entry: &DirectoryEntry) -> bool {
@@ -101,13 +114,17 @@ impl Chooser<'_> {
         }
     }
 
+    fn is_so(&self, filter: &TagFilter, value: &str) -> bool {
+        match &filter.test {
+            TagTest::Is(wanted) => value == *wanted,
+            TagTest::Matches(pattern) => self.patterns.matches(pattern, value),
+        }
+    }
+
     fn passes(&self, filter: &TagFilter, sensor: &Sensor, others: &[Arc<Sensor>], meta: Option<&Meta>) -> bool {
         let of_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
         let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta).unwrap_or_default();
-        let passes = |value: &str| match &filter.test {
-            TagTest::Is(wanted) => value == *wanted,
-            TagTest::Matches(pattern) => self.patterns.matches(pattern, value),
-        };
+        let passes = |value: &str| self.is_so(filter, value);
         let passes = passes(&value) || others.iter().filter_map(|other| other.tag(&filter.key)).any(passes);
         passes != filter.negated
     }

@@ -158,7 +158,19 @@ fn thousands_of_lines_are_imported_and_exported() {
         assert_eq!((status, exported.lines().count()), (Some(0), 2001));
         let said = "2001 sensors changed (2001 of them new), 0 are as they were, 0 lines refused\n";
         assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), said.to_owned()));
-        assert_eq!(run(&["export"], b"", &other), (Some(0), exported));
+        assert_eq!(run(&["export"], b"", &other), (Some(0), exported.clone()));
+        // As CSV too, whatever its values and names are.
+        let odd =
+            json!({"a,b": "7", "c\r\nd": {"x": [1, null]}, "sensor": "\"", "e": "", "f": "g\r\nh", "i": -1.5e300});
+        send(&server, "PUT", "m,s=odd", &odd, &[]).expect(200);
+        let (status, csv) = run(&["export", "--format", "csv"], b"", &server);
+        assert_eq!((status, csv.starts_with("sensor,\"a,b\",")), (Some(0), true), "{csv}");
+        let third = Launch::embedded().start();
+        let said = said.replace("2001", "2002");
+        assert_eq!(run(&["import", "--format", "csv", "-"], csv.as_bytes(), &third), (Some(0), said));
+        assert_eq!(meta(&third, "m,s=odd"), Some(odd));
+        assert_eq!(run(&["export"], b"", &third), run(&["export"], b"", &server));
+        assert_eq!(run(&["export", "--format", "csv"], b"", &third), (Some(0), csv));
         let folder = Folder::new("metadata");
         let csv: String = (0..4500).map(|n| format!("\"m,s={n}\",\"of {n},\nof two lines\"\n")).collect();
         std::fs::write(folder.file("of.csv"), format!("sensor,note\n{csv}nothing\n")).unwrap();

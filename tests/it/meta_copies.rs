@@ -261,6 +261,12 @@ fn queries_go_by_what_is_stored_or_by_what_is_said_now() {
     );
     let refused = get(&server.url("/api/v1/summary?db=d&measurement=m&meta=then")).expect(400).text().to_owned();
     assert!(refused.contains("as_stored"), "{refused}");
+    // It was ignored with a header, so that readings of another site than was asked for seemed to be what is stored.
+    let readings =
+        |meta: &str| get(&server.url(&format!("/api/v1/readings?db=d&tag.meta.site=roof&from=-100h&meta={meta}")));
+    let refused = readings("as_stored").expect(400).text().to_owned();
+    assert!(refused.contains("/api/v1/summary"), "{refused}");
+    assert_eq!(readings("now").expect(200).json()["series"].as_array().map(Vec::len), Some(2));
     let other = Launch::embedded().config("[[meta.copy]]\nname = \"site\"\n").start();
     let refused = get(&other.url("/api/v1/summary?db=d&measurement=m&meta=as_stored")).expect(400).text().to_owned();
     assert!(refused.contains("[[meta.copy]]"), "{refused}");

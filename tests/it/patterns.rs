@@ -1,14 +1,20 @@
 //! docs/patterns.md does what it says: its shell blocks on a service that stores into a real mongod, its `js` blocks in
-//! `mongosh` on the same database, in the order of the page; both print what the `text` blocks after them show.
+//! `mongosh` on the same database, in the order of the page; both print what the `text` blocks after them show. And what other pages
+//! ask in `mongosh` is answered.
 
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::readme::{blocks, run};
+use crate::support::eventually;
+use crate::support::http::{post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::packages::{self, Package};
 use crate::support::server::Launch;
 
 const PAGE: &str = "docs/patterns.md";
+const WITHIN: Duration = Duration::from_secs(60);
 
 #[test]
 fn every_pattern_is_shown_on_a_real_mongod() {
@@ -43,4 +49,68 @@ fn every_pattern_is_shown_on_a_real_mongod() {
         run(command, &block);
     }
     assert!(shown >= 8, "{PAGE}: only {shown} blocks for mongosh");
+}
+
+/// What `mongosh` prints.
+fn said(mongosh: &Path, database: &str, text: &str) -> String {
+    let mut command = Command::new(mongosh);
+    command.args(["--quiet", "--norc", database, "--eval", text]).env("HOME", env!("CARGO_TARGET_TMPDIR"));
+    let output = command.output().expect("mongosh can be run");
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The `js` blocks of a page.
+fn asked(page: &str) -> Vec<String> {
+    blocks(page).into_iter().filter(|block| block.language == "js").map(|block| block.text).collect()
+}
+
+#[test]
+fn what_the_page_on_metadata_asks_is_answered() {
+    let Some(mongosh) = packages::require(Package::Mongosh) else { return };
+    let database = mongod().uri(&fresh_database_name());
+    let config = "[seal]\ninterval = \"24h\"\n[sensors]\nwrite_interval = \"50ms\"\n\
+                  [[meta.copy]]\nname = \"site\"\n[[groups]]\nname = \"site\"\nby = \"meta.site\"\n";
+    let server = Launch::with_store(&database).config(config).start();
+    for (sensor, site) in [("s1", "lab"), ("s2", "roof")] {
+        let path = format!("/api/v1/sensors/climate%2Csensor%3D{sensor}/meta?db=plant");
+        let headers = [("x-hourglass-ack", "store")];
+        request("PUT", &server.url(&path), format!("{{\"site\":\"{site}\"}}").as_bytes(), &headers)
+            .unwrap()
+            .expect(200);
+        let line = format!("climate,sensor={sensor} temp=19.5 1768489140\n");
+        post(&server.url("/write?db=plant&precision=s"), line, &[]).expect(204);
+    }
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    let [pages, group] = &*asked("docs/metadata.md") else { panic!("docs/metadata.md has other questions") };
+    let found = said(&mongosh, &database, pages);
+    assert!(found.contains("sensor: 'climate,sensor=s1'") && found.contains("temp: {"), "{found}");
+    assert!(!found.contains("s2"), "{found}");
+    // As the comment below it shows.
+    let expected = "latest: { ts: ISODate('2026-01-15T14:59:00.000Z'), temp: 19.5 }";
+    eventually("the group is written", WITHIN, || {
+        let found = said(&mongosh, &database, group);
+        let has = |text: &str| found.contains(text);
+        (has("_id: 'site lab '") && has("sensor: 'climate,sensor=s1'") && has(expected) && !has("s2")).then_some(())
+    });
+}
+
+#[test]
+fn a_lost_log_is_found_and_removed_as_the_page_says() {
+    let Some(mongosh) = packages::require(Package::Mongosh) else { return };
+    let database = mongod().uri(&fresh_database_name());
+    let mut server = Launch::with_store(&database).start();
+    let [remove, watermarks] = &*asked("docs/data-folder.md") else {
+        panic!("docs/data-folder.md has other questions")
+    };
+    let (find, remove) = remove.split_once('\n').expect("two lines");
+    eventually("the log is registered", WITHIN, || said(&mongosh, &database, find).contains("opening:").then_some(()));
+    server.kill();
+    let found = said(&mongosh, &database, watermarks);
+    assert!(found.contains("host: '") && found.contains("stored: ISODate('20"), "{found}");
+    let found = said(&mongosh, &database, find);
+    let opening = found.split_once("opening: '").and_then(|(_, rest)| rest.split_once('\'')).expect(&found).0;
+    let removed = said(&mongosh, &database, &remove.replace("5f0c6f1b2d3e4a59", opening));
+    assert!(removed.contains("modifiedCount: 1"), "{removed}");
+    assert_eq!(said(&mongosh, &database, find).trim(), "[]", "{opening}");
 }

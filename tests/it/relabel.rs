@@ -2,6 +2,7 @@
 
 mod changes;
 mod deletions;
+mod latest;
 mod metadata;
 mod since;
 

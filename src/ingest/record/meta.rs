@@ -37,7 +37,7 @@ pub struct MetaChange {
     /// Whether all other names are removed.
     pub replaces: bool,
     /// Names with their JSON values; `None` removes a name.
-    pub values: Vec<(Box<str>, Option<Arc<str>>)>,
+    pub values: Vec<(Arc<str>, Option<Arc<str>>)>,
 }
 
 impl MetaChange {

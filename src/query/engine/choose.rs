@@ -28,10 +28,23 @@ impl Chosen {
         steps: usize,
         passes: impl Fn(&DirectoryEntry) -> bool,
     ) -> Result<Self, QueryError> {
-        let (mut entries, mut held) = (Vec::new(), budget.hold(0)?);
+        Self::at(budget, sensors, steps, |_, entry| passes(entry)).await
+    }
+
+    /// As [`Chosen::of`], by a test that also takes a sensor's place.
+    async fn at(
+        budget: &Budget,
+        sensors: &[DirectoryEntry],
+        steps: usize,
+        passes: impl Fn(usize, &DirectoryEntry) -> bool,
+    ) -> Result<Self, QueryError> {
+        let (mut entries, mut held, mut place) = (Vec::new(), budget.hold(0)?, 0);
         for some in sensors.chunks((CHOOSE / steps).max(1)) {
             let before = entries.len();
-            entries.extend(some.iter().filter(|entry| passes(entry)).cloned());
+            entries.extend(
+                (place..).zip(some).filter(|(place, entry)| passes(*place, entry)).map(|(_, entry)| entry.clone()),
+            );
+            place += some.len();
             held.grow((entries.len() - before) * 2 * size_of::<DirectoryEntry>())?;
             budget.pause().await?;
         }
@@ -53,7 +66,13 @@ impl Engine {
             Selector::Matching { .. } => {
                 let chooser = selector.compile(budget)?;
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
-                Chosen::of(budget, &sensors, 1, |entry| chooser.takes_entry(entry)).await
+                let by_meta = chooser.by_meta(budget, &sensors)?;
+                // Another name that stands for a sensor may pass where its present one does not.
+                let may_pass = |place, entry: &DirectoryEntry| {
+                    entry.others.is_some() || by_meta.iter().all(|passing| passing.has(place))
+                };
+                let takes = |place, entry: &DirectoryEntry| may_pass(place, entry) && chooser.takes_entry(entry);
+                Chosen::at(budget, &sensors, 1, takes).await
             }
         }
     }

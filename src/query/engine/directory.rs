@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use super::columns::SensorList;
 use super::memory::document_bytes;
 use crate::bucket::meta::META_PREFIX;
 use crate::bucket::store::SensorFilter;
@@ -63,7 +64,7 @@ pub fn meta_text<'a>(meta: &'a Meta, name: &str) -> Option<Cow<'a, str>> {
     meta.text(name.strip_prefix(META_PREFIX)?, |json| serde_json::from_str(json).unwrap_or_default())
 }
 
-pub type Sensors = Arc<Vec<DirectoryEntry>>;
+pub type Sensors = Arc<SensorList>;
 
 /// The sensor lists of all databases that were queried.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ pub mod aggregates;
 pub mod as_stored;
 mod cache;
 pub mod choose;
+pub mod columns;
 pub mod directory;
 pub mod evaluate;
 pub mod fill;

@@ -1,5 +1,6 @@
 //! Lists of sensors and databases: the store's, merged with what this instance has added since.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ impl Engine {
             None => sensors,
         };
         let sensors = budget.at_length(stored.len() + unflushed.len(), || named(united(&stored, unflushed)));
-        let sensors = Arc::new(sensors);
+        let sensors: Sensors = Arc::new(sensors.into());
         // Databases without sensors are not cached: clients can ask for any number of names.
         if sensors.is_empty() {
             self.directory.forget(database);
@@ -65,13 +66,14 @@ impl Engine {
 
     async fn stored_sensors(&self, budget: &Budget, database: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
         let mut filter = first_batch();
-        let mut entries = Vec::new();
+        let (mut entries, mut texts) = (Vec::new(), HashSet::new());
         loop {
-            let batch = budget.waiting(self.store.list_sensors(database, &filter)).await?;
+            let mut batch = budget.waiting(self.store.list_sensors(database, &filter)).await?;
             let is_last = batch.len() < filter.limit;
             filter.after = batch.last().map(|last| last.sensor.key.to_string());
             filter.limit = next_batch(filter.limit, &batch);
             budget.pause().await?;
+            batch.iter_mut().for_each(|document| document.meta.share(&mut texts));
             entries.extend(batch.into_iter().filter_map(stored_entry));
             if is_last {
                 return Ok(entries);

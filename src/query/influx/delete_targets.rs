@@ -334,7 +334,7 @@ async fn sensors_now(
     // Which sensors a deletion covers must not depend on what is said of them at a moment.
     let without = |entry: &DirectoryEntry| DirectoryEntry { meta: None, ..entry.clone() };
     Ok(match sensors.iter().any(|entry| entry.meta.is_some()) {
-        true => Arc::new(sensors.iter().map(without).collect()),
+        true => Arc::new(sensors.iter().map(without).collect::<Vec<_>>().into()),
         false => sensors,
     })
 }

@@ -49,9 +49,16 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
 #[test]
 fn a_restored_store_goes_on_like_any_other() {
     let mut server = filled("embedded", "");
+    let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
+    post(&server.url("/api/v1/relabel?db=plant"), renamed, &[]).expect(200);
     let to = folder("backup");
     super::backup(&server, to.path(), &[]).good();
     let mut copy = restored(to.path());
+    let of_new_name = |server: &Server| {
+        get(&server.url("/query?db=plant&q=SELECT+count(temp)+FROM+climate+WHERE+s='renamed'")).expect(200).json()
+    };
+    let count = &of_new_name(&copy)["results"][0]["series"][0]["values"][0][1];
+    assert!(count.as_u64() > Some(0) && of_new_name(&copy) == of_new_name(&server), "{count}");
     copy.stop();
     copy.restart_as(Launch::embedded().config(format!("{PAGES}{SEALS}")));
     for one in [&server, &copy] {

@@ -2,7 +2,7 @@
 //! name, the value with the greatest stamp wins, so that merging is a union like that of readings.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::reading::Stamp;
@@ -19,7 +19,8 @@ pub struct Meta {
     /// The greatest stamp of a removal or deletion that this no longer remembers. Copies of metadata in pages that are older than this
     /// may still hold the removed value.
     dropped: Stamp,
-    entries: BTreeMap<Box<str>, MetaEntry>,
+    /// In the order of their names. Sensors have few names, so that a list is smaller than a tree and as fast.
+    entries: Vec<(Arc<str>, MetaEntry)>,
 }
 
 /// One name's value.
@@ -41,8 +42,8 @@ impl MetaEntry {
 impl Meta {
     /// Metadata from its stored parts.
     #[must_use]
-    pub fn new(replaced: Stamp, dropped: Stamp, entries: BTreeMap<Box<str>, MetaEntry>) -> Self {
-        let mut meta = Self { replaced, dropped, entries };
+    pub fn new(replaced: Stamp, dropped: Stamp, entries: BTreeMap<Arc<str>, MetaEntry>) -> Self {
+        let mut meta = Self { replaced, dropped, entries: entries.into_iter().collect() };
         meta.drop_replaced();
         meta
     }
@@ -52,10 +53,10 @@ impl Meta {
     pub fn change(
         stamp: Stamp,
         replaces: bool,
-        values: impl IntoIterator<Item = (Box<str>, Option<Arc<str>>)>,
+        values: impl IntoIterator<Item = (Arc<str>, Option<Arc<str>>)>,
     ) -> Self {
         let entries = values.into_iter().map(|(name, value)| (name, MetaEntry { stamp, value })).collect();
-        Self { replaced: if replaces { stamp } else { SETTLED }, dropped: SETTLED, entries }
+        Self::new(if replaces { stamp } else { SETTLED }, SETTLED, entries)
     }
 
     /// Adds what another instance, record or document says.
@@ -63,20 +64,39 @@ impl Meta {
         self.replaced = self.replaced.max(other.replaced);
         self.dropped = self.dropped.max(other.dropped);
         for (name, entry) in &other.entries {
-            if self.entries.get(name).is_none_or(|known| entry.wins(known)) {
-                self.entries.insert(name.clone(), entry.clone());
+            match self.place(name) {
+                Ok(at) if entry.wins(&self.entries[at].1) => self.entries[at].1 = entry.clone(),
+                Ok(_) => {}
+                Err(at) => self.entries.insert(at, (name.clone(), entry.clone())),
             }
         }
         self.drop_replaced();
+    }
+
+    /// The place of a name, or where it would be.
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        self.entries.binary_search_by(|(known, _)| (**known).cmp(name))
+    }
+
+    /// Uses the texts of `shared` in place of equal ones, and adds others to it: many sensors have the same names and sites.
+    pub fn share(&mut self, shared: &mut HashSet<Arc<str>>) {
+        let mut share = |text: &mut Arc<str>| match shared.get(&**text) {
+            Some(same) => *text = same.clone(),
+            None => drop(shared.insert(text.clone())),
+        };
+        for (name, entry) in &mut self.entries {
+            share(name);
+            entry.value.as_mut().map(&mut share);
+        }
     }
 
     /// Adds what is said of another sensor that is shown as the same: name by name the later value. What either remembers against
     /// older changes of its own says nothing of the other one, so that only values are left.
     pub fn unite(&mut self, other: &Self) {
         let values = other.entries.iter().filter(|(_, entry)| entry.value.is_some());
-        let values = values.map(|(name, entry)| (name.clone(), entry.clone())).collect();
+        let values = values.cloned().collect();
         self.replaced = SETTLED;
-        self.entries.retain(|_, entry| entry.value.is_some());
+        self.entries.retain(|(_, entry)| entry.value.is_some());
         self.merge(&Self { replaced: SETTLED, dropped: SETTLED, entries: values });
     }
 
@@ -87,7 +107,7 @@ impl Meta {
 
     /// Keeps the entries whose stamps pass a test.
     pub fn retain(&mut self, passes: impl Fn(Stamp) -> bool) {
-        self.entries.retain(|_, entry| passes(entry.stamp));
+        self.entries.retain(|(_, entry)| passes(entry.stamp));
     }
 
     /// Drops what is only remembered against older changes, once none at or below the floor can come any more.
@@ -100,14 +120,14 @@ impl Meta {
     }
 
     fn drop_unless(&mut self, stays: impl Fn(&MetaEntry) -> bool) {
-        let gone = self.entries.values().filter(|entry| !stays(entry)).map(|entry| entry.stamp).max();
+        let gone = self.entries.iter().filter(|(_, entry)| !stays(entry)).map(|(_, entry)| entry.stamp).max();
         self.dropped = self.dropped.max(gone.unwrap_or(SETTLED));
-        self.entries.retain(|_, entry| stays(entry));
+        self.entries.retain(|(_, entry)| stays(entry));
     }
 
     fn drop_replaced(&mut self) {
         let replaced = self.replaced;
-        self.entries.retain(|_, entry| entry.stamp >= replaced);
+        self.entries.retain(|(_, entry)| entry.stamp >= replaced);
     }
 
     /// The stamp below which everything was replaced or deleted.
@@ -135,7 +155,7 @@ impl Meta {
     /// The JSON value of a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<str>> {
-        self.entries.get(name)?.value.as_ref()
+        self.entries[self.place(name).ok()?].1.value.as_ref()
     }
 
     /// The value of a name as text: of a string, the string itself, else the JSON. `unquoted` reads a JSON string.
@@ -183,10 +203,10 @@ impl Meta {
         self.entries().map(|(name, entry)| name.len() + entry.value.as_ref().map_or(0, |value| value.len())).sum()
     }
 
-    /// The memory of the map.
+    /// The memory of it, as if it shared no text.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.bytes() + self.entries.len() * 2 * size_of::<(Box<str>, MetaEntry)>()
+        self.bytes() + self.entries.capacity() * size_of::<(Arc<str>, MetaEntry)>()
     }
 }
 
