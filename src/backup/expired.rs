@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::read::{ExpiredPart, Piece};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::expired::ExpiredHour;
-use crate::bucket::{DayId, DayPart, ExpiredDay, SensorDocument, StorageError, Store, Summary};
+use crate::bucket::{DayId, DayPart, ExpiredDay, SensorDocument, StorageError, Store};
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 use crate::reading::{Day, Hour};
 use crate::store::figures::{FieldFigures, NoFigures, NumberSet, PackedFigures, Room, Span, put_fields};
@@ -151,12 +151,9 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), NoFigures> {
         names.len(),
         |_| true,
         &mut room,
-        |field, number, figures| {
-            let hour = hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number));
-            match (hour, Summary::of_figures(figures)) {
-                (Some(hour), Some(summary)) => hour.summaries.push((names[field].clone(), summary)),
-                _ => odd = true,
-            }
+        |field, number, summary| match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
+            Some(hour) => hour.summaries.push((names[field].clone(), summary)),
+            None => odd = true,
         },
     )?;
     if odd { Err(unknown("an hour with summaries", 0)) } else { Ok((day, part, ExpiredDay { hours })) }

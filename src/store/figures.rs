@@ -11,9 +11,10 @@
 //! ```
 
 use super::rest::{put_rest, take_rest};
-use crate::bucket::columns::{Cell, ColumnsDamage, PackedBytes, put_cells, take_cells_into};
+use crate::bucket::Summary;
+use crate::bucket::columns::{Cell, ColumnsDamage, PackedBytes, put_cells, take_numbers};
 use crate::bucket::exact::SumRest;
-use crate::bucket::summary::Figures;
+use crate::bucket::summary::{Figures, Number};
 use crate::reading::Value;
 use crate::reading::varint::put_varint;
 
@@ -85,7 +86,12 @@ impl NumberSet {
 
     /// In order.
     pub fn numbers(self) -> impl Iterator<Item = u8> {
-        (0_u8..32).filter(move |number| self.has(*number))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let number = u8::try_from(left.trailing_zeros()).ok().filter(|_| left != 0)?;
+            left &= left - 1;
+            Some(number)
+        })
     }
 }
 
@@ -144,7 +150,7 @@ fn put_figures(out: &mut Vec<u8>, figures: &[Figures]) {
 }
 
 /// Room for the columns of a field.
-pub type Room = [Vec<Cell>; 5];
+pub type Room = [[Number; MOST]; 5];
 
 /// Figures that are not decoded yet.
 #[derive(Debug)]
@@ -165,7 +171,7 @@ impl<'a> PackedFigures<'a> {
         Ok(Self { span, set: NumberSet::take(span, &mut bytes)?, fields: (bytes.varint()?, bytes.rest()) })
     }
 
-    /// Passes the figures of the fields whose numbers are wanted, field by field and in order. There are `fields`.
+    /// Passes the summaries of the fields whose numbers are wanted, field by field and in order. There are `fields`.
     ///
     /// # Errors
     /// [`NoFigures`]
@@ -174,7 +180,7 @@ impl<'a> PackedFigures<'a> {
         fields: usize,
         is_wanted: impl Fn(usize) -> bool,
         room: &mut Room,
-        mut take: impl FnMut(usize, u8, &Figures),
+        mut take: impl FnMut(usize, u8, Summary),
     ) -> Result<(), NoFigures> {
         let (count, mut bytes) = (self.fields.0, PackedBytes::new(self.fields.1));
         // A huge count does no harm: every iteration consumes bytes.
@@ -185,7 +191,7 @@ impl<'a> PackedFigures<'a> {
             let length = usize::try_from(bytes.varint()?).unwrap_or(usize::MAX);
             let figures = bytes.take(length)?;
             if is_wanted(field) {
-                take_figures(figures, set, room, |number, figures| take(field, number, figures))?;
+                take_figures(figures, set, room, |number, summary| take(field, number, summary))?;
             }
         }
         Ok(bytes.end()?)
@@ -196,7 +202,7 @@ fn take_figures(
     bytes: &[u8],
     set: NumberSet,
     room: &mut Room,
-    mut take: impl FnMut(u8, &Figures),
+    mut take: impl FnMut(u8, Summary),
 ) -> Result<(), NoFigures> {
     let mut bytes = PackedBytes::new(bytes);
     let (len, mut counts) = (set.len(), [0; MOST]);
@@ -208,17 +214,14 @@ fn take_figures(
         }
         same => counts[..len].fill(same),
     }
-    for cells in room.iter_mut() {
-        take_cells_into(&mut bytes, len, cells)?;
+    for numbers in room.iter_mut() {
+        take_numbers(&mut bytes, &mut numbers[..len])?;
     }
     let [mins, maxs, firsts, lasts, sums] = room;
-    let cells = mins.drain(..).zip(maxs.drain(..)).zip(firsts.drain(..).zip(lasts.drain(..))).zip(sums.drain(..));
-    for ((hour, count), (((min, max), (first, last)), sum)) in set.numbers().zip(counts).zip(cells) {
-        let (Some(min), Some(max), Some(first), Some(last), Some(sum)) = (min, max, first, last, sum) else {
-            return Err(ColumnsDamage::Unknown { what: "a figure of a summary", found: 0 }.into());
-        };
-        let rest = if let Value::Float(sum) = sum { take_rest(&mut bytes, sum)? } else { SumRest::default() };
-        take(hour, &Figures::with_mean(count, [min, max, first, last], sum, Some(rest)));
+    for (place, number) in set.numbers().enumerate() {
+        let (values, sum) = ([mins[place], maxs[place], firsts[place], lasts[place]], sums[place]);
+        let rest = if let Number::Float(sum) = sum { take_rest(&mut bytes, sum)? } else { SumRest::default() };
+        take(number, Summary::of_numbers(counts[place], values, sum, &rest));
     }
     Ok(bytes.end()?)
 }

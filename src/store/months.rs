@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::figures::{FieldFigures, NoFigures, NumberSet, PackedFigures, Room, Span, put_fields};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::store::Projection;
-use crate::bucket::{DaySummaries, MonthTotals, Summary};
+use crate::bucket::{DaySummaries, MonthTotals};
 use crate::reading::varint::put_varint;
 use crate::reading::{Day, Month};
 
@@ -92,11 +92,9 @@ pub fn decode(bytes: &[u8], month: Month, projection: &Projection, room: &mut Ro
         names.len(),
         |field| names[field].is_some(),
         room,
-        |field, number, figures| {
+        |field, number, summary| {
             let place = days.binary_search_by_key(&day(number), |(day, _)| *day);
-            let (Some(name), Ok(place), Some(summary)) = (&names[field], place, Summary::of_figures(figures)) else {
-                return;
-            };
+            let (Some(name), Ok(place)) = (&names[field], place) else { return };
             days[place].1.push((name.clone(), summary));
         },
     )?;
@@ -108,6 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::bucket::Summary;
     use crate::reading::Value;
 
     fn value() -> impl Strategy<Value = Value> {

@@ -275,7 +275,10 @@ impl<'a> Evaluation<'a> {
             for one in summaries.iter().filter(|one| one.field == field) {
                 let start = one.hour.start_ns();
                 if !window.contains(&start) {
-                    window = around(start);
+                    window = match &frame.windows {
+                        Some(windows) => windows.behind(&window, start),
+                        None => around(start),
+                    };
                     while held.next_if(|(at, _)| **at < window.start).is_some() {}
                 }
                 match (held.peek_mut().filter(|(at, _)| **at == window.start), new.last_mut()) {

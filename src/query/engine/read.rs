@@ -116,9 +116,9 @@ impl Engine {
         if let Some(hours) = hours {
             wanted.range = hours;
             let take = |place: usize, summaries: &[HourSummary]| {
-                let hours = || summaries.iter().map(|one| one.hour);
-                if let (Some(first), Some(last)) = (hours().min(), hours().max()) {
-                    let mut both = [first, last].into_iter().map(|hour| hour.start_ns()..hour.end_ns());
+                // They are in order of hours.
+                if let (Some(first), Some(last)) = (summaries.first(), summaries.last()) {
+                    let mut both = [first, last].into_iter().map(|one| one.hour.start_ns()..one.hour.end_ns());
                     both.try_for_each(|hour| span.sees(&hour))?;
                 }
                 let entry = chosen[place].0;

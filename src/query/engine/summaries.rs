@@ -90,9 +90,8 @@ impl Engine {
                     self.scan((wanted.database, &sensor.key), hours.clone(), Order::Ascending, &projection, extent);
                 let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let mut open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
-                let read = united_by_hour(&mut stored, wanted.fields);
                 let mut found = [Vec::new()];
-                take_known(wanted, read, &mut open, &mut found[0]);
+                take_known(wanted, united_by_hour(&mut stored), (&mut open, &mut found[0]), drop);
                 self.fold_open(&PointsQuery { sensors: one, ..wanted.clone() }, &[open], &mut found).await?;
                 found[0].sort_by_key(|one| (one.hour, one.field));
                 take(place, &found[0])?;
@@ -202,13 +201,15 @@ impl Engine {
         for ((place, mut pages), is_plain) in places.iter().zip(stored).zip(is_plain) {
             let (open, found) = (&mut open[*place], &mut found[*place]);
             found.reserve(pages.len() * wanted.fields.len());
-            let read = united_by_hour(&mut pages, wanted.fields);
-            let new = cache.filter(|_| is_plain).map(|cache| (cache, read.clone()));
-            take_known(wanted, read, open, found);
-            if let Some((cache, new)) = new {
-                let asked = self.hours_asked(wanted, *place, hours);
-                cache.remember(&asked, open, moment, self.memtables.changes(), new);
-            }
+            let read = united_by_hour(&mut pages);
+            let Some(cache) = cache.filter(|_| is_plain) else {
+                take_known(wanted, read, (open, found), drop);
+                continue;
+            };
+            let mut new = Vec::with_capacity(span(hours).min(REMEMBERED_HOURS));
+            take_known(wanted, read, (open, found), |one| new.push(with_shared_names(one, wanted.fields)));
+            let asked = self.hours_asked(wanted, *place, hours);
+            cache.remember(&asked, open, moment, self.memtables.changes(), new);
         }
         Ok(true)
     }
@@ -243,18 +244,30 @@ fn expected(wanted: &PointsQuery<'_>) -> usize {
     wanted.sensors.len().saturating_mul(span).saturating_mul(wanted.fields.len())
 }
 
-/// Adds the summaries of the hours that are not open. Hours whose readings must be read become open.
-fn take_known(wanted: &PointsQuery<'_>, read: Vec<FoundHour>, open: &mut Vec<Hour>, found: &mut Vec<HourSummary>) {
-    if wanted.ends {
-        open.extend(read.iter().filter(|one| !one.has_ends).map(|one| one.hour));
+/// Adds the summaries of the hours that are not open, and passes on each hour. Hours whose readings must be read become open.
+fn take_known(
+    wanted: &PointsQuery<'_>,
+    read: impl Iterator<Item = FoundHour>,
+    (open, found): (&mut Vec<Hour>, &mut Vec<HourSummary>),
+    mut pass: impl FnMut(FoundHour),
+) {
+    let (number, mut unclear) = (|name: &Arc<str>| wanted.fields.iter().position(|field| field == name), Vec::new());
+    for one in read {
+        let hour = one.hour;
+        if wanted.ends && !one.has_ends {
+            unclear.push(hour);
+        } else if open.binary_search(&hour).is_err() {
+            let of = |(name, summary): &(Arc<str>, Summary)| {
+                Some(HourSummary { hour, field: number(name)?, summary: summary.clone() })
+            };
+            found.extend(one.summaries.iter().filter_map(of));
+        }
+        pass(one);
+    }
+    if !unclear.is_empty() {
+        open.extend(unclear);
         open.sort_unstable();
         open.dedup();
-    }
-    let number = |name: &Arc<str>| wanted.fields.iter().position(|field| field == name);
-    for FoundHour { hour, summaries, .. } in read.into_iter().filter(|one| open.binary_search(&one.hour).is_err()) {
-        for (name, summary) in summaries {
-            found.extend(number(&name).map(|field| HourSummary { hour, field, summary }));
-        }
     }
 }
 
@@ -267,18 +280,18 @@ fn fold(points: &PointCursor) -> Vec<(usize, Summary)> {
     points.columns.iter().enumerate().filter_map(fold).collect()
 }
 
-/// The summaries of each hour over all its pages, of these fields. The pages are in order of hours.
-fn united_by_hour(pages: &mut [ScannedPage], fields: &[Arc<str>]) -> Vec<FoundHour> {
+/// The summaries of each hour over all its pages, which lose theirs. The pages are in order of hours.
+fn united_by_hour(pages: &mut [ScannedPage]) -> impl Iterator<Item = FoundHour> {
     let of_hour = |pages: &mut [ScannedPage]| FoundHour {
         hour: pages[0].hour,
         has_ends: pages.len() == 1,
-        summaries: united(pages, fields),
+        summaries: united(pages),
     };
-    pages.chunk_by_mut(|a, b| a.hour == b.hour).map(of_hour).collect()
+    pages.chunk_by_mut(|a, b| a.hour == b.hour).map(of_hour)
 }
 
 /// One hour's summaries over all its pages, which lose theirs.
-fn united(pages: &mut [ScannedPage], fields: &[Arc<str>]) -> Vec<(Arc<str>, Summary)> {
+fn united(pages: &mut [ScannedPage]) -> Vec<(Arc<str>, Summary)> {
     let mut all: Vec<(Arc<str>, Summary)> = Vec::new();
     for page in pages {
         let summaries = std::mem::take(&mut page.summary);
@@ -293,15 +306,17 @@ fn united(pages: &mut [ScannedPage], fields: &[Arc<str>]) -> Vec<(Arc<str>, Summ
             }
         }
     }
-    // Shares one allocation of the name among all hours.
-    all.retain_mut(|(name, _)| match fields.iter().find(|field| *field == name) {
+    all
+}
+
+/// The same of these fields only, whose names all hours share.
+fn with_shared_names(mut of: FoundHour, fields: &[Arc<str>]) -> FoundHour {
+    of.summaries.retain_mut(|(name, _)| match fields.iter().find(|field| *field == name) {
         Some(field) => {
-            if !Arc::ptr_eq(field, name) {
-                *name = field.clone();
-            }
+            *name = field.clone();
             true
         }
         None => false,
     });
-    all
+    of
 }

@@ -38,6 +38,14 @@ impl Windows {
         }
     }
 
+    /// As [`Self::around`], of a time that is likely to lie in the window behind this one.
+    #[must_use]
+    pub fn behind(&self, window: &Range<i64>, time: i64) -> Range<i64> {
+        let next = window.end..window.end.saturating_add(self.every);
+        let is_next = self.zone.is_none() && next.contains(&time) && next.end < i64::MAX;
+        if is_next { next } else { self.around(time) }
+    }
+
     /// The window that a time lies in, for times in or near a window in which clocks change.
     fn beside_changes(&self, zone: &TimeZone, time: i64, plain: &Range<i64>) -> Range<i64> {
         let time = i128::from(time);
@@ -187,6 +195,22 @@ mod tests {
                     assert_eq!(plain, windows.plain_at_the_ends(time, HOUR / 2), "{every} {offset} {time}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_window_behind_another_is_the_same_from_there() {
+        let zone = TimeZone::get("Europe/Paris").expect("in the time zone database");
+        for zone in [None, Some(zone)] {
+            let windows = Windows { every: 24 * HOUR, offset: HOUR, zone };
+            // The day before clocks change.
+            let window = windows.around(1_774_694_000 * 1_000_000_000);
+            for hours in [-30, 0, 1, 22, 23, 24, 25, 47, 48, 500] {
+                let time = window.end + hours * HOUR;
+                assert_eq!(windows.behind(&window, time), windows.around(time), "{hours}");
+            }
+            let last = windows.around(i64::MAX - 30 * HOUR);
+            assert_eq!(windows.behind(&last, i64::MAX), windows.around(i64::MAX));
         }
     }
 

@@ -8,6 +8,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::columns::{columns_document, readings_of};
 use super::decode::{self, Trouble, check_version, date, field_value, get, named, whole};
+use super::elements::items;
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, chunks_of, day_id};
 use crate::bucket::columns::Cell;
@@ -16,7 +17,7 @@ use crate::bucket::exact::SumRest;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, StoredOtherwise};
 use crate::bucket::store::{Projection, ScannedPage};
-use crate::bucket::summary::Figures;
+use crate::bucket::summary::{Figures, Number};
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, SealForm, StorageError, StoredDay, Summary};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Day, Hour, Value};
@@ -37,6 +38,10 @@ const HEAD_BYTES: usize = 8 * 1024;
 const SHOWN_MAX: usize = 400;
 /// The longest text in the summaries of fields without numbers, in bytes.
 const TEXT_BYTES: usize = 256;
+/// Most fields for which an hour makes room at once.
+const FIELDS_FORESEEN: usize = 4;
+/// The arrays of a field.
+const ARRAYS: [&str; 7] = ["min", "max", "first", "last", "sum", "count", "rest"];
 /// The figures of an hour's summary, in arrays.
 const FIGURES: [&str; 5] = ["min", "max", "sum", "first", "last"];
 
@@ -450,17 +455,18 @@ pub fn decode_day_scanned(
 /// The hours of a part with their summaries.
 fn summarized_hours(document: &RawDocument, day: Day, projection: &Projection) -> Result<Vec<ScannedPage>, Trouble> {
     let (oldest, is_expired) = (whole(document, "floor")?, is_expired(document)?);
+    // Of many wanted fields, a sensor may have few.
+    let fields = projection.fields.as_ref().map_or(0, |fields| fields.len().min(FIELDS_FORESEEN));
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
     let numbers = list(by_hour, "hour", |value| value.as_i32())?;
     let page = |number: &i32| {
         let hour = Hour(day.hours().start.0 + i64::from(*number));
-        ScannedPage { hour, number: 0, summary: Vec::new(), oldest, readings: None, is_expired }
+        ScannedPage { hour, number: 0, summary: Vec::with_capacity(fields), oldest, readings: None, is_expired }
     };
     let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
     for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {
         let (name, figures) = element.map_err(|e| e.to_string())?;
-        let name: Arc<str> = Arc::from(from_key(name.as_str()));
-        if projection.has(&name) {
+        if let Some(name) = projection.name_of(&from_key(name.as_str())) {
             of_field(&name, figures.as_document().ok_or("a field's hours are not a document")?, &mut pages)?;
         }
     }
@@ -468,24 +474,46 @@ fn summarized_hours(document: &RawDocument, day: Day, projection: &Projection) -
 }
 
 fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Trouble> {
-    let counts = list(figures, "count", |value| value.as_i32())?;
-    let [min, max, sum, first, last] = FIGURES.map(|figure| list(figures, figure, optional));
-    let (min, max, sum, first, last) = (min?, max?, sum?, first?, last?);
-    let rests = list(figures, "rest", Some)?;
-    let lengths = [counts.len(), min.len(), max.len(), sum.len(), first.len(), last.len(), rests.len()];
-    if lengths.iter().any(|length| *length != pages.len()) {
+    let [values @ .., counts, rests] = arrays(figures)?;
+    let (counts, rests) = (items(counts, "count", |value| value.as_i32())?, items(rests, "rest", Some)?);
+    let mut numbers = Vec::with_capacity(values.len());
+    for (array, figure) in values.into_iter().zip(ARRAYS) {
+        numbers.push(items(array, figure, number)?);
+    }
+    let lengths = numbers.iter().map(Vec::len).chain([counts.len(), rests.len()]);
+    if lengths.into_iter().any(|length| length != pages.len()) {
         return Err(format!("the hours of {name} have other lengths than hours.hour"));
     }
-    let cells = min.into_iter().zip(max).zip(first.into_iter().zip(last)).zip(sum.into_iter().zip(rests));
-    for ((page, count), (((min, max), (first, last)), (sum, rest))) in pages.iter_mut().zip(counts).zip(cells) {
-        let (Some(min), Some(max), Some(first), Some(last), Some(sum)) = (min, max, first, last, sum) else { continue };
-        let rest = rest_of(rest, &sum)?;
+    for (place, ((page, count), rest)) in pages.iter_mut().zip(counts).zip(rests).enumerate() {
+        let [Some(min), Some(max), Some(first), Some(last), Some(sum)] = std::array::from_fn(|of| numbers[of][place])
+        else {
+            continue;
+        };
         let count = u64::try_from(count).map_err(|e| e.to_string())?;
-        let figures = Figures::with_mean(count, [min, max, first, last], sum, Some(rest));
-        let summary = Summary::of_figures(&figures).ok_or("a summary lacks its rest")?;
+        let summary = Summary::of_numbers(count, [min, max, first, last], sum, &rest_of(rest, sum)?);
         page.summary.push((name.clone(), summary));
     }
     Ok(())
+}
+
+/// The arrays of a field, in the order of [`ARRAYS`].
+fn arrays(figures: &RawDocument) -> Result<[&RawArray; ARRAYS.len()], Trouble> {
+    let mut found = [None; ARRAYS.len()];
+    for element in figures {
+        let (name, array) = element.map_err(|e| e.to_string())?;
+        if let Some(place) = ARRAYS.iter().position(|figure| *figure == name.as_str()) {
+            found[place] = array.as_array();
+        }
+    }
+    let all: Option<Vec<&RawArray>> = found.into_iter().collect();
+    all.and_then(|all| all.try_into().ok()).ok_or_else(|| {
+        let missing = ARRAYS.iter().zip(found).filter(|(_, array)| array.is_none()).map(|(name, _)| *name);
+        format!("{} is not an array", missing.collect::<Vec<_>>().join(", "))
+    })
+}
+
+fn number(value: RawBsonRef<'_>) -> Option<Option<Number>> {
+    optional(value).map(|value| value.as_ref().map(Number::of))
 }
 
 pub(super) fn optional(value: RawBsonRef<'_>) -> Option<Option<Value>> {
@@ -495,18 +523,18 @@ pub(super) fn optional(value: RawBsonRef<'_>) -> Option<Option<Value>> {
     }
 }
 
-fn rest_of(stored: RawBsonRef<'_>, sum: &Value) -> Result<SumRest, Trouble> {
-    let Value::Float(sum) = *sum else { return Ok(SumRest::default()) };
-    let parts: Vec<f64> = match stored {
-        RawBsonRef::Double(0.0) => return Ok(SumRest::default()),
-        RawBsonRef::Double(one) => vec![one],
+fn rest_of(stored: RawBsonRef<'_>, sum: Number) -> Result<SumRest, Trouble> {
+    let Number::Float(sum) = sum else { return Ok(SumRest::default()) };
+    let rest = match stored {
+        RawBsonRef::Double(0.0) => Some(SumRest::default()),
+        RawBsonRef::Double(one) => SumRest::of_doubles(sum, std::iter::once(one)),
         RawBsonRef::Array(parts) => {
             let parts: Option<Vec<f64>> = parts.into_iter().map(|part| part.ok()?.as_f64()).collect();
-            parts.ok_or("rest of an hour is malformed")?
+            parts.and_then(|parts| SumRest::of_doubles(sum, parts.into_iter()))
         }
-        _ => return Err("rest of an hour is malformed".to_owned()),
+        _ => None,
     };
-    SumRest::of_doubles(sum, parts.into_iter()).ok_or_else(|| "rest of an hour is malformed".to_owned())
+    rest.ok_or_else(|| "rest of an hour is malformed".to_owned())
 }
 
 pub(super) fn list<'d, T>(
@@ -515,8 +543,7 @@ pub(super) fn list<'d, T>(
     item: impl Fn(RawBsonRef<'d>) -> Option<T>,
 ) -> Result<Vec<T>, Trouble> {
     let array: &'d RawArray = get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))?;
-    let items = array.into_iter().map(|element| item(element.ok()?)).collect::<Option<Vec<T>>>();
-    items.ok_or_else(|| format!("{name} has an element of another type"))
+    items(array, name, item)
 }
 
 /// The fields of a part's document that a scan without readings needs: its hours, or the readings of a chunk.

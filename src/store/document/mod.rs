@@ -40,6 +40,7 @@ mod columns;
 mod copies;
 mod day;
 mod decode;
+mod elements;
 mod encode;
 mod groups;
 mod meta;

@@ -284,9 +284,9 @@ impl<'a> DayHead<'a> {
             self.names.len(),
             |_| true,
             &mut Room::default(),
-            |field, number, figures| {
+            |field, number, summary| {
                 let of = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));
-                of.into_iter().for_each(|(_, of)| of.push((Arc::from(self.names[field]), figures.clone())));
+                of.into_iter().for_each(|(_, of)| of.push((Arc::from(self.names[field]), summary.figures())));
             },
         )?;
         Ok(all)
@@ -330,7 +330,9 @@ impl<'a> DayHead<'a> {
 /// The lengths of the parts of a sensor's key.
 fn take_parts(bytes: &mut PackedBytes<'_>) -> Result<Vec<u64>, NoPage> {
     let tags = bytes.varint()?;
-    let mut parts = vec![bytes.varint()?];
+    // A huge number of tags does no harm: each takes two bytes.
+    let mut parts = Vec::with_capacity(usize::try_from(tags).unwrap_or(usize::MAX).min(bytes.left()) * 2 + 1);
+    parts.push(bytes.varint()?);
     for _ in 0..tags {
         parts.extend([bytes.varint()?, bytes.varint()?]);
     }
@@ -338,8 +340,10 @@ fn take_parts(bytes: &mut PackedBytes<'_>) -> Result<Vec<u64>, NoPage> {
 }
 
 fn take_names<'a>(bytes: &mut PackedBytes<'a>) -> Result<Vec<&'a str>, NoPage> {
-    let mut names = Vec::new();
-    for _ in 0..bytes.varint()? {
+    let count = bytes.varint()?;
+    // Each name takes a byte.
+    let mut names = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX).min(bytes.left()));
+    for _ in 0..count {
         names.push(bytes.text()?);
     }
     Ok(names)

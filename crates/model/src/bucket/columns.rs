@@ -17,6 +17,7 @@
 //!
 //! The embedded store's files contain this format: changing it requires a new form of their pages.
 
+use super::summary::Number;
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
 use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
@@ -224,15 +225,15 @@ fn put_float(out: &mut Vec<u8>, value: f64) {
 #[expect(clippy::cast_possible_truncation, reason = "a truncated number is another float when it is scaled back")]
 fn scaled(value: f64, places: usize) -> Option<i64> {
     let number = (value * POWERS[places] + 0.5_f64.copysign(value)) as i64;
-    let is_same = number.unsigned_abs() < EXACT && decimal(number, places).to_bits() == value.to_bits();
+    let is_same = number.unsigned_abs() < EXACT && divided(number, POWERS[places]).to_bits() == value.to_bits();
     is_same.then_some(number)
 }
 
 /// The inverse of [`scaled`]. The quotient of two exact floats is the float nearest to the decimal, as a parser yields
 /// it.
 #[expect(clippy::cast_precision_loss, reason = "numbers below 2^53 are exact")]
-fn decimal(number: i64, places: usize) -> f64 {
-    number as f64 / POWERS[places]
+fn divided(number: i64, power: f64) -> f64 {
+    number as f64 / power
 }
 
 fn float(cell: &Cell) -> Option<f64> {
@@ -264,56 +265,108 @@ pub fn take_cells(bytes: &mut PackedBytes<'_>, count: usize) -> Result<Vec<Cell>
 }
 
 /// As [`take_cells`], into room that the caller reuses between columns.
+fn take_cells_into(bytes: &mut PackedBytes<'_>, count: usize, cells: &mut Vec<Cell>) -> Result<(), ColumnsDamage> {
+    cells.clear();
+    take_runs(bytes, count, |cell| cells.push(cell))
+}
+
+/// Decodes a column that has a number for each of `numbers`.
 ///
 /// # Errors
-/// As [`take_cells`].
-pub fn take_cells_into(bytes: &mut PackedBytes<'_>, count: usize, cells: &mut Vec<Cell>) -> Result<(), ColumnsDamage> {
-    cells.clear();
-    while cells.len() < count {
+/// [`ColumnsDamage`] for invalid bytes, and for cells that are no numbers.
+pub fn take_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Result<(), ColumnsDamage> {
+    let (count, mut places, mut are_numbers) = (numbers.len(), numbers.iter_mut(), true);
+    take_runs(bytes, count, |cell| {
+        let number = match cell {
+            Some(Value::Float(v)) => Number::Float(v),
+            Some(Value::Integer(v)) => Number::Integer(v),
+            Some(Value::Unsigned(v)) => Number::Unsigned(v),
+            None | Some(Value::Boolean(_) | Value::String(_)) => {
+                are_numbers = false;
+                return;
+            }
+        };
+        places.next().into_iter().for_each(|place| *place = number);
+    })?;
+    are_numbers.then_some(()).ok_or(ColumnsDamage::Unknown { what: "a figure of a summary", found: 0 })
+}
+
+#[inline]
+fn take_runs(bytes: &mut PackedBytes<'_>, count: usize, mut put: impl FnMut(Cell)) -> Result<(), ColumnsDamage> {
+    let mut left = count;
+    while left > 0 {
         let head = bytes.varint()?;
         let too_long = ColumnsDamage::Unknown { what: "a run of cells", found: head };
-        let run = usize::try_from(head >> 3).ok().filter(|run| *run < count - cells.len()).ok_or(too_long)? + 1;
-        take_run(bytes, head & 7, run, cells)?;
+        let run = usize::try_from(head >> 3).ok().filter(|run| *run < left).ok_or(too_long)? + 1;
+        take_run(bytes, head & 7, run, &mut put)?;
+        left -= run;
     }
     Ok(())
 }
 
-fn take_run(bytes: &mut PackedBytes<'_>, kind: u64, run: usize, cells: &mut Vec<Cell>) -> Result<(), ColumnsDamage> {
+/// Each kind has a loop of its own: what a cell is does not change within it.
+#[inline]
+fn take_run(
+    bytes: &mut PackedBytes<'_>,
+    kind: u64,
+    run: usize,
+    mut put: impl FnMut(Cell),
+) -> Result<(), ColumnsDamage> {
     let mut before = 0_i64;
-    let places = if kind == DECIMALS { usize::from(bytes.byte()?) } else { 0 };
-    if places >= POWERS.len() {
-        return Err(ColumnsDamage::Unknown { what: "a number of places", found: places as u64 });
-    }
-    for _ in 0..run {
-        cells.push(match kind {
-            NOTHING => None,
-            DECIMALS => {
+    match kind {
+        NOTHING => (0..run).for_each(|_| put(None)),
+        DECIMALS => {
+            let places = usize::from(bytes.byte()?);
+            let damage = ColumnsDamage::Unknown { what: "a number of places", found: places as u64 };
+            let power = POWERS.get(places).ok_or(damage)?;
+            for _ in 0..run {
                 before = before.wrapping_add(unzigzag(bytes.varint()?));
-                Some(Value::Float(decimal(before, places)))
+                put(Some(Value::Float(divided(before, *power))));
             }
-            FLOATS => Some(Value::Float(take_float(bytes)?)),
-            INTEGERS => {
+        }
+        FLOATS => {
+            for _ in 0..run {
+                put(Some(Value::Float(take_float(bytes)?)));
+            }
+        }
+        INTEGERS => {
+            for _ in 0..run {
                 before = before.wrapping_add(unzigzag(bytes.varint()?));
-                Some(Value::Integer(before))
+                put(Some(Value::Integer(before)));
             }
-            UNSIGNED => Some(Value::Unsigned(bytes.varint()?)),
-            BOOLEANS => match bytes.byte()? {
-                truth @ 0..=1 => Some(Value::Boolean(truth == 1)),
-                other => return Err(ColumnsDamage::Unknown { what: "a boolean", found: u64::from(other) }),
-            },
-            TEXTS => Some(Value::String(bytes.text()?.into())),
-            found => return Err(ColumnsDamage::Unknown { what: "a kind of cells", found }),
-        });
+        }
+        UNSIGNED => {
+            for _ in 0..run {
+                put(Some(Value::Unsigned(bytes.varint()?)));
+            }
+        }
+        BOOLEANS => {
+            for _ in 0..run {
+                put(Some(Value::Boolean(match bytes.byte()? {
+                    truth @ 0..=1 => truth == 1,
+                    other => return Err(ColumnsDamage::Unknown { what: "a boolean", found: u64::from(other) }),
+                })));
+            }
+        }
+        TEXTS => {
+            for _ in 0..run {
+                put(Some(Value::String(bytes.text()?.into())));
+            }
+        }
+        found => return Err(ColumnsDamage::Unknown { what: "a kind of cells", found }),
     }
     Ok(())
 }
 
 fn take_float(bytes: &mut PackedBytes<'_>) -> Result<f64, ColumnsDamage> {
     let count = bytes.byte()?;
+    let unknown = ColumnsDamage::Unknown { what: "a float's number of bytes", found: u64::from(count) };
+    if let (1..=8, Some(eight)) = (count, bytes.rest().first_chunk()) {
+        bytes.at += usize::from(count);
+        return Ok(f64::from_bits(u64::from_be_bytes(*eight) & u64::MAX << (64 - 8 * u32::from(count))));
+    }
     let mut float = [0; 8];
-    let part = float.get_mut(..usize::from(count));
-    let part = part.ok_or(ColumnsDamage::Unknown { what: "a float's number of bytes", found: u64::from(count) })?;
-    part.copy_from_slice(bytes.take(usize::from(count))?);
+    float.get_mut(..usize::from(count)).ok_or(unknown)?.copy_from_slice(bytes.take(usize::from(count))?);
     Ok(f64::from_bits(u64::from_be_bytes(float)))
 }
 
@@ -358,6 +411,7 @@ impl<'a> PackedBytes<'a> {
     ///
     /// # Errors
     /// [`ColumnsDamage::Cut`] if there is no whole one of at most 64 bits.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, ColumnsDamage> {
         take_varint(self.bytes, &mut self.at).ok_or_else(|| self.cut())
     }
@@ -366,6 +420,7 @@ impl<'a> PackedBytes<'a> {
     ///
     /// # Errors
     /// [`ColumnsDamage::Cut`] at the end.
+    #[inline]
     pub fn byte(&mut self) -> Result<u8, ColumnsDamage> {
         let byte = *self.bytes.get(self.at).ok_or_else(|| self.cut())?;
         self.at += 1;
@@ -376,6 +431,7 @@ impl<'a> PackedBytes<'a> {
     ///
     /// # Errors
     /// [`ColumnsDamage::Cut`] if there are fewer.
+    #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], ColumnsDamage> {
         let taken = self.rest().get(..count).ok_or_else(|| self.cut())?;
         self.at += count;

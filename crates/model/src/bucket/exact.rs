@@ -27,6 +27,8 @@ const NO_UNIT: i32 = 4096;
 /// Bits left free below the first value of a window, for later values with smaller units. Decimals of one sensor rarely
 /// differ by more in magnitude.
 const SLACK: i32 = 24;
+/// The scales of sums that were stored are multiples of one more than this.
+const SCALES: i32 = 7;
 /// A number below this, and its rounding, fit into an `i128`.
 const ROUNDABLE: u128 = 1 << 126;
 /// Parts of stored sums have no bits at or above this exponent; a sum of 2^50 greatest doubles stays below it.
@@ -67,12 +69,37 @@ impl ExactSum {
     /// Restores the sum that was rounded to this double with this rest.
     #[must_use]
     pub fn of_rounded(sum: f64, rest: &SumRest) -> Self {
+        if let Some(window) = Self::window_of(sum, rest) {
+            return window;
+        }
         let mut exact = Self::default();
         if sum.is_finite() || rest.is_empty() {
             exact.add(sum);
         }
         rest.parts().for_each(|part| exact.add_scaled(part.significand.into(), part.exponent + BIAS));
         exact
+    }
+
+    /// The sum that was rounded to this double, if there is at most one part of a rest and both fit a window: as nearly always.
+    fn window_of(sum: f64, rest: &SumRest) -> Option<Self> {
+        let (bits, biased) = (sum.to_bits(), (sum.to_bits() >> 52 & 0x7ff) as i32);
+        if !sum.is_normal() || !rest.more.is_empty() {
+            return None;
+        }
+        let significand = bits & FRACTION | HIDDEN;
+        let (part, finest) = match rest.first {
+            Some(part) => (part.significand, part.exponent + BIAS),
+            None => (0, biased + significand.trailing_zeros().cast_signed()),
+        };
+        // Sums of values of about the same size get the same scale, so that adding them takes no shift.
+        let unit = ((finest - SLACK) & !SCALES).max(LEAST);
+        let shift = biased - unit;
+        if unit > UNIT_MAX || !(0..=SHIFT_MAX).contains(&shift) {
+            return None;
+        }
+        let sign = i128::from(bits.cast_signed() >> 63);
+        let rounded = ((i128::from(significand) << shift) ^ sign) - sign;
+        Some(Self { window: rounded + (i128::from(part) << (finest - unit)), unit, wide: None })
     }
 
     /// Adds a double.
@@ -164,6 +191,12 @@ impl ExactSum {
 
     /// Adds `number * 2^(unit - BIAS)`.
     fn add_scaled(&mut self, number: i128, unit: i32) {
+        if unit == self.unit
+            && let Some(sum) = self.window.checked_add(number)
+        {
+            self.window = sum;
+            return;
+        }
         if number == 0 || self.add_at(self.unit, number, unit) {
             return;
         }
@@ -279,10 +312,15 @@ impl SumPart {
 
     /// The part `double * 2^scale`; `None` for zero and for values that are not finite.
     fn of_double(double: f64, scale: i32) -> Option<Self> {
-        let mut sum = ExactSum::default();
-        sum.add(double);
-        let part = sum.wide.is_none().then(|| Self::new(sum.window, sum.unit - BIAS))??;
-        Self::of(part.significand, part.exponent + scale)
+        let (bits, biased) = (double.to_bits(), (double.to_bits() >> 52 & 0x7ff) as i32);
+        let significand = bits & FRACTION | if biased == 0 { 0 } else { HIDDEN };
+        if significand == 0 || !double.is_finite() {
+            return None;
+        }
+        let zeros = significand.trailing_zeros();
+        let odd = (significand >> zeros).cast_signed();
+        let signed = if double < 0.0 { -odd } else { odd };
+        Self::of(signed, biased.max(LEAST) - BIAS + zeros.cast_signed() + scale)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]

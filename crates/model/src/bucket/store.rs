@@ -354,6 +354,13 @@ impl Projection {
         Self { fields: Some(Arc::new([])), ..Self::SUMMARIES }
     }
 
+    /// The same with names of its own: threads that count references to one name wait for each other.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        let apart = |fields: &Arc<[Arc<str>]>| fields.iter().map(|name| Arc::from(&**name)).collect();
+        Self { fields: self.fields.as_ref().map(apart), ..self.clone() }
+    }
+
     /// The projected times in whole milliseconds since the epoch, both included; `None` if a scan leaves out no page.
     #[must_use]
     pub fn span_ms(&self) -> Option<(i64, i64)> {

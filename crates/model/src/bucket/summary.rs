@@ -164,6 +164,52 @@ fn value_as_float(value: &Value) -> f64 {
     }
 }
 
+/// A number of a [`Summary`] as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// A double.
+    Float(f64),
+    /// An integer of 64 bits.
+    Integer(i64),
+    /// An integer above these.
+    Unsigned(u64),
+}
+
+impl Default for Number {
+    fn default() -> Self {
+        Self::Integer(0)
+    }
+}
+
+impl Number {
+    /// NaN for booleans and texts.
+    #[must_use]
+    pub fn of(value: &Value) -> Self {
+        match value {
+            Value::Integer(v) => Self::Integer(*v),
+            Value::Unsigned(v) => Self::Unsigned(*v),
+            other => Self::Float(value_as_float(other)),
+        }
+    }
+
+    /// The nearest double.
+    fn float(self) -> f64 {
+        match self {
+            Self::Float(v) => v,
+            Self::Integer(v) => as_float(v.into()),
+            Self::Unsigned(v) => as_float(v.into()),
+        }
+    }
+
+    fn integer(self) -> Option<i128> {
+        match self {
+            Self::Float(_) => None,
+            Self::Integer(v) => Some(v.into()),
+            Self::Unsigned(v) => Some(v.into()),
+        }
+    }
+}
+
 fn as_integer(value: &Value) -> Option<i128> {
     match value {
         Value::Integer(v) => Some(i128::from(*v)),
@@ -213,17 +259,24 @@ impl Summary {
     #[must_use]
     pub fn of_figures(figures: &Figures) -> Option<Self> {
         let Figures { count, min, max, sum, rest, first, last, avg: _ } = figures;
-        let (count, values) = (*count, [min, max, first, last]);
-        if let [Some(min), Some(max), Some(first), Some(last)] = values.map(as_integer) {
-            let sum = match as_integer(sum) {
-                Some(sum) => sum,
-                None => whole_sum(value_as_float(sum), rest.as_ref()?),
-            };
-            return Some(Self::Integers(Fold { count, min, max, sum, first, last }));
+        let (values, sum, none) = ([min, max, first, last].map(Number::of), Number::of(sum), SumRest::default());
+        let are_whole = values.iter().chain([&sum]).all(|number| number.integer().is_some());
+        let rest = rest.as_ref().or(are_whole.then_some(&none))?;
+        Some(Self::of_numbers(*count, values, sum, rest))
+    }
+
+    /// As [`Self::of_figures`]; `values` are minimum, maximum, first and last.
+    #[must_use]
+    #[inline]
+    pub fn of_numbers(count: u64, values: [Number; 4], sum: Number, rest: &SumRest) -> Self {
+        let has_float = values.iter().any(|number| matches!(number, Number::Float(_)));
+        if !has_float && let [Some(min), Some(max), Some(first), Some(last)] = values.map(Number::integer) {
+            let sum = sum.integer().unwrap_or_else(|| whole_sum(sum.float(), rest));
+            return Self::Integers(Fold { count, min, max, sum, first, last });
         }
-        let [min, max, first, last] = values.map(value_as_float);
-        let sum = ExactSum::of_rounded(value_as_float(sum), rest.as_ref()?);
-        Some(Self::Floats(Fold { count, min, max, sum, first, last }))
+        let [min, max, first, last] = values.map(Number::float);
+        let sum = ExactSum::of_rounded(sum.float(), rest);
+        Self::Floats(Fold { count, min, max, sum, first, last })
     }
 
     /// Folds one later value in.

@@ -1,6 +1,9 @@
 //! Variable-length integers: LEB128, seven bits per byte, low bits first; signed integers are zigzag-encoded. WAL
 //! records and packed readings use them.
 
+/// The most bytes of a number of 64 bits.
+const VARINT_MOST: usize = 10;
+
 /// Appends a varint.
 #[expect(clippy::cast_possible_truncation, reason = "only the low seven bits are written")]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -12,20 +15,41 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Reads a varint at `at` and advances `at`; `None` if the bytes end early or the number exceeds 64 bits.
+#[inline]
 pub fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     // Most numbers take one byte.
     let first = *bytes.get(*at)?;
-    *at += 1;
     if first < 0x80 {
+        *at += 1;
         return Some(u64::from(first));
     }
-    let mut value = u64::from(first & 0x7f);
-    for shift in (7..64).step_by(7) {
-        let byte = *bytes.get(*at)?;
-        *at += 1;
-        value |= u64::from(byte & 0x7f).checked_shl(shift).filter(|bits| bits >> shift == u64::from(byte & 0x7f))?;
-        if byte < 0x80 {
-            return Some(value);
+    // Eight bytes at once: up to the last byte of the number, their sevens of bits are moved together.
+    if let Some(word) = bytes.get(*at..).and_then(|rest| rest.first_chunk()) {
+        let word = u64::from_le_bytes(*word);
+        let last = !word & 0x8080_8080_8080_8080;
+        if last != 0 {
+            let sevens = word & (last ^ (last - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
+            let pairs = sevens & 0x007f_007f_007f_007f | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+            let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+            *at += last.trailing_zeros() as usize / 8 + 1;
+            return Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4);
+        }
+    }
+    take_longer(bytes, at)
+}
+
+/// A number near the end of the bytes, or of more than eight.
+#[cold]
+fn take_longer(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let mut value = 0;
+    for (place, byte) in bytes.get(*at..)?.iter().take(VARINT_MOST).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        value |= bits << (7 * place);
+        if *byte < 0x80 {
+            // Of the last byte, one bit is left of 64.
+            let fits = place + 1 < VARINT_MOST || bits <= 1;
+            *at += place + 1;
+            return fits.then_some(value);
         }
     }
     None

@@ -33,7 +33,7 @@ pub(in crate::store::embedded) fn scan(
     let keys = Keys::of(name);
     let days = database.begin_read()?.open_table(DAYS)?;
     let (mut found, mut size, mut rest) = (Vec::new(), 0, hours.clone());
-    let mut scan = PartScan { projection, room: Room::default() };
+    let mut scan = PartScan { projection: &projection.apart(), room: Room::default() };
     while !rest.is_empty() && found.len() < extent.pages && size < extent.bytes {
         let Some((day, rows)) = next_rows(&days, &keys, sensor, order, &rest)? else {
             rest = rest.end..rest.end;
@@ -256,13 +256,9 @@ impl PartScan<'_> {
             names.len(),
             |field| names[field].is_some(),
             &mut self.room,
-            |field, number, figures| {
-                let (Some(name), Some(page)) =
-                    (&names[field], places.get(usize::from(number)).and_then(|place| pages.get_mut(*place)))
-                else {
-                    return;
-                };
-                if let Some(summary) = Summary::of_figures(figures) {
+            |field, number, summary| {
+                let page = places.get(usize::from(number)).and_then(|place| pages.get_mut(*place));
+                if let (Some(name), Some(page)) = (&names[field], page) {
                     page.summary.push((name.clone(), summary));
                 }
             },

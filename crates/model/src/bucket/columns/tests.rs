@@ -80,6 +80,25 @@ proptest! {
     }
 
     #[test]
+    fn numbers_are_those_of_the_cells(cells in column(40)) {
+        let mut bytes = Vec::new();
+        put_cells(&mut bytes, &cells, &mut Vec::new());
+        let expected: Option<Vec<Number>> = (cells.iter().flatten())
+            .map(|value| (!matches!(value, Value::Boolean(_) | Value::String(_))).then(|| Number::of(value)))
+            .collect();
+        let expected = expected.filter(|numbers| numbers.len() == cells.len());
+        let mut numbers = vec![Number::default(); cells.len()];
+        let taken = take_numbers(&mut PackedBytes::new(&bytes), &mut numbers);
+        prop_assert_eq!(taken.is_ok(), expected.is_some());
+        // NaN differs from itself.
+        let are_same = expected.is_none_or(|expected| format!("{expected:?}") == format!("{numbers:?}"));
+        prop_assert!(are_same);
+        for length in 0..bytes.len() {
+            prop_assert!(take_numbers(&mut PackedBytes::new(&bytes[..length]), &mut numbers).is_err());
+        }
+    }
+
+    #[test]
     fn whatever_bytes_there_are_nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), columns in 0..5_usize) {
         let _ = unpack(&bytes, columns, CELLS_MAX);
     }
