@@ -23,13 +23,16 @@ export function pretty(value) {
   return JSON.stringify(value, null, 2).replace(HIDDEN, (letter) => (letter === "\n" ? letter : units(letter)));
 }
 
-/** A word of a POSIX shell; of bash, zsh and ksh where it has controls. */
+/**
+ * A word of a POSIX shell, and of fish; of bash, zsh and ksh where it has controls. A shell that does not know `$'…'` reads an ordinary quoted word there,
+ * which ends at the first quotation mark: so none stands within.
+ */
 export function shell(text) {
   text = String(text);
   HIDDEN.lastIndex = 0;
-  if (!HIDDEN.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
+  if (!HIDDEN.test(text)) return `'${text.replace(/[\\']/g, "'\\$&'")}'`;
   const bytes = (letter) => [...new TextEncoder().encode(letter)].map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
-  return `$'${text.replace(/[\\']/g, "\\$&").replace(HIDDEN, bytes)}'`;
+  return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\047").replace(HIDDEN, bytes)}'`;
 }
 
 export function python(text) {
@@ -44,10 +47,10 @@ export function javascript(text) {
   return json(text);
 }
 
-/** A string of C and C++, in octal so that no digit behind an escape counts to it. */
+/** A string of C and C++, in octal so that no digit behind an escape counts to it. ESPHome substitutes behind a `$`, also in code. */
 export function c(text) {
   const octal = (letter) => [...new TextEncoder().encode(letter)].map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
-  return `"${String(text).replace(/[\\"]/g, "\\$&").replace(/\?/g, "\\?").replace(HIDDEN, octal)}"`;
+  return `"${String(text).replace(/[\\"]/g, "\\$&").replace(/\?/g, "\\?").replace(HIDDEN, octal).replaceAll("$", "\\044")}"`;
 }
 
 /** A double-quoted scalar of YAML. */
@@ -55,9 +58,9 @@ export function yaml(text) {
   return json(text);
 }
 
-/** A basic string of TOML. */
+/** A basic string of TOML. Telegraf replaces variables behind a `$` in the file before it reads it. */
 export function toml(text) {
-  return python(text);
+  return python(text).replaceAll("$", "\\u0024");
 }
 
 /** A string of InfluxQL. */

@@ -89,6 +89,8 @@ void loop() {
 
 function esphome(to) {
   const { measurement, sensor, token } = to;
+  // Only a label there, and behind a `$` ESPHome would substitute.
+  const label = sensor.replaceAll("$", "_");
   const header = token === null ? "" : `\n              Authorization: ${token ? yaml(`Token ${token}`) : "!secret hourglass_authorization"}`;
   return `http_request:
   useragent: esphome
@@ -96,7 +98,7 @@ function esphome(to) {
 sensor:
   - platform: adc
     pin: GPIO34
-    name: ${yaml(sensor)}
+    name: ${yaml(label)}
     update_interval: 10s
     on_value:
       then:
@@ -158,17 +160,19 @@ scrape_configs:
 }
 
 function grafana({ origin, database, token }) {
-  const login = token === null ? "" : `\n      httpHeaderName1: Authorization\n    secureJsonData:\n      httpHeaderValue1: ${token ? yaml(`Token ${token}`) : `Token $${VARIABLE}`}`;
+  // Grafana replaces variables in values, and takes `$$` for a dollar.
+  const text = (value) => yaml(value.replaceAll("$", "$$$$"));
+  const login = token === null ? "" : `\n      httpHeaderName1: Authorization\n    secureJsonData:\n      httpHeaderValue1: ${token ? text(`Token ${token}`) : `Token $${VARIABLE}`}`;
   return `# /etc/grafana/provisioning/datasources/hourglass.yaml
 apiVersion: 1
 datasources:
   - name: hourglass
     type: influxdb
     access: proxy
-    url: ${yaml(origin)}
+    url: ${text(origin)}
     jsonData:
       version: InfluxQL
-      dbName: ${yaml(database)}
+      dbName: ${text(database)}
       httpMode: POST${login}
 `;
 }
