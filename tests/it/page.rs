@@ -2,10 +2,13 @@
 //! listeners hear.
 
 mod assets;
+mod away;
 mod copies;
+mod exact;
 mod figures;
 mod fixes;
 mod hostile;
+mod keys;
 mod rights;
 mod snippets;
 mod tail;

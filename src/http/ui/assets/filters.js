@@ -21,10 +21,21 @@ export function conditions(wanted) {
   });
 }
 
-/** The sensors that are chosen, as parameters of the API. */
+/** The sensors that are chosen, as parameters of the API, which takes what follows `~` for a regular expression. */
 export function selection({ database, sensor, measurement, filters }) {
   if (sensor) return [["db", database], ["sensor", sensor]];
-  return [["db", database], ["measurement", measurement], ...filters.map(([key, wanted]) => [`tag.${key}`, wanted])];
+  const exactly = (wanted) => (wanted.startsWith("~") ? `~^${wanted.replace(/[\\.+*?()|[\]{}^$#&~-]/g, "\\$&")}$` : wanted);
+  return [["db", database], ["measurement", measurement], ...filters.map(([key, wanted]) => [`tag.${key}`, exactly(wanted)])];
+}
+
+/** Whether a list of names, which commas part, can have this one. */
+export function isListed(name) {
+  return !name.includes(",");
+}
+
+/** Whether a parameter can ask for a key: with a `!` before its `=`, it would mean what is not so. */
+function isAskedFor(key) {
+  return !key.endsWith("!") && !key.includes("!~");
 }
 
 /** What is chosen, with what takes it back, and a button for more. `set` is called with changes of the address. */
@@ -62,7 +73,7 @@ export async function chooseMeta(database, choose, left) {
   let end = left;
   body.closest("dialog").addEventListener("close", () => end());
   try {
-    const names = [...(await metadata(database)).keys()];
+    const names = [...(await metadata(database)).keys()].filter(isListed);
     show(body, names.length ? h("div", { class: "chips" }, names.map((name) => button(visible(name), () => {
       end = () => choose(`meta.${name}`);
       close();
@@ -88,8 +99,8 @@ async function addFilter({ database, measurement, tags, withMeta }, add) {
   try {
     const meta = withMeta ? await metadata(database) : new Map();
     show(body,
-      h("p", null, "A tag"), h("div", { class: "chips" }, tags.map(({ tag }) => button(visible(tag), () => ofTag(tag).catch(fail), { class: "chip" }))),
-      meta.size > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, [...meta].map(([name, all]) => button(visible(name), () => values(name, `meta.${name}`, [...all]), { class: "chip" })))]);
+      h("p", null, "A tag"), h("div", { class: "chips" }, tags.filter(({ tag }) => isAskedFor(tag)).map(({ tag }) => button(visible(tag), () => ofTag(tag).catch(fail), { class: "chip" }))),
+      meta.size > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, [...meta].filter(([name]) => isAskedFor(name)).map(([name, all]) => button(visible(name), () => values(name, `meta.${name}`, [...all]), { class: "chip" })))]);
   } catch (error) {
     fail(error);
   }
