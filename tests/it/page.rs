@@ -2,11 +2,14 @@
 //! listeners hear.
 
 mod assets;
+mod away;
 mod copies;
+mod exact;
 mod figures;
 mod filters;
 mod fixes;
 mod hostile;
+mod keys;
 mod readers;
 mod rights;
 mod scrolled;

@@ -7,7 +7,7 @@ use crate::support::browser::Browser;
 use crate::support::http::{Answer, request};
 use crate::support::server::Server;
 
-fn sign_in(server: &Server, browser: &Browser, token: &str) {
+pub fn sign_in(server: &Server, browser: &Browser, token: &str) {
     browser.load(&server.url("/"));
     browser.run("sessionStorage.clear();");
     browser.load(&server.url("/"));

@@ -3,6 +3,9 @@
 use serde_json::json;
 
 use super::{climate, now, page, write};
+use crate::support::browser::Browser;
+use crate::support::http::{get, request};
+use crate::support::server::{Launch, Server};
 
 /// Address, what must be on the page, and the name of its picture.
 const VIEWS: &[(&str, &str, &str)] = &[
@@ -213,16 +216,25 @@ fn a_sensor_is_found_among_many() {
     browser.expect_calm("many sensors");
 }
 
-/// The page set how long readings are kept, and thereby forgot everything else that was set.
+/// Sets how long a database keeps readings, and everything else of it.
+fn settle(server: &Server, database: &str, settings: &serde_json::Value) {
+    let url = server.url(&format!("/api/v1/databases/{database}"));
+    request("PUT", &url, settings.to_string().as_bytes(), &[]).unwrap().expect(200);
+}
+
+/// The page set how long readings are kept, and thereby forgot everything else that was set; and later, what had become a setting since.
 #[test]
 fn a_new_retention_leaves_the_other_settings_as_they_are() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     let path = server.url("/api/v1/databases/default");
-    let set = json!({ "readings": "60d", "summaries": "inf", "seal_form": "columns" });
-    crate::support::http::request("PUT", &path, set.to_string().as_bytes(), &[]).unwrap().expect(200);
+    settle(&server, "default%2Fweek", &json!({ "readings": "7d" }));
+    let set =
+        json!({ "readings": "60d", "summaries": "inf", "default": "week", "seal_form": "columns", "drift": "keep" });
+    settle(&server, "default", &set);
+    let before = get(&path).expect(200).json();
     browser.load(&server.url("/#access"));
-    browser.click("button", "Change");
+    browser.click("[aria-label='Change how long default keeps readings']", "Change");
     browser.fill("dialog input", "90d");
     browser.click("dialog button", "What would go?");
     browser.wait("document.querySelector('dialog').textContent.includes('would go')");
@@ -230,10 +242,43 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     assert!(barriers.is_empty(), "{}", barriers.join("\n"));
     browser.click("dialog button", "Set");
     browser.wait("!document.querySelector('dialog')");
-    let found = crate::support::http::get(&path).expect(200).json();
-    let of = ["readings", "summaries", "seal_form"].map(|key| found[key].clone());
-    assert_eq!(of, [json!("2160h"), json!("inf"), json!("columns")], "{found}");
+    let found = get(&path).expect(200).json();
+    assert_eq!((&before["readings"], &found["readings"]), (&json!("1440h"), &json!("2160h")), "{found}");
+    for key in ["summaries", "default", "seal_form", "drift"] {
+        assert!(found[key] == before[key] && found[key] != json!(null), "{key}: {before} became {found}");
+    }
+    // What the configuration says is not written down as a setting of the database.
+    settle(&server, "default", &json!({ "drift": "keep" }));
+    browser.load(&server.url("/#access"));
+    browser.click("[aria-label='Change how long default keeps readings']", "Change");
+    browser.click("dialog button", "Set");
+    browser.wait("!document.querySelector('dialog')");
+    let found = get(&path).expect(200).json();
+    assert_eq!((&found["readings"], &found["drift"]), (&json!(null), &json!("keep")), "{found}");
     browser.expect_calm("retention");
+}
+
+/// Where the service could not count what would go, the page said that nothing would.
+#[test]
+fn what_was_not_counted_is_not_called_nothing() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Launch::embedded().config("[query]\nseries_max = 1\n").start();
+    let old = now() - 9 * 86_400;
+    write(&server, &format!("climate,sensor=a temp=1 {old}\nclimate,sensor=b temp=2 {old}"));
+    crate::support::series::flush(&server);
+    browser.load(&server.url("/#access"));
+    browser.click("button", "Change");
+    browser.fill("dialog .field:nth-of-type(1) input", "2d");
+    browser.fill("dialog .field:nth-of-type(2) input", "4d");
+    browser.click("dialog button", "What would go?");
+    browser.wait("document.querySelectorAll('dialog [aria-live] p').length === 2");
+    let text = browser.run("return document.querySelector('dialog [aria-live]').textContent;");
+    let text = text.as_str().unwrap();
+    for said in ["It is not known how many readings before ", "It is not known of how many readings before "] {
+        assert!(text.contains(said), "{text}");
+    }
+    assert!(text.matches("(2 sensors, from ").count() == 2 && !text.contains("Nothing"), "{text}");
+    browser.expect_calm("not counted");
 }
 
 /// Two sensors had one value of the tag `sensor`: both lines were called by it, and the week before took the colour of the first.

@@ -74,6 +74,12 @@ export function matches(glob, name) {
   return new RegExp(`^${pattern}$`, "su").test(name);
 }
 
+/** Names of databases that the scopes of the caller's token name, as far as they are no patterns. */
+export function named({ scopes }) {
+  const globs = scopes ? [...scopes.read, ...scopes.write, ...scopes.admin] : [];
+  return [...new Set(globs.filter((glob) => !/[*?]/.test(glob)))].sort();
+}
+
 /** What the caller may do with a database. */
 export function rights(caller, database) {
   const scopes = caller.scopes;

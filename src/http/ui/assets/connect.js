@@ -22,7 +22,7 @@ export function connect(place, { caller, database }) {
   const aside = h("div", { class: "row" });
   const hint = h("p", { class: "hint" });
   const tabs = h("div");
-  const arrived = h("div", { "aria-live": "polite" });
+  const arrived = h("div");
 
   const mayMake = caller.token_needed && caller.name && rights(caller, database).everything;
   const draw = () => {
@@ -62,7 +62,7 @@ export function connect(place, { caller, database }) {
 /** How one gets the token that the snippet asks for. */
 function tokenHint({ needs }, database) {
   const [may, flag] = { read: ["read", `--read ${shell(database)}`], metrics: ["see metrics", "--metrics"] }[needs] ?? ["write", `--write ${shell(database)}`];
-  return ["It asks for a token that may ", may, ", made with ", h("code", null, `hourglass token create --name NAME ${flag}`), "."];
+  return ["It asks for a token that may ", may, ", made with ", h("code", null, `hourglass token create --name NAME ${flag}`), needs !== "metrics" && /[*?]/.test(database) ? ". In it, * and ? stand for any characters: it is for other databases, too." : "."];
 }
 
 /** Offers a token for the snippet: it may write to one database and nothing else, and is shown nowhere but in the snippet. */
@@ -100,20 +100,30 @@ function watch(place, caller, database) {
     show(place, empty("This token may not read, so readings are not shown here."));
     return null;
   }
-  const waiting = (text) => show(place, h("div", { class: "waiting" }, h("span", { class: "pulse", "aria-hidden": "true" }), text));
-  let heard = 0;
+  // Spoken is that readings arrive; what they say changes too often for that.
+  const [status, shown] = [h("div", { role: "status" }), h("div", { class: "arrived" })];
+  const [big, about] = [h("p", { class: "big" }), h("p")];
+  let [heard, sensor] = [0, ""];
+  const explored = button("Explore it", () => go("explore", { db: database, sensor, m: partsOf(sensor).measurement, range: "1h" }), { class: "primary" });
+  const waiting = (text) => {
+    show(place, status);
+    show(status, h("div", { class: "waiting" }, h("span", { class: "pulse", "aria-hidden": "true" }), text));
+  };
   const hear = (news) => {
     if (news.error) show(place, failure(news.error));
     if (news.state === "hidden") waiting("Paused while this page is hidden.");
     if (news.state === "open") waiting(`Waiting for a reading in ${database} …`);
     if (!news.readings) return;
     heard += news.readings.length;
-    const { sensor, reading } = news.readings.at(-1);
+    const { reading } = news.readings.at(-1);
+    ({ sensor } = news.readings.at(-1));
     const fields = Object.entries(reading).filter(([name]) => name !== "ts");
-    show(place, h("div", { class: "arrived" },
-      h("p", { class: "big" }, fields.slice(0, 3).map(([name, stored], at) => [at ? ", " : "", `${visible(name)} `, h("b", null, value(stored))])),
-      h("p", null, `${visible(sensor)} · ${ago(reading.ts)} · ${heard} ${heard === 1 ? "reading" : "readings"} since you look`),
-      button("Explore it", () => go("explore", { db: database, sensor, m: partsOf(sensor).measurement, range: "1h" }), { class: "primary" })));
+    show(big, fields.slice(0, 3).map(([name, stored], at) => [at ? ", " : "", `${visible(name)} `, h("b", null, value(stored))]));
+    show(about, `${visible(sensor)} · ${ago(reading.ts)} · ${heard} ${heard === 1 ? "reading" : "readings"} since you look`);
+    if (shown.isConnected) return;
+    show(status, h("p", { class: "hint" }, `Readings of ${visible(sensor)} arrive.`));
+    show(shown, big, about, explored);
+    show(place, status, shown);
   };
   let end = null;
   const begin = () => {

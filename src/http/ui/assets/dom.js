@@ -37,6 +37,30 @@ export function show(parent, ...children) {
   parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false));
 }
 
+/** What one hears of a control, without what changes as readings come. */
+function nameOf(control) {
+  if (control.matches(".plot")) return "plot";
+  return control.getAttribute("aria-label") ?? (control.querySelector(".legend-name") ?? control.labels?.[0] ?? control).textContent;
+}
+
+/**
+ * Remembers which control within a place has the focus, before the place is drawn anew. Returns what gives the focus back, to the control of the same
+ * name, or else to the one that stands there now.
+ */
+export function keepFocus(place) {
+  const all = () => [...place.querySelectorAll("button, input, select, textarea, summary, a[href], [tabindex='0']")];
+  const had = document.activeElement;
+  if (!place.contains(had)) return () => {};
+  const [at, name, { tagName, scrollTop }] = [all().indexOf(had), nameOf(had), had];
+  return () => {
+    if (had.isConnected) return;
+    const now = all();
+    const again = now.find((one) => one.tagName === tagName && nameOf(one) === name) ?? now[Math.min(at, now.length - 1)];
+    again?.focus({ preventScroll: true });
+    if (again) again.scrollTop = scrollTop;
+  };
+}
+
 let labels = 0;
 
 /** A control below its label. */

@@ -3,8 +3,8 @@
 import { address, get, send } from "./api.js";
 import { chart, colour } from "./chart.js";
 import { curl, influx, panel } from "./copies.js";
-import { button, card, copy, empty, failure, field, h, segments, select, show, table, title, toast } from "./dom.js";
-import { chooseMeta, chosenBy, conditions, selection } from "./filters.js";
+import { button, card, copy, dialog, empty, failure, field, h, keepFocus, segments, select, show, table, title, toast } from "./dom.js";
+import { chooseMeta, chosenBy, conditions, isListed, selection } from "./filters.js";
 import { clock, length, number, time, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
 
@@ -19,6 +19,8 @@ const SERIES_MAX = 100;
 const BANDS_MAX = 6;
 const WEEK = 7 * 864e5;
 const REFRESH = 10000;
+/** Readings that are asked for at a time for the CSV, and lines after which its file ends. */
+const [PART, LINES_MAX] = [100000, 5e6];
 /** The choice that asks for a name of metadata: no key of a tag, since none has a control. */
 const META = "\u0000meta";
 /** What the API calls a field's values, in words. */
@@ -31,15 +33,17 @@ const MOVES = [["ArrowLeft", "‹", "Earlier"], ["ArrowRight", "›", "Later"], 
 export function explore(place, { caller, database }) {
   const controls = h("div", { class: "controls" });
   const result = h("div");
-  let [drawn, loading, timer] = [null, null, null];
+  let [drawn, loading, timer, closed] = [null, null, null, false];
   const kinds = kindsOf(database);
+  // Keys of the series that were switched off, which stay so when the chart is drawn anew.
+  const hidden = new Set();
 
   async function run() {
     clearTimeout(timer);
     loading?.abort();
     loading = new AbortController();
     const asked = ask(database);
-    if (!asked) return;
+    if (!asked || closed) return;
     result.setAttribute("aria-busy", "true");
     try {
       const { signal } = loading;
@@ -50,8 +54,10 @@ export function explore(place, { caller, database }) {
         asked.sensor ? get("/api/v1/tags", { db: database, measurement: asked.measurement }, signal) : null,
       ]);
       asked.tags = tags?.tags.map(({ tag }) => tag);
+      const refocus = keepFocus(result);
       drawn?.destroy();
-      drawn = draw(result, asked, now, before, { zoomed, caller });
+      drawn = draw(result, asked, now, before, { zoomed, caller, hidden });
+      refocus();
     } catch (error) {
       if (error.name === "AbortError") return;
       show(result, failure(error));
@@ -62,9 +68,9 @@ export function explore(place, { caller, database }) {
 
   const set = (changes, more) => {
     change(changes, more);
-    // Of another measurement, the first field is chosen before anything is asked for.
     const chosen = choose();
-    if ("m" in changes) chosen.then(run);
+    // Of another measurement, the first field is chosen before anything is asked for.
+    if (settings().getAll("f").length === 0) chosen.then(run);
     else run();
   };
   const zoomed = (from, to) => set({ from: Math.floor(from * 1000), to: Math.ceil(to * 1000), range: null }, { push: true });
@@ -89,6 +95,7 @@ export function explore(place, { caller, database }) {
   });
   choose().then(run);
   return () => {
+    closed = true;
     clearTimeout(timer);
     loading?.abort();
     drawn?.destroy();
@@ -208,14 +215,15 @@ function label({ sensor, measurement, tags }, { group }) {
   return visible(sensor ?? measurement);
 }
 
-function draw(place, asked, now, before, { zoomed, caller }) {
+function draw(place, asked, now, before, { zoomed, caller, hidden }) {
   const all = now.lines.slice(0, SERIES_MAX);
   const notices = [...now.notices.map(visible)];
   if (now.lines.length > SERIES_MAX) notices.push(`${now.lines.length} series: the first ${SERIES_MAX} are shown. Choose fewer, or group them.`);
   if (hasOthers(asked) && !["raw", "first", "last"].includes(asked.fn)) notices.push("Of texts and of true or false, the last value in each window is shown.");
   const noticed = notices.length > 0 && h("ul", { class: "notices", "aria-label": "Notices" }, notices.map((notice) => h("li", null, notice)));
   if (all.length === 0) {
-    show(place, noticed, empty("Nothing was measured in this range.", h("p", null, "A longer range may have readings.")));
+    // Arrow keys lead back from here, too.
+    show(place, noticed, h("div", { class: "plot", tabindex: "0", role: "group", "aria-label": "Chart" }, empty("Nothing was measured in this range.", h("p", null, "A longer range may have readings."))));
     return { destroy() {} };
   }
   const { times, series } = seriesOf(all, (before?.lines ?? []).slice(0, SERIES_MAX), asked);
@@ -232,7 +240,7 @@ function draw(place, asked, now, before, { zoomed, caller }) {
   show(place, card(null, noticed, plot, legend, untold), card("Values", rows), took(asked, caller));
   const started = performance.now();
   const drawn = chart(plot, times, lines, { zoom: zoomed, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${lines.length} series from ${time(asked.from)} to ${time(asked.to)}` });
-  legend.append(...lines.map((one, at) => entry(one, at, drawn)));
+  legend.append(...lines.map((one, at) => entry(one, at, drawn, hidden)));
   performance.measure("draw", { start: started });
   place.dataset.series = String(lines.length);
   return drawn;
@@ -247,7 +255,8 @@ function seriesOf(all, earlier, asked) {
     const { name, key, kind } = [...all, ...earlier][at];
     const hue = isEarlier ? Math.max(all.findIndex((line) => line.key === key), 0) : at;
     const band = banded && !isEarlier && kind === "number" ? { low, high } : {};
-    return { label: isEarlier ? `${name}, a week before` : name, values, kind, hue, dashed: isEarlier, stepped: kind === "boolean", ...band };
+    const label = isEarlier ? `${name}, a week before` : name;
+    return { key: isEarlier ? `${key} before` : key, label, values, kind, hue, dashed: isEarlier, stepped: kind === "boolean", ...band };
   });
   return { times, series };
 }
@@ -258,9 +267,16 @@ function said(kind, stored) {
   return value(kind === "boolean" ? Boolean(stored) : stored);
 }
 
-function entry(one, at, drawn) {
+function entry(one, at, drawn, hidden) {
   const last = one.values.findLast((stored) => stored !== null && stored !== undefined);
-  const item = button([], () => item.setAttribute("aria-pressed", String(drawn.toggle(at))), { "aria-pressed": "true", class: "legend-item" });
+  const toggle = () => {
+    const shown = drawn.toggle(at);
+    if (shown) hidden.delete(one.key);
+    else hidden.add(one.key);
+    item.setAttribute("aria-pressed", String(shown));
+  };
+  const item = button([], toggle, { "aria-pressed": "true", class: "legend-item" });
+  if (hidden.has(one.key)) toggle();
   const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
   // By script, which the policy allows, not by an attribute, which it does not.
   swatch.style.backgroundColor = colour(one.hue);
@@ -321,13 +337,43 @@ function took(asked, caller) {
 }
 
 async function download(path, parameters) {
-  const answer = await send("GET", path, { parameters: [...parameters.filter(([name]) => name !== "max_points" && name !== "limit"), ["format", "csv"], ["guard", "spreadsheet"]] });
-  const place = URL.createObjectURL(await answer.blob());
+  const { parts, isWhole } = await csv(path, [...parameters.filter(([name]) => name !== "max_points" && name !== "limit"), ["format", "csv"], ["guard", "spreadsheet"]]);
+  if (!isWhole) dialog("The file is not whole", h("p", null, `It ends after ${number(LINES_MAX)} lines, and there are more readings. A shorter range, or fewer sensors, gives them all.`));
+  const place = URL.createObjectURL(new Blob(parts, { type: "text/csv" }));
   const link = document.createElement("a");
   link.href = place;
   link.download = "hourglass.csv";
   link.click();
   setTimeout(() => URL.revokeObjectURL(place), 1000);
+}
+
+/** All parts of a CSV, up to a bound, with the row of names once. */
+async function csv(path, parameters) {
+  const parts = [];
+  let [head, cursor, lines, limit] = [null, "", 0, path === "/api/v1/readings" ? PART : ""];
+  const part = () => send("GET", path, { parameters: [...parameters, ["limit", limit], ["cursor", cursor]] });
+  do {
+    const answer = await part().catch((error) => {
+      // The service may have a lower query.limit_max: then the parts are as long as it makes them.
+      if (error.status !== 400 || limit === "") throw error;
+      limit = "";
+      return part();
+    });
+    const text = await answer.text();
+    const end = text.indexOf("\n") + 1;
+    lines += text.split("\n").length;
+    // Columns are what there is at the moment: under those of an earlier part they would be others.
+    if (head !== null && head !== text.slice(0, end)) throw new Error("Fields or tags were added while the readings were asked for. Try again.");
+    parts.push(new Blob([head === null ? text : text.slice(end)]));
+    [head, cursor] = [text.slice(0, end), cursorOf(answer)];
+  } while (cursor && lines < LINES_MAX);
+  return { parts, isWhole: !cursor };
+}
+
+/** The cursor of the next part. It has a sensor's key, in UTF-8, which browsers take for Latin-1. */
+function cursorOf(answer) {
+  const bytes = Uint8Array.from(answer.headers.get("X-Next-Cursor") ?? "", (letter) => letter.charCodeAt(0));
+  return new TextDecoder().decode(bytes);
 }
 
 /** The controls, filled with what there is in the database. */
@@ -345,16 +391,18 @@ async function chooseFrom(place, database, set, move) {
   const of = { db: database, measurement: wanted.get("m") };
   const [{ fields }, { tags }] = await Promise.all([get("/api/v1/fields", of), get("/api/v1/tags", of)]);
   const places = Object.keys(KINDS);
-  const offered = fields.sort((a, b) => places.indexOf(a.type) - places.indexOf(b.type) || b.sensors - a.sensors);
+  const order = (a, b) => places.indexOf(a.type) - places.indexOf(b.type) || b.sensors - a.sensors;
+  const offered = fields.filter(({ field: name }) => isListed(name)).sort(order);
   const chosen = wanted.getAll("f");
   if (chosen.length === 0 && offered.length > 0) change({ f: [offered[0].field] });
   const now = settings();
   const sensor = now.get("sensor");
   const filters = conditions(now);
   const by = now.get("by") ?? "none";
-  const groups = [["none", "sensor"], ...tags.map(({ tag, values }) => [tag, `${visible(tag)} (${values})`]), ["*", "measurement"], [META, "metadata …"]];
+  const groups = [["none", "sensor"], ...tags.filter(({ tag }) => isListed(tag) && tag !== "none" && tag !== "*").map(({ tag, values }) => [tag, `${visible(tag)} (${values})`]), ["*", "measurement"], [META, "metadata …"]];
   if (!groups.some(([key]) => key === by)) groups.push([by, visible(by)]);
   const names = measurements.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`]);
+  const refocus = keepFocus(place);
   show(place,
     h("div", { class: "row" },
       field("Measurement", select(names, now.get("m"), (m) => set({ m, f: null, where: null, by: null, sensor: null }, { push: true }))),
@@ -372,6 +420,7 @@ async function chooseFrom(place, database, set, move) {
       now.get("from") && button("Back", () => history.back(), { class: "quiet" }),
       check("Compare with the week before", now.get("week") === "1", (on) => set({ week: on ? "1" : null })),
       check("Refresh", now.get("still") !== "1", (on) => set({ still: on ? null : "1" }))));
+  refocus();
 }
 
 function check(text, on, change) {

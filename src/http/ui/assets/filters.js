@@ -21,10 +21,21 @@ export function conditions(wanted) {
   });
 }
 
-/** The sensors that are chosen, as parameters of the API. */
+/** The sensors that are chosen, as parameters of the API, which takes what follows `~` for a regular expression. */
 export function selection({ database, sensor, measurement, filters }) {
   if (sensor) return [["db", database], ["sensor", sensor]];
-  return [["db", database], ["measurement", measurement], ...filters.map(([key, wanted]) => [`tag.${key}`, wanted])];
+  const exactly = (wanted) => (wanted.startsWith("~") ? `~^${wanted.replace(/[\\.+*?()|[\]{}^$#&~-]/g, "\\$&")}$` : wanted);
+  return [["db", database], ["measurement", measurement], ...filters.map(([key, wanted]) => [`tag.${key}`, exactly(wanted)])];
+}
+
+/** Whether a list of names, which commas part, can have this one. */
+export function isListed(name) {
+  return !name.includes(",");
+}
+
+/** Whether a parameter can ask for a key: with a `!` before its `=`, it would mean what is not so. */
+function isAskedFor(key) {
+  return !key.endsWith("!") && !key.includes("!~");
 }
 
 /** What is chosen, with what takes it back, and a button for more. `set` is called with changes of the address. */
@@ -54,7 +65,7 @@ export async function chooseMeta({ database, measurement }, choose, left) {
   let end = left;
   body.closest("dialog").addEventListener("close", () => end());
   try {
-    const names = await metadata(database, measurement);
+    const names = (await metadata(database, measurement)).filter(isListed);
     show(body, names.length ? h("div", { class: "chips" }, names.map((name) => button(visible(name.slice(META.length)), () => {
       end = () => choose(name);
       close();
@@ -80,8 +91,8 @@ async function addFilter({ database, measurement, tags, withMeta }, add) {
   try {
     const names = withMeta ? await metadata(database, measurement) : [];
     show(body,
-      h("p", null, "A tag"), h("div", { class: "chips" }, tags.map(({ tag }) => chip(tag, visible(tag)))),
-      names.length > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, names.map((key) => chip(key, visible(key.slice(META.length)))))]);
+      h("p", null, "A tag"), h("div", { class: "chips" }, tags.filter(({ tag }) => isAskedFor(tag)).map(({ tag }) => chip(tag, visible(tag)))),
+      names.length > 0 && [h("p", null, "or metadata"), h("div", { class: "chips" }, names.filter(isAskedFor).map((key) => chip(key, visible(key.slice(META.length)))))]);
   } catch (error) {
     fail(error);
   }

@@ -1,6 +1,7 @@
 // Numbers, sizes and times as people read them, in the reader's own language and zone.
 
 const NUMBER = new Intl.NumberFormat(undefined, { maximumFractionDigits: 3 });
+const EXACT = new Intl.NumberFormat(undefined, { maximumFractionDigits: 20 });
 const SHORT = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
 const TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
@@ -9,6 +10,12 @@ export function number(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);
   return value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(2) : NUMBER.format(value);
+}
+
+/** A number with all of its digits. Of its text: a number would be written with digits that a double has and nobody sent. */
+function exact(value) {
+  const text = String(value);
+  return Math.abs(value) < 0.001 || text.includes("e") ? text : EXACT.format(text);
 }
 
 export function short(value) {
@@ -49,9 +56,9 @@ export function ago(value) {
   return passed < 1 ? "now" : `${seconds(passed)} ago`;
 }
 
-/** A stored value, as text. */
+/** A stored value, as text: a number with all of its digits. */
 export function value(stored) {
-  if (typeof stored === "number") return number(stored);
+  if (typeof stored === "number") return exact(stored);
   return typeof stored === "string" ? visible(stored) : String(stored);
 }
 

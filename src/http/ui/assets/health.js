@@ -8,7 +8,7 @@ import { ago, bytes, number, seconds, short, time, visible } from "./format.js";
 const PAUSE = 5000;
 
 export function health(place) {
-  const body = h("div");
+  const [news, body] = [h("div"), h("div")];
   let [timer, charts, stopped] = [null, [], false];
   async function load() {
     try {
@@ -16,14 +16,17 @@ export function health(place) {
         const now = await get("/api/v1/overview");
         if (stopped) return;
         charts.forEach((drawn) => drawn.destroy());
-        charts = draw(body, now);
+        charts = draw(news, body, now);
       }
     } catch (error) {
-      if (!stopped) show(body, failure(error));
+      if (!stopped) {
+        tell(news, error.message, () => failure(error));
+        show(body);
+      }
     }
     if (!stopped) timer = setTimeout(load, PAUSE);
   }
-  show(place, title("Health", "How the service is, now and in the last half hour."), body);
+  show(place, title("Health", "How the service is, now and in the last half hour."), news, body);
   load();
   return () => {
     stopped = true;
@@ -32,7 +35,14 @@ export function health(place) {
   };
 }
 
-function draw(place, now) {
+/** Shows what is to be heard, unless it is there already: then it is not spoken again. */
+function tell(place, text, make) {
+  if (place.dataset.told === text) return;
+  place.dataset.told = text;
+  show(place, make());
+}
+
+function draw(news, place, now) {
   const { rates, acks, store, log, memory, disk, sealing, backup, tokens, samples } = now;
   const troubles = [
     now.refusing && `Writes are refused: ${visible(now.refusing)}`,
@@ -45,8 +55,8 @@ function draw(place, now) {
     tokens.first_ends_in_seconds !== null && tokens.first_ends_in_seconds < 7 * 86400 && `A token ends in ${seconds(tokens.first_ends_in_seconds)}.`,
   ].filter(Boolean);
   const places = [h("div", { class: "plot" }), h("div", { class: "plot" }), h("div", { class: "plot" })];
+  tell(news, troubles.join("\n"), () => (troubles.length ? h("div", { role: "alert" }, h("ul", { class: "notices bad" }, troubles.map((text) => h("li", null, text)))) : h("p", { class: "fine" }, h("span", { class: "pulse", "aria-hidden": "true" }), "Writes are acknowledged, and the store takes them.")));
   show(place,
-    troubles.length ? h("ul", { class: "notices bad", role: "alert" }, troubles.map((text) => h("li", null, text))) : h("p", { class: "fine" }, h("span", { class: "pulse", "aria-hidden": "true" }), "Writes are acknowledged, and the store takes them."),
     h("div", { class: "figures" },
       figure("Readings", `${number(Math.round(rates.readings_per_second * 10) / 10)}/s`, `${short(rates.readings)} since the start`),
       figure("Acks", seconds(acks.p99_seconds), acks.p50_seconds === null ? "none in the last seconds" : `99 of 100; half within ${seconds(acks.p50_seconds)}`),

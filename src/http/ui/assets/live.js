@@ -15,19 +15,25 @@ const PAUSE = 250;
 
 export function live(place, { caller, database }) {
   const rows = h("tbody");
-  const state = h("p", { class: "state", role: "status" });
+  // What is spoken, and beside it what changes too often for that.
+  const [status, rate] = [h("span", { role: "status" }), h("span")];
+  const state = h("div", { class: "state" }, status, rate);
   const chooser = h("div", { class: "controls" });
   const command = h("code");
   let [stop, waiting, timer, came, missed, count, since] = [null, [], null, 0, 0, 0, Date.now()];
 
-  const say = (text) => show(state, h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), text);
+  const say = (text) => {
+    show(rate);
+    show(status, h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), text);
+  };
   const flush = () => {
     timer = null;
     const fresh = waiting.splice(0).slice(-ROWS).reverse().map(row);
     rows.prepend(...fresh);
     while (rows.childElementCount > ROWS) rows.lastElementChild.remove();
     const seconds = Math.max((Date.now() - since) / 1000, 1);
-    say([`${number(Math.round((count / seconds) * 10) / 10)} readings/s`, came > ROWS && `${number(came)} came, the newest ${ROWS} are shown`, missed && lost(missed)].filter(Boolean).join(" · "));
+    const told = [`${number(Math.round((count / seconds) * 10) / 10)} readings/s`, came > ROWS && `${number(came)} came, the newest ${ROWS} are shown`, missed && lost(missed)];
+    show(rate, told.filter(Boolean).join(" · "));
     if (seconds > 20) [count, since] = [count / 2, Date.now() - seconds * 500];
   };
   const hear = (news) => {
@@ -46,7 +52,7 @@ export function live(place, { caller, database }) {
     if (news.state === "hidden") say("Paused while this page is hidden.");
     if (news.state === "waiting") say("The connection ended. Connecting again …");
     if (news.ended) say(news.ended);
-    if (news.error) show(state, failure(news.error));
+    if (news.error) show(status, failure(news.error));
   };
   const begin = () => {
     [came, missed, count, since] = [0, 0, 0, Date.now()];

@@ -1,7 +1,7 @@
 // The page: finds out who looks at it, shows the views that this caller may use, and keeps the address and the view the same.
 
-import { Failure, databases, get, rights, setToken, token } from "./api.js";
-import { button, dialog, failure, field, h, select, show } from "./dom.js";
+import { Failure, databases, get, named, rights, setToken, token } from "./api.js";
+import { button, dialog, failure, field, h, keepFocus, select, show, toast } from "./dom.js";
 import { connect } from "./connect.js";
 import { explain } from "./explain.js";
 import { explore } from "./explore.js";
@@ -28,6 +28,8 @@ const THEME = "hourglass-theme";
 
 const [main, nav, tools] = ["main", "nav", "tools"].map((id) => document.getElementById(id));
 let [caller, known, close, shown] = [null, [], null, ""];
+/** Why it is not known which databases there are; null if it is. */
+let unknown = null;
 
 function database() {
   const named = parse(location.hash).settings.get("db");
@@ -56,9 +58,9 @@ function render() {
   if (wanted !== view.id) history.replaceState(null, "", format(view.id, settings));
   document.title = `${view.name} · hourglass`;
   const place = h("div", { class: `view ${view.id}` });
-  show(main, place);
+  show(main, unknown && h("div", { class: "notices" }, `It is not known which databases there are: ${unknown.message} `, h("div", { class: "actions" }, button("Ask again", () => begin().catch((error) => toast(error.message))))), place);
   close = view.open(place, { caller, database: database() });
-  if (shown && shown !== key) main.focus({ preventScroll: true });
+  if (shown && (shown !== key || document.activeElement === document.body)) main.focus({ preventScroll: true });
   shown = key;
 }
 
@@ -70,6 +72,7 @@ function drawMenu(all, view) {
 
 function drawTools() {
   const names = known.includes(database()) ? known : [database(), ...known];
+  const refocus = keepFocus(tools);
   show(tools,
     h("label", { class: "database" }, h("span", { "aria-hidden": "true" }, "Database"), select(names.map((name) => [name, visible(name)]), database(), (name) => {
       const { view } = parse(location.hash);
@@ -77,6 +80,7 @@ function drawTools() {
     }, { "aria-label": "Database" })),
     button("◐", theme, { class: "quiet icon", "aria-label": "Switch between dark and light" }),
     (token() || caller?.token_needed) && button(caller?.name ? visible(caller.name) : "Sign in", signIn, { class: "quiet", "aria-label": caller?.name ? `Signed in with the token ${visible(caller.name)}. Change it` : "Sign in" }));
+  refocus();
 }
 
 function theme() {
@@ -119,8 +123,15 @@ function signIn() {
 }
 
 async function begin() {
-  caller = await get("/api/v1/caller");
-  known = await databases();
+  const asking = await get("/api/v1/caller");
+  try {
+    [known, unknown] = [await databases(), null];
+  } catch (error) {
+    // While the store is away, or the log is read, most views work all the same.
+    if (error.status === 401) throw error;
+    [known, unknown] = [named(asking), error];
+  }
+  caller = asking;
   render();
 }
 

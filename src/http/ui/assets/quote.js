@@ -23,13 +23,16 @@ export function pretty(value) {
   return JSON.stringify(value, null, 2).replace(HIDDEN, (letter) => (letter === "\n" ? letter : units(letter)));
 }
 
-/** A word of a POSIX shell; of bash, zsh and ksh where it has controls. */
+/**
+ * A word of a POSIX shell, and of fish; of bash, zsh and ksh where it has controls. A shell that does not know `$'…'` reads an ordinary quoted word there,
+ * which ends at the first quotation mark: so none stands within.
+ */
 export function shell(text) {
   text = String(text);
   HIDDEN.lastIndex = 0;
-  if (!HIDDEN.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
+  if (!HIDDEN.test(text)) return `'${text.replace(/[\\']/g, "'\\$&'")}'`;
   const bytes = (letter) => [...new TextEncoder().encode(letter)].map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
-  return `$'${text.replace(/[\\']/g, "\\$&").replace(HIDDEN, bytes)}'`;
+  return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\047").replace(HIDDEN, bytes)}'`;
 }
 
 export function python(text) {

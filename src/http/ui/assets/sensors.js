@@ -1,6 +1,6 @@
 // Sensors: what there is, what is silent, what is an outlier, and what people say of each.
 
-import { get, put, rights, send } from "./api.js";
+import { get, rights, send } from "./api.js";
 import { sparkline } from "./chart.js";
 import { button, card, dialog, empty, failure, field, h, segments, show, svg, table, title, toast } from "./dom.js";
 import { ago, time, value, visible } from "./format.js";
@@ -84,6 +84,28 @@ function spark({ recent, fields, sensor }) {
   return sparkline(svg, recent.map((reading) => reading[name]), `Recent ${visible(name)} of ${visible(sensor)}`) ?? "";
 }
 
+/** JSON in which numbers that a double cannot hold stay as they are written, where the browser can do that. */
+function parsed(text) {
+  return JSON.parse(text, (_, stored, context) => (typeof stored === "number" && JSON.rawJSON && context?.source && String(stored) !== context.source ? JSON.rawJSON(context.source) : stored));
+}
+
+function isObject(stored) {
+  return typeof stored === "object" && stored !== null && !Array.isArray(stored) && !JSON.isRawJSON?.(stored);
+}
+
+/** The merge patch (RFC 7396) that makes `wanted` of `stored`, with nothing in it of what stays as it is; null if all does. */
+function patchOf(stored, wanted) {
+  const gone = Object.keys(stored).filter((name) => !Object.hasOwn(wanted, name)).map((name) => [name, null]);
+  const changed = Object.entries(wanted).flatMap(([name, now]) => {
+    const before = Object.hasOwn(stored, name) ? stored[name] : undefined;
+    if (JSON.stringify(before) === JSON.stringify(now)) return [];
+    const change = isObject(before) && isObject(now) ? patchOf(before, now) : now;
+    return change === null && now !== null ? [] : [[name, change]];
+  });
+  const all = [...gone, ...changed];
+  return all.length ? Object.fromEntries(all) : null;
+}
+
 /** All of a sensor, with its metadata. */
 async function open(sensor, { database, mayWrite }) {
   const body = h("div");
@@ -93,7 +115,7 @@ async function open(sensor, { database, mayWrite }) {
   let [meta, tag] = [{}, null];
   try {
     const answer = await send("GET", path, { parameters: { db: database } });
-    [meta, tag] = [await answer.json(), answer.headers.get("etag")];
+    [meta, tag] = [parsed(await answer.text()), answer.headers.get("etag")];
   } catch (error) {
     show(body, failure(error));
     return;
@@ -102,8 +124,10 @@ async function open(sensor, { database, mayWrite }) {
   const problem = h("div");
   const save = async () => {
     try {
-      const wanted = JSON.parse(text.value);
-      await put(path, wanted, { parameters: { db: database }, headers: tag ? { "If-Match": tag } : {} });
+      const wanted = parsed(text.value);
+      if (!isObject(wanted)) throw new Error("Metadata is a JSON object, such as {\"site\":\"lab\"}.");
+      const changes = patchOf(meta, wanted);
+      if (changes) await send("PATCH", path, { body: JSON.stringify(changes), parameters: { db: database }, headers: { "Content-Type": "application/json", ...(tag ? { "If-Match": tag } : {}) } });
       close();
       toast("The metadata is kept.");
     } catch (error) {

@@ -65,7 +65,7 @@ async function drawDatabases(place, caller) {
     const again = () => drawDatabases(place, caller);
     const rows = all.map((found) => [
       visible(found.name), lasts(found.readings ?? found.kept), lasts(found.summaries), found.policies.length ? found.policies.map((policy) => visible(policy.name ?? policy)).join(", ") : "–",
-      button("Change", () => retain(found, again), { "aria-label": `Change how long ${visible(found.name)} keeps readings` }),
+      button("Change", () => retain(found.name, again), { "aria-label": `Change how long ${visible(found.name)} keeps readings` }),
     ]);
     show(place, rows.length ? table("Databases", ["Database", "Readings", "Summaries", "Policies", "Action"], rows) : empty("There is no database yet."));
   } catch (error) {
@@ -78,24 +78,40 @@ function lasts(kept) {
   return kept === "inf" ? "for ever" : visible(kept);
 }
 
+/** What a GET tells of a database beside the settings that a PUT takes, and replaces: all others go back as they came. */
+const TOLD = new Set(["name", "sealed_as", "drift_as", "kept", "expired_before", "policies", "summaries_kept", "removed_before", "summaries_expired_before"]);
+
+/** What would go, of readings or of summaries, in one sentence; null if nothing would. The service may not have been able to count it. */
+function gone({ readings, sensors, before, oldest }, areSummaries) {
+  const of = `(${sensors} sensors${oldest ? `, from ${oldest}` : ""})`;
+  if (readings === null) return areSummaries ? `It is not known of how many readings before ${before} the summaries would go ${of}.` : `It is not known how many readings before ${before} would go ${of}.`;
+  return readings ? `${areSummaries ? "The summaries of " : ""}${readings} readings of ${sensors} sensors before ${before} would go.` : null;
+}
+
 /** Sets how long readings are kept, after telling what would go. */
-function retain(found, done) {
-  const kept = h("input", { value: found.readings ?? found.kept ?? "inf", autocomplete: "off", spellcheck: "false" });
+async function retain(name, done) {
+  const path = `/api/v1/databases/${encodeURIComponent(name)}`;
+  let found;
+  try {
+    found = await get(path);
+  } catch (error) {
+    toast(error.message);
+    return;
+  }
+  const kept = h("input", { value: found.readings ?? "", autocomplete: "off", spellcheck: "false" });
   const summaries = h("input", { value: found.summaries === found.readings ? "" : found.summaries ?? "", autocomplete: "off", spellcheck: "false" });
-  const told = h("div", { "aria-live": "polite" });
-  const path = `/api/v1/databases/${encodeURIComponent(found.name)}`;
-  // All of them: what is left out would be reset.
-  const wanted = () => ({ readings: kept.value.trim(), summaries: summaries.value.trim() || null, default: found.default, seal_form: found.seal_form });
-  const close = dialog(`How long ${visible(found.name)} keeps readings`, field("Keep readings for", kept, "A duration such as 30d or 52w, or inf."),
-    field("Keep summaries for", summaries, "Of each hour and day, exact. Not shorter; empty for as long as readings."), told, h("div", { class: "actions" },
+  const answer = h("div", { "aria-live": "polite" });
+  const others = Object.entries(found).filter(([key]) => !TOLD.has(key));
+  const wanted = () => ({ ...Object.fromEntries(others), readings: kept.value.trim() || null, summaries: summaries.value.trim() || null });
+  const close = dialog(`How long ${visible(found.name)} keeps readings`, field("Keep readings for", kept, `A duration such as 30d or 52w, or inf; empty for what the configuration says${found.readings ? "" : `, which is ${lasts(found.kept)}`}.`),
+    field("Keep summaries for", summaries, "Of each hour and day, exact. Not shorter; empty for as long as readings."), answer, h("div", { class: "actions" },
     button("What would go?", async () => {
       try {
-        const gone = await put(path, wanted(), { parameters: { dry_run: "true" } });
-        const lines = [gone.readings && `${gone.readings} readings of ${gone.sensors} sensors before ${gone.before} would go.`,
-          gone.summaries?.readings && `With their summaries: ${gone.summaries.readings} readings of ${gone.summaries.sensors} sensors before ${gone.summaries.before}.`].filter(Boolean);
-        show(told, (lines.length ? lines : ["Nothing would go now."]).map((text) => h("p", null, text)));
+        const told = await put(path, wanted(), { parameters: { dry_run: "true" } });
+        const lines = [gone(told, false), told.summaries && gone(told.summaries, true)].filter(Boolean);
+        show(answer, (lines.length ? lines : ["Nothing would go now."]).map((text) => h("p", null, text)));
       } catch (error) {
-        show(told, failure(error));
+        show(answer, failure(error));
       }
     }),
     button("Set", async () => {
@@ -105,7 +121,7 @@ function retain(found, done) {
         toast("It is set.");
         done();
       } catch (error) {
-        show(told, failure(error));
+        show(answer, failure(error));
       }
     }, { class: "primary" })));
 }

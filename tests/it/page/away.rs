@@ -1,0 +1,52 @@
+//! What the page is for where the store is away: who looks after it sees Health, and devices go on.
+
+use serde_json::json;
+
+use super::rights::sign_in;
+use crate::support::browser::Browser;
+use crate::support::eventually;
+use crate::support::http::request;
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::server::Launch;
+
+/// The page asked which databases there are, and showed nothing but its failure where the store could not say; a token that was entered then was
+/// forgotten.
+#[test]
+fn the_page_opens_while_the_store_is_away() {
+    let Some(browser) = Browser::start() else { return };
+    let mut mongod = Mongod::start();
+    let launch = Launch::with_store(mongod.uri(&fresh_database_name()))
+        .config("[query]\nwait = \"100ms\"\n")
+        .env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let mut server = launch.clone().start();
+    let admin = server.first_token().expect("a token in the banner");
+    server.kill();
+    mongod.kill();
+    server.restart_as(launch);
+    let header = format!("Token {admin}");
+    let asked = request("GET", &server.url("/query?q=SHOW%20DATABASES"), b"", &[("Authorization", &header)]).unwrap();
+    assert_eq!(asked.status, 503, "{}", asked.text());
+    sign_in(&server, &browser, &admin);
+    assert_eq!(browser.run("return sessionStorage.getItem('hourglass-token');"), json!(admin));
+    for (view, sign) in
+        [("health", ".figure"), ("live", ".state"), ("connect", "pre code"), ("explain", "textarea"), ("access", "h1")]
+    {
+        browser.load(&server.url(&format!("/#{view}")));
+        browser.wait(&format!("document.querySelector({})", json!(sign)));
+        browser.wait("document.body.textContent.includes('It is not known which databases there are')");
+        assert_eq!(browser.barriers(), Vec::<String>::new(), "{view}");
+        browser.expect_calm(view);
+    }
+    // In a token, such a name would stand for other databases, too.
+    browser.load(&server.url("/#connect?db=a*"));
+    browser.wait("document.querySelector('main').textContent.includes('is a pattern to a token')");
+    let offers =
+        "return [...document.querySelectorAll('button')].some((one) => one.textContent.startsWith('Make one'));";
+    assert_eq!(browser.run(offers), json!(false));
+    mongod.restart();
+    eventually("the databases are known", std::time::Duration::from_secs(60), || {
+        let asked = "const again = [...document.querySelectorAll('button')].find((one) => one.textContent === 'Ask again'); again?.click(); return Boolean(again);";
+        (browser.run(asked) == json!(false)).then_some(())
+    });
+    browser.expect_calm("back");
+}

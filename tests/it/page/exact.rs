@@ -1,0 +1,141 @@
+//! What one takes from the page is what is stored: all readings, every digit, and of the sensors that were chosen.
+
+use serde_json::json;
+
+use super::{now, page, write};
+use crate::support::browser::Browser;
+use crate::support::http::{get, post, request};
+use crate::support::server::Launch;
+
+/// Keeps what is downloaded in `window.kept`.
+const KEEP: &str = "window.kept = null; const real = URL.createObjectURL.bind(URL);
+    URL.createObjectURL = (blob) => { blob.text().then((text) => { window.kept = text; }); return real(blob); };";
+
+/// A CSV of readings ended after the first thousand, and nothing said so.
+#[test]
+fn a_csv_has_every_reading_or_says_that_it_has_not() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Launch::embedded().config("[query]\nlimit_max = 2000\n").start();
+    let now = now();
+    let of = |sensor: &'static str| (0..1250).map(move |at| format!("many,sensor={sensor} v={at} {}", now - at));
+    write(&server, &of("räume").chain(of("zone")).collect::<Vec<_>>().join("\n"));
+    browser.load(&server.url("/#explore?m=many&f=v&fn=raw&range=1h&still=1"));
+    browser.wait("document.querySelector('.plot canvas')");
+    browser.run(KEEP);
+    browser.click("button", "Download CSV");
+    let text = browser.wait("window.kept");
+    let lines: Vec<&str> = text.as_str().unwrap().lines().collect();
+    assert_eq!(lines.len(), 1 + 2500, "{:?}", &lines[..2]);
+    assert_eq!(lines.iter().filter(|line| **line == lines[0]).count(), 1, "one row of names");
+    for sensor in ["räume", "zone"] {
+        assert_eq!(lines.iter().filter(|line| line.contains(sensor)).count(), 1250, "{sensor}");
+    }
+    assert_eq!(browser.run("return document.querySelector('dialog') === null;"), json!(true));
+    // More than a browser should hold.
+    browser.run(
+        "const real = window.fetch; window.parts = 0; window.fetch = async (url, ...more) => {
+        if (!String(url).includes('format=csv')) return real(url, ...more);
+        window.parts += 1;
+        return new Response('ts,v\\n' + '1,2\\n'.repeat(999999), { headers: { 'X-Next-Cursor': 'more' } });
+    }; window.kept = null;",
+    );
+    browser.click("button", "Download CSV");
+    browser.wait("document.querySelector('dialog')?.textContent.includes('It ends after 5,000,000 lines')");
+    assert_eq!(browser.run("return window.parts;"), json!(5));
+    let lines = browser.wait("window.kept && window.kept.split('\\n').length");
+    assert_eq!(lines, json!(5 * 999_999 + 2));
+    browser.expect_calm("downloads");
+}
+
+/// A place on earth was shown to the nearest hundred metres, and a number in metadata that no double holds became another one when another name was
+/// changed.
+#[test]
+fn numbers_are_shown_and_kept_with_every_digit() {
+    let Some((server, browser)) = page() else { return };
+    write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
+    let shown = ["52.520008", "-0.00001234", "1,234,567.25"];
+    let expect = |place: &str, what: &str| {
+        for number in shown {
+            let there = "[...document.querySelectorAll(SELECTOR)].some((one) => one.textContent.includes(NUMBER))";
+            let there = there.replace("SELECTOR", &json!(place).to_string());
+            browser.wait(&there.replace("NUMBER", &json!(number).to_string()));
+        }
+        browser.expect_calm(what);
+    };
+    browser.load(&server.url("/#explore?m=gps&f=lat&f=lon&f=far&fn=raw&range=1h&still=1"));
+    expect("[aria-label=Values] td", "Explore");
+    browser.load(&server.url("/#sensors"));
+    expect("tbody td", "Sensors");
+    let line = "gps%2Csensor%3Dcar%20lat%3D52.520008%2Clon%3D-0.00001234%2Cfar%3D1234567.25";
+    browser.load(&server.url(&format!("/#explain?line={line}")));
+    expect("tbody td", "Try a line");
+    browser.load(&server.url("/#live"));
+    crate::support::eventually("a reading is heard", std::time::Duration::from_secs(20), || {
+        write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
+        browser.run("return Boolean(document.querySelector('table.live tbody tr'));").as_bool().filter(|seen| *seen)
+    });
+    expect("table.live td", "Live");
+
+    let path = server.url("/api/v1/sensors/gps,sensor=car/meta");
+    let meta = r#"{"count":9007199254740993,"gone":1,"place":{"floor":2,"id":9007199254740995,"room":"a"}}"#;
+    request("PUT", &path, meta.as_bytes(), &[]).unwrap().expect(200);
+    browser.load(&server.url("/#sensors"));
+    browser.click("button.link", "gps");
+    browser.wait("document.querySelector('dialog textarea')?.value.includes('9007199254740993')");
+    let changed = r#"{"count":9007199254740993,"name":"Car","place":{"floor":3,"id":9007199254740995}}"#;
+    browser.fill("dialog textarea", changed);
+    browser.click("dialog button", "Save");
+    browser.wait("!document.querySelector('dialog')");
+    assert_eq!(get(&path).expect(200).text(), changed);
+    // A browser that reads every number as a double leaves those alone that were not changed.
+    browser.run("JSON.rawJSON = undefined;");
+    browser.click("button.link", "gps");
+    browser.wait("document.querySelector('dialog textarea')");
+    browser.run("const one = document.querySelector('dialog textarea'); one.value = one.value.replace('Car', 'Van');");
+    browser.click("dialog button", "Save");
+    browser.wait("!document.querySelector('dialog')");
+    assert_eq!(get(&path).expect(200).text(), changed.replace("Car", "Van"));
+    browser.click("button.link", "gps");
+    browser.fill("dialog textarea", "[1]");
+    browser.click("dialog button", "Save");
+    browser.wait("document.querySelector('dialog .failure')?.textContent.includes('a JSON object')");
+    browser.expect_calm("metadata");
+}
+
+/// A stored `~.` was asked for as a regular expression, and all sensors were shown; what no parameter can say was offered and asked for as something else.
+/// And where another measurement was chosen, all of its fields were drawn while the controls named one.
+#[test]
+fn the_chart_is_of_what_was_chosen() {
+    let Some((server, browser)) = page() else { return };
+    let readings: Vec<_> = ["~.", "~a+$", "plain"]
+        .iter()
+        .map(|site| json!({ "measurement": "hall", "tags": { "site": site, "odd!": "x", "a,b": "y" }, "fields": { "one": 1, "two": 2, "a,b": 3 } }))
+        .chain([json!({ "measurement": "aisle", "tags": { "sensor": "s" }, "fields": { "v": 1 } })])
+        .collect();
+    post(&server.url("/api/v1/readings"), json!(readings).to_string(), &[]).expect(200);
+    browser.load(&server.url("/#explore?m=aisle&f=v&range=1h&still=1"));
+    browser.wait("document.querySelector('.plot canvas')");
+    let names = "[...document.querySelectorAll('.legend-name')].map((one) => one.textContent)";
+    browser.run("const one = [...document.querySelectorAll('select')].find((one) => one.labels[0]?.textContent === 'Measurement'); one.value = 'hall'; one.dispatchEvent(new Event('change'));");
+    browser.wait(&format!("{names}.length >= 3"));
+    browser.wait("document.querySelector('[aria-pressed=true].chip')?.textContent.startsWith('one')");
+    let drawn = browser.run(&format!("return {names};")).to_string();
+    assert!(drawn.matches("site=").count() == 3 && !drawn.contains('·'), "one field of three sensors: {drawn}");
+    let offered = browser.run("return [...document.querySelectorAll('.controls .chip, .controls option')].map((one) => one.textContent).join('|');");
+    let offered = offered.as_str().unwrap();
+    assert!(offered.contains("two") && offered.contains("odd!") && !offered.contains("a,b"), "{offered}");
+    for site in ["~.", "~a+$"] {
+        browser.click("button", "Add a filter");
+        browser.wait("document.querySelector('dialog .chip')");
+        let keys = browser.run("return [...document.querySelectorAll('dialog .chip')].map((one) => one.textContent);");
+        assert_eq!(keys, json!(["a,b", "site"]), "a key that ends with ! cannot be asked for");
+        browser.click("dialog .chip", "site");
+        browser.click("dialog .chip", site);
+        browser.wait(&format!("{names}.length === 1 && {names}[0].includes('site=')"));
+        let one = browser.run(&format!("return {names}[0];"));
+        assert!(one.as_str().unwrap().contains(&format!("site={site}")), "{one}");
+        browser.run("document.querySelector('.chip .remove').click();");
+        browser.wait(&format!("{names}.length === 3"));
+    }
+    browser.expect_calm("what was chosen");
+}

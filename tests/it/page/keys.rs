@@ -1,0 +1,139 @@
+//! The page by keys alone, and what a screen reader says of it: whoever presses a key can press the next one, and what changes all the time is not
+//! spoken.
+
+use serde_json::{Value, json};
+
+use super::{climate, now, page, write};
+use crate::access::guarded;
+use crate::support::browser::Browser;
+use crate::support::http::request;
+use crate::support::server::{Launch, Server};
+
+/// Presses a key, wherever the focus is.
+fn press(browser: &Browser, key: &str, code: u32) {
+    for kind in ["keyDown", "keyUp"] {
+        browser.devtools(
+            "Input.dispatchKeyEvent",
+            json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code }),
+        );
+    }
+}
+
+/// Does something, and waits until what this selector finds is another element.
+fn redrawn(browser: &Browser, selector: &str, act: impl Fn()) {
+    let found = format!("document.querySelector({})", json!(selector));
+    browser.run(&format!("{found}.wasThere = true;"));
+    act();
+    browser.wait(&format!("{found} && !{found}.wasThere"));
+}
+
+fn run(browser: &Browser, expression: &str) -> Value {
+    browser.run(&format!("return {expression};"))
+}
+
+/// Each key drew the chart anew, and the next one went to nobody; so it was with each control. A series that was switched off came back.
+#[test]
+fn a_second_key_goes_where_the_first_one_went() {
+    let Some((server, browser)) = page() else { return };
+    climate(&server);
+    browser.load(&server.url("/#explore?m=climate&f=temp&range=1h&still=1"));
+    browser.wait("document.querySelector('.plot canvas')");
+    browser.run("document.querySelector('.plot').focus();");
+    let from = || run(&browser, "Number(/from=(\\d+)/.exec(location.hash)?.[1] ?? 0)").as_i64().unwrap();
+    let mut begins = vec![i64::MAX];
+    // Three hours back, and further, to where nothing was measured, from where a key leads back.
+    for key in [vec![("ArrowLeft", 37); 16], vec![("ArrowRight", 39); 16]].concat() {
+        redrawn(&browser, ".plot", || press(&browser, key.0, key.1));
+        assert_eq!(run(&browser, "document.activeElement.matches('.plot')"), json!(true), "{key:?} at {begins:?}");
+        begins.push(from());
+    }
+    assert!(begins[..17].windows(2).all(|two| two[1] < two[0]), "{begins:?}");
+    assert!(begins[17..].windows(2).all(|two| two[1] > two[0]), "{begins:?}");
+    browser.wait("document.querySelector('.plot canvas')");
+    for (selector, text) in
+        [(".segment", "6 h"), (".chip", "humidity"), (".check input", "Compare"), ("select", "Show")]
+    {
+        let named = format!("(one) => ((one.labels?.[0] ?? one).textContent).startsWith({})", json!(text));
+        redrawn(&browser, ".controls .row", || {
+            browser.run(&format!("const one = [...document.querySelectorAll({})].find({named}); one.focus(); if (one.matches('select')) {{ one.value = 'max'; one.dispatchEvent(new Event('change')); }} else one.click();", json!(selector)));
+        });
+        assert_eq!(run(&browser, &format!("({named})(document.activeElement)")), json!(true), "{text}");
+        assert_eq!(browser.barriers(), Vec::<String>::new(), "{text}");
+    }
+    browser.load(&server.url("/#explore?m=climate&f=temp&range=6h&still=1"));
+    browser.wait("document.querySelectorAll('.legend-item').length === 2");
+    browser.run("const one = document.querySelectorAll('.legend-item')[1]; one.focus(); one.click();");
+    let pressed =
+        "[...document.querySelectorAll('.legend-item')].map((one) => one.getAttribute('aria-pressed')).join()";
+    assert_eq!(run(&browser, pressed), json!("true,false"));
+    redrawn(&browser, ".legend", || {
+        browser.run("document.querySelector('[aria-label=\"Zoom out\"]').click();");
+    });
+    assert_eq!(run(&browser, pressed), json!("true,false"), "it stays switched off");
+    assert_eq!(run(&browser, "document.activeElement === document.querySelectorAll('.legend-item')[1]"), json!(true));
+    browser.expect_calm("keys");
+}
+
+/// Counts what a screen reader would speak anew: changes in what matches, from now on.
+fn listen(browser: &Browser) {
+    browser.run(
+        "window.spoken = [];
+         const isSpoken = (node) => Boolean((node.closest ? node : node.parentElement)?.closest('[role=status], [role=alert], [aria-live]'));
+         new MutationObserver((all) => window.spoken.push(...all.filter((one) => [one.target, ...one.addedNodes].some(isSpoken)).map((one) => one.target.textContent)))
+           .observe(document.body, { subtree: true, childList: true, characterData: true });",
+    );
+}
+
+/// Writes readings until one is on the page, then more, and waits until they are.
+fn heard(server: &Server, browser: &Browser, place: &str) {
+    let is_there = |value: u32| {
+        let found = format!("document.querySelector('{place}')?.textContent.includes('{value}')");
+        move |browser: &Browser| run(browser, &found) == json!(true)
+    };
+    let came = crate::support::poll(std::time::Duration::from_secs(20), || {
+        write(server, &format!("door,sensor=front opened=471i {}", now()));
+        is_there(471)(browser).then_some(())
+    });
+    assert!(came.is_some());
+    browser.wait(&format!("!document.querySelector('{place} .waiting')"));
+    listen(browser);
+    for value in 801..806 {
+        write(server, &format!("door,sensor=front opened={value}i {}", now()));
+        browser.wait(&format!("document.querySelector('{place}')?.textContent.includes('{value}')"));
+    }
+}
+
+/// Live said its rate four times a second, Connect each reading with its button, and Health its troubles every five seconds.
+#[test]
+fn what_changes_all_the_time_is_not_spoken() {
+    let Some(browser) = Browser::start() else { return };
+    let (server, admin) = guarded("");
+    let header = format!("Token {admin}");
+    let ask = |path: &str, body: &str| {
+        request("POST", &server.url(path), body.as_bytes(), &[("Authorization", &header)]).unwrap()
+    };
+    super::rights::sign_in(&server, &browser, &admin);
+    let device = json!({ "name": "soon-gone", "read": ["nothing"], "expires_in": "1d" });
+    ask("/api/v1/tokens", &device.to_string()).expect(201);
+    browser.load(&server.url("/#health"));
+    browser.wait("document.querySelector('[role=alert]')?.textContent.includes('A token ends in')");
+    listen(&browser);
+    redrawn(&browser, ".figures", || {});
+    assert_eq!(run(&browser, "window.spoken"), json!([]), "Health");
+    drop(server);
+
+    let server = Launch::embedded().start();
+    browser.load(&server.url("/#live"));
+    heard(&server, &browser, "table.live tbody");
+    browser.wait("document.querySelector('.state').textContent.includes('readings/s')");
+    assert_eq!(run(&browser, "window.spoken"), json!([]), "Live");
+    browser.load(&server.url("/#connect"));
+    heard(&server, &browser, ".arrived");
+    assert_eq!(run(&browser, "window.spoken"), json!([]), "Connect");
+    browser.run("document.querySelector('.arrived button').focus();");
+    write(&server, &format!("door,sensor=front opened=901i {}", now()));
+    browser.wait("document.querySelector('.arrived').textContent.includes('901')");
+    assert_eq!(run(&browser, "document.activeElement.textContent"), json!("Explore it"));
+    assert_eq!(browser.barriers(), Vec::<String>::new());
+    browser.expect_calm("speech");
+}
