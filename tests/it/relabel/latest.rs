@@ -31,7 +31,7 @@ fn each_name_of_a_sensor_has_its_latest_reading() {
             assert_eq!(rest, json!({"series": [since], "next": null}));
             assert_eq!(latest(&server, "m,s=b", ""), json!({"series": [since], "next": null}));
             assert_eq!(latest(&server, "m,s=c", "")["series"][0]["sensor"], "m,s=c");
-            assert_eq!(latest(&server, "m,s=d", ""), json!({"series": [], "next": null}));
+            assert_eq!(latest(&server, "m,s=d", "")["series"], json!([]));
             flush(&server);
         }
     }

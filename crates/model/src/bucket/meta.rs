@@ -86,7 +86,7 @@ impl Meta {
         };
         for (name, entry) in &mut self.entries {
             share(name);
-            entry.value.as_mut().map(&mut share);
+            entry.value.iter_mut().for_each(&mut share);
         }
     }
 
