@@ -83,8 +83,8 @@ const TOLD = new Set(["name", "sealed_as", "drift_as", "kept", "expired_before",
 
 /** What would go, of readings or of summaries, in one sentence; null if nothing would. The service may not have been able to count it. */
 function gone({ readings, sensors, before, oldest }, areSummaries) {
-  const of = `(${sensors} sensors${oldest ? `, from ${oldest}` : ""})`;
-  if (readings === null) return areSummaries ? `It is not known of how many readings before ${before} the summaries would go ${of}.` : `It is not known how many readings before ${before} would go ${of}.`;
+  const of = sensors ? ` (${sensors} sensors, from ${oldest})` : "";
+  if (readings === null) return areSummaries ? `It is not known of how many readings before ${before} the summaries would go${of}.` : `It is not known how many readings before ${before} would go${of}.`;
   return readings ? `${areSummaries ? "The summaries of " : ""}${readings} readings of ${sensors} sensors before ${before} would go.` : null;
 }
 
