@@ -211,7 +211,7 @@ fn a_line_is_written_to_the_policy_that_it_was_sent_to() {
     write("m v=3 1768485602", "precision=s", 204);
     write("m v=4 1768485603", "", 400);
     ask(&server, &admin, "q=ALTER RETENTION POLICY autogen ON a DEFAULT");
-    for (database, default) in [("a", "week"), ("a/week", "autogen")] {
+    for (database, default) in [("a/week", "autogen"), ("a", "week")] {
         ask(&server, &admin, &format!("q=ALTER RETENTION POLICY {default} ON a DEFAULT"));
         let url = server.url(&format!("{PATH}?db={database}&dry_run=false"));
         let told = with(&admin, "POST", &url, r#"{"precision":"s"}"#).expect(200).json();
