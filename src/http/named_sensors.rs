@@ -12,7 +12,7 @@ use crate::query::Budget;
 use crate::query::native::Selection;
 use crate::query::native::readings::TimeOrder;
 use crate::reading::Sensor;
-use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
+use crate::reading::time::TIMESTAMP_MIN;
 
 /// Stored sensors whose metadata is looked at together.
 const TOGETHER: usize = 256;
@@ -62,7 +62,7 @@ pub async fn documents(
         let mut within = Vec::with_capacity(known.len());
         for (part, document) in known {
             let Some(mut document) = limited(document, part) else { continue };
-            if document.recent.is_empty() && part.times != [i64::MIN..i64::MAX] {
+            if document.recent.is_empty() && part.times.first() != Some(&(i64::MIN..i64::MAX)) {
                 read_back(app, budget, (database, part), &mut document).await?;
             }
             within.push(document);
@@ -143,7 +143,7 @@ async fn read_back(
 ) -> Result<(), ApiError> {
     for times in part.times.iter().rev() {
         // In these times the sensor's key means the name.
-        let range = times.start.max(TIMESTAMP_MIN)..times.end.min(TIMESTAMP_MAX + 1);
+        let range = times.start.max(TIMESTAMP_MIN)..times.end;
         let (database, sensor) = (database.to_owned(), part.sensor.key.to_string());
         let selection = Selection { database, sensor, range, fields: Vec::new() };
         let found = app.query.readings(budget, &selection, TimeOrder::Descending, 1).await?;

@@ -93,9 +93,8 @@ fn an_accelerometer_is_sealed() {
     let at = START + 1800;
     let path = format!("/query?db=d&epoch=ms&q=SELECT+x,y+FROM+acc+WHERE+time+%3E%3D+{at}s+AND+time+%3C+{}s", at + 1);
     let answer: Value = get(&server.url(&path)).expect(200).json();
-    let expected: Vec<Value> = (180_000_u64..180_100)
-        .map(|n| json!([START * 1000 + n * 10, (n % 7) as f64 + 0.5, n % 11]))
-        .collect();
+    let expected: Vec<Value> =
+        (180_000_u64..180_100).map(|n| json!([START * 1000 + n * 10, (n % 7) as f64 + 0.5, n % 11])).collect();
     assert_eq!(answer["results"][0]["series"][0]["values"].as_array(), Some(&expected), "{answer:.500}");
     let all = get(&server.url("/query?db=d&q=SELECT+count(z)+FROM+acc")).expect(200).json();
     assert_eq!(all["results"][0]["series"][0]["values"][0][1], 360_000, "{all}");
