@@ -263,7 +263,8 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
 #[test]
 fn what_was_not_counted_is_not_called_nothing() {
     let Some(browser) = Browser::start() else { return };
-    let server = Launch::embedded().config("[query]\nseries_max = 1\n").start();
+    let config = "[query]\nseries_max = 1\n[flush]\ninterval = \"200ms\"\n[sensors]\nwrite_interval = \"200ms\"\n";
+    let server = Launch::embedded().config(config).start();
     let old = now() - 9 * 86_400;
     write(&server, &format!("climate,sensor=a temp=1 {old}\nclimate,sensor=b temp=2 {old}"));
     let counted = || {
