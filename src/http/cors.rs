@@ -21,6 +21,18 @@ const TOKENS: &str = "/api/v1/tokens";
 /// No other origin.
 static NONE: Cors = Cors { origins: Vec::new() };
 
+fn is_of_tokens(route: &str) -> bool {
+    route.strip_prefix(TOKENS).is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
+/// What pages that are [strangers](Cors::stranger) are told, behind their origin, of a route's pattern.
+pub(super) fn refusal(route: &str) -> &'static str {
+    match is_of_tokens(route) {
+        true => "neither see nor change tokens: only pages of the service's own origin do",
+        false => "get no data and change none, unless cors.origins names their origin",
+    }
+}
+
 /// The allowed origins.
 #[derive(Debug, Clone, Default)]
 pub struct Cors {
@@ -36,8 +48,7 @@ impl Cors {
 
     /// The origins that are allowed for a route's pattern: none for those of tokens.
     pub(super) fn of_route(&self, route: &str) -> &Self {
-        let below = route.strip_prefix(TOKENS);
-        if below.is_some_and(|below| below.is_empty() || below.starts_with('/')) { &NONE } else { self }
+        if is_of_tokens(route) { &NONE } else { self }
     }
 
     /// The request's origin, if it is allowed.

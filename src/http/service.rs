@@ -15,6 +15,7 @@ use tracing::Instrument;
 
 use super::answer::INFLUX_VERSION;
 use super::auth::{self, Needs};
+use super::cors::refusal;
 use super::endpoints::{self, Endpoint, Handler};
 use super::errors::{ApiError, Dialect};
 use super::senders::Senders;
@@ -172,9 +173,7 @@ impl HttpService {
         if let Some(origin) = self.senders.cors.of_route(asked.route).stranger(request) {
             self.note_denied("origin", asked, None);
             let origin = cut(origin);
-            return Err(ApiError::Forbidden(format!(
-                "pages of {origin} get no data and change none, unless cors.origins names their origin, and no tokens in any case"
-            )));
+            return Err(ApiError::Forbidden(format!("pages of {origin} {}", refusal(asked.route))));
         }
         if self.serves == Serves::Status {
             return self.anybody(request, asked);

@@ -107,6 +107,8 @@ fn tokens_are_for_pages_of_no_other_origin() {
         for (path, body) in [("/api/v1/tokens", new), ("/api/v1/tokens/", new), ("/api/v1/tokens/first/revoke", "")] {
             let answer = asked("POST", path, body, page).expect(403);
             assert_eq!(answer.header("access-control-allow-origin"), None, "{path}");
+            let told = answer.json()["error"].to_string();
+            assert!(told.contains("only pages of the service's own origin do"), "{told}");
         }
         // All else is as the key says.
         let answer = asked("GET", "/api/v1/sensors", "", page).expect(200);
