@@ -280,7 +280,7 @@ function entry(one, at, drawn, hidden) {
   const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
   // By script, which the policy allows, not by an attribute, which it does not.
   swatch.style.backgroundColor = colour(one.hue);
-  item.append(swatch, h("span", { class: "legend-name" }, one.label), h("span", { class: "legend-value" }, said(one.kind, last)));
+  item.append(swatch, h("span", { class: "legend-name" }, one.label), h("span", { class: "legend-value" }, one.kind === "number" ? number(last) : said(one.kind, last)));
   return h("li", null, item);
 }
 
