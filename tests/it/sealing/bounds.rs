@@ -79,7 +79,8 @@ fn texts_larger_than_a_document_are_stored_and_read_back() {
 /// so that its history stayed in hour pages for ever.
 #[test]
 fn an_accelerometer_is_sealed() {
-    let server = Launch::embedded().config("[seal]\nafter = \"0s\"\n[server]\nmemory = \"512MiB\"\n").start();
+    let config = "[seal]\nafter = \"0s\"\n[server]\nmemory = \"512MiB\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+    let server = Launch::embedded().config(config).start();
     let line = |n: u64| format!("acc,s=a x={}.5,y={},z=9.8{} {}\n", n % 7, n % 11, n % 10, START * 1000 + n * 10);
     for first in (0..360_000).step_by(10_000) {
         let lines: String = (first..first + 10_000).map(line).collect();
