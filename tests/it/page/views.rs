@@ -105,6 +105,17 @@ fn a_reading_appears_while_one_watches() {
     browser.expect_calm("connect");
 }
 
+/// The page of a new service opens in Explore, which said that readings appear there, and showed none before it was loaded again.
+#[test]
+fn the_first_reading_is_drawn_by_itself() {
+    let Some((server, browser)) = page() else { return };
+    browser.load(&server.url("/"));
+    browser.wait("document.querySelector('.empty')?.textContent.includes('There is nothing')");
+    write(&server, &format!("climate,room=lab temp=21.5 {}", now()));
+    browser.wait("document.querySelector('.plot canvas')");
+    browser.expect_calm("explore");
+}
+
 #[test]
 fn live_shows_what_comes_and_pauses() {
     let Some((server, browser)) = page() else { return };

@@ -19,6 +19,8 @@ const SERIES_MAX = 100;
 const BANDS_MAX = 6;
 const WEEK = 7 * 864e5;
 const REFRESH = 10000;
+/** How often an empty database is looked at again. */
+const FIRST = 2000;
 /** Readings that are asked for at a time for the CSV, and lines after which its file ends. */
 const [PART, LINES_MAX] = [100000, 5e6];
 /** The choice that asks for a name of metadata: no key of a tag, since none has a control. */
@@ -43,7 +45,12 @@ export function explore(place, { caller, database }) {
     loading?.abort();
     loading = new AbortController();
     const asked = ask(database);
-    if (!asked || closed) return;
+    if (closed) return;
+    if (!asked) {
+      // The database is empty: what is written to it appears by itself.
+      timer = setTimeout(() => choose().then(run), FIRST);
+      return;
+    }
     result.setAttribute("aria-busy", "true");
     try {
       const { signal } = loading;
@@ -381,7 +388,8 @@ async function chooseFrom(place, database, set, move) {
   const wanted = settings();
   const { measurements } = await get("/api/v1/measurements", { db: database });
   if (measurements.length === 0 && !wanted.get("m")) {
-    show(place, empty(`There is nothing in the database ${visible(database)} yet.`, h("p", null, h("a", { href: "#connect" }, "Connect a device"), ", and its readings appear here.")));
+    // Once, so that its link keeps the focus.
+    if (!place.querySelector(".empty")) show(place, empty(`There is nothing in the database ${visible(database)} yet.`, h("p", null, h("a", { href: "#connect" }, "Connect a device"), ", and its readings appear here.")));
     return;
   }
   if (!wanted.get("m")) {
