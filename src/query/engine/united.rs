@@ -192,7 +192,7 @@ impl Engine {
         self.scan_sensors_by(relabels.as_ref(), (database, keys), hours, projection, bytes_max).await
     }
 
-    /// As [`Engine::scan_sensors`], by relabels that were read before: whoever keeps the answer knows what it is of.
+    /// As [`Engine::scan_sensors`], by these relabels. A caller that caches the answer decides by the same relabels, not by those in force when the scan ends.
     ///
     /// # Errors
     /// The same.

@@ -1,5 +1,5 @@
-//! The page by keys alone, and what a screen reader says of it: whoever presses a key can press the next one, and what changes all the time is not
-//! spoken.
+//! The page by keyboard alone: after a key is pressed, the focus stays where the next key is expected. Screen readers are not told of values that change
+//! several times a second.
 
 use serde_json::{Value, json};
 
