@@ -33,8 +33,6 @@ const LINES: usize = 2000;
 const LONGEST: Duration = Duration::from_secs(900);
 const HOURS: usize = 24;
 const DAY_S: i64 = 86_400;
-/// How often a question is asked by tag and by metadata, in turns.
-const QUESTIONS: usize = 10;
 
 /// Measure what metadata of sensors costs.
 #[derive(Debug, Args)]
@@ -54,6 +52,9 @@ pub struct Metadata {
     /// How often all sensors' metadata changes under load.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
+    /// How often each question is asked by tag and by metadata, in turns; 0 for no questions.
+    #[arg(long, default_value_t = 10)]
+    asked: usize,
     #[command(flatten)]
     programs: ProgramOptions,
     /// Parent folder of the temporary folder for the data.
@@ -114,8 +115,8 @@ async fn measure(options: &Metadata) -> Result<()> {
     target.flush().await?;
     figures.described_mib = settled_mib(pid).await?;
     println!("{}", figures.kept());
-    for (what, question) in QUESTIONS_BY {
-        let asked = ask(&target, what, question, until).await?;
+    for (what, question) in QUESTIONS.into_iter().filter(|_| options.asked > 0) {
+        let asked = ask(&target, (what, question), options.asked, until).await?;
         println!("{}", asked.line());
         figures.questions.push(asked);
     }
@@ -131,13 +132,13 @@ async fn measure(options: &Metadata) -> Result<()> {
 }
 
 /// Hourly means, with `{}` in place of a tag's name.
-const QUESTIONS_BY: [(&str, &str); 2] = [("one site", "tag.{}=site07&group_by=*"), ("by site", "group_by={}")];
+const QUESTIONS: [(&str, &str); 2] = [("one site", "tag.{}=site07&group_by=*"), ("by site", "group_by={}")];
 
 /// Asks by tag and by metadata in turns; both must get the same answer.
-async fn ask(target: &Target, what: &'static str, question: &str, until: i64) -> Result<Asked> {
+async fn ask(target: &Target, (what, question): (&'static str, &str), times: usize, until: i64) -> Result<Asked> {
     let mut connection = Connection::open(&target.address).await?;
-    let (mut times, mut answers) = ([Vec::new(), Vec::new()], [Value::Null, Value::Null]);
-    for turn in 0..2 * (QUESTIONS + 1) {
+    let (mut took, mut answers) = ([Vec::new(), Vec::new()], [Value::Null, Value::Null]);
+    for turn in 0..2 * (times + 1) {
         let name = ["tagged", "meta.site"][turn % 2];
         // A range of its own each time, so that no answer is remembered.
         let from = until - DAY_S - i64::try_from(turn / 2)?;
@@ -147,16 +148,16 @@ async fn ask(target: &Target, what: &'static str, question: &str, until: i64) ->
         );
         let begun = Instant::now();
         let (status, text) = connection.get(&path).await?;
-        let took = begun.elapsed();
+        let elapsed = begun.elapsed();
         ensure!(status == 200, "{path} was answered {status}: {text}");
         answers[turn % 2] = windows(&serde_json::from_str(&text)?);
         // The first of each finds nothing in memory.
         if turn >= 2 {
-            times[turn % 2].push(took.as_secs_f64() * 1000.0);
+            took[turn % 2].push(elapsed.as_secs_f64() * 1000.0);
         }
         ensure!(turn % 2 == 0 || answers[0] == answers[1], "{what}: other answers by metadata");
     }
-    let [tag_ms, meta_ms] = times.map(median);
+    let [tag_ms, meta_ms] = took.map(median);
     Ok(Asked { what, tag_ms, meta_ms })
 }
 
