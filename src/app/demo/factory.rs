@@ -76,7 +76,8 @@ impl Factory {
         let since = at - self.began;
         let wear = if is(Defect::Wear) { ((since + WEAR_S) as f64 / WEAR_S as f64).min(1.1) } else { 0.0 };
         let (is_reset, is_text) = (is(Defect::Outliers), is(Defect::Drift) || is(Defect::Kept));
-        for tenth in 0..if is(Defect::Fast) { FAST } else { 1 } {
+        let readings = if is(Defect::Fast) { FAST } else { 1 };
+        for tenth in 0..readings {
             out.push_str(&sensor.key);
             out.push(' ');
             sensor.signal.write(self.own_time(at), Moment { wear, is_reset, is_text, tenth }, out);
