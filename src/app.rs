@@ -250,7 +250,8 @@ fn tell_memory(settings: &Settings, metrics: &Metrics) {
     let sum = parts.iter().map(|(_, bytes)| bytes).sum::<usize>();
     let mib = |bytes: usize| bytes.div_ceil(1 << 20);
     let shown: Vec<String> = parts.iter().map(|(part, bytes)| format!("{part} {}", mib(*bytes))).collect();
-    tracing::info!(memory_mib = mib(memory), sum_mib = mib(sum), parts_mib = shown.join(", "), "memory");
+    tracing::info!(memory_mib = mib(memory), sum_mib = mib(sum), "memory");
+    tracing::debug!(parts_mib = shown.join(", "), "memory by part");
     if sum > memory {
         tracing::warn!(
             memory_mib = mib(memory),

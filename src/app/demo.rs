@@ -3,6 +3,7 @@
 //! of a seed and the time; nothing of it knows how readings are stored.
 
 mod factory;
+mod faults;
 mod folder;
 mod history;
 mod live;
@@ -15,6 +16,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use self::factory::Factory;
+use self::faults::Faults;
 use self::folder::DemoFolder;
 pub use self::folder::adopt;
 use self::sender::Sender;
@@ -39,6 +42,9 @@ const USUAL_PORT: u16 = 8086;
 const SILENT_AFTER: Duration = Duration::from_secs(60);
 /// A request that runs longer is logged. To seal a month takes some seconds.
 const LOG_AFTER: Duration = Duration::from_secs(30);
+/// What the page shows first: the temperatures of a site's halls, each a line, with two shifts of a day.
+const FIRST_VIEW: &str = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%22%2C%22hall%22%5D\
+    &where=%5B%22site%22%2C%22bremen%22%5D&by=line";
 /// What is logged: the factory's events, and of the service what people should know.
 const LOG_LEVEL: &str = "warn,hourglass::app::demo=info";
 
@@ -85,8 +91,11 @@ fn run(request: &DemoRequest) -> anyhow::Result<ExitCode> {
         code = run_server(settings, asked, |ready| {
             tokio::spawn(ask_on_hangup(asked.clone()));
             print(request, &ready, is_usual);
-            let sender = Sender::new(&ready.addresses.base(), ready.told.clone());
-            working = Some(scope.spawn(move || work(request, &sender?, began, asked)));
+            let (base, told) = (ready.addresses.base(), ready.told.clone());
+            working = Some(scope.spawn(move || {
+                let sender = Sender::new(&base, told)?;
+                work(request, (&base, &sender), began, asked)
+            }));
         });
         if let Some(working) = working {
             worked = working.join().map_err(|_| anyhow!("a thread of the demo has failed")).flatten();
@@ -124,6 +133,9 @@ fn settings(address: SocketAddr) -> anyhow::Result<Settings> {
 fn free_address(port: Option<u16>) -> anyhow::Result<(SocketAddr, bool)> {
     let of = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     if let Some(port) = port {
+        TcpListener::bind(of(port)).with_context(|| {
+            format!("listening on {}: is it in use? Choose a free port with --port PORT, or leave --port out", of(port))
+        })?;
         return Ok((of(port), true));
     }
     let is_free = match TcpListener::bind(of(USUAL_PORT)) {
@@ -148,7 +160,7 @@ fn print(request: &DemoRequest, ready: &Ready<'_>, is_usual: bool) {
     let fate = if request.keeps { "stays" } else { "removed at the end" };
     banner.row("folder", &format!("{}  ({fate})", ready.settings.server.data_dir.display()));
     let port = if is_usual { String::new() } else { format!("  (port {USUAL_PORT} is taken)") };
-    let page = format!("{base}/");
+    let page = format!("{base}/#{FIRST_VIEW}");
     banner.row("page", &format!("{}{port}", banner.link(&page)));
     if request.opens {
         open(&page);
@@ -156,11 +168,11 @@ fn print(request: &DemoRequest, ready: &Ready<'_>, is_usual: bool) {
 }
 
 /// Sends the past and then the present, until the service stops; asks for that if the past cannot be sent or sealed.
-fn work(request: &DemoRequest, sender: &Sender, began: Instant, asked: &Notify) -> anyhow::Result<()> {
-    let factory = Factory::new(request.seed, now_seconds());
+fn work(request: &DemoRequest, (base, sender): (&str, &Sender), began: Instant, asked: &Notify) -> anyhow::Result<()> {
+    let (factory, is_introduced) = (Factory::new(request.seed, now_seconds()), AtomicBool::new(false));
     thread::scope(|scope| {
         let made = send_past(request, &factory, sender).and_then(|readings| {
-            scope.spawn(|| live::send(&factory, sender));
+            scope.spawn(|| live::send(&factory, sender, Faults::new(base, &is_introduced)));
             sender.seal().context("sealing the history")?;
             Ok(readings)
         });
@@ -169,6 +181,7 @@ fn work(request: &DemoRequest, sender: &Sender, began: Instant, asked: &Notify) 
             _ if sender.is_told() => Ok(()),
             Ok(readings) => {
                 tell(request, &factory, readings, began.elapsed());
+                is_introduced.store(true, Ordering::Relaxed);
                 Ok(())
             }
             Err(error) => {
@@ -179,12 +192,15 @@ fn work(request: &DemoRequest, sender: &Sender, began: Instant, asked: &Notify) 
     })
 }
 
-/// The number of readings.
+/// The number of readings. The database keeps values of another type meanwhile, and rejects them from then on.
 fn send_past(request: &DemoRequest, factory: &Factory, sender: &Sender) -> anyhow::Result<u64> {
+    sender.set_drift("keep").context("setting up the database")?;
     sender.describe(&factory.metadata()).context("describing the sensors")?;
     let mut progress = Progress::new("history");
     let told = |days: usize| progress.tell(|| format!("{days} of {} days", request.days));
-    history::send(factory, sender, request.days, told).context("sending the history")
+    let readings = history::send(factory, sender, request.days, told).context("sending the history")?;
+    sender.set_drift("reject").context("setting up the database")?;
+    Ok(readings)
 }
 
 fn tell(request: &DemoRequest, factory: &Factory, readings: u64, took: Duration) {

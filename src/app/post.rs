@@ -148,6 +148,12 @@ impl Target {
         self.send(&format!("POST {path}"), &more, body)
     }
 
+    /// Sends a PUT of JSON and reads the answer.
+    pub fn put(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
+        let more = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+        self.send(&format!("PUT {path}"), &more, body)
+    }
+
     /// Sends a DELETE and reads the answer.
     pub fn delete(&self, path: &str) -> anyhow::Result<PostAnswer> {
         self.send(&format!("DELETE {path}"), "", b"")

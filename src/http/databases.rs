@@ -18,6 +18,7 @@ use super::errors::{ApiError, Dialect};
 use super::influx_query::Address;
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
+use super::sensors;
 use super::write::flag;
 use crate::access::{Caller, Event};
 use crate::bucket::settings::{AUTOGEN, Drift, Settings, policy_database};
@@ -25,7 +26,8 @@ use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::now_ns;
 use crate::ingest::{PolicyError, SetSettings, check_database_name};
-use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
+use crate::query::Budget;
+use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate, WindowSeries};
 use crate::query::selector::Selector;
 use crate::reading::duration::{DURATION_UNITS, parse_duration, show_duration};
 use crate::reading::time::{TIMESTAMP_MIN, write_rfc3339};
@@ -251,25 +253,8 @@ async fn would_go(app: &App, parameters: &Parameters, name: &str, range: Range<i
     if cutoff <= TIMESTAMP_MIN {
         return Ok(json!({ "dry_run": true, "before": null, "sensors": 0, "days": 0, "readings": 0 }));
     }
-    let (budget, mut after) = (parameters.budget(app), None);
-    let (mut sensors, mut whole, mut seen, mut first) = (0_usize, 0_usize, 0_usize, cutoff);
-    while seen < COUNTED_MAX {
-        let filter = SensorFilter { after, outliers: false, limit: COUNTED_AT_A_TIME };
-        let documents = app.query.sensors(&budget, name, &filter).await?;
-        for document in &documents {
-            let is_older = |time: &Option<i64>| time.is_some_and(|time| time < cutoff);
-            let is_newer = document.last_seen.is_none_or(|last| last >= range.start);
-            sensors += usize::from(is_older(&document.first_seen) && is_newer);
-            whole += usize::from(is_older(&document.last_seen) && is_newer);
-            first = first.min(document.first_seen.unwrap_or(cutoff)).max(range.start);
-        }
-        seen += documents.len();
-        after = documents.last().map(|last| last.sensor.key.to_string());
-        if documents.len() < COUNTED_AT_A_TIME {
-            break;
-        }
-    }
-    let days = cutoff.div_euclid(DAY) - first.div_euclid(DAY) + i64::from(cutoff.rem_euclid(DAY) > 0);
+    let budget = parameters.budget(app);
+    let known = known_sensors(app, &budget, name, &range).await?;
     let asked = Aggregation {
         database: name.to_owned(),
         selector: Selector::Matching { measurement: None, tags: Vec::new(), pins: Vec::new() },
@@ -278,33 +263,71 @@ async fn would_go(app: &App, parameters: &Parameters, name: &str, range: Range<i
         fields: Vec::new(),
         step: None,
         zone: None,
-        functions: vec![NativeAggregate::Count],
+        functions: vec![NativeAggregate::CountOfAny],
         group_by: GroupBy::Sensor,
         fill: crate::influxql::Fill::None,
         as_stored: false,
     };
     // A question that is too large for the limits of queries is not worth its answer.
-    let readings = match app.query.aggregate(&budget, &asked).await {
-        Ok(found) if sensors > 0 => {
-            let cells = |series: &crate::query::native::aggregate::WindowSeries| {
-                let counts = series.windows.iter().map(|(_, cells)| {
-                    cells
-                        .iter()
-                        .flatten()
-                        .filter_map(|count| if let crate::reading::Value::Integer(n) = count { Some(*n) } else { None })
-                        .max()
-                });
-                counts.flatten().sum::<i64>()
-            };
-            Some(found.series.iter().map(cells).sum::<i64>())
-        }
-        Ok(_) => Some(0),
-        Err(_) => None,
-    };
+    let found = app.query.aggregate(&budget, &asked).await.ok();
+    let counts: Option<Vec<i64>> =
+        found.map(|found| found.series.iter().map(readings_of).filter(|count| *count > 0).collect());
+    // Documents may lag behind the readings; without a count they are all there is, and if they tell of none it is not known.
+    let sensors = counts.as_ref().map_or((known.sensors > 0).then_some(known.sensors), |counts| Some(counts.len()));
+    let has_none = sensors == Some(0);
+    let oldest = known.oldest.filter(|_| !has_none);
+    let days = |first: i64| cutoff.div_euclid(DAY) - first.div_euclid(DAY) + i64::from(cutoff.rem_euclid(DAY) > 0);
     Ok(json!({
-        "dry_run": true, "before": time_of(cutoff), "sensors": sensors, "sensors_wholly": whole,
-        "days": if sensors > 0 { days } else { 0 }, "oldest": (sensors > 0).then(|| time_of(first)), "readings": readings,
+        "dry_run": true, "before": time_of(cutoff), "sensors": sensors,
+        "sensors_wholly": sensors.map(|sensors| known.wholly.min(sensors)),
+        "days": if has_none { Some(0) } else { oldest.map(days) }, "oldest": oldest.map(time_of),
+        "readings": counts.map(|counts| counts.iter().sum::<i64>()),
     }))
+}
+
+/// What the documents of sensors tell of a range of times.
+#[derive(Default)]
+struct KnownSensors {
+    /// With readings in it.
+    sensors: usize,
+    /// Without any after it.
+    wholly: usize,
+    /// The first reading in it.
+    oldest: Option<i64>,
+}
+
+/// As far as [`COUNTED_MAX`] documents tell, with what is not stored yet.
+async fn known_sensors(app: &App, budget: &Budget, name: &str, range: &Range<i64>) -> Result<KnownSensors, ApiError> {
+    let (mut known, mut after, mut seen) = (KnownSensors::default(), None, 0_usize);
+    while seen < COUNTED_MAX {
+        let filter = SensorFilter { after, outliers: false, limit: COUNTED_AT_A_TIME };
+        let (documents, next) = app.query.patiently(|| sensors::stored(app, budget, name, &filter)).await?;
+        for document in &documents {
+            let (Some(first), Some(last)) = (document.first_seen, document.last_seen) else { continue };
+            if first >= range.end || last < range.start {
+                continue;
+            }
+            known.sensors += 1;
+            known.wholly += usize::from(last < range.end);
+            let first = first.max(range.start);
+            known.oldest = Some(known.oldest.map_or(first, |oldest| oldest.min(first)));
+        }
+        seen += documents.len();
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(known)
+}
+
+/// Of a sensor's fields that which was sent most often.
+fn readings_of(series: &WindowSeries) -> i64 {
+    let of_window = |cells: &Vec<Option<crate::reading::Value>>| {
+        let counts = cells.iter().flatten();
+        counts.filter_map(|count| if let crate::reading::Value::Integer(n) = count { Some(*n) } else { None }).max()
+    };
+    series.windows.iter().filter_map(|(_, cells)| of_window(cells)).sum()
 }
 
 #[cfg(test)]

@@ -37,8 +37,11 @@ const REJECTED_OF: Parameter = parameter(
 );
 const CONTAINS: Parameter =
     parameter("contains", TEXT, "Only rejections whose line, as far as it is kept, or reason contains this text.");
-const KEY_CONTAINS: Parameter =
-    parameter("contains", TEXT, "Only sensors whose key contains this text, in whatever case.");
+const SENSOR_CONTAINS: Parameter = parameter(
+    "contains",
+    TEXT,
+    "Only sensors whose key, or a text of whose metadata, contains this text, in whatever case.",
+);
 const REJECTED_SINCE: Parameter = parameter(
     "since",
     r#"{"type":"string","examples":["-24h"]}"#,
@@ -254,7 +257,7 @@ pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, 
 /// Of `GET /api/v1/tail`.
 pub const TAIL: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, FIELDS, EPOCH];
 /// Of `GET /api/v1/sensors`.
-pub const SENSORS: &[Parameter] = &[DB, KEY_CONTAINS, OUTLIER, SILENT, RECENT, LIMIT, CURSOR, EPOCH];
+pub const SENSORS: &[Parameter] = &[DB, SENSOR_CONTAINS, OUTLIER, SILENT, RECENT, LIMIT, CURSOR, EPOCH];
 /// Of `GET /api/v1/sensors/KEY/meta`.
 pub const META: &[Parameter] = &[DB];
 /// Of changes of it.

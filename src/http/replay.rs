@@ -36,6 +36,8 @@ const LIMITS: (usize, usize) = (100, 1000);
 /// Most bytes of a request's lines, as of a body that is explained, and the memory that they take.
 const BYTES: usize = 256 << 10;
 const MEMORY: usize = 48 * BYTES;
+/// Most characters of a value in a reason.
+const VALUE_CHARS: usize = 100;
 
 /// How lines are changed before they are written.
 #[derive(Debug, Default, Deserialize)]
@@ -268,6 +270,19 @@ fn reasons(point: &ExplainedPoint) -> Vec<String> {
     reasons
 }
 
+/// A value as its sender writes it, on one line, and not at any length.
+fn written(value: &crate::reading::Value) -> String {
+    use crate::reading::Value;
+    let text = match value {
+        Value::Float(number) => number.to_string(),
+        Value::Integer(number) => number.to_string(),
+        Value::Unsigned(number) => number.to_string(),
+        Value::Boolean(is) => is.to_string(),
+        Value::String(text) => format!("\"{text}\""),
+    };
+    plain(&text, VALUE_CHARS)
+}
+
 impl Outcome {
     fn is_taken(&self) -> bool {
         self.after.is_ok() && self.refused.is_empty()
@@ -350,7 +365,8 @@ impl Fix {
         for (name, value) in point.fields.iter().filter(|(name, _)| is_left(name)) {
             let mut value = value.clone().into_value();
             if let Some((type_name, to)) = self.cast.get(&**name) {
-                value = to.cast(&value).ok_or_else(|| format!("the value of {name:?} is no {type_name}: {value:?}"))?;
+                let is_none = || format!("the value of {name:?} is no {type_name}: {}", written(&value));
+                value = to.cast(&value).ok_or_else(is_none)?;
             }
             let new = self.rename.get(&**name).map_or(&**name, String::as_str);
             // The other fields of a reading of which one was rejected are stored under their names.
@@ -366,5 +382,22 @@ impl Fix {
         let mut text = String::new();
         write_line(&mut text, &sensor.key, fields.iter().map(|(name, value)| (*name, value)), time);
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::written;
+    use crate::reading::Value;
+
+    /// A reason quoted what the program calls a value: `is no float: String("19.3 %")`.
+    #[test]
+    fn a_value_is_told_as_it_was_written() {
+        assert_eq!(written(&Value::String("19.3 %".into())), "\"19.3 %\"");
+        assert_eq!(written(&Value::Float(21.5)), "21.5");
+        assert_eq!(written(&Value::Integer(-3)), "-3");
+        assert_eq!(written(&Value::Boolean(true)), "true");
+        assert_eq!(written(&Value::String("a\nb\u{9b}".into())), "\"a\\u{a}b\\u{9b}\"");
+        assert_eq!(written(&Value::String("x".repeat(5000).into())).chars().count(), 101);
     }
 }

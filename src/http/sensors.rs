@@ -45,8 +45,8 @@ async fn listed(
     Ok((documents, next))
 }
 
-/// As [`listed`], under the names by which sensors are stored.
-async fn stored(
+/// One batch as [`listed`], under the names by which sensors are stored, and with what has expired.
+pub async fn stored(
     app: &App,
     budget: &Budget,
     database: &str,
@@ -224,6 +224,16 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     Ok(Answer { format, body, next, is_past: false, notices }.respond(headers)?)
 }
 
+/// Whether the sensor's key, or a text of its metadata, contains a text in lower case. Costs as much as the document has bytes,
+/// which also bound how many are looked at before others get their turn.
+fn has_text(document: &SensorDocument, part: &str) -> bool {
+    let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
+    let is_text = |json: &str| json.starts_with('"');
+    let mut names = document.meta.values().filter(|(_, json)| is_text(json)).map(|(name, _)| name);
+    document.sensor.key.to_lowercase().contains(part)
+        || names.any(|name| document.meta.text(name, unquoted).is_some_and(|text| text.to_lowercase().contains(part)))
+}
+
 /// `GET /api/v1/sensors`.
 pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     read_sensors(&app, by, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
@@ -256,7 +266,7 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     // The store may still have an outlier mark that has expired, until the document is written again.
     let takes = |document: &SensorDocument| {
         pins.iter().all(|pin| pin.matches(&document.sensor))
-            && part.as_ref().is_none_or(|part| document.sensor.key.to_lowercase().contains(part))
+            && part.as_ref().is_none_or(|part| has_text(document, part))
             && (!outliers || document.outlier.is_some())
             && (!silent || is_silent(document))
     };

@@ -65,11 +65,14 @@ fn endpoint_list() -> serde_json::Value {
 
 fn endpoint_lines() -> String {
     let mut text = format!("hourglass {}\n\n", env!("CARGO_PKG_VERSION"));
+    let width =
+        |of: fn(&Endpoint) -> &str| ENDPOINTS.iter().map(|endpoint| of(endpoint).len()).max().unwrap_or_default();
+    let (method, path) = (width(|endpoint| endpoint.method), width(|endpoint| endpoint.path));
     for endpoint in ENDPOINTS {
         let parameters: Vec<String> = endpoint.query.iter().map(|parameter| format!("{}=", parameter.name)).collect();
         let parameters = if parameters.is_empty() { String::new() } else { format!(" (?{})", parameters.join("&")) };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{:4} {:20} {}{parameters}", endpoint.method, endpoint.path, endpoint.what);
+        let _ = writeln!(text, "{:method$} {:path$} {}{parameters}", endpoint.method, endpoint.path, endpoint.what);
     }
     text
 }

@@ -36,6 +36,17 @@ fn readings(server: &Server, sensor: &str) -> Vec<Value> {
     answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
 }
 
+/// At a terminal, the first that `serve` said were three lines of how memory is shared out.
+#[test]
+fn a_start_tells_its_memory_in_one_number_and_the_parts_where_details_are_asked_for() {
+    for (level, has_parts) in [("info", false), ("debug", true)] {
+        let server = Launch::embedded().config(format!("[telemetry]\nlog_level = \"{level}\"\n")).start();
+        let log = server.stderr();
+        assert!(log.contains("\"memory_mib\":"), "{log}");
+        assert_eq!(log.contains("parts_mib"), has_parts, "{log}");
+    }
+}
+
 #[test]
 fn version_and_help_say_what_it_is() {
     let version = format!("hourglass {}\n", env!("CARGO_PKG_VERSION"));

@@ -65,7 +65,7 @@ impl Demo {
     /// Its URL without a slash at the end.
     #[track_caller]
     fn url(&mut self) -> String {
-        self.row("page").split("/ ").next().unwrap().trim_end_matches('/').to_owned()
+        self.row("page").split("/#").next().unwrap().to_owned()
     }
 
     #[track_caller]
@@ -137,9 +137,87 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
         });
     }
 
+    let kept =
+        asked(&format!("{url}/api/v1/readings?sensor=climate,line=a,sensor=cabinet,site=porto&fields=humidity@string"));
+    assert!(kept.to_string().contains("\"humidity@string\":\""), "{kept}");
+    eventually("a sensor that outgrows its page", READY, || {
+        let outliers = asked(&format!("{url}/api/v1/sensors?outlier=true"));
+        (outliers["sensors"][0]["sensor"] == "vibration,line=c,sensor=press,site=porto").then_some(())
+    });
     demo.end_by("INT");
     assert!(demo.said().ends_with(&format!("removed {}\n", folder.display())), "{}", demo.said());
     assert_eq!(entries(&temp.file("tmp")), Vec::<String>::new());
+}
+
+/// Nothing that the demo had rejected could be fixed: a cast to float mended no line, and there was no drift that is kept.
+#[test]
+fn its_faults_can_be_fixed_and_one_cannot() {
+    let temp = Folder::new("demo");
+    let mut demo = Demo::start(&temp, &["--port", "0"]);
+    let url = demo.url();
+    demo.row("stop");
+    let of_code = |code: &str| asked(&format!("{url}/api/v1/rejections?code={code}"))["rejections"][0].clone();
+    for code in ["family", "syntax"] {
+        eventually(code, READY, || (!of_code(code).is_null()).then_some(()));
+    }
+    let replay = |dry: bool| {
+        let path = format!("{url}/api/v1/rejections/replay?dry_run={dry}");
+        http::post(&path, r#"{"cast":{"level":"float"}}"#, &[]).expect(200).json()
+    };
+    for dry in [true, false] {
+        let told = eventually("lines that can be fixed", READY, || Some(replay(dry)).filter(|told| told["taken"] != 0));
+        let lines = told["lines"].as_array().unwrap();
+        let of = |code: &str| lines.iter().filter(|line| line["code"] == code).map(|line| line["taken"].clone());
+        assert!(of("family").all(|taken| taken == true) && of("syntax").count() > 0, "{told}");
+        assert!(of("syntax").all(|taken| taken == false), "{told}");
+    }
+    let resolve = |dry: bool| {
+        let path = format!("{url}/api/v1/drift/resolve?measurement=climate&field=humidity&to=float&dry_run={dry}");
+        let told = http::post(&path, "", &[]).expect(200).json();
+        (told["readings"].as_u64().unwrap(), told["left"].as_u64().unwrap())
+    };
+    assert_eq!([resolve(true), resolve(false), resolve(true)], [(60, 0), (60, 0), (0, 0)]);
+    demo.end_by("INT");
+}
+
+/// The banner promised a line for each thing that goes wrong, and the log had neither the silent sensor, nor the outliers, the
+/// bearing and the drift. It warned of a slow request instead, which was the demo's own.
+#[test]
+fn each_fault_is_told_once_with_the_view_that_shows_it() {
+    let temp = Folder::new("demo");
+    let mut demo = Demo::start(&temp, &["--port", "0"]);
+    demo.row("stop");
+    let views = [
+        "/#sensors?kind=silent",
+        "/#sensors?kind=outlier",
+        "/#explore?m=climate&f=temp",
+        "/#explore?m=vibration&f=rms",
+        "/#rejections?code=family",
+        "/#rejections?code=syntax",
+        "beside the field",
+    ];
+    let is_told = |view: &&str| demo.log().contains(*view);
+    eventually("all faults", READY, || views.iter().all(|view| is_told(&view)).then_some(()));
+    let log = demo.log();
+    for view in views {
+        assert_eq!(log.matches(view).count(), 1, "{view}: {log}");
+    }
+    assert!(!log.contains("slow request"), "{log}");
+    demo.end_by("INT");
+}
+
+/// `demo --port` of a taken port advised `--listen`, which is a flag of `serve`.
+#[test]
+fn a_taken_port_is_told_with_the_demos_own_flag() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let temp = Folder::new("demo");
+    let port = taken.local_addr().unwrap().port().to_string();
+    let refused =
+        program().args(["demo", "--port", &port]).env("TMPDIR", temp.path()).current_dir(temp.path()).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("is it in use?") && said.contains("--port PORT") && !said.contains("--listen"), "{said}");
+    assert_eq!(entries(temp.path()), Vec::<String>::new());
 }
 
 #[test]
@@ -175,7 +253,7 @@ fn a_kept_folder_is_a_data_folder_like_others_and_a_taken_port_is_told() {
     let taken = TcpListener::bind("127.0.0.1:8086");
     let kept = temp.file("kept");
     let mut demo = Demo::start(&temp, &["--keep", "--data-dir", kept.to_str().unwrap()]);
-    assert!(demo.row("page").ends_with("(port 8086 is taken)"), "{}", demo.said());
+    assert!(demo.row("page").ends_with("&by=line  (port 8086 is taken)"), "{}", demo.said());
     drop(taken);
     demo.row("stop");
     demo.end_by("INT");
@@ -210,10 +288,17 @@ fn on_a_terminal_it_is_for_people_and_ends_with_it() {
         let mut demo = Demo::spawn(&temp, command);
         let text = || fs::read_to_string(&shown).unwrap_or_default();
         eventually("the demo's banner", READY, || text().contains("Ctrl-C").then_some(()));
-        eventually("an event", READY, || text().contains("rejected").then_some(()));
+        eventually("an event", READY, || text().contains("readings were rejected").then_some(()));
         let text = text();
         assert_eq!(text.contains("\x1b[1mhourglass"), is_coloured, "{text}");
         assert!(!text.contains("{\"timestamp\""), "{text}");
+        // A rejection's line began with who sent it, and quoted the line with escapes.
+        if !is_coloured {
+            let rejected = text.lines().find(|line| line.contains("readings were rejected")).unwrap();
+            let places = ["reason=", " line=", " count=", " token="].map(|part| rejected.find(part));
+            assert!(places.is_sorted() && places[0].is_some(), "{rejected}");
+            assert!(!rejected.contains("\\\""), "{rejected}");
+        }
         demo.process.kill();
         eventually("the demo's end", END, || (!data.exists()).then_some(()));
     }

@@ -103,6 +103,34 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
     }
 }
 
+/// A search looked at keys alone: whoever typed the name that the page shows of a sensor found nothing.
+#[test]
+fn sensors_are_found_by_the_texts_of_their_metadata() {
+    let server = Launch::embedded().start();
+    let hall = json!({"name": "Hall, Line A \"east\"", "floor": 12, "of": {"x": "deep"}});
+    send(&server, "PUT", "m,s=hall", &hall, &[]).expect(200);
+    send(&server, "PUT", "m,s=mill", &json!({"name": "Mühle"}), &[]).expect(200);
+    write(&server, &format!("m,s=plain v=1 {T}\n"));
+    let found = |part: &str| -> Vec<String> {
+        let answer = get(&server.url(&format!("/api/v1/sensors?db=d&contains={}", escaped(part)))).expect(200).json();
+        let sensors = answer["sensors"].as_array().unwrap().iter();
+        sensors.map(|sensor| sensor["sensor"].as_str().unwrap().to_owned()).collect()
+    };
+    for (part, keys) in [
+        ("hall, line a", vec!["m,s=hall"]),
+        ("A \"EAST\"", vec!["m,s=hall"]),
+        ("MÜHLE", vec!["m,s=mill"]),
+        ("S=PLAIN", vec!["m,s=plain"]),
+        ("m,s=", vec!["m,s=hall", "m,s=mill", "m,s=plain"]),
+        // Neither names, nor numbers, nor what stands deeper.
+        ("name", vec![]),
+        ("12", vec![]),
+        ("deep", vec![]),
+    ] {
+        assert_eq!(found(part), keys, "{part}");
+    }
+}
+
 #[test]
 fn thousands_of_lines_are_imported_and_exported() {
     for store in stores() {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::noise::{hash, seed_of};
-use super::signals::{Kind, Signal};
+use super::signals::{Kind, Moment, Signal};
 
 /// Site and line of each gateway, through which the sensors of a line send.
 pub const GATEWAYS: [(&str, &str); 6] =
@@ -14,6 +14,12 @@ const WEAR_S: i64 = 10 * 86_400;
 /// The hour of the factory's own clock in which the demo begins, on a Wednesday: whenever somebody looks, machines work.
 const FIRST_HOUR_S: i64 = 1_768_384_800;
 const HOUR_S: i64 = 3600;
+/// When the readings of which one number was a text began before the demo, and for how long.
+const KEPT_S: (i64, i64) = (20 * 3600, 3600);
+/// Before the demo began: when a fast sensor began to send [`FAST`] readings a second, so that it has outgrown a page when it begins,
+/// however these minutes lie in their hours.
+const FAST_S: i64 = 15 * 60;
+const FAST: i64 = 10;
 /// How often a drifting firmware sends a text in place of a number.
 const DRIFT_EVERY_S: i64 = 45;
 
@@ -26,8 +32,12 @@ pub enum Defect {
     Silent,
     /// Its bearing has been wearing out for ten days.
     Wear,
-    /// Since an update, now and then it sends its number as a text with a unit.
+    /// Since an update, now and then it sends its number as a text, which is rejected.
     Drift,
+    /// For an hour of yesterday it sent a number as a text, when the database still kept such values.
+    Kept,
+    /// It sends more in an hour than fits on a page.
+    Fast,
 }
 
 /// A sensor of the factory.
@@ -57,25 +67,47 @@ impl Factory {
         Self { sensors, began }
     }
 
-    /// Appends the sensor's line at a time, in seconds since the epoch; nothing if it is silent then.
-    pub fn write_line(&self, sensor: &Simulated, at: i64, out: &mut String) {
-        let since = at - self.began;
-        if sensor.defect == Some(Defect::Silent) && since > -SILENT_S {
+    /// Appends the sensor's lines of a second since the epoch, with times in milliseconds; nothing if it is silent then.
+    pub fn write_lines(&self, sensor: &Simulated, at: i64, out: &mut String) {
+        let is = |defect: Defect| self.shown(sensor, at) == Some(defect);
+        if is(Defect::Silent) {
             return;
         }
-        out.push_str(&sensor.key);
-        out.push(' ');
-        let wear = match sensor.defect {
-            Some(Defect::Wear) => ((since + WEAR_S) as f64 / WEAR_S as f64).clamp(0.0, 1.1),
-            _ => 0.0,
-        };
-        let of_factory = at - self.began.div_euclid(HOUR_S) * HOUR_S + FIRST_HOUR_S;
-        let is_outlier = sensor.defect == Some(Defect::Outliers) && sensor.signal.is_reset(of_factory, since);
-        let is_text = sensor.defect == Some(Defect::Drift) && since > 0 && since % DRIFT_EVERY_S == 5;
-        sensor.signal.write(of_factory, (wear, is_outlier, is_text), out);
-        out.push(' ');
-        out.push_str(&at.to_string());
-        out.push('\n');
+        let since = at - self.began;
+        let wear = if is(Defect::Wear) { ((since + WEAR_S) as f64 / WEAR_S as f64).min(1.1) } else { 0.0 };
+        let (is_reset, is_text) = (is(Defect::Outliers), is(Defect::Drift) || is(Defect::Kept));
+        let readings = if is(Defect::Fast) { FAST } else { 1 };
+        for tenth in 0..readings {
+            out.push_str(&sensor.key);
+            out.push(' ');
+            sensor.signal.write(self.own_time(at), Moment { wear, is_reset, is_text, tenth }, out);
+            out.push(' ');
+            out.push_str(&(at * 1000 + tenth * 1000 / FAST).to_string());
+            out.push('\n');
+        }
+    }
+
+    /// The sensor's defect, if it shows in what the sensor sends in a second, or does not send.
+    pub fn shown(&self, sensor: &Simulated, at: i64) -> Option<Defect> {
+        let since = at - self.began;
+        sensor.defect.filter(|defect| match defect {
+            Defect::Silent => since > -SILENT_S,
+            Defect::Wear => since > -WEAR_S,
+            Defect::Outliers => sensor.signal.is_reset(self.own_time(at), since),
+            Defect::Drift => since > 0 && since % DRIFT_EVERY_S == 5,
+            Defect::Kept => (0..KEPT_S.1).contains(&(since + KEPT_S.0)),
+            Defect::Fast => since > -FAST_S,
+        })
+    }
+
+    /// After how many seconds the sensor sends again in the past, where others do after `usual`.
+    pub fn step(&self, sensor: &Simulated, at: i64, usual: i64) -> i64 {
+        if self.shown(sensor, at) == Some(Defect::Fast) { 1 } else { usual }
+    }
+
+    /// A time by the factory's own clock.
+    fn own_time(&self, at: i64) -> i64 {
+        at - self.began.div_euclid(HOUR_S) * HOUR_S + FIRST_HOUR_S
     }
 
     /// What people say of the sensors: a line of JSON each, as `POST /api/v1/meta` takes them.
@@ -130,6 +162,8 @@ fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
             (Kind::Climate, "bremen", "c", "cabinet") => Some(Defect::Silent),
             (Kind::Vibration, "bremen", "a", "mill") => Some(Defect::Wear),
             (Kind::Tank, "porto", "c", _) => Some(Defect::Drift),
+            (Kind::Climate, "porto", "a", "cabinet") => Some(Defect::Kept),
+            (Kind::Vibration, "porto", "c", "press") => Some(Defect::Fast),
             _ => None,
         };
         // A machine's vibration and its state are of one machine.
@@ -158,7 +192,7 @@ mod tests {
         let factory = Factory::new(seed, BEGAN);
         let line = |sensor: &Simulated| {
             let mut line = String::new();
-            factory.write_line(sensor, at, &mut line);
+            factory.write_lines(sensor, at, &mut line);
             line
         };
         factory.sensors.iter().map(line).collect()
@@ -201,19 +235,35 @@ mod tests {
         for began in (0..7 * 24).map(|hour| BEGAN + hour * HOUR_S) {
             let factory = Factory::new(1, began);
             let mut lines = String::new();
-            factory.sensors.iter().for_each(|sensor| factory.write_line(sensor, began, &mut lines));
+            factory.sensors.iter().for_each(|sensor| factory.write_lines(sensor, began, &mut lines));
             let running = lines.matches("state=\"running\"").count();
             assert!(running >= 8 && !lines.contains("state=\"off\""), "{running}");
         }
     }
 
+    /// The text of the firmware was `"19.3 %"`, which no rule makes a number of: the fix that the page offers mended nothing.
+    #[test]
+    fn what_a_drifting_sensor_sends_as_text_is_a_number() {
+        for (defect, field, at) in
+            [(Defect::Drift, "level=\"", BEGAN + 5), (Defect::Kept, "humidity=\"", BEGAN - 20 * HOUR_S)]
+        {
+            let line = of(defect, at);
+            let text = line.split(field).nth(1).and_then(|rest| rest.split('"').next()).expect("a text");
+            assert!(text.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+
     #[test]
     fn each_defect_shows_when_it_is_due() {
-        assert!(of(Defect::Silent, BEGAN - SILENT_S).ends_with(&format!(" {}\n", BEGAN - SILENT_S)));
+        assert!(of(Defect::Silent, BEGAN - SILENT_S).ends_with(&format!(" {}\n", (BEGAN - SILENT_S) * 1000)));
         assert_eq!(of(Defect::Silent, BEGAN - SILENT_S + 1), "");
         assert!(of(Defect::Drift, BEGAN + 5).contains("level=\""), "{}", of(Defect::Drift, BEGAN + 5));
         assert!(!of(Defect::Drift, BEGAN + 6).contains("level=\""));
         assert!((-3000..=0).all(|before| !of(Defect::Drift, BEGAN + before).contains("level=\"")));
+        let kept = (-48 * 60..0).filter(|minute| of(Defect::Kept, BEGAN + minute * 60).contains("humidity=\"")).count();
+        assert_eq!(kept, 60);
+        assert_eq!(of(Defect::Fast, BEGAN - FAST_S).lines().count(), 1);
+        assert_eq!(of(Defect::Fast, BEGAN).lines().count(), 10);
         let resets = (1..=600).filter(|second| of(Defect::Outliers, BEGAN + second).contains("temp=85.0")).count();
         assert!((2..=6).contains(&resets), "{resets}");
         let rms = |at: i64| -> f64 {
@@ -228,7 +278,7 @@ mod tests {
     fn every_line_is_line_protocol() {
         for at in [BEGAN - 30 * 86_400, BEGAN - 86_400 + 13, BEGAN, BEGAN + 86_400] {
             let body = lines(1, at).concat();
-            let mut parsed = Lines::new(body.as_bytes(), Precision::Seconds, Limits::default());
+            let mut parsed = Lines::new(body.as_bytes(), Precision::Milliseconds, Limits::default());
             let mut count = 0;
             while let Some(point) = parsed.next() {
                 assert!(point.is_ok(), "{point:?} in {body}");

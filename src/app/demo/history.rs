@@ -11,7 +11,7 @@ use super::sender::Sender;
 
 const DAY: i64 = 86_400;
 /// Seconds between two readings.
-const STEP: usize = 60;
+const STEP: i64 = 60;
 /// Threads that make and send lines. A sensor belongs to one of them, so that its days come in order.
 const THREADS: usize = 2;
 
@@ -56,8 +56,10 @@ pub fn send(factory: &Factory, sender: &Sender, days: u32, mut told: impl FnMut(
 fn write_day(factory: &Factory, sensors: &[&Simulated], times: Range<i64>, body: &mut String) -> u64 {
     body.clear();
     for sensor in sensors {
-        for at in (times.start..times.end.min(factory.began + 1)).step_by(STEP) {
-            factory.write_line(sensor, at, body);
+        let mut at = times.start;
+        while at < times.end.min(factory.began + 1) {
+            factory.write_lines(sensor, at, body);
+            at += factory.step(sensor, at, STEP);
         }
     }
     body.lines().count() as u64

@@ -4,7 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use super::factory::{Factory, GATEWAYS};
+use super::factory::{Defect, Factory, GATEWAYS};
+use super::faults::{Fault, Faults};
 use super::sender::Sender;
 use crate::clock::now_seconds;
 
@@ -54,8 +55,8 @@ struct Gateway {
     is_refused: bool,
 }
 
-/// Sends each second until the service stops.
-pub fn send(factory: &Factory, sender: &Sender) {
+/// Sends each second until the service stops, and tells the faults that show.
+pub fn send(factory: &Factory, sender: &Sender, mut faults: Faults<'_>) {
     let mut gateways: Vec<Gateway> = GATEWAYS.iter().map(|_| Gateway::default()).collect();
     let mut sent = factory.began;
     while !sender.is_told() {
@@ -64,13 +65,32 @@ pub fn send(factory: &Factory, sender: &Sender) {
         for (number, gateway) in gateways.iter_mut().enumerate() {
             for at in from..=now {
                 gateway.measure(factory, number, at);
+                note_faults(factory, number, at, &mut faults);
             }
             if now > sent {
                 gateway.send(number, sender, link(number, now - factory.began));
             }
         }
         sent = sent.max(now);
+        faults.tell();
         thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Takes note of what is wrong with the sensors of a gateway, and with it, at a time.
+fn note_faults(factory: &Factory, number: usize, at: i64, faults: &mut Faults<'_>) {
+    for sensor in factory.sensors.iter().filter(|sensor| sensor.gateway == number) {
+        if let Some(defect) = factory.shown(sensor, at) {
+            faults.note(Fault::Of(defect), &sensor.key);
+        }
+        // It shows in history alone.
+        if sensor.defect == Some(Defect::Kept) {
+            faults.note(Fault::Of(Defect::Kept), &sensor.key);
+        }
+    }
+    if is_garbled(number, at - factory.began) {
+        let (site, line) = GATEWAYS[number];
+        faults.note(Fault::Garbled, &format!("{site} {line}"));
     }
 }
 
@@ -81,7 +101,7 @@ impl Gateway {
             return;
         }
         for sensor in factory.sensors.iter().filter(|sensor| sensor.gateway == number) {
-            factory.write_line(sensor, at, &mut self.unsent);
+            factory.write_lines(sensor, at, &mut self.unsent);
         }
         if is_garbled(number, at - factory.began) {
             self.unsent.push_str(GARBLED_LINE);

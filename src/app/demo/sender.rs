@@ -32,12 +32,12 @@ impl Sender {
         *self.told.borrow()
     }
 
-    /// Sends lines with times in seconds. A rejected line is none of a device's business: all others are kept.
+    /// Sends lines with times in milliseconds. A rejected line is none of a device's business: all others are kept.
     ///
     /// # Errors
     /// If they were not acknowledged, and have to be sent again.
     pub fn write(&self, lines: &str) -> anyhow::Result<()> {
-        match self.target.post("/write?precision=s", lines.as_bytes())? {
+        match self.target.post("/write?precision=ms", lines.as_bytes())? {
             PostAnswer { status: 204 | 400, .. } => Ok(()),
             answer => bail!("{answer}"),
         }
@@ -51,7 +51,7 @@ impl Sender {
         let mut tries = 0;
         loop {
             tries += 1;
-            let refused = match self.target.post("/write?precision=s", lines.as_bytes()) {
+            let refused = match self.target.post("/write?precision=ms", lines.as_bytes()) {
                 Ok(PostAnswer { status: 204, .. }) => return Ok(()),
                 Ok(answer @ PostAnswer { status: 429 | 503, .. }) => anyhow::anyhow!("{answer}"),
                 Ok(answer) => bail!("{answer}"),
@@ -67,6 +67,15 @@ impl Sender {
     /// Describes sensors, with lines as `hourglass sensors import` takes them.
     pub fn describe(&self, lines: &str) -> anyhow::Result<()> {
         match self.target.post_as("/api/v1/meta", "application/x-ndjson", lines.as_bytes())? {
+            PostAnswer { status: 200, .. } => Ok(()),
+            answer => bail!("{answer}"),
+        }
+    }
+
+    /// Has the database keep values of another type than their field's beside it, or reject them.
+    pub fn set_drift(&self, drift: &str) -> anyhow::Result<()> {
+        let settings = serde_json::json!({ "drift": drift }).to_string();
+        match self.target.put("/api/v1/databases/default", settings.as_bytes())? {
             PostAnswer { status: 200, .. } => Ok(()),
             answer => bail!("{answer}"),
         }

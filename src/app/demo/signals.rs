@@ -42,6 +42,19 @@ impl Kind {
     }
 }
 
+/// What is special about one reading.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Moment {
+    /// Of the bearing: 0 for a sound one, 1 for one at its end.
+    pub wear: f64,
+    /// Whether the chip has just been reset.
+    pub is_reset: bool,
+    /// Whether a number is sent as text.
+    pub is_text: bool,
+    /// Of the second, in which there may be several readings.
+    pub tenth: i64,
+}
+
 /// What a sensor measures.
 #[derive(Debug)]
 pub struct Signal {
@@ -61,17 +74,19 @@ impl Signal {
         by_chance || since > 0 && since % RESETS.1 == RESETS.1 / 5
     }
 
-    /// Appends the fields at a time, in seconds since the epoch. `wear` is 0 for a sound bearing and 1 for one at its end.
-    pub fn write(&self, at: i64, (wear, is_reset, is_text): (f64, bool, bool), out: &mut String) {
+    /// Appends the fields at a time, in seconds since the epoch.
+    pub fn write(&self, at: i64, moment: Moment, out: &mut String) {
+        let Moment { wear, is_reset, is_text, tenth } = moment;
         // Writing to a String cannot fail.
         let _ = match self.kind {
             Kind::Climate => {
                 let (temp, humidity) = self.climate(at);
                 let temp = if is_reset { RESET_CELSIUS } else { temp };
-                write!(out, "temp={temp:.1},humidity={humidity:.1}")
+                let quote = if is_text { "\"" } else { "" };
+                write!(out, "temp={temp:.1},humidity={quote}{humidity:.1}{quote}")
             }
             Kind::Vibration => {
-                let (rms, bearing) = self.vibration(at, wear);
+                let (rms, bearing) = self.vibration((at, tenth), wear);
                 write!(
                     out,
                     "rms={rms:.2},peak={:.2},bearing_temp={bearing:.1}",
@@ -85,10 +100,8 @@ impl Signal {
             Kind::Tank => {
                 let level = self.level(at);
                 let low = level < 20.0;
-                match is_text {
-                    true => write!(out, "level=\"{level:.1} %\",low={low}"),
-                    false => write!(out, "level={level:.1},low={low}"),
-                }
+                let quote = if is_text { "\"" } else { "" };
+                write!(out, "level={quote}{level:.1}{quote},low={low}")
             }
             Kind::Machine => {
                 let state = self.state(at);
@@ -109,10 +122,10 @@ impl Signal {
         (temp + 0.06 * jitter(self.own, at), (humidity + 0.3 * jitter(self.own ^ 1, at)).clamp(5.0, 95.0))
     }
 
-    fn vibration(&self, at: i64, wear: f64) -> (f64, f64) {
+    fn vibration(&self, (at, tenth): (i64, i64), wear: f64) -> (f64, f64) {
         let is_running = self.state(at) == "running";
         let strength = if is_running { self.scale * (1.0 + 1.6 * wear * wear) } else { 0.12 };
-        let rms = strength * (1.0 + 0.12 * wander(self.own, at, 2 * HOUR) + 0.05 * jitter(self.own, at));
+        let rms = strength * (1.0 + 0.12 * wander(self.own, at, 2 * HOUR) + 0.05 * jitter(self.own, at * 10 + tenth));
         let bearing = 24.0 + warmth(at, 2) * (21.0 + 14.0 * wear * wear) + 1.2 * wander(self.own ^ 1, at, HOUR);
         (rms, bearing)
     }
@@ -172,7 +185,7 @@ mod tests {
         for at in minutes() {
             let (temp, humidity) = signal(Kind::Climate, 9.0).climate(at);
             assert!((10.0..45.0).contains(&temp) && (5.0..=95.0).contains(&humidity), "{at}: {temp} {humidity}");
-            let (rms, bearing) = signal(Kind::Vibration, 2.4).vibration(at, 0.0);
+            let (rms, bearing) = signal(Kind::Vibration, 2.4).vibration((at, 0), 0.0);
             assert!((0.05..4.0).contains(&rms) && (20.0..50.0).contains(&bearing), "{at}: {rms} {bearing}");
             let level = signal(Kind::Tank, 6.0).level(at);
             assert!((10.0..100.0).contains(&level), "{at}: {level}");

@@ -135,7 +135,8 @@ impl Rejections {
             let (token, address) = (by.name(), address.and_then(|address| shown(address, self.options.addresses)));
             let (line, reason) = told(first);
             let [database, line, reason] = [database, &*line, &*reason].map(|text| plain(text, LOG_CHARS));
-            tracing::warn!(token, address, database, count, reason, line, "readings were rejected");
+            // What is wrong comes first, and nothing is escaped: people read this at a terminal.
+            tracing::warn!(%reason, %line, count, database, token, address, "readings were rejected");
         }
     }
 

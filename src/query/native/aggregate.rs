@@ -55,6 +55,8 @@ pub enum GroupBy {
 #[expect(missing_docs, reason = "the names say it")]
 pub enum NativeAggregate {
     Count,
+    /// Of values of any family; no client names it.
+    CountOfAny,
     Min,
     Max,
     Sum,
@@ -106,7 +108,7 @@ impl NativeAggregate {
 
     fn function(self) -> Function {
         match self {
-            Self::Count => Function::Count,
+            Self::Count | Self::CountOfAny => Function::Count,
             Self::Min => Function::Min,
             Self::Max => Function::Max,
             Self::Sum => Function::Sum,
@@ -122,7 +124,7 @@ impl NativeAggregate {
     fn is_for(self, family: Family) -> bool {
         match self {
             Self::Named(aggregate) => (aggregate.takes)(family),
-            Self::First | Self::Last => true,
+            Self::First | Self::Last | Self::CountOfAny => true,
             _ => family == Family::Number,
         }
     }

@@ -164,6 +164,25 @@ fn the_root_lists_every_endpoint_and_each_is_there() {
     assert_eq!(count, 61);
 }
 
+/// Methods of more than four letters, and most paths, pushed the rest of their line to the right.
+#[test]
+fn the_columns_of_the_list_of_endpoints_are_aligned() {
+    let text = ask("GET", "/", &[]).expect(200).text().to_owned();
+    let list = ask("GET", "/", &[("accept", "application/json")]).expect(200).json();
+    let places: Vec<_> = list["endpoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(text.lines().skip(2))
+        .map(|(endpoint, line)| {
+            let [path, what] = ["path", "what"].map(|name| text_at(endpoint, name));
+            (line.find(&format!(" {path} ")), line.find(&format!(" {what}")))
+        })
+        .collect();
+    assert!(places.len() > 50 && places[0].0.is_some() && places[0].1.is_some(), "{text}");
+    assert!(places.iter().all(|place| *place == places[0]), "{text}");
+}
+
 #[test]
 fn what_is_not_there_is_answered_in_json() {
     let missing = ask("GET", "/api/v9/everything", &[]).expect(404);

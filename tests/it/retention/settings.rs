@@ -91,6 +91,35 @@ fn a_dry_run_counts_what_would_go_and_changes_nothing() {
     assert_eq!(shown(&server, "w")["readings"], json!(null));
 }
 
+/// A dry run told of nothing while no sensor had its document in the store yet, which is written a minute later, and of readings
+/// without a number never: the readings went seconds after the PUT.
+#[test]
+fn a_dry_run_counts_readings_whose_sensors_have_no_document_yet() {
+    for store in STORES {
+        let config = CONFIG.replace("write_interval = \"200ms\"", "write_interval = \"1h\"");
+        let server = Launch::with_store(store()).config(config).start();
+        let dry = || {
+            let url = server.url("/api/v1/databases/w?dry_run=true");
+            request("PUT", &url, br#"{"readings":"2h"}"#, &[]).expect("an answer").expect(200).json()
+        };
+        let at = now() - DAY;
+        let lines = format!("m,s=a v=1 {at}\nm,s=a v=2 {}\nm,s=b state=\"on\" {at}\nm,s=new v=3 {}", at + 1, now());
+        post(&server.url("/write?db=w"), lines, &[]).expect(204);
+        for flushes in [false, true] {
+            if flushes {
+                post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+            }
+            let told = dry();
+            assert_eq!(
+                (&told["readings"], &told["sensors"], &told["days"]),
+                (&json!(3), &json!(2), &json!(2)),
+                "{told}"
+            );
+            assert_eq!((&told["sensors_wholly"], told["oldest"].is_string()), (&json!(2), true), "{told}");
+        }
+    }
+}
+
 /// The config's key is for databases that say nothing themselves, and not for policies.
 #[test]
 fn the_config_has_a_default() {
