@@ -63,7 +63,7 @@ pub enum Command {
     Digest(DigestFlags),
     /// Write a backup of a running service into a folder: everything acknowledged before it began, with tokens and the
     /// configuration file. Into the folder of an earlier backup, only the days that changed are written. With --stopped, of a
-    /// store whose service is stopped.
+    /// store of which every service is stopped.
     Backup(BackupFlags),
     /// Write a backup into an empty store, read it back, and compare. Run it again if it was interrupted.
     Restore(RestoreFlags),
@@ -77,8 +77,8 @@ pub enum Command {
     /// Give space that sealing, deletions and retention freed back to the disk: of a running service (--to), or of the embedded
     /// file of a stopped one. Of MongoDB, print what each collection could give back. It may be interrupted at any time.
     Compact(CompactFlags),
-    /// Have the running service seal every day that is over, now, whatever `seal.after` says: history then takes a tenth
-    /// of its space. Exit status: 0 if all that can be sealed is, else 1.
+    /// Have the running service store what it acknowledged, and seal every day that is over, now, whatever `seal.after` says: history
+    /// then takes a tenth of its space. Exit status: 0 if all that can be sealed is, else 1.
     Seal(TargetFlags),
     /// Have the running service write back what a deletion by value (`DELETE … WHERE field …`) removed, as far as it is still
     /// absent; without an id, list those deletions. They are kept for `undo.keep`. Exit status: 0 if nothing was refused,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 
 use super::data_folder::absolute;
-use super::digest::{open_stored, stored_digest};
+use super::digest::{open_stopped, stored_digest};
 use super::fill::{Filling, Target};
 use super::progress::Progress;
 use crate::access::{TokenFile, TokenStore};
@@ -42,13 +42,7 @@ async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     if name_of(from) == name_of(to) {
         bail!("both stores are the same: {}", name_of(from));
     }
-    let (source, unflushed) = open_stored(from).await?;
-    if unflushed > 0 {
-        bail!(
-            "{unflushed} records of the WAL in {} may not be in the store yet: run hourglass flush-wal first",
-            from.wal_dir().display()
-        );
-    }
+    let source = open_stopped(from).await?;
     let now = u64::try_from(wall_ms()).unwrap_or_default();
     let stamp = first_of(now).max(source.read_registry().await?.greatest());
     let mut target = Target::open(to, Filling { what: "copy", from: name_of(from), stamp }).await?;

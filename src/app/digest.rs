@@ -1,5 +1,7 @@
 //! `hourglass digest`: opens the store, computes the digest of everything in it, and closes it.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -29,14 +31,11 @@ pub fn digest(settings: &Settings, as_json: bool) -> ExitCode {
 }
 
 async fn compute(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
-    let (store, unflushed) = open_stored(settings).await?;
-    if unflushed > 0 {
-        eprintln!(
-            "hourglass: {unflushed} records of the WAL in {} may not be in the store yet, and then are not in this digest: \
-             run hourglass flush-wal first",
-            settings.wal_dir().display()
-        );
+    let (store, missing) = open_stored(settings).await?;
+    if !missing.is_nothing() {
+        eprintln!("hourglass: this digest may lack something: {missing}");
     }
+    let unflushed = missing.records;
     let digest = stored_digest(settings, &*store).await;
     store.close().await;
     let digest = digest?;
@@ -57,8 +56,61 @@ pub async fn stored_digest(settings: &Settings, store: &dyn Store) -> anyhow::Re
     digest.await.context("reading the store")
 }
 
-/// Opens a store that is there already, as queries see it, and counts the records of the WAL that it may not have yet.
-pub async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, u64)> {
+/// What was acknowledged and may not be in a store yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Records of the WAL in the data folder.
+    records: u64,
+    wal_dir: PathBuf,
+    /// Whose WALs, in other folders, may have more.
+    hosts: Vec<String>,
+}
+
+impl Missing {
+    fn is_nothing(&self) -> bool {
+        self.records == 0 && self.hosts.is_empty()
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, wal_dir, hosts } = self;
+        if *records > 0 {
+            let folder = wal_dir.display();
+            return write!(
+                out,
+                "{records} records of the WAL in {folder} may not be in the store yet: run hourglass flush-wal first"
+            );
+        }
+        write!(
+            out,
+            "{}: these instances use this store, or were killed before all that they acknowledged was stored: stop each, or run \
+             hourglass flush-wal with its configuration and data folder; of a lost folder, remove the entry (docs/data-folder.md#lose)",
+            hosts.join(", ")
+        )
+    }
+}
+
+/// The hosts of instances that use a store, or ended before all that they acknowledged was stored.
+pub async fn open_logs(store: &dyn Store) -> anyhow::Result<Vec<String>> {
+    let registry = store.read_registry().await.context("reading the registry")?;
+    Ok(registry.logs.into_iter().filter(|log| log.taken.is_none()).map(|log| log.host).collect())
+}
+
+/// Opens a store of which no instance is running, as queries see it.
+///
+/// # Errors
+/// If it may not have everything that was acknowledged, by any instance.
+pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    let (store, missing) = open_stored(settings).await?;
+    match missing.is_nothing() {
+        true => Ok(store),
+        false => bail!("{missing}"),
+    }
+}
+
+/// Opens a store that is there already, as queries see it, and says what it may not have yet.
+async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Missing)> {
     let directory = &settings.server.data_dir;
     super::data_folder::must_exist(settings)?;
     if settings.store.uri.is_embedded() {
@@ -69,8 +121,10 @@ pub async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>,
     let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
     let (raw, ..) = super::open_store(settings).await?;
     raw.check().await?;
-    let store = as_queries_see_it(raw).await?;
-    Ok((store, log.map_or(0, |log| log.records)))
+    // The WAL of an embedded store is in its data folder, unless `wal.dir` says otherwise: then the configuration is needed.
+    let hosts = if raw.is_shared() || log.is_none() { open_logs(&*raw).await? } else { Vec::new() };
+    let missing = Missing { records: log.map_or(0, |log| log.records), wal_dir: settings.wal_dir(), hosts };
+    Ok((as_queries_see_it(raw).await?, missing))
 }
 
 /// The view of a store in which its remembered deletions hide what they cover.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 
-use super::digest::{must_be_equal, stored_digest};
+use super::digest::{must_be_equal, open_logs, stored_digest};
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
 use crate::bucket::settings::ExpiredReadings;
@@ -207,9 +207,12 @@ async fn must_be_empty(store: &dyn Store) -> anyhow::Result<()> {
              nobody could say afterwards which of two values is later: name another store or data folder"
         );
     }
-    let registry = store.read_registry().await?;
-    if let Some(log) = registry.logs.iter().find(|log| log.taken.is_none()) {
-        bail!("an instance uses this store, or was killed with unflushed readings ({}): stop it first", log.host);
+    let hosts = open_logs(store).await?;
+    if !hosts.is_empty() {
+        bail!(
+            "instances use this store, or were killed with unflushed readings ({}): stop them first",
+            hosts.join(", ")
+        );
     }
     Ok(())
 }

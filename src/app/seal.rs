@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::post::{PostAnswer, Service, Target, escaped};
 
-/// Asks the service, and prints what it has sealed until it is done.
+/// Asks the service, and prints what it has sealed, and what it waits for, until it is done.
 #[must_use]
 pub fn seal(service: &Service) -> ExitCode {
     match Target::of(service).and_then(|target| ask(&target)) {
@@ -19,19 +19,29 @@ pub fn seal(service: &Service) -> ExitCode {
 
 /// The number of days that have yet to be sealed.
 fn ask(target: &Target) -> anyhow::Result<u64> {
-    let mut path = "/api/v1/seal".to_owned();
+    let (mut path, mut said) = ("/api/v1/seal".to_owned(), String::new());
     loop {
         let answer = target.post(&path, b"")?;
         let PostAnswer { status: status @ (200 | 202), text } = &answer else { bail!("{answer}") };
         let body: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
         let number = |name: &str| body[name].as_u64().unwrap_or_default();
-        println!("{} days with {} readings sealed since the start of the service", number("days"), number("readings"));
+        let days = number("days");
+        let mut line =
+            format!("{days} days with {} readings sealed since the start of the service", number("readings"));
+        let [unsettled, large, failed, off] =
+            ["unsettled", "large", "failed", "databases_off"].map(|why| body["left"][why].as_u64().unwrap_or_default());
+        if *status == 202 && unsettled > 0 {
+            line += &format!("; waiting for {unsettled} more, for which a log may still have older values");
+        }
+        // What is as it was is not said again.
+        if line != said {
+            println!("{line}");
+            said = line;
+        }
         if *status == 200 {
             if let Some(error) = body["error"].as_str() {
                 bail!("the service could not seal all days: {error}");
             }
-            let [unsettled, large, failed, off] = ["unsettled", "large", "failed", "databases_off"]
-                .map(|why| body["left"][why].as_u64().unwrap_or_default());
             if unsettled > 0 {
                 println!("{unsettled} days stay in hour pages for now: a log may still have older values for them");
             }

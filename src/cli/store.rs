@@ -193,7 +193,7 @@ pub struct BackupFlags {
     #[command(flatten)]
     #[expect(missing_docs, reason = "flattened")]
     pub by: CredentialFlags,
-    /// The service is stopped: read the store itself.
+    /// Every service on the store is stopped: read the store itself.
     #[arg(long, conflicts_with_all = ["token", "token_file", "ca", "cert", "key"])]
     pub stopped: bool,
     /// Restore the backup into its subfolder `proof`, verify that, compare, and remove it; then the service's metric

@@ -25,7 +25,7 @@ use crate::bucket::settings::{AUTOGEN, Drift, Settings, policy_database};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::now_ns;
-use crate::ingest::{PolicyError, SetSettings, check_database_name};
+use crate::ingest::{PolicyError, SetSettings, SettingChange, check_database_name};
 use crate::query::Budget;
 use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate, WindowSeries};
 use crate::query::selector::Selector;
@@ -56,7 +56,7 @@ async fn shown(app: &App, by: &Caller, name: Name) -> Result<Value, ApiError> {
     Ok(described(&name, &settings))
 }
 
-/// `PUT /api/v1/databases/NAME`: replaces the settings, or tells what would expire.
+/// `PUT /api/v1/databases/NAME`: changes the settings that are sent, or tells what would expire.
 pub async fn put(
     State(app): State<Arc<App>>,
     Extension(by): By,
@@ -92,16 +92,13 @@ async fn changed(
     let parameters = Parameters::of(app, query, params::DATABASE, by.clone())?;
     let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
     let (bytes, _admission) = body::read(app, headers, &mut body).await?;
-    let wanted = Wanted::of(&bytes)?;
-    let Wanted { readings, summaries, default, seal_form, drift } = &wanted;
-    let (default, seal_form, drift) = (default.as_deref(), *seal_form, *drift);
-    let set = SetSettings { readings: *readings, summaries: *summaries, default, seal_form, drift };
-    app.ingest.check_settings(&name, set).await?;
+    let wanted = wanted(&bytes)?;
+    app.ingest.check_settings(&name, &wanted).await?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     if is_dry {
-        return Ok((would_go_by(app, &parameters, &name, set).await?, None));
+        return Ok((would_go_by(app, &parameters, &name, &wanted).await?, None));
     }
-    app.ingest.put_settings(&name, set, by).await?;
+    app.ingest.put_settings(&name, &wanted, by).await?;
     let settings = app.ingest.settings_now().await?;
     Ok((described(&name, &settings), Some((name, text))))
 }
@@ -117,63 +114,51 @@ fn managed(by: &Caller, name: Name) -> Result<String, ApiError> {
     Ok(name.strip_suffix(&autogen).map_or(name.clone(), str::to_owned))
 }
 
-/// The body of a PUT.
-#[derive(Debug, PartialEq)]
-struct Wanted {
-    readings: Option<Keep>,
-    summaries: Option<Keep>,
-    default: Option<String>,
-    seal_form: Option<SealForm>,
-    drift: Option<Drift>,
-}
-
-impl Wanted {
-    fn of(body: &[u8]) -> Result<Self, ApiError> {
-        let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));
-        let Ok(Value::Object(mut sent)) = serde_json::from_slice::<Value>(body) else {
-            return Err(bad("send a JSON object such as {\"readings\":\"30d\"}".to_owned()));
-        };
-        let readings = keep(&mut sent, "readings").map_err(bad)?;
-        let summaries = keep(&mut sent, "summaries").map_err(bad)?;
-        let default = match sent.remove("default") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(name)) => Some(name),
-            Some(other) => return Err(bad(format!("default is {other}: name a retention policy, or null"))),
-        };
-        let seal_form = match sent.remove("seal_form") {
-            None | Some(Value::Null) => None,
-            Some(form) => match form.as_str().and_then(SealForm::from_name) {
-                Some(form) => Some(form),
-                None => return Err(bad(format!("seal_form is {form}: send \"packed\", \"columns\", \"off\" or null"))),
-            },
-        };
-        let drift = match sent.remove("drift") {
-            None | Some(Value::Null) => None,
-            Some(drift) => match drift.as_str().and_then(Drift::from_name) {
-                Some(drift) => Some(drift),
-                None => return Err(bad(format!("drift is {drift}: send \"reject\", \"keep\" or null"))),
-            },
-        };
-        match sent.keys().next() {
-            Some(unknown) => {
-                Err(bad(format!("unknown key {unknown:?}; use readings, summaries, default, seal_form or drift")))
-            }
-            None => Ok(Self { readings, summaries, default, seal_form, drift }),
-        }
+/// The body of a PUT: a key that is not sent stays as it is, `null` is the default.
+fn wanted(body: &[u8]) -> Result<SetSettings, ApiError> {
+    let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));
+    let Ok(Value::Object(mut sent)) = serde_json::from_slice::<Value>(body) else {
+        return Err(bad("send a JSON object such as {\"readings\":\"30d\"}".to_owned()));
+    };
+    let lasting = format!("a duration such as \"30d\", \"{FOREVER}\" or null");
+    let wanted = SetSettings {
+        readings: change(&mut sent, "readings", keep, &lasting).map_err(bad)?,
+        summaries: change(&mut sent, "summaries", keep, &lasting).map_err(bad)?,
+        default: change(&mut sent, "default", |name| Some(name.to_owned()), "the name of a retention policy, or null")
+            .map_err(bad)?,
+        seal_form: change(&mut sent, "seal_form", SealForm::from_name, "\"packed\", \"columns\", \"off\" or null")
+            .map_err(bad)?,
+        drift: change(&mut sent, "drift", Drift::from_name, "\"reject\", \"keep\" or null").map_err(bad)?,
+    };
+    match sent.keys().next() {
+        Some(key) => Err(bad(format!("unknown key {key:?}; use readings, summaries, default, seal_form or drift"))),
+        None => Ok(wanted),
     }
 }
 
-/// How long something is kept; `None` for the config's default.
-fn keep(sent: &mut Map<String, Value>, key: &str) -> Result<Option<Keep>, String> {
-    let bad = |value: &Value| format!("{key} is {value}: send a duration such as \"30d\", \"{FOREVER}\" or null");
+/// What becomes of the setting of this key, by its text; `wants` says what may be sent.
+fn change<T>(
+    sent: &mut Map<String, Value>,
+    key: &str,
+    of: impl FnOnce(&str) -> Option<T>,
+    wants: &str,
+) -> Result<SettingChange<T>, String> {
     match sent.remove(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.eq_ignore_ascii_case(FOREVER) => Ok(Some(Keep::Forever)),
-        Some(value) => {
-            let kept = value.as_str().and_then(|text| parse_duration(text, &DURATION_UNITS).ok());
-            kept.filter(|ns| *ns > 0).map(|ns| Some(Keep::For(ns))).ok_or_else(|| bad(&value))
-        }
+        None => Ok(SettingChange::Stays),
+        Some(Value::Null) => Ok(SettingChange::To(None)),
+        Some(value) => match value.as_str().and_then(of) {
+            Some(wanted) => Ok(SettingChange::To(Some(wanted))),
+            None => Err(format!("{key} is {value}: send {wants}")),
+        },
     }
+}
+
+/// How long something is kept.
+fn keep(text: &str) -> Option<Keep> {
+    if text.eq_ignore_ascii_case(FOREVER) {
+        return Some(Keep::Forever);
+    }
+    parse_duration(text, &DURATION_UNITS).ok().filter(|ns| *ns > 0).map(Keep::For)
 }
 
 fn text_of(kept: Keep) -> String {
@@ -200,7 +185,7 @@ fn described(name: &str, settings: &Settings) -> Value {
     let mut described = json!({
         "name": name,
         "readings": own.readings.map(text_of),
-        "summaries": own.summaries.or(own.readings).map(text_of),
+        "summaries": own.summaries.map(text_of),
         "default": own.default,
         "seal_form": own.seal_form.map(SealForm::name),
         "sealed_as": settings.sealed_as(name).name(),
@@ -219,10 +204,10 @@ fn described(name: &str, settings: &Settings) -> Value {
 }
 
 /// What would expire by these settings: readings, and of summaries what would go with them or later.
-async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: SetSettings<'_>) -> Result<Value, ApiError> {
+async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: &SetSettings) -> Result<Value, ApiError> {
     let mut by_database = app.query.settings().by_database.clone();
     let mut of = by_database.remove(name).unwrap_or_default();
-    (of.readings, of.summaries) = (set.readings, set.summaries);
+    set.put(&mut of);
     let gone = of.expired_readings.map(|gone| gone.before);
     by_database.insert(name.to_owned(), of);
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
@@ -336,22 +321,24 @@ mod tests {
 
     #[test]
     fn a_body_says_what_is_to_be_kept_and_nothing_else() {
-        let (day, forever) = (Some(Keep::For(DAY)), Some(Keep::Forever));
+        let (day, forever, reset) =
+            (SettingChange::To(Some(Keep::For(DAY))), SettingChange::To(Some(Keep::Forever)), SettingChange::To(None));
+        let policy = |name: &str| SettingChange::To(Some(name.to_owned()));
         for (body, readings, summaries, default) in [
-            ("{}", None, None, None),
-            (r#"{"readings":"24h"}"#, day, None, None),
-            (r#"{"readings":"1d","summaries":"24h","default":"week"}"#, day, day, Some("week")),
-            (r#"{"readings":"INF","summaries":null,"default":null}"#, forever, None, None),
-            (r#"{"readings":"1d","summaries":"inf"}"#, day, forever, None),
+            ("{}", SettingChange::Stays, SettingChange::Stays, SettingChange::Stays),
+            (r#"{"readings":"24h"}"#, day, SettingChange::Stays, SettingChange::Stays),
+            (r#"{"readings":"1d","summaries":"24h","default":"week"}"#, day, day, policy("week")),
+            (r#"{"readings":"INF","summaries":null,"default":null}"#, forever, reset, SettingChange::To(None)),
+            (r#"{"readings":"1d","summaries":"inf"}"#, day, forever, SettingChange::Stays),
         ] {
-            let wanted =
-                Wanted { readings, summaries, default: default.map(str::to_owned), seal_form: None, drift: None };
-            assert_eq!(Wanted::of(body.as_bytes()).ok(), Some(wanted), "{body}");
+            let expected = SetSettings { readings, summaries, default, ..SetSettings::default() };
+            assert_eq!(wanted(body.as_bytes()).ok(), Some(expected), "{body}");
         }
-        let columns = Wanted::of(br#"{"seal_form":"columns"}"#).ok().and_then(|wanted| wanted.seal_form);
-        assert_eq!(columns, Some(SealForm::Columns));
-        let keep = Wanted::of(br#"{"drift":"keep"}"#).ok().and_then(|wanted| wanted.drift);
-        assert_eq!(keep, Some(Drift::Keep));
+        let columns = wanted(br#"{"seal_form":"columns"}"#).expect("a body");
+        let expected = SetSettings { seal_form: SettingChange::To(Some(SealForm::Columns)), ..SetSettings::default() };
+        assert_eq!(columns, expected);
+        let keeps = wanted(br#"{"drift":"keep"}"#).expect("a body");
+        assert_eq!(keeps, SetSettings { drift: SettingChange::To(Some(Drift::Keep)), ..SetSettings::default() });
         for body in [
             "",
             "[]",
@@ -365,7 +352,7 @@ mod tests {
             r#"{"default":1}"#,
             r#"{"reading":"1d"}"#,
         ] {
-            assert!(Wanted::of(body.as_bytes()).is_err(), "{body}");
+            assert!(wanted(body.as_bytes()).is_err(), "{body}");
         }
     }
 }

@@ -216,7 +216,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/flush", Admin, "store all acked readings now: 204 when done", &[], &[],
         &[&[(204, "All readings acked before are in the store.", &[]), (409, "All are in the store except dead letters.", &[json("NotStored")]),
             (503, "Not all are in the store yet: try again.", FAILED)]], false, route (post(write::flush));
-    "POST" "/api/v1/seal", Admin, "seal every day that is over now: 200 when done", params::SEAL, &[],
+    "POST" "/api/v1/seal", Admin, "store what was acked, and seal every day that is over now: 200 when done", params::SEAL, &[],
         &[&[(200, "Every day that is over is sealed.", &[json("Sealed")]), (202, "Sealing is under way: ask again with `round`.", &[json("Sealed")])],
             ASKED], false, route (post(seal::seal));
     "POST" "/api/v1/compact", Admin, "give space back to the disk: 200 when done", params::COMPACT, &[],
@@ -253,7 +253,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         params::DRIFT, &[], &[&[(200, "What moved, or would.", &[json("DriftResolved")])], ASKED], false, route (post(drift::resolve));
     "GET" "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", &[], &[],
         &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route (get(databases::show));
-    "PUT" "/api/v1/databases/{key}", Token, "set how long a database keeps its readings, or tell what would expire", params::DATABASE,
+    "PUT" "/api/v1/databases/{key}", Token, "change how long a database keeps its readings and its other settings, as far as they are sent, or tell what would expire", params::DATABASE,
         &[json("DatabaseSettings")], &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
         false, route (put(databases::put));
     "POST" "/api/v1/relabel", Token, "show a sensor, tag value, tag key or measurement under another name, or tell what that would do", params::RELABEL,

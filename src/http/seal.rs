@@ -14,15 +14,16 @@ use super::errors::{ApiError, Dialect};
 use super::influx_query::Address;
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
+use super::write::flushed;
 use crate::access::{Caller, Event};
-use crate::ingest::{Left, SealingDone};
+use crate::ingest::{Left, Sealing, SealingDone};
 use crate::reading::time::write_rfc3339;
 
 /// The longest wait for a round in one request: shorter than clients wait for an answer.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// `POST /api/v1/seal`: 200 once every day that is over is sealed; 202 with the number of the round while it is under way. With
-/// that number as `round`, waits for it again.
+/// `POST /api/v1/seal`: has the store take everything acked before; then 200 once every day that is over is sealed, or 202 with the
+/// number of the round while it is under way. With that number as `round`, waits for it again.
 pub async fn seal(
     State(app): State<Arc<App>>,
     Extension(by): By,
@@ -34,6 +35,11 @@ pub async fn seal(
         Err(error) => return error.respond(Dialect::Native),
     };
     let sealing = app.ingest.sealing();
+    if round.is_none()
+        && let Err(error) = flushed(&app).await
+    {
+        return ApiError::from(error).respond(Dialect::Native);
+    }
     let round = round.unwrap_or_else(|| {
         // Without access control it is not audited.
         if let Caller::Holder(_) = by {
@@ -43,7 +49,9 @@ pub async fn seal(
         sealing.ask()
     });
     let ended = sealing.wait(round, WAIT).await;
-    let mut body = shown(&sealing.done());
+    let done = sealing.done();
+    let left = if ended { done.left } else { sealing.left() };
+    let mut body = shown(&done, !ended, left);
     body["round"] = json!(round.to_string());
     (if ended { StatusCode::OK } else { StatusCode::ACCEPTED }, Json(body)).into_response()
 }
@@ -54,17 +62,22 @@ pub fn round(parameters: &Parameters) -> Result<Option<u64>, ApiError> {
     parameters.get("round").map(str::parse).transpose().map_err(invalid)
 }
 
-/// What was sealed since the start.
-pub fn shown(done: &SealingDone) -> Value {
-    let SealingDone { days, readings, left: Left { unsettled, large, failed, off }, ended, error } = done;
+/// What was sealed since the start, and where the round under way is.
+pub fn shown_now(sealing: &Sealing) -> Value {
+    shown(&sealing.done(), sealing.is_running(), sealing.left())
+}
+
+fn shown(done: &SealingDone, running: bool, left: Option<Left>) -> Value {
+    let SealingDone { days, readings, ended, error, .. } = done;
+    let left = left.map(|Left { unsettled, large, failed, off }| {
+        json!({ "unsettled": unsettled, "large": large, "failed": failed, "databases_off": off })
+    });
     let ended = ended.map(|at| {
         let mut text = String::new();
         write_rfc3339(&mut text, at);
         text
     });
     json!({
-        "days": days, "readings": readings,
-        "left": { "unsettled": unsettled, "large": large, "failed": failed, "databases_off": off },
-        "ended": ended, "error": error,
+        "running": running, "days": days, "readings": readings, "left": left, "ended": ended, "error": error,
     })
 }

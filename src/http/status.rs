@@ -278,7 +278,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "blocked": lag.blocked,
         "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),
-        "sealing": seal::shown(&app.ingest.sealing().done()),
+        "sealing": seal::shown_now(&app.ingest.sealing()),
         "compacting": compact::shown(&app.compacting),
         "migration": migrate::shown(&app.ingest.migration().done()),
         "meta_copies": meta::refreshing_shown(&app.ingest.refreshing().done()),
@@ -316,6 +316,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.token_terms(&token_terms(&app));
     let sealing = app.ingest.sealing();
     let SealingDone { days, readings, left, .. } = sealing.done();
+    let left = left.unwrap_or_default();
     app.metrics.sealing(sealing.is_running(), [days, readings, left.unsettled + left.large + left.failed]);
     let compacted = app.compacting.done();
     let free = compacted.spaces.iter().map(|space| space.free).sum();

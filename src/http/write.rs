@@ -179,11 +179,7 @@ async fn take_json(
 /// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store; 409 if all but dead letters
 /// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away` for an unavailable one.
 pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(address): Address) -> Response {
-    let patience = app.options.flush_away;
-    let flushed = tokio::select! {
-        flushed = app.ingest.flush(app.options.flush_timeout) => flushed,
-        () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout { waited: patience, key: AWAY }),
-    };
+    let flushed = flushed(&app).await;
     let refused = app.ingest.dead_letters().outstanding().await;
     let outcome = match (&flushed, &refused) {
         (Err(error), _) => error.to_string(),
@@ -199,6 +195,15 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
         (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead-letter file: {error}")).respond(Dialect::Native),
         (Ok(()), Ok(refused)) if refused.readings() > 0 => not_stored(&refused),
         (Ok(()), Ok(_)) => StatusCode::NO_CONTENT.into_response(),
+    }
+}
+
+/// Has the store take all readings acked before the call, dead letters apart, within the bounds of [`flush`].
+pub(super) async fn flushed(app: &App) -> Result<(), IngestError> {
+    let patience = app.options.flush_away;
+    tokio::select! {
+        flushed = app.ingest.flush(app.options.flush_timeout) => flushed,
+        () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout { waited: patience, key: AWAY }),
     }
 }
 

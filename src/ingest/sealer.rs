@@ -130,9 +130,8 @@ impl Sealer {
             let asked = self.sealing.next(self.after.map(|_| self.pause)).await;
             let mut round = self.round(if asked { Pace::Now } else { Pace::Background }).await;
             for _ in 0..if asked { SETTLING_MAX } else { 0 } {
-                if !round.as_ref().is_ok_and(|left| left.unsettled > 0) {
-                    break;
-                }
+                let Some(left) = round.as_ref().ok().filter(|left| left.unsettled > 0) else { break };
+                self.sealing.walked(*left);
                 tokio::time::sleep(SETTLING).await;
                 round = self.round(Pace::Now).await;
             }
@@ -287,7 +286,7 @@ impl Sealer {
                 Err(error) if !error.is_away() => {
                     let (day, sensor) = (one.0.hours().start.start_ns(), &one.1);
                     // Once, not every round.
-                    if round.left.failed == 0 && self.sealing.done().left.failed == 0 {
+                    if round.left.failed == 0 && self.sealing.done().left.is_none_or(|left| left.failed == 0) {
                         tracing::warn!(database, sensor, day, %error, "a day could not be sealed; it is tried again");
                     } else {
                         tracing::debug!(database, sensor, day, %error, "a day could not be sealed; it is tried again");

@@ -1,7 +1,7 @@
 //! What sealing has done since the start, and how to ask for a round of it now.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -30,8 +30,10 @@ pub struct SealingDone {
     pub days: u64,
     /// Readings in them.
     pub readings: u64,
-    /// What the last complete round left in hour pages.
-    pub left: Left,
+    /// What the last complete round left in hour pages; `None` before there was one.
+    pub left: Option<Left>,
+    /// What the round under way left when it last had looked at all days; `None` until it has.
+    pub walked: Option<Left>,
     /// When the last round ended: wall-clock time in nanoseconds.
     pub ended: Option<i64>,
     /// Why the last round failed.
@@ -75,7 +77,7 @@ impl Sealing {
     /// What was done so far.
     #[must_use]
     pub fn done(&self) -> SealingDone {
-        self.0.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.now().clone()
     }
 
     /// Whether a round is under way.
@@ -83,6 +85,13 @@ impl Sealing {
     pub fn is_running(&self) -> bool {
         let (begun, ended) = *self.0.rounds.borrow();
         begun > ended
+    }
+
+    /// What is left in hour pages, as far as it is known: by the round under way, else by the last complete one.
+    #[must_use]
+    pub fn left(&self) -> Option<Left> {
+        let done = self.done();
+        if self.is_running() { done.walked } else { done.left }
     }
 
     /// Asks for a round that seals every day that is over. Returns its number, for [`Sealing::wait`].
@@ -108,20 +117,30 @@ impl Sealing {
             Some(pause) => drop(tokio::time::timeout(pause, self.0.wake.notified()).await),
             None => self.0.wake.notified().await,
         }
+        self.now().walked = None;
         self.0.rounds.send_modify(|(begun, _)| *begun += 1);
         self.0.asked.swap(false, Ordering::SeqCst)
     }
 
+    fn now(&self) -> MutexGuard<'_, SealingDone> {
+        self.0.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The round under way has looked at all days, and waits until more of them are settled.
+    pub(super) fn walked(&self, left: Left) {
+        self.now().walked = Some(left);
+    }
+
     pub(super) fn sealed(&self, days: u64, readings: u64) {
-        let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.now();
         (done.days, done.readings) = (done.days + days, done.readings + readings);
     }
 
     pub(super) fn end_round(&self, round: Result<Left, StorageError>) {
-        let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.now();
         done.ended = Some(now_ns());
         match round {
-            Ok(left) => (done.left, done.error) = (left, None),
+            Ok(left) => (done.left, done.error) = (Some(left), None),
             Err(error) => done.error = Some(error.to_string()),
         }
         drop(done);
@@ -146,8 +165,25 @@ mod tests {
         assert!(sealing.next(None).await);
         sealing.end_round(Err(StorageError::Unavailable { detail: "away".to_owned() }));
         assert!(sealing.wait(second, Duration::ZERO).await);
-        assert_eq!(sealing.done().left.large, 3);
+        assert_eq!(sealing.done().left.map(|left| left.large), Some(3));
         assert!(sealing.done().error.is_some_and(|error| error.contains("away")));
         assert!(!sealing.next(Some(Duration::ZERO)).await, "nobody asked");
+    }
+
+    /// While a round ran, what an earlier one had left was told: nothing, with hundreds of days to go.
+    #[tokio::test]
+    async fn what_is_left_is_of_the_round_under_way() {
+        let sealing = Sealing::default();
+        let unsettled = |unsettled| Left { unsettled, ..Left::default() };
+        assert_eq!((sealing.is_running(), sealing.left()), (false, None));
+        for _ in 0..2 {
+            let _ = sealing.ask();
+            assert!(sealing.next(None).await);
+            assert_eq!((sealing.is_running(), sealing.left()), (true, None));
+            sealing.walked(unsettled(7));
+            assert_eq!(sealing.left(), Some(unsettled(7)));
+            sealing.end_round(Ok(unsettled(2)));
+            assert_eq!((sealing.is_running(), sealing.left()), (false, Some(unsettled(2))));
+        }
     }
 }

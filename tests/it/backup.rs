@@ -8,6 +8,7 @@ mod following;
 mod interrupted;
 mod over_tls;
 mod snapshots;
+mod stopped;
 mod under_load;
 
 use std::path::Path;

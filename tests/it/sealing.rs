@@ -1,5 +1,6 @@
 //! Sealed days answer as hour pages do. Two servers get the same readings, corrections and deletions; one of them seals.
 
+mod asked;
 mod bounds;
 mod decoder;
 mod deleted_by_value;

@@ -15,7 +15,7 @@ mod tests;
 
 pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
-pub use self::policies::{PolicyError, PolicyTerms, SetSettings};
+pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange};
 pub use self::relabel::{NewRelabel, RelabelRefusal};
 
 use std::net::IpAddr;

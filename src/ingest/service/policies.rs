@@ -18,19 +18,52 @@ pub struct PolicyTerms {
     pub shard_duration: Option<i64>,
 }
 
-/// What is set of a database by `PUT /api/v1/databases/NAME`.
+/// What becomes of one setting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SetSettings<'a> {
-    /// How long readings are kept; `None` for the config's default.
-    pub readings: Option<Keep>,
-    /// How long summaries are kept; `None` for the config's default, or as long as readings.
-    pub summaries: Option<Keep>,
+pub enum SettingChange<T> {
+    /// It stays as it is.
+    #[default]
+    Stays,
+    /// It is this from now on; `None` for the default.
+    To(Option<T>),
+}
+
+/// What is set of a database by `PUT /api/v1/databases/NAME`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SetSettings {
+    /// How long readings are kept; by default as the config says.
+    pub readings: SettingChange<Keep>,
+    /// How long summaries are kept; by default as the config says, or as long as readings.
+    pub summaries: SettingChange<Keep>,
     /// The default policy.
-    pub default: Option<&'a str>,
-    /// How days are sealed; `None` for the config's default.
-    pub seal_form: Option<SealForm>,
-    /// What becomes of values of other families; `None` for the config's default.
-    pub drift: Option<Drift>,
+    pub default: SettingChange<String>,
+    /// How days are sealed; by default as the config says.
+    pub seal_form: SettingChange<SealForm>,
+    /// What becomes of values of other families; by default as the config says.
+    pub drift: SettingChange<Drift>,
+}
+
+impl<T: Clone> SettingChange<T> {
+    fn put(&self, setting: &mut Option<T>) {
+        if let Self::To(wanted) = self {
+            setting.clone_from(wanted);
+        }
+    }
+}
+
+impl SetSettings {
+    /// Changes the settings of a database.
+    pub fn put(&self, settings: &mut DatabaseSettings) {
+        let before = (settings.readings, settings.summaries);
+        self.readings.put(&mut settings.readings);
+        self.summaries.put(&mut settings.summaries);
+        settings.expired = settings.expired.filter(|_| before == (settings.readings, settings.summaries));
+        settings.shard_duration = settings.shard_duration.filter(|_| before.0 == settings.readings);
+        self.default.put(&mut settings.default);
+        settings.default = settings.default.take().filter(|default| default != AUTOGEN);
+        self.seal_form.put(&mut settings.seal_form);
+        self.drift.put(&mut settings.drift);
+    }
 }
 
 /// Why a policy is not as asked. The texts are InfluxDB's, where it has one.
@@ -264,31 +297,25 @@ impl Ingest {
         self.settings_now().await.map(drop)
     }
 
-    /// Replaces what is set of a database. Creates what does not exist.
+    /// Changes what is set of a database. Creates what does not exist.
     ///
     /// # Errors
     /// An invalid name, policy or time, and as [`Ingest::create_database`].
     pub async fn put_settings(
         &self,
         name: &str,
-        set: SetSettings<'_>,
+        wanted: &SetSettings,
         by: &Caller,
     ) -> Result<DatabaseSettings, IngestError> {
         self.submitter.read_only.check()?;
-        self.check_settings(name, set).await?;
-        let SetSettings { readings: kept, summaries, default, seal_form, drift } = set;
+        self.check_settings(name, wanted).await?;
         if let Some((database, _)) = name.split_once('/') {
             self.create_if_missing(database, by, |_| {}).await?;
         }
         let at = self.member.stamp_now();
         let set = |settings: &mut DatabaseSettings| {
             settings.set = at;
-            let is_same = settings.readings == kept && settings.summaries == summaries;
-            settings.expired = settings.expired.filter(|_| is_same);
-            (settings.readings, settings.summaries) = (kept, summaries);
-            settings.shard_duration = None;
-            (settings.seal_form, settings.drift) = (seal_form, drift);
-            settings.default = default.filter(|default| *default != AUTOGEN).map(str::to_owned);
+            wanted.put(settings);
         };
         // First: what is set may have readings deleted at once, and a database is not created meanwhile.
         self.create_if_missing(name, by, set).await?;
@@ -303,27 +330,31 @@ impl Ingest {
     ///
     /// # Errors
     /// See there.
-    pub async fn check_settings(
-        &self,
-        name: &str,
-        SetSettings { readings: kept, summaries, default, .. }: SetSettings<'_>,
-    ) -> Result<(), IngestError> {
+    pub async fn check_settings(&self, name: &str, wanted: &SetSettings) -> Result<(), IngestError> {
         check_database_name(name)?;
+        let default = if let SettingChange::To(Some(default)) = &wanted.default { Some(default) } else { None };
         match name.split_once('/') {
             Some((database, policy)) if database.is_empty() || !is_policy_name(policy) || default.is_some() => {
                 return Err(PolicyError::Name.into());
             }
             _ => {}
         }
-        PolicyTerms { kept, ..PolicyTerms::default() }.check(None)?;
-        let default_kept = self.retention.settings.now().readings.filter(|_| !name.contains('/'));
-        let readings = kept.or(default_kept).unwrap_or(Keep::Forever);
-        if summaries.is_some_and(|summaries| summaries.longer(readings) != summaries) {
+        let settings = self.settings_now().await?;
+        let held = settings.of(name);
+        let mut changed = held.clone();
+        wanted.put(&mut changed);
+        PolicyTerms { kept: changed.readings, ..PolicyTerms::default() }.check(None)?;
+        let default_kept = settings.readings.filter(|_| !name.contains('/'));
+        let readings = changed.readings.or(default_kept).unwrap_or(Keep::Forever);
+        // What is set already may be sent again, and summaries that are not sent last as long as readings.
+        let is_told = wanted.summaries != SettingChange::Stays
+            && (changed.readings, changed.summaries) != (held.readings, held.summaries);
+        if is_told && changed.summaries.is_some_and(|summaries| summaries.longer(readings) != summaries) {
             return Err(PolicyError::SummariesTooShort.into());
         }
         match default {
-            Some(policy) if !self.settings_now().await?.has_policy(name, policy) => {
-                Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into())
+            Some(policy) if !settings.has_policy(name, policy) => {
+                Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.clone())).into())
             }
             _ => Ok(()),
         }

@@ -96,6 +96,33 @@ fn a_running_service_is_followed_through_kills_and_switched() {
     }
 }
 
+/// A late reading of days ago came between two passes. The next one compared the last two days only, and said that everything
+/// acknowledged before it was copied: whoever switched by hand then lost it.
+#[test]
+fn a_pass_over_the_last_days_does_not_claim_the_others() {
+    let server = filled("embedded", "");
+    let there = folder("there");
+    let (config, data_dir) = (there.file("own.toml"), there.file("data"));
+    std::fs::write(&config, PAGES).unwrap();
+    let mut child = copy(&server, path(&data_dir), &data_dir, &config, &[]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    let first = lines.next().expect("a pass over all days");
+    write(&server, "plant", &format!("climate,s=0 temp=777 {}\n", START + 7));
+    let later: Vec<String> = lines.by_ref().take(2).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (everything, _) = first.split_once(" is copied").expect("a time");
+    for line in &later {
+        assert!(
+            line.starts_with(everything) && line.contains("and later, and of new days, everything before"),
+            "{line}"
+        );
+    }
+    // Run again, the first pass looks at all days.
+    ran(&mut copy(&server, path(&data_dir), &data_dir, &config, &["--switch"])).good();
+    assert_eq!(digest("embedded", &data_dir)["total"]["readings"], 1729 + 1);
+}
+
 /// Regression: a sensor that has metadata kept the document that an earlier pass had made of its readings, also after these were deleted:
 /// the new service showed deleted readings as its latest ones.
 #[test]

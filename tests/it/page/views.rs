@@ -228,7 +228,7 @@ fn a_sensor_is_found_among_many() {
     browser.expect_calm("many sensors");
 }
 
-/// Sets how long a database keeps readings, and everything else of it.
+/// Changes settings of a database.
 fn settle(server: &Server, database: &str, settings: &serde_json::Value) {
     let url = server.url(&format!("/api/v1/databases/{database}"));
     request("PUT", &url, settings.to_string().as_bytes(), &[]).unwrap().expect(200);
@@ -260,7 +260,8 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
         assert!(found[key] == before[key] && found[key] != json!(null), "{key}: {before} became {found}");
     }
     // What the configuration says is not written down as a setting of the database.
-    settle(&server, "default", &json!({ "drift": "keep" }));
+    let unset = json!({ "readings": null, "summaries": null, "default": null, "seal_form": null, "drift": "keep" });
+    settle(&server, "default", &unset);
     browser.load(&server.url("/#access"));
     browser.click("[aria-label='Change how long default keeps readings']", "Change");
     browser.click("dialog button", "Set");

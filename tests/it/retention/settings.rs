@@ -1,10 +1,15 @@
 //! `/api/v1/databases/NAME`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{CONFIG, DAY, HOUR, STORES, ask, now, put, shown, start};
 use crate::support::http::{post, request};
-use crate::support::server::Launch;
+use crate::support::server::{Launch, Server};
+
+fn dry_run(server: &Server, name: &str, body: &str) -> Value {
+    let url = server.url(&format!("/api/v1/databases/{name}?dry_run=true"));
+    request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json()
+}
 
 #[test]
 fn settings_are_put_shown_and_kept_over_a_restart() {
@@ -16,7 +21,7 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
         let midnight = (now() - 30 * DAY).div_euclid(DAY);
         let before = answer["expired_before"].as_str().expect("a time").to_owned();
         let expected = json!({
-            "name": "w", "readings": "720h", "summaries": "720h", "default": null, "kept": "720h",
+            "name": "w", "readings": "720h", "summaries": null, "default": null, "kept": "720h",
             "seal_form": null, "sealed_as": "packed", "drift": null, "drift_as": "reject",
             "expired_before": before, "policies": [],
         });
@@ -28,13 +33,68 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
         server.stop();
         server.restart("127.0.0.1:0");
         assert_eq!(shown(&server, "w")["readings"], "720h");
-        // A PUT replaces everything.
-        assert_eq!(put(&server, "w", "{}").expect(200).json()["kept"], "inf");
+        assert_eq!(put(&server, "w", "{}").expect(200).json()["kept"], "720h");
+        assert_eq!(put(&server, "w", r#"{"readings":null}"#).expect(200).json()["kept"], "inf");
         assert_eq!(put(&server, "w/week", r#"{"readings":"7d"}"#).expect(200).json()["kept"], "168h");
         let answer = put(&server, "w", r#"{"readings":"inf","default":"week"}"#).expect(200).json();
         assert_eq!(answer["policies"], json!([{"name": "week", "readings": "168h", "kept": "168h"}]));
         assert_eq!((&answer["readings"], &answer["default"]), (&json!("inf"), &json!("week")));
     }
+}
+
+/// A PUT replaced all five settings. `{"seal_form":"columns"}`, as the documentation wrote it, set how long readings are kept back to
+/// what the config says, and within seconds older ones were gone.
+#[test]
+fn a_setting_that_is_not_sent_stays() {
+    let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
+    let server = Launch::embedded().config(config).start();
+    put(&server, "w/week", r#"{"readings":"7d"}"#).expect(200);
+    let all = [
+        ("readings", "\"inf\""),
+        ("summaries", "\"inf\""),
+        ("default", "\"week\""),
+        ("seal_form", "\"columns\""),
+        ("drift", "\"keep\""),
+    ];
+    let mut expected = shown(&server, "w");
+    for (key, value) in all {
+        let body = format!("{{\"{key}\":{value}}}");
+        let told = dry_run(&server, "w", &body);
+        assert!(told["before"].is_null(), "{body}: {told}");
+        put(&server, "w", &body).expect(200);
+        expected[key] = serde_json::from_str(value).expect("JSON");
+        let found = shown(&server, "w");
+        for (key, _) in all {
+            assert_eq!(found[key], expected[key], "{key} after {body}");
+        }
+    }
+    assert_eq!(put(&server, "w", r#"{"readings":null}"#).expect(200).json()["kept"], "48h");
+    assert_eq!(shown(&server, "w")["drift"], "keep");
+}
+
+/// What GET shows may be sent back, and changes nothing. Summaries that the config keeps longer were shown as kept as long as readings:
+/// sent back so, all that had outlived their readings went.
+#[test]
+fn what_is_shown_may_be_sent_back() {
+    let config = CONFIG.replace("[retention]", "[retention]\nsummaries = \"3650d\"");
+    let server = Launch::embedded().config(config).start();
+    for set in [
+        r#"{"readings":"10d"}"#,
+        r#"{"readings":"10d","summaries":"20d","drift":"keep"}"#,
+        // Summaries are not shorter than readings, whatever is said of them.
+        r#"{"readings":"30d"}"#,
+        r#"{"readings":null,"summaries":null}"#,
+    ] {
+        let first = put(&server, "w", set).expect(200).json();
+        let settings = ["readings", "summaries", "default", "seal_form", "drift"];
+        let back: serde_json::Map<_, _> = settings.iter().map(|key| ((*key).to_owned(), first[key].clone())).collect();
+        let second = put(&server, "w", &json!(back).to_string()).expect(200).json();
+        for key in settings.iter().chain(&["kept", "summaries_kept", "drift_as"]) {
+            assert_eq!(first[key], second[key], "{key} of {set}");
+        }
+    }
+    let found = put(&server, "w", r#"{"readings":"10d"}"#).expect(200).json();
+    assert_eq!((&found["summaries"], &found["summaries_kept"]), (&json!(null), &json!("87600h")), "{found}");
 }
 
 #[test]
@@ -50,6 +110,7 @@ fn what_is_no_setting_is_refused_with_its_name() {
         (r#"{"drift":true}"#, "drift is true"),
         (r#"{"readings":"7d","summaries":"1d"}"#, "summaries cannot be kept shorter"),
         (r#"{"default":"week"}"#, "retention policy not found: week"),
+        (r#"{"default":1}"#, "default is 1: send the name"),
     ] {
         let refused = put(&server, "w", body).expect(400).json();
         assert!(refused["error"].as_str().expect("a text").contains(part), "{body}: {refused}");
@@ -73,10 +134,7 @@ fn a_dry_run_counts_what_would_go_and_changes_nothing() {
         post(&server.url("/write?db=w"), lines.collect::<String>(), &[]).expect(204);
     }
     post(&server.url("/write?db=w"), format!("m,s=new a=1 {}", now()), &[]).expect(204);
-    let dry = |body: &str| {
-        let url = server.url("/api/v1/databases/w?dry_run=true");
-        request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json()
-    };
+    let dry = |body: &str| dry_run(&server, "w", body);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     crate::support::eventually("the sensors' documents are written", super::WITHIN, || {
         (dry(r#"{"readings":"7d"}"#)["sensors"] == 2).then_some(())

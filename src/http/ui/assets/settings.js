@@ -64,7 +64,7 @@ async function drawDatabases(place, caller) {
     const all = await Promise.all(names.map((name) => get(`/api/v1/databases/${encodeURIComponent(name)}`)));
     const again = () => drawDatabases(place, caller);
     const rows = all.map((found) => [
-      visible(found.name), lasts(found.readings ?? found.kept), lasts(found.summaries), found.policies.length ? found.policies.map((policy) => visible(policy.name ?? policy)).join(", ") : "–",
+      visible(found.name), lasts(found.kept), lasts(found.summaries_kept ?? found.kept), found.policies.length ? found.policies.map((policy) => visible(policy.name ?? policy)).join(", ") : "–",
       button("Change", () => retain(found.name, again), { "aria-label": `Change how long ${visible(found.name)} keeps readings` }),
     ]);
     show(place, rows.length ? table("Databases", ["Database", "Readings", "Summaries", "Policies", "Action"], rows) : empty("There is no database yet."));
@@ -77,9 +77,6 @@ function lasts(kept) {
   if (kept === null || kept === undefined) return "–";
   return kept === "inf" ? "for ever" : visible(kept);
 }
-
-/** What a GET tells of a database beside the settings that a PUT takes, and replaces: all others go back as they came. */
-const TOLD = new Set(["name", "sealed_as", "drift_as", "kept", "expired_before", "policies", "summaries_kept", "removed_before", "summaries_expired_before"]);
 
 /** What would go, of readings or of summaries, in one sentence; null if nothing would. The service may not have been able to count it. */
 function gone({ readings, sensors, before, oldest }, areSummaries) {
@@ -99,12 +96,12 @@ async function retain(name, done) {
     return;
   }
   const kept = h("input", { value: found.readings ?? "", autocomplete: "off", spellcheck: "false" });
-  const summaries = h("input", { value: found.summaries === found.readings ? "" : found.summaries ?? "", autocomplete: "off", spellcheck: "false" });
+  const summaries = h("input", { value: found.summaries ?? "", autocomplete: "off", spellcheck: "false" });
   const answer = h("div", { "aria-live": "polite" });
-  const others = Object.entries(found).filter(([key]) => !TOLD.has(key));
-  const wanted = () => ({ ...Object.fromEntries(others), readings: kept.value.trim() || null, summaries: summaries.value.trim() || null });
+  // What is not sent stays as it is.
+  const wanted = () => ({ readings: kept.value.trim() || null, summaries: summaries.value.trim() || null });
   const close = dialog(`How long ${visible(found.name)} keeps readings`, field("Keep readings for", kept, `A duration such as 30d or 52w, or inf; empty for what the configuration says${found.readings ? "" : `, which is ${lasts(found.kept)}`}.`),
-    field("Keep summaries for", summaries, "Of each hour and day, exact. Not shorter; empty for as long as readings."), answer, h("div", { class: "actions" },
+    field("Keep summaries for", summaries, `Of each hour and day, exact. Not shorter; empty for what the configuration says, by default as long as readings${found.summaries ? "" : `: now ${lasts(found.summaries_kept ?? found.kept)}`}.`), answer, h("div", { class: "actions" },
     button("What would go?", async () => {
       try {
         const told = await put(path, wanted(), { parameters: { dry_run: "true" } });

@@ -1,0 +1,59 @@
+//! `backup --stopped` and `copy` of a MongoDB database that several instances use: what is in the WAL of any of them is missing in the
+//! store, and neither goes on without it.
+
+use super::{PAGES, START, digest, folder, hourglass, path, restore, write};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::server::Launch;
+
+/// Only the WAL in `--data-dir` was looked at. Of two instances one was stopped, and 1,440 readings that the other one had acknowledged
+/// were missing, in a backup of its data folder that was called proved, and in a copy that was called equal.
+#[test]
+fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
+    let store = mongod().uri(&fresh_database_name());
+    // Nothing is flushed unless somebody asks.
+    let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
+    let [mut stopped, mut other] = [(); 2].map(|()| Launch::with_store(&store).config(&lazy).start());
+    let lines: String = (0..1440).map(|n| format!("m v={n} {}\n", START + n * 60)).collect();
+    write(&other, "plant", &lines);
+    assert!(stopped.stop().success());
+    let (there, own) = (folder("stopped"), stopped.data_dir());
+    let (kept, copied) = (there.file("kept"), there.file("copied"));
+    let backup = || {
+        let arguments = ["backup", path(&kept), "--stopped", "--store", &store, "--data-dir", path(&own), "--prove"];
+        hourglass(&arguments)
+    };
+    let copy = || hourglass(&["copy", "--from", &store, "--to", path(&copied), "--data-dir", path(&own)]);
+    let host = format!("{}: these instances", whose(&store));
+    for () in [(), ()] {
+        backup().refused(&host);
+        copy().refused(&host);
+        let told = hourglass(&["digest", "--store", &store, "--data-dir", path(&own)]).good();
+        assert!(told.stderr.contains("may lack something") && told.stderr.contains(&host), "{told:?}");
+        // The same once it is killed.
+        other.kill();
+    }
+    hourglass(&["flush-wal", "--store", &store, "--data-dir", path(&other.data_dir())]).good();
+    backup().good();
+    copy().good();
+    let expected = digest(&store, &own);
+    assert_eq!(expected["total"]["readings"], 1440, "{expected}");
+    assert_eq!(digest("embedded", &copied), expected);
+    let restored = there.file("restored");
+    restore(&kept, "embedded", &restored).good();
+    assert_eq!(digest("embedded", &restored), expected);
+}
+
+/// The host and the process id of the one instance that uses a store, as its registry has them.
+fn whose(store: &str) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let registry = runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(store).await.unwrap();
+        let registry = client.default_database().unwrap().collection::<mongodb::bson::Document>("registry");
+        registry.find_one(mongodb::bson::doc! {}).await.unwrap().unwrap()
+    });
+    let logs = registry.get_array("logs").unwrap().iter().filter_map(|log| log.as_document());
+    let mut open = logs.filter(|log| !log.contains_key("takenBy"));
+    let host = open.next().unwrap().get_str("host").unwrap().to_owned();
+    assert!(open.next().is_none(), "{registry}");
+    host
+}

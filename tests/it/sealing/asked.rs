@@ -1,0 +1,89 @@
+//! `hourglass seal`: what it seals, what it says while it waits, and what the status says meanwhile.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{START, line};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::server::{Launch, Server, program};
+
+const WITHIN: Duration = Duration::from_secs(60);
+/// Nothing is flushed unless somebody asks, and nothing is sealed.
+const LAZY: &str =
+    "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+
+fn write(server: &Server) {
+    let lines: String = (0..1440).step_by(60).map(|minute| line(0, minute, minute)).collect();
+    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+}
+
+fn sealing(server: &Server) -> Value {
+    get(&server.url("/api/v1/status")).expect(200).json()["sealing"].take()
+}
+
+/// Readings that were acknowledged and not flushed yet were no days to the command: it said that 0 days were sealed, with exit status 0.
+#[test]
+fn what_was_acknowledged_before_is_sealed() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let server = Launch::with_store(store).config(LAZY).start();
+        write(&server);
+        let output = program().args(["seal", "--to", &server.url("")]).output().expect("hourglass can be run");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.contains("1 days with 24 readings sealed"), "{output:?}");
+        assert_eq!(sealing(&server)["days"], 1);
+    }
+}
+
+/// While a round ran, the status told what an earlier one had left, which was nothing, and not that one was running.
+#[test]
+fn the_status_says_that_a_round_runs_and_claims_nothing_of_what_is_left() {
+    let folder = Folder::new("halt");
+    let halt = folder.file("halt");
+    let launch = Launch::embedded().config(LAZY).env("FAULT_HALT_AT", format!("days_listed:{}", halt.display()));
+    let server = launch.start();
+    let none = json!({"unsettled": 0, "large": 0, "failed": 0, "databases_off": 0});
+    assert_eq!(sealing(&server)["left"], json!(null));
+    let first = post(&server.url("/api/v1/seal"), "", &[]).expect(200).json();
+    assert_eq!((&first["running"], &first["left"]), (&json!(false), &none), "{first}");
+    write(&server);
+    std::fs::write(&halt, "").expect("a file");
+    let url = server.url("/api/v1/seal");
+    let asked = std::thread::spawn(move || post(&url, "", &[]).expect(202).json());
+    eventually("it is halted", WITHIN, || halt.with_extension("met").exists().then_some(()));
+    let now = sealing(&server);
+    assert_eq!((&now["running"], &now["left"]), (&json!(true), &json!(null)), "{now}");
+    let asked = asked.join().expect("an answer");
+    assert_eq!((&asked["running"], &asked["left"]), (&json!(true), &json!(null)), "{asked}");
+    std::fs::remove_file(&halt).expect("the file is there");
+    let ended = eventually("the round ends", WITHIN, || Some(sealing(&server)).filter(|now| now["running"] == false));
+    assert_eq!((&ended["days"], &ended["left"]), (&json!(1), &none), "{ended}");
+}
+
+/// The command printed that 0 days were sealed again and again while the log of an instance that had been killed kept days from being
+/// settled, and never why.
+#[test]
+fn the_command_says_what_it_waits_for() {
+    let store = mongod().uri(&fresh_database_name());
+    let [server, mut killed] = [(); 2].map(|()| Launch::with_store(&store).config(LAZY).start());
+    post(&killed.url("/write?db=d&precision=s"), format!("other v=1 {START}"), &[]).expect(204);
+    killed.kill();
+    write(&server);
+    let mut command = program();
+    let mut child = command.args(["seal", "--to", &server.url("")]).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    let waiting = lines.by_ref().find(|line| line.contains("; waiting for 1 more")).expect("why it waits");
+    let now = sealing(&server);
+    assert_eq!((&now["running"], &now["left"]["unsettled"]), (&json!(true), &json!(1)), "{now}");
+    // Its log is stored now, and holds nobody any more.
+    killed.restart("127.0.0.1:0");
+    post(&killed.url("/api/v1/flush"), "", &[]).expect(204);
+    let rest: Vec<String> = lines.collect();
+    assert!(child.wait().expect("it ends").success(), "{rest:?}");
+    assert!(!rest.contains(&waiting), "{waiting} is said again: {rest:?}");
+}
