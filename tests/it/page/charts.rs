@@ -50,6 +50,7 @@ fn every_reading_is_seen_and_silences_are_gaps() {
     let lines: Vec<String> =
         times.map(|before| format!("door,sensor=front v={} {}", before % 7, now - before)).collect();
     write(&server, &lines.join("\n"));
+    browser.look(1200, 900, "light");
     browser.load(&server.url("/#explore?m=door&f=v&fn=raw&range=6h&still=1"));
     browser.wait(CHART);
     browser.picture("silences");
@@ -157,16 +158,20 @@ fn booleans_are_true_or_false() {
     let line = |at: u64| format!("door,sensor=front open={},load={} {}", at % 2 == 0, at % 9, now - at * 60);
     write(&server, &(0..300).map(line).collect::<Vec<_>>().join("\n"));
     keep_texts(&browser);
-    for (fields, numbers) in [("f=open", false), ("f=open&f=load", true)] {
+    browser.look(1200, 1000, "light");
+    for (fields, numbers, along) in [("f=open", false, 0.4), ("f=open&f=load", true, 0.6)] {
         browser.load(&server.url(&format!("/#explore?m=door&{fields}&fn=raw&range=1h&still=1")));
         browser.wait(CHART);
         let all = texts(&browser, "window.drawn");
         assert!(["true", "false"].iter().all(|text| all.iter().any(|drawn| drawn == text)), "{all:?}");
         assert_eq!(all.iter().any(|text| text == "4"), numbers, "{all:?}");
-        let place = browser.run("const { left, top, width, height } = document.querySelector('.u-over').getBoundingClientRect(); return [left + width / 2, top + height / 2];");
-        browser.devtools("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": place[0], "y": place[1] }));
-        let tip =
-            browser.wait("document.querySelector('.tip')?.hidden === false && document.querySelector('.tip').innerText");
+        let middle = format!(
+            "const {{ left, top, width, height }} = document.querySelector('.u-over').getBoundingClientRect(); return [left + width * {along}, top + height / 2];"
+        );
+        let middle = browser.run(&middle);
+        browser.devtools("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": middle[0], "y": middle[1] }));
+        let tip = browser
+            .wait("document.querySelector('.tip')?.hidden === false && document.querySelector('.tip').innerText");
         let tip = tip.as_str().unwrap();
         assert!(tip.contains("true") || tip.contains("false"), "{tip}");
     }
@@ -181,7 +186,8 @@ fn what_does_not_follow_is_not_refreshed() {
     keep_texts(&browser);
     browser.load(&server.url("/#explore?m=climate&f=temp&range=6h"));
     browser.wait(CHART);
-    let refresh = "[...document.querySelectorAll('.check')].find((one) => one.textContent === 'Refresh').querySelector('input')";
+    let refresh =
+        "[...document.querySelectorAll('.check')].find((one) => one.textContent === 'Refresh').querySelector('input')";
     let state = format!("[{refresh}.checked, {refresh}.disabled].join()");
     browser.wait(&format!("{state} === 'true,false'"));
     browser.click("[aria-label='Zoom in']", "+");

@@ -105,7 +105,7 @@ fn lines_are_chosen_by_measurement_and_get_another_unit() {
     browser.wait("document.querySelector('details').open");
     browser.click("button", TRY);
     browser.wait("document.body.textContent.includes('0 would be written, 1 would not.')");
-    browser.fill("details > .row select", "ms");
+    browser.fill(".fix > .row select", "ms");
     browser.click("button", TRY);
     browser.wait("document.body.textContent.includes('1 would be written, 0 would not.')");
     browser.click("button", "Write them");

@@ -47,6 +47,7 @@ fn the_list_says_who_is_silent_and_what_each_is_called() {
     request("PUT", &path, json!({ "name": "Roof" }).to_string().as_bytes(), &[]).unwrap().expect(200);
     let told = get(&server.url("/api/v1/sensors")).expect(200).json();
     assert_eq!((&told["sensors"][0]["silent"], &told["sensors"][1]["silent"]), (&json!(false), &json!(true)), "{told}");
+    browser.look(1200, 900, "light");
     browser.load(&server.url("/#sensors"));
     browser.wait("document.querySelectorAll('tbody tr').length === 2");
     let rows = browser.run("return [...document.querySelectorAll('tbody tr')].map((one) => one.innerText);");
@@ -75,7 +76,10 @@ fn what_cannot_be_asked_is_said() {
     browser.wait("document.querySelector('.failure')?.textContent.includes('sensors.silent_after')");
     browser.click(".segment", "All");
     eventually("the list is back", Duration::from_secs(20), || {
-        browser.run("return document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure');").as_bool().filter(|back| *back)
+        browser
+            .run("return document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure');")
+            .as_bool()
+            .filter(|back| *back)
     });
     browser.expect_calm("asking");
 }

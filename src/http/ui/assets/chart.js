@@ -74,7 +74,7 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
       const edge = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: false };
       lines.push({ label: `${one.label}, most`, ...edge }, { label: `${one.label}, least`, ...edge });
       columns.push(one.high, one.low);
-      bands.push({ series: [first + 1, first + 2], fill: colour(one.hue ?? at, isDark() ? 0.22 : 0.16) });
+      bands.push({ series: [first + 1, first + 2], fill: colour(one.hue ?? at, isDark() ? 0.15 : 0.14) });
     }
     return [first, lines.length];
   });

@@ -11,7 +11,8 @@ const [ROWS, PART, SORTED] = [500, 500, 5000];
 /** How often the list is asked for again, for each part that it took. */
 const REFRESH = 10000;
 const byName = (a, b) => (a.sensor < b.sensor ? -1 : 1);
-const latestFirst = (a, b) => String(b.last_seen ?? "").localeCompare(String(a.last_seen ?? ""));
+const heard = ({ last_seen: last }) => Date.parse(last ?? "") || 0;
+const latestFirst = (a, b) => heard(b) - heard(a);
 const PAGES = "In some hour it sent more than fits into one page of the storage. That is no fault: its readings are kept in several.";
 
 export function sensors(place, { caller, database }) {
