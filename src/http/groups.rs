@@ -13,9 +13,10 @@ use super::format::Format;
 use super::json::{comma, end_with_next, sensor, string};
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
-use super::sensors::of_names;
+use super::sensors::{is_silent, of_names};
 use super::text::Text;
 use crate::bucket::GroupRule;
+use crate::clock::now_ns;
 
 /// Sensors whose documents are read together.
 const BATCH: usize = 256;
@@ -110,6 +111,7 @@ pub async fn members(
         let is_cut = members.len() > limit;
         members.truncate(limit);
         let next = members.last().filter(|_| is_cut).map(|last| last.key.to_string());
+        let now = now_ns();
         let (kinds, groups) = (&app.options.kinds, app.options.groups.of(&database));
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"sensors\":[");
@@ -119,7 +121,7 @@ pub async fn members(
                 comma(&mut text.out, number);
                 number += 1;
                 let kind = kinds.of(&document.sensor, &document.meta);
-                sensor(&mut text.out, (&document, kind, &groups), times, false);
+                sensor(&mut text.out, (&document, kind, &groups, is_silent(&app, &document, now)), times, false);
                 text.row().await?;
             }
         }

@@ -147,7 +147,7 @@ pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item
 /// A sensor as `/api/v1/sensors` shows it.
 pub fn sensor(
     out: &mut String,
-    (document, kind, groups): (&SensorDocument, Option<&Arc<Kind>>, &[&GroupRule]),
+    (document, kind, groups, is_silent): (&SensorDocument, Option<&Arc<Kind>>, &[&GroupRule], bool),
     times: Times,
     with_recent: bool,
 ) {
@@ -202,7 +202,7 @@ pub fn sensor(
         time(out, outlier.last_hour.start_ns(), times);
         put(out, format_args!(",\"pages\":{}}}", outlier.pages));
     });
-    out.push('}');
+    put(out, format_args!(",\"silent\":{is_silent}}}"));
 }
 
 fn pair(out: &mut String, name: &str, text: &str) {

@@ -239,6 +239,14 @@ pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pair
     read_sensors(&app, by, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
 }
 
+/// Whether a sensor's latest reading is older than its kind, or else the configuration, lets one be.
+pub fn is_silent(app: &App, document: &SensorDocument, now: i64) -> bool {
+    let of_kind = app.options.kinds.of(&document.sensor, &document.meta).and_then(|kind| kind.silent_after());
+    let after = of_kind.unwrap_or(app.options.silent_after);
+    let heard_since = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
+    !after.is_zero() && document.last_seen.is_some_and(|last| last < heard_since)
+}
+
 async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(app, query, params::SENSORS, by)?;
     let budget = parameters.budget(app);
@@ -253,12 +261,6 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
         return Err(ApiError::Bad(how.to_owned()));
     }
     let now = now_ns();
-    let is_silent = |document: &SensorDocument| {
-        let of_kind = kinds.of(&document.sensor, &document.meta).and_then(|kind| kind.silent_after());
-        let after = of_kind.unwrap_or(app.options.silent_after);
-        let heard_since = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
-        !after.is_zero() && document.last_seen.is_some_and(|last| last < heard_since)
-    };
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
     let pins = parameters.pins();
@@ -268,7 +270,7 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
         pins.iter().all(|pin| pin.matches(&document.sensor))
             && part.as_ref().is_none_or(|part| has_text(document, part))
             && (!outliers || document.outlier.is_some())
-            && (!silent || is_silent(document))
+            && (!silent || is_silent(app, document, now))
     };
     let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit, as_stored: false };
     let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;
@@ -281,7 +283,7 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     for (number, document) in documents.iter().enumerate() {
         json::comma(&mut text.out, number);
         let kind = kinds.of(&document.sensor, &document.meta);
-        json::sensor(&mut text.out, (document, kind, &groups), times, recent);
+        json::sensor(&mut text.out, (document, kind, &groups, is_silent(app, document, now)), times, recent);
         text.row().await?;
     }
     json::end_with_next(&mut text.out, next.as_deref(), &notices);

@@ -3,6 +3,7 @@
 
 mod assets;
 mod away;
+mod charts;
 mod copies;
 mod exact;
 mod figures;
@@ -10,9 +11,11 @@ mod filters;
 mod fixes;
 mod hostile;
 mod keys;
+mod listening;
 mod readers;
 mod rights;
 mod scrolled;
+mod sensors;
 mod snippets;
 mod tail;
 mod texts;

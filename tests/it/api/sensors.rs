@@ -41,6 +41,7 @@ fn a_sensor_is_listed_with_what_was_seen_of_it() {
         "last_seen": "1970-01-01T00:00:03Z",
         "latest": {"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 2},
         "outlier": null,
+        "silent": false,
     });
     assert_eq!(listed(&client, ""), std::slice::from_ref(&expected));
     let epoch = listed(&client, "epoch=s");

@@ -127,7 +127,7 @@ fn what_changes_all_the_time_is_not_spoken() {
     heard(&server, &browser, "table.live tbody");
     browser.wait("document.querySelector('.state').textContent.includes('readings/s')");
     assert_eq!(run(&browser, "window.spoken"), json!([]), "Live");
-    browser.load(&server.url("/#connect"));
+    browser.load(&server.url("/#connect?m=door&s=front"));
     heard(&server, &browser, ".arrived");
     assert_eq!(run(&browser, "window.spoken"), json!([]), "Connect");
     browser.run("document.querySelector('.arrived button').focus();");

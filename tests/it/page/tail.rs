@@ -15,7 +15,7 @@ use crate::support::{eventually, poll};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client that listens: an open connection, read line by line.
-struct Ear {
+pub(super) struct Ear {
     lines: BufReader<TcpStream>,
     status: u16,
     /// Of the last event.
@@ -27,7 +27,7 @@ type Said = (String, Value);
 
 impl Ear {
     /// Connects, and reads the head, and of an endless answer the comment that comes first.
-    fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> Ear {
+    pub(super) fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> Ear {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -44,6 +44,10 @@ impl Ear {
             while !ear.line().unwrap().starts_with(": acked readings") {}
         }
         ear
+    }
+
+    pub(super) fn status(&self) -> u16 {
+        self.status
     }
 
     /// The next line, without the sizes of chunks; `None` at the end.

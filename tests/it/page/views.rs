@@ -85,7 +85,7 @@ fn a_hundred_series_and_a_gap_are_drawn() {
 #[test]
 fn a_reading_appears_while_one_watches() {
     let Some((server, browser)) = page() else { return };
-    browser.load(&server.url("/#connect"));
+    browser.load(&server.url("/#connect?m=door&s=front"));
     browser.wait("document.querySelector('.waiting')?.textContent.includes('Waiting')");
     // Whoever watches has been let in by then: the stream's first bytes are its comment.
     let heard = |value: u64| {
@@ -96,7 +96,7 @@ fn a_reading_appears_while_one_watches() {
     };
     let first = crate::support::poll(std::time::Duration::from_secs(20), || {
         write(&server, &format!("door,sensor=front opened=1i {}", now()));
-        browser.run("return Boolean(document.querySelector('.arrived'));").as_bool().filter(|seen| *seen)
+        browser.run("return Boolean(document.querySelector('.arrived')?.textContent);").as_bool().filter(|seen| *seen)
     });
     assert!(first.is_some());
     println!("a reading is on the page {:?} after its ack", heard(471));
@@ -309,8 +309,35 @@ fn lines_of_sensors_that_share_a_name_are_told_apart() {
     write(&server, &lines.join("\n"));
     browser.load(&server.url("/#explore?m=hall&f=temp&range=1h&still=1"));
     let names = "[...document.querySelectorAll('.legend-name')].map((one) => one.textContent)";
-    let are_apart =
-        "(names) => names.length === 2 && names[0] !== names[1] && names.every((name) => name.includes('line='))";
+    let are_apart = "(names) => names.join() === 'a,b'";
     browser.wait(&format!("({are_apart})({names})"));
     browser.expect_calm("lines of one name");
+}
+
+/// On a phone, a view that was opened by its address was not to be seen in the menu.
+#[test]
+fn the_menu_shows_where_one_is() {
+    let Some((server, browser)) = page() else { return };
+    browser.look(390, 844, "light");
+    for view in ["access", "explore", "health"] {
+        browser.load(&server.url(&format!("/#{view}")));
+        browser.wait("document.querySelector('h1')");
+        let place = browser.run("const { left, right } = document.querySelector('.nav [aria-current]').getBoundingClientRect(); return [left, innerWidth - right];");
+        assert!(place.as_array().unwrap().iter().all(|room| room.as_f64().unwrap() >= 0.0), "{view}: {place}");
+        assert_eq!(browser.run("return scrollY;"), json!(0), "{view}");
+    }
+    browser.expect_calm("menu");
+}
+
+/// The unit of times read "as declared by default", and what stood above the button was no name of it.
+#[test]
+fn a_line_is_tried_in_a_unit_that_is_named() {
+    let Some((server, browser)) = page() else { return };
+    browser.load(&server.url("/#explain"));
+    browser.wait("document.querySelector('select')");
+    let text = browser.text();
+    assert!(text.contains("lines in ns, JSON by size") && !text.contains("as declared by default"), "{text}");
+    browser.click("button.primary", "Try");
+    browser.wait("document.querySelector('.badge')?.textContent === '204' || document.querySelector('.badge.good')");
+    browser.expect_calm("a unit");
 }

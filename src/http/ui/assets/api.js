@@ -3,10 +3,10 @@
 const TOKEN = "hourglass-token";
 
 export class Failure extends Error {
-  constructor(status, message, code) {
+  /** `retryAfter` is in seconds, 0 if the service named none. */
+  constructor(status, message, { code, retryAfter = 0 } = {}) {
     super(message);
-    this.status = status;
-    this.code = code;
+    Object.assign(this, { status, code, retryAfter });
   }
 }
 
@@ -47,7 +47,7 @@ export async function send(method, path, { parameters, body, headers, signal } =
     // Not of the service itself: perhaps of a proxy.
   }
   if (answer.status === 401) window.dispatchEvent(new Event("token-needed"));
-  throw new Failure(answer.status, said.error ?? said.message ?? `The answer is ${answer.status}.`, said.code);
+  throw new Failure(answer.status, said.error ?? said.message ?? `The answer is ${answer.status}.`, { code: said.code, retryAfter: Number(answer.headers.get("Retry-After")) || 0 });
 }
 
 export async function get(path, parameters, signal) {

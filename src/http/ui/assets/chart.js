@@ -1,16 +1,22 @@
 // Draws series with uPlot: lines with bands, gaps where nothing was measured, zoom by dragging, pan by arrow keys.
 
 import { h } from "./dom.js";
-import { number, time } from "./format.js";
+import { number, ticks, time } from "./format.js";
 
-/** Hues that are told apart, also by most who see fewer colours; lightness follows the theme. */
-const HUES = [175, 262, 28, 335, 210, 95, 300, 50, 235, 0, 145, 320];
+/**
+ * Colours of series, by theme: apart also for those who see no red or no green, and from the ground. A search chose them for the least distance of
+ * two, which a test measures.
+ */
+export const COLOURS = {
+  light: ["#0f766e", "#f34e1b", "#0532b6", "#df4cb2", "#4092e7", "#964d0c", "#530182", "#6d9e6c", "#7f124d", "#8747d7", "#2f4200", "#534c84"],
+  dark: ["#2dd4bf", "#ec460e", "#b33fbe", "#fbd509", "#4d69f4", "#9cfbfe", "#dd6d9f", "#53fd89", "#c7a165", "#759ad0", "#2e8f5b", "#f7a4fe"],
+};
+/** A stretch of readings that is shorter than this, in pixels, is a point: no line would show it. */
+const SEEN = 3;
 
 export function colour(at, alpha = 1) {
-  const dark = isDark();
-  const round = Math.floor(at / HUES.length);
-  const light = (dark ? 68 : 40) + (round % 3) * (dark ? -9 : 9);
-  return `hsl(${HUES[at % HUES.length]} ${dark ? 60 : 65}% ${light}% / ${alpha})`;
+  const colours = COLOURS[isDark() ? "dark" : "light"];
+  return `${colours[at % colours.length]}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 }
 
 export function isDark() {
@@ -29,10 +35,30 @@ function axis(more) {
   };
 }
 
+/** Room for the longest text of an axis that stands upright. */
+function room(_, texts) {
+  return 16 + 7 * Math.max(3, ...(texts ?? []).map((text) => text.length));
+}
+
+/** The axes: of time, of numbers with their unit, and of booleans, which have a scale of their own. */
+function axes(series, unit) {
+  const [booleans, numbers] = [series.some(isBoolean), !series.every(isBoolean)];
+  const values = (_, at) => at.map((tick) => `${number(tick)}${unit}`);
+  return [
+    axis({ space: 84, size: 44, values: (_, times, __, ___, step) => ticks(times, step) }),
+    ...(numbers ? [axis({ size: room, values })] : []),
+    ...(booleans ? [axis({ scale: "boolean", side: numbers ? 1 : 3, ...(numbers && { grid: { show: false } }), size: room, splits: () => [0, 1], values: () => ["false", "true"] })] : []),
+  ];
+}
+
+function isBoolean({ kind }) {
+  return kind === "boolean";
+}
+
 /**
- * A chart of series `{ label, values, low, high, dashed, stepped }` over `times` (seconds), in the element `place`. Null is a gap; stepped, a value
- * holds until the next one. `zoom` is called with a
- * range that was dragged. Returns `{ toggle(at), destroy() }`.
+ * A chart of series `{ label, values, kind, say, low, high, dashed }` over `times` (seconds), in the element `place`. Null is a gap. A boolean is 0 or
+ * 1, and holds until the next one; `say` makes a text of a value. `zoom` is called with a range that was dragged. Returns
+ * `{ toggle(at), destroy() }`.
  */
 export function chart(place, times, series, { height = 320, zoom, unit = "", name = "Chart" } = {}) {
   const columns = [times];
@@ -41,14 +67,14 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
   const ofSeries = series.map((one, at) => {
     const stroke = one.stroke ?? colour(one.hue ?? at);
     const first = lines.length;
-    const paths = one.stepped ? window.uPlot.paths.stepped({ align: 1 }) : undefined;
-    lines.push({ label: one.label, stroke, width: 1.6, dash: one.dashed ? [5, 4] : undefined, spanGaps: false, points: points(one.values), ...(paths && { paths }) });
+    const own = isBoolean(one) ? { scale: "boolean", paths: window.uPlot.paths.stepped({ align: 1 }) } : {};
+    lines.push({ label: one.label, stroke, width: 1.6, dash: one.dashed ? [5, 4] : undefined, spanGaps: false, points: { filter: points }, ...own });
     columns.push(one.values);
     if (one.low) {
       const edge = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: false };
       lines.push({ label: `${one.label}, most`, ...edge }, { label: `${one.label}, least`, ...edge });
       columns.push(one.high, one.low);
-      bands.push({ series: [first + 1, first + 2], fill: colour(one.hue ?? at, isDark() ? 0.22 : 0.16) });
+      bands.push({ series: [first + 1, first + 2], fill: colour(one.hue ?? at, isDark() ? 0.15 : 0.14) });
     }
     return [first, lines.length];
   });
@@ -60,8 +86,8 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
     bands,
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: false }, focus: { prox: 24 }, points: { size: 7 } },
-    scales: { x: { time: true } },
-    axes: [axis({ space: 70, size: 44 }), axis({ size: 58, values: (_, ticks) => ticks.map((tick) => number(tick)) })],
+    scales: { x: { time: true }, boolean: { range: [-0.1, 1.1] } },
+    axes: axes(series, unit),
     hooks: {
       setSelect: [(plot) => plot.select.width > 3 && zoom?.(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"))],
       setCursor: [(plot) => tell(plot, tip, series, ofSeries, unit)],
@@ -88,10 +114,24 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
   };
 }
 
-/** Points are drawn where a reading stands alone, since no line would show it. */
-function points(values) {
-  const known = values.reduce((count, value) => count + (value === null || value === undefined ? 0 : 1), 0);
-  return { show: known <= 24 };
+/** The places of points: all of them where there is room, else the first of each stretch that is too short to be seen as a line. */
+function points(plot, line, isRoomy) {
+  if (isRoomy) return null;
+  const [times, values] = [plot.data[0], plot.data[line]];
+  const found = [];
+  let [first, last] = [-1, -1];
+  const end = () => {
+    if (first >= 0 && plot.valToPos(times[last], "x") - plot.valToPos(times[first], "x") < SEEN) found.push(first);
+    first = -1;
+  };
+  for (const [at, value] of values.entries()) {
+    if (value === null) end();
+    if (value === null || value === undefined) continue;
+    if (first < 0) first = at;
+    last = at;
+  }
+  end();
+  return found;
 }
 
 /** Shows the values at the cursor: of all series if they are few, else of the nearest one. */
@@ -103,9 +143,9 @@ function tell(plot, tip, series, ofSeries, unit) {
   }
   const near = series.length <= 6 ? series.map((_, at) => at) : [nearest(plot, ofSeries, idx, top)].filter((at) => at >= 0);
   const lines = near.filter((at) => plot.series[ofSeries[at][0]].show && series[at].values[idx] !== null && series[at].values[idx] !== undefined).map((at) => {
-    const { label, values, low, high } = series[at];
-    const range = low ? ` (${number(low[idx])} to ${number(high[idx])})` : "";
-    return h("div", null, h("b", null, `${number(values[idx])}${unit}`), `${range} ${label}`);
+    const { label, values, low, high, say = number } = series[at];
+    const range = low ? ` (${say(low[idx])} to ${say(high[idx])})` : "";
+    return h("div", null, h("b", null, `${say(values[idx])}${unit}`), `${range} ${label}`);
   });
   tip.replaceChildren(h("div", { class: "tip-time" }, time(plot.data[0][idx] * 1000)), ...lines);
   tip.hidden = lines.length === 0;
@@ -117,7 +157,7 @@ function nearest(plot, ofSeries, idx, top) {
   ofSeries.forEach(([line], at) => {
     const value = plot.data[line][idx];
     if (value === null || value === undefined || !plot.series[line].show) return;
-    const distance = Math.abs(plot.valToPos(value, "y") - top);
+    const distance = Math.abs(plot.valToPos(value, plot.series[line].scale) - top);
     if (distance < least) [best, least] = [at, distance];
   });
   return best;

@@ -1,7 +1,7 @@
 // Connect: what to paste into a device, and its first reading as it arrives.
 
 import { post, rights } from "./api.js";
-import { button, card, copy, dialog, empty, failure, field, h, segments, select, show, title, toast } from "./dom.js";
+import { button, card, copy, dialog, empty, failure, field, h, segments, select, show, tell, title, toast } from "./dom.js";
 import { ago, value, visible } from "./format.js";
 import { partsOf } from "./key.js";
 import { shell } from "./quote.js";
@@ -24,6 +24,7 @@ export function connect(place, { caller, database }) {
   const tabs = h("div");
   const arrived = h("div");
 
+  const watched = watch(arrived, caller, database);
   const mayMake = caller.token_needed && caller.name && rights(caller, database).everything;
   const draw = () => {
     const snippet = SNIPPETS.find(({ id }) => id === chosen.id);
@@ -35,6 +36,7 @@ export function connect(place, { caller, database }) {
       draw();
       code.parentElement.focus();
     }));
+    watched.wait(snippet.isOne ? { measurement: chosen.measurement, sensor: chosen.sensor } : null);
     show(hint, token === undefined ? tokenHint(snippet, database) : []);
     show(tabs, segments("With", SNIPPETS.map(({ id, name }) => [id, name]), chosen.id, (id) => {
       chosen.id = id;
@@ -56,7 +58,7 @@ export function connect(place, { caller, database }) {
       hint),
     card("Readings as they arrive", arrived));
   draw();
-  return watch(arrived, caller, database);
+  return watched.end;
 }
 
 /** How one gets the token that the snippet asks for. */
@@ -95,41 +97,61 @@ function askToken(database, use) {
     h("div", { class: "actions" }, button("Make it", make, { class: "primary" })));
 }
 
+/**
+ * Shows readings as they arrive: those of the sensor that `wait` names stay, of others it is told how many send; of all, where it names none. Returns
+ * `{ wait(sensor), end() }`.
+ */
 function watch(place, caller, database) {
   if (!rights(caller, database).read) {
     show(place, empty("This token may not read, so readings are not shown here."));
-    return null;
+    return { wait() {}, end() {} };
   }
   // Spoken is that readings arrive; what they say changes too often for that.
-  const [status, shown] = [h("div", { role: "status" }), h("div", { class: "arrived" })];
+  const [status, shown, beside] = [h("div", { role: "status" }), h("div", { class: "arrived" }), h("p", { class: "hint" })];
   const [big, about] = [h("p", { class: "big" }), h("p")];
-  let [heard, sensor] = [0, ""];
+  let [wanted, others, heard, sensor, isOpen, end] = [undefined, new Set(), 0, "", false, null];
   const explored = button("Explore it", () => go("explore", { db: database, sensor, m: partsOf(sensor).measurement, range: "1h" }), { class: "primary" });
-  const waiting = (text) => {
-    show(place, status);
-    show(status, h("div", { class: "waiting" }, h("span", { class: "pulse", "aria-hidden": "true" }), text));
+  const waiting = (text) => tell(status, text, () => h("div", { class: "waiting" }, h("span", { class: "pulse", "aria-hidden": "true" }), visible(text)));
+  const ready = () => {
+    const arrive = `Readings of ${visible(sensor)} arrive.`;
+    if (heard) tell(status, arrive, () => h("p", { class: "hint" }, arrive));
+    else waiting(wanted ? `Waiting for a reading of ${wanted.measurement} with sensor ${wanted.sensor} …` : `Waiting for a reading in ${database} …`);
   };
-  const hear = (news) => {
-    if (news.error) show(place, failure(news.error));
-    if (news.state === "hidden") waiting("Paused while this page is hidden.");
-    if (news.state === "open") waiting(`Waiting for a reading in ${database} …`);
-    if (!news.readings) return;
-    heard += news.readings.length;
-    const { reading } = news.readings.at(-1);
-    ({ sensor } = news.readings.at(-1));
+  const isWanted = ({ sensor: key, tags }) => !wanted || (tags.sensor === wanted.sensor && partsOf(key).measurement === wanted.measurement);
+  const take = (mine) => {
+    heard += mine.length;
+    const { reading } = mine.at(-1);
+    ({ sensor } = mine.at(-1));
     const fields = Object.entries(reading).filter(([name]) => name !== "ts");
     show(big, fields.slice(0, 3).map(([name, stored], at) => [at ? ", " : "", `${visible(name)} `, h("b", null, value(stored))]));
     show(about, `${visible(sensor)} · ${ago(reading.ts)} · ${heard} ${heard === 1 ? "reading" : "readings"} since you look`);
-    if (shown.isConnected) return;
-    show(status, h("p", { class: "hint" }, `Readings of ${visible(sensor)} arrive.`));
-    show(shown, big, about, explored);
-    show(place, status, shown);
+    // Once, so that the button keeps the focus.
+    if (!explored.isConnected) show(shown, big, about, explored);
+    ready();
   };
-  let end = null;
+  const hear = ({ state, why, error, readings = [] }) => {
+    if (state) isOpen = state === "open";
+    if (error) tell(status, error.message, () => failure(error));
+    if (state === "hidden") waiting("Paused while this page is hidden.");
+    if (state === "waiting") waiting(why);
+    if (state === "open") ready();
+    const mine = readings.filter(isWanted);
+    if (mine.length) take(mine);
+    if (mine.length === readings.length) return;
+    readings.filter((one) => !isWanted(one)).forEach((one) => others.add(one.sensor));
+    show(beside, `Other sensors that send: ${others.size}`);
+  };
   const begin = () => {
-    waiting(`Waiting for a reading in ${database} …`);
+    show(place, status, shown, beside);
+    waiting("Connecting …");
     end = alone(() => listen({ db: database }, hear), () => show(place, h("div", { class: "waiting" }, "Another tab of this browser listens now.", button("Listen here", begin))));
   };
+  const wait = (now) => {
+    if (JSON.stringify(now) === JSON.stringify(wanted)) return;
+    [wanted, others, heard] = [now, new Set(), 0];
+    [shown, beside].forEach((one) => show(one));
+    if (isOpen) ready();
+  };
   begin();
-  return () => end();
+  return { wait, end: () => end() };
 }

@@ -37,6 +37,13 @@ export function show(parent, ...children) {
   parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false));
 }
 
+/** Shows what is to be heard, unless it is there already: then it is not spoken again. */
+export function tell(place, text, make) {
+  if (place.dataset.told === text) return;
+  place.dataset.told = text;
+  show(place, make());
+}
+
 /** What one hears of a control, without what changes as readings come. */
 function nameOf(control) {
   if (control.matches(".plot")) return "plot";
@@ -87,9 +94,9 @@ export function button(text, click, more) {
   return h("button", { type: "button", ...more, on: { click } }, text);
 }
 
-/** Buttons of which one is pressed. */
+/** Buttons of which one is pressed: of pairs of value and text, which a hint may follow. */
 export function segments(name, options, value, change) {
-  const buttons = options.map(([key, text]) => button(text, () => change(key), { "aria-pressed": String(key === value), class: "segment" }));
+  const buttons = options.map(([key, text, hint]) => button(text, () => change(key), { "aria-pressed": String(key === value), class: "segment", title: hint }));
   return h("div", { class: "segments", role: "group", "aria-label": name }, buttons);
 }
 

@@ -6,7 +6,7 @@ import { value, visible } from "./format.js";
 import { change, settings } from "./state.js";
 
 const EXAMPLE = "climate,sensor=temp-01,site=lab temp=22.4,humidity=45i";
-const UNITS = [["", "as declared by default"], ["ns", "ns"], ["us", "µs"], ["ms", "ms"], ["s", "s"]];
+const UNITS = [["", "not said: lines in ns, JSON by size"], ["ns", "ns"], ["us", "µs"], ["ms", "ms"], ["s", "s"]];
 
 export function explain(place, { database }) {
   const wanted = settings();
@@ -24,7 +24,7 @@ export function explain(place, { database }) {
   };
   show(place, title("Try a line", "Line protocol or JSON: what a write of it would do. Nothing is kept."),
     card(null, field("Lines", text),
-      h("div", { class: "row" }, field("Unit of the times", select(UNITS, precision, (unit) => (precision = unit))), h("div", { class: "field" }, h("span", { class: "label" }, "Nothing is kept"), button("Try", run, { class: "primary" })))),
+      h("div", { class: "row" }, field("Unit of the times", select(UNITS, precision, (unit) => (precision = unit))), button("Try", run, { class: "primary" }))),
     result);
   if (wanted.get("line")) run();
   return null;

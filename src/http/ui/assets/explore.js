@@ -29,6 +29,8 @@ const META = "\u0000meta";
 const KINDS = { number: "", boolean: "true or false", string: "text" };
 /** Most readings of a list of texts, which no chart thins. */
 const TEXTS = 2000;
+/** Functions whose values are computed, not stored: digits behind the third are those of the sum. */
+const COMPUTED = new Set(["avg", "sum", "median", "p95"]);
 /** What fingers do where there are no keys. */
 const MOVES = [["ArrowLeft", "‹", "Earlier"], ["ArrowRight", "›", "Later"], ["+", "+", "Zoom in"], ["-", "−", "Zoom out"]];
 
@@ -181,7 +183,8 @@ async function load(asked, back, signal) {
     for (const [field, points] of pointsOf(one, asked, back)) {
       const kind = typeof points[0][1];
       const shown = points.map(([at, found, ...range]) => [at, kind === "boolean" ? Number(found) : found, ...range]);
-      lines.push({ key: `${one.sensor ?? name} ${field}`, kind, name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points: shown });
+      const key = `${one.sensor ?? name} ${field}`;
+      lines.push({ key, kind, title: visible(key), name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points: shown });
     }
   }
   const cut = asked.fn === "raw" && next ? [`There are more than the ${TEXTS} texts that are listed. A shorter range, or fewer sensors, shows the others.`] : [];
@@ -209,17 +212,31 @@ function pointsOf({ windows, readings }, asked, back) {
 }
 
 /** Labels of series; several that would have the same one have their keys. */
-function labels(series, asked) {
-  const all = series.map((one) => label(one, asked));
+function labels(series, { group }) {
+  const differing = group === "none" ? tagsThatDiffer(series) : [];
+  const all = series.map((one) => (group === "none" ? label(one, differing) : labelOfGroup(one)));
   return all.map((name, at) => (all.indexOf(name) === all.lastIndexOf(name) ? name : visible(series[at].sensor ?? name)));
 }
 
-/** A series by what tells it from the others: its tags. */
-function label({ sensor, measurement, tags }, { group }) {
-  const pairs = Object.entries(tags ?? {});
-  if (group !== "none") return pairs.map(([key, stored]) => `${visible(key)} ${visible(stored)}`).join(", ") || visible(measurement ?? "all");
-  if (tags?.sensor) return visible(tags.sensor);
-  return visible(sensor ?? measurement);
+/** Keys of the tags by which sensors differ, that of their name first. */
+function tagsThatDiffer(series) {
+  const keys = [...new Set(["sensor", ...series.flatMap(({ tags }) => Object.keys(tags ?? {}))])];
+  return keys.filter((key) => new Set(series.map((one) => tagOf(one, key))).size > 1);
+}
+
+/** A tag of a series: a key may be the name of something that every object has. */
+function tagOf({ tags }, key) {
+  return tags && Object.hasOwn(tags, key) ? tags[key] : undefined;
+}
+
+/** A sensor by what tells it from the others, or alone by its name. */
+function label(one, differing) {
+  const values = (differing.length ? differing : ["sensor"]).map((key) => tagOf(one, key)).filter((stored) => stored !== undefined);
+  return visible(values.join(" · ") || (one.sensor ?? one.measurement));
+}
+
+function labelOfGroup({ measurement, tags }) {
+  return Object.entries(tags ?? {}).map(([key, stored]) => `${visible(key)} ${visible(stored)}`).join(", ") || visible(measurement ?? "all");
 }
 
 function draw(place, asked, now, before, { zoomed, caller, hidden }) {
@@ -235,7 +252,7 @@ function draw(place, asked, now, before, { zoomed, caller, hidden }) {
   }
   const { times, series } = seriesOf(all, (before?.lines ?? []).slice(0, SERIES_MAX), asked);
   const lines = series.filter(({ kind }) => kind !== "string");
-  const rows = tableOf(series, times);
+  const rows = tableOf(series, times, asked);
   if (lines.length === 0) {
     show(place, card(null, noticed, empty("Texts have no line.", h("p", null, "They are in the table below, and in the CSV."))), card("Values", rows), took(asked, caller));
     place.dataset.series = "0";
@@ -259,19 +276,22 @@ function seriesOf(all, earlier, asked) {
   const banded = asked.fn === "avg" && all.length <= BANDS_MAX;
   const series = columns.map(([values, low, high], at) => {
     const isEarlier = at >= all.length;
-    const { name, key, kind } = [...all, ...earlier][at];
-    const hue = isEarlier ? Math.max(all.findIndex((line) => line.key === key), 0) : at;
+    const line = [...all, ...earlier][at];
+    const { key, kind, title } = line;
+    const hue = isEarlier ? Math.max(all.findIndex((now) => now.key === key), 0) : at;
     const band = banded && !isEarlier && kind === "number" ? { low, high } : {};
+    // Of the week before there may be fewer sensors, which differ by less.
+    const name = all[hue].key === key ? all[hue].name : line.name;
     const label = isEarlier ? `${name}, a week before` : name;
-    return { key: isEarlier ? `${key} before` : key, label, values, kind, hue, dashed: isEarlier, stepped: kind === "boolean", ...band };
+    return { key: isEarlier ? `${key} before` : key, label, title, values, kind, say: textOf(kind, number), hue, dashed: isEarlier, ...band };
   });
   return { times, series };
 }
 
-/** A value of a series in words: a boolean is 0 or 1 on the chart alone. */
-function said(kind, stored) {
-  if (stored === null || stored === undefined) return "–";
-  return value(kind === "boolean" ? Boolean(stored) : stored);
+/** What makes a text of a value of a kind, of numbers by `ofNumber`. A boolean is 0 or 1 on the chart alone. */
+function textOf(kind, ofNumber) {
+  const text = { boolean: (stored) => String(Boolean(stored)), string: visible }[kind] ?? ofNumber;
+  return (stored) => (stored === null || stored === undefined ? "–" : text(stored));
 }
 
 function entry(one, at, drawn, hidden) {
@@ -284,16 +304,16 @@ function entry(one, at, drawn, hidden) {
   };
   const item = button([], toggle, { "aria-pressed": "true", class: "legend-item" });
   if (hidden.has(one.key)) toggle();
-  const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
+  const swatch = h("span", { class: one.dashed ? "swatch dashed" : "swatch", "aria-hidden": "true" });
   // By script, which the policy allows, not by an attribute, which it does not.
-  swatch.style.backgroundColor = colour(one.hue);
-  item.append(swatch, h("span", { class: "legend-name" }, one.label), h("span", { class: "legend-value" }, one.kind === "number" ? number(last) : said(one.kind, last)));
+  swatch.style.color = colour(one.hue);
+  item.append(swatch, h("span", { class: "legend-name", title: one.title }, one.label), h("span", { class: "legend-value" }, one.say(last)));
   return h("li", null, item);
 }
 
 /**
  * One column of times (s) for all lines, and for each line its values, least and most. A line goes on over times at which only others were
- * measured (undefined), and breaks (null) where it was silent for three times as long as it usually is.
+ * measured (undefined), and breaks (null) where it was silent.
  */
 function align(lines, { fn, step, from, to }) {
   const window = fn === "raw" ? 0 : step * 1000;
@@ -312,24 +332,31 @@ function align(lines, { fn, step, from, to }) {
   return { times: times.map((at) => at / 1000), columns };
 }
 
-/** The silences of a line: the times before and after each. */
+/**
+ * The silences of a line: the times before and after each. It is silent where a step is more than three times as long as three quarters of the eight
+ * around it: a sensor may be slower at some times than at others.
+ */
 function silences(points, window) {
   const steps = points.slice(1).map(([at], before) => at - points[before][0]);
-  const usual = [...steps].sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
-  const longest = Math.max(usual * 3, window * 1.5);
-  return steps.flatMap((length, before) => (length > longest ? [[points[before][0], points[before][0] + length]] : []));
+  const isSilence = (length, at) => {
+    if (length <= window * 1.5) return false;
+    const around = [...steps.slice(Math.max(at - 4, 0), at), ...steps.slice(at + 1, at + 5)];
+    return around.length > 0 && around.filter((step) => step * 3 < length).length >= around.length * 0.75;
+  };
+  return steps.flatMap((length, before) => (isSilence(length, before) ? [[points[before][0], points[before][0] + length]] : []));
 }
 
 /** The newest values, newest first: what the chart says, for those who do not see it. */
-function tableOf(series, times) {
+function tableOf(series, times, { fn }) {
   const shown = series.slice(0, 8);
+  const texts = shown.map((one) => textOf(one.kind, COMPUTED.has(fn) ? number : value));
   const rows = [];
   for (let at = times.length - 1; at >= 0 && rows.length < 100; at -= 1) {
     const cells = shown.map(({ values }) => values[at]);
-    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[at] * 1000), ...cells.map((cell, place) => said(shown[place].kind, cell))]);
+    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[at] * 1000), ...cells.map((cell, place) => texts[place](cell))]);
   }
   const more = series.length > shown.length && h("p", { class: "hint" }, `The first ${shown.length} of ${series.length} series. The CSV has all.`);
-  return [table("Values", ["Time", ...shown.map(({ label }) => label)], rows, { class: "scroll tall" }), more];
+  return [table("Values", ["Time", ...shown.map(({ label, title }) => h("span", { title }, label))], rows, { class: "scroll tall" }), more];
 }
 
 function took(asked, caller) {
@@ -427,12 +454,13 @@ async function chooseFrom(place, database, set, move) {
       h("div", { class: "segments", role: "group", "aria-label": "Move" }, MOVES.map(([key, sign, name]) => button(sign, () => move(key), { class: "segment", "aria-label": name }))),
       now.get("from") && button("Back", () => history.back(), { class: "quiet" }),
       check("Compare with the week before", now.get("week") === "1", (on) => set({ week: on ? "1" : null })),
-      check("Refresh", now.get("still") !== "1", (on) => set({ still: on ? null : "1" }))));
+      // A range that was zoomed into stays as it is.
+      check("Refresh", now.get("still") !== "1" && !now.get("from"), (on) => set({ still: on ? null : "1" }), { disabled: Boolean(now.get("from")) })));
   refocus();
 }
 
-function check(text, on, change) {
-  const box = h("input", { type: "checkbox", on: { change: (event) => change(event.target.checked) } });
+function check(text, on, change, more) {
+  const box = h("input", { type: "checkbox", ...more, on: { change: (event) => change(event.target.checked) } });
   box.checked = on;
   return h("label", { class: "check" }, box, text);
 }

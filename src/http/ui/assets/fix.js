@@ -94,13 +94,13 @@ export function replay(place, database, chosen, written) {
     rows.append(row);
   };
   add();
-  show(place, card(null, h("details", null, h("summary", null, "Fix and write again"),
+  show(place, card(null, h("details", null, h("summary", null, "Fix and write again"), h("div", { class: "fix" },
     h("p", { class: "hint" }, "The lines that are chosen above are changed by this rule, and judged by the rights that their senders have now. Lines that were not kept whole cannot be fixed here."),
     h("div", { class: "row" }, field("Unit of the times", select(UNITS, "", (unit) => {
       precision = unit;
       again();
     }))),
-    rows, h("div", { class: "actions" }, button("Another field", add, { class: "quiet" }), dry, write), told)));
+    rows, h("div", { class: "actions" }, button("Another field", add, { class: "quiet" }), dry, write), told))));
   return again;
 }
 

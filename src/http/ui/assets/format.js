@@ -50,6 +50,28 @@ export function clock(value) {
   return CLOCK.format(new Date(value));
 }
 
+/** Units of an axis of time: from how many seconds between ticks on, what is said of each tick, and below it where that changes. */
+const DAY = { dateStyle: "medium" };
+const TICKS = [
+  [28 * 86400, { month: "short" }, { year: "numeric" }],
+  [86400, { month: "short", day: "numeric" }, { year: "numeric" }],
+  [60, { timeStyle: "short" }, DAY],
+  [1, { timeStyle: "medium" }, DAY],
+  [0, { hour: "numeric", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 }, DAY],
+].map(([from, each, below]) => [from, new Intl.DateTimeFormat(undefined, each), new Intl.DateTimeFormat(undefined, below)]);
+
+/** Texts for ticks (seconds) that are `step` seconds apart. */
+export function ticks(times, step) {
+  const [, each, below] = TICKS.find(([from]) => step >= from);
+  let before = "";
+  return times.map((at) => {
+    const [text, under] = [each.format(at * 1000), below.format(at * 1000)];
+    const isNew = under !== before;
+    before = under;
+    return isNew ? `${text}\n${under}` : text;
+  });
+}
+
 export function ago(value) {
   if (!value) return "never";
   const passed = (Date.now() - new Date(value)) / 1000;

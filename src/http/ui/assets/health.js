@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { chart } from "./chart.js";
-import { card, failure, h, show, title } from "./dom.js";
+import { card, failure, h, show, tell, title } from "./dom.js";
 import { ago, bytes, number, seconds, short, time, visible } from "./format.js";
 
 const PAUSE = 5000;
@@ -33,13 +33,6 @@ export function health(place) {
     clearTimeout(timer);
     charts.forEach((drawn) => drawn.destroy());
   };
-}
-
-/** Shows what is to be heard, unless it is there already: then it is not spoken again. */
-function tell(place, text, make) {
-  if (place.dataset.told === text) return;
-  place.dataset.told = text;
-  show(place, make());
 }
 
 function draw(news, place, now) {

@@ -2,7 +2,7 @@
 
 import { address, get } from "./api.js";
 import { curl } from "./copies.js";
-import { button, card, failure, field, h, select, show, title } from "./dom.js";
+import { button, card, failure, field, h, select, show, tell, title } from "./dom.js";
 import { chosenBy, conditions, selection } from "./filters.js";
 import { clock, number, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
@@ -24,7 +24,7 @@ export function live(place, { caller, database }) {
 
   const say = (text) => {
     show(rate);
-    show(status, h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), text);
+    tell(status, text, () => [h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), visible(text)]);
   };
   const flush = () => {
     timer = null;
@@ -50,9 +50,9 @@ export function live(place, { caller, database }) {
     }
     if (news.state === "open") say("Listening …");
     if (news.state === "hidden") say("Paused while this page is hidden.");
-    if (news.state === "waiting") say("The connection ended. Connecting again …");
+    if (news.state === "waiting") say(news.why);
     if (news.ended) say(news.ended);
-    if (news.error) show(status, failure(news.error));
+    if (news.error) tell(status, news.error.message, () => failure(news.error));
   };
   const begin = () => {
     [came, missed, count, since] = [0, 0, 0, Date.now()];

@@ -68,6 +68,8 @@ function drawMenu(all, view) {
   const keep = new URLSearchParams({ db: database() });
   const suffix = database() === "default" ? "" : `?${keep}`;
   show(nav, h("ul", null, all.map(({ id, name }) => h("li", null, h("a", { href: `#${id}${suffix}`, "aria-current": id === view?.id ? "page" : null }, name)))));
+  // On a phone the menu is wider than the page.
+  nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function drawTools() {

@@ -86,19 +86,21 @@ function one(rejection, database, like) {
   const { time: received, code, column, text, reason, token, address, count, replayed } = rejection;
   const isDone = replayed >= count;
   return card(null,
-    h("div", { class: "rejection-head" }, h("span", { class: "badge bad" }, code), h("strong", null, visible(reason)), h("span", { class: "hint" }, time(received))),
-    h("pre", { class: "line", tabindex: "0", "aria-label": "The line" }, h("code", null, marked(visible(text), column))),
+    h("div", { class: "rejection-head" }, h("span", { class: "badge bad" }, code), h("strong", null, `${column > 0 ? `Column ${column}: ` : ""}${visible(reason)}`), h("span", { class: "hint" }, time(received))),
+    h("pre", { class: "line", tabindex: "0", "aria-label": "The line" }, h("code", null, marked(text, column))),
     replayed > 0 && h("p", null, h("span", { class: "badge good" }, isDone ? "written again" : `${replayed} of ${count} written again`)),
     !isDone && h("p", null, (Object.hasOwn(ADVICE, code) ? ADVICE[code] : null) ?? "Mend the line, and try it here."),
     h("div", { class: "actions" },
       button("Try the line", () => go("explain", { db: database, line: text })),
-      !isDone && button("Fix lines like this", () => like(code)),
+      // No rule mends what cannot be read.
+      !isDone && code !== "syntax" && button("Fix lines like this", () => like(code)),
       h("span", { class: "hint" }, [count > 1 && `${count} times in one request`, token && `token ${visible(token)}`, address && `from ${visible(address)}`].filter(Boolean).join(" · "))));
 }
 
-/** The line with the place of the fault marked. */
+/** The line with the place of the fault marked: a column of its bytes, from 1, which may be behind its end. */
 function marked(text, column) {
-  const at = Number.isInteger(column) && column > 0 ? column - 1 : -1;
-  if (at < 0 || at >= text.length) return text;
-  return [text.slice(0, at), h("mark", null, text.slice(at, at + 1)), text.slice(at + 1)];
+  if (!(column > 0)) return visible(text);
+  const before = new TextDecoder().decode(new TextEncoder().encode(text).slice(0, column - 1));
+  const [fault = " "] = text.slice(before.length);
+  return [visible(before), h("mark", null, visible(fault)), visible(text.slice(before.length + fault.length))];
 }

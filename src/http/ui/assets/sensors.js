@@ -1,76 +1,118 @@
-// Sensors: what there is, what is silent, what is an outlier, and what people say of each.
+// Sensors: what there is, what is silent, what fills more than a page an hour (outliers, to the API), and what people say of each.
 
 import { get, rights, send } from "./api.js";
 import { sparkline } from "./chart.js";
-import { button, card, dialog, empty, failure, field, h, segments, show, svg, table, title, toast } from "./dom.js";
-import { ago, time, value, visible } from "./format.js";
+import { button, card, dialog, empty, failure, field, h, keepFocus, segments, show, svg, table, tell, title, toast } from "./dom.js";
+import { ago, number, time, value, visible } from "./format.js";
 import { change, go, settings } from "./state.js";
 
-const LIMIT = 500;
+/** Rows that are shown at a time, and sensors that are asked for at a time, and sorted by when they were heard. */
+const [ROWS, PART, SORTED] = [500, 500, 5000];
+/** How often the list is asked for again, for each part that it took. */
+const REFRESH = 10000;
 const byName = (a, b) => (a.sensor < b.sensor ? -1 : 1);
-const latestFirst = (a, b) => String(b.last_seen ?? "").localeCompare(String(a.last_seen ?? ""));
+const heard = ({ last_seen: last }) => Date.parse(last ?? "") || 0;
+const latestFirst = (a, b) => heard(b) - heard(a);
+const PAGES = "In some hour it sent more than fits into one page of the storage. That is no fault: its readings are kept in several.";
 
 export function sensors(place, { caller, database }) {
-  const list = h("div");
+  const [list, problem] = [h("div"), h("div")];
   const filters = h("div", { class: "row" });
-  let [found, next, asked, timer] = [[], null, 0, null];
+  let [rows, found, next, asked, timer, closed] = [ROWS, [], null, 0, null, false];
   const mayWrite = rights(caller, database).write;
+  const isSorted = () => settings().get("sort") === "latest";
 
-  async function load(more) {
-    const kind = settings().get("kind") ?? "";
+  /** Asks for the sensors that are to be shown, or sorted, from the first on. */
+  async function load() {
+    clearTimeout(timer);
     asked += 1;
     const mine = asked;
+    const kind = settings().get("kind") ?? "";
+    let [all, cursor, parts] = [[], "", 0];
     try {
-      const answer = await get("/api/v1/sensors", { db: database, contains: settings().get("q"), recent: "true", limit: LIMIT, cursor: more ? next : "", silent: kind === "silent" ? "true" : "", outlier: kind === "outlier" ? "true" : "" });
-      if (mine !== asked) return;
-      found = more ? [...found, ...answer.sensors] : answer.sensors;
-      next = answer.next;
+      do {
+        const answer = await get("/api/v1/sensors", { db: database, contains: settings().get("q"), recent: "true", limit: PART, cursor, silent: kind === "silent" ? "true" : "", outlier: kind === "outlier" ? "true" : "" });
+        if (mine !== asked || closed) return;
+        all.push(...answer.sensors);
+        cursor = answer.next;
+        parts += 1;
+      } while (cursor && all.length < (isSorted() ? SORTED : rows));
+      [found, next] = [all, cursor];
       draw();
     } catch (error) {
-      if (mine === asked) show(list, failure(error));
+      if (mine !== asked || closed) return;
+      tell(problem, error.message, () => failure(error));
+      if (!problem.isConnected) show(list, problem);
     }
+    again(REFRESH * Math.max(parts, 1));
+  }
+
+  function again(pause) {
+    timer = setTimeout(() => (document.hidden ? again(pause) : load()), pause);
   }
 
   function draw() {
-    const wanted = settings();
-    const order = wanted.get("sort") === "latest" ? latestFirst : byName;
-    const shown = [...found].sort(order);
-    if (shown.length === 0) {
-      show(list, card(null, empty(wanted.get("q") ? "No such sensor has this in its key." : "There are no such sensors.")));
+    if (found.length === 0) {
+      show(list, card(null, empty(settings().get("q") ? "No such sensor has this in its key or its metadata." : "There are no such sensors.")));
       return;
     }
-    const rows = shown.map((sensor) => [
-      button(visible(sensor.sensor), () => open(sensor, { database, mayWrite }), { class: "link" }),
+    const shown = [...found].sort(isSorted() ? latestFirst : byName).slice(0, rows);
+    const cells = shown.map((sensor) => [
+      named(sensor, () => open(sensor, { database, mayWrite })),
       latest(sensor),
       spark(sensor),
       h("span", { title: time(sensor.last_seen) }, ago(sensor.last_seen)),
-      sensor.outlier ? h("span", { class: "badge warn" }, "outlier") : "",
+      h("div", { class: "actions" }, sensor.silent && h("span", { class: "badge bad" }, "silent"), sensor.outlier && h("span", { class: "badge warn", title: PAGES }, "over a page an hour")),
     ]);
-    show(list, card(null, table("Sensors", ["Sensor", "Latest", "Recent", "Heard", "Note"], rows),
-      h("p", { class: "hint" }, `${shown.length} ${shown.length === 1 ? "sensor" : "sensors"}${next ? ", and there are more" : ""}`),
-      next && button("Load more", () => load(true))));
+    const refocus = keepFocus(list);
+    const left = list.querySelector(".scroll")?.scrollLeft ?? 0;
+    show(list, card(null, table("Sensors", ["Sensor", "Latest", "Recent", "Heard", "Note"], cells), h("p", { class: "hint" }, counted(shown.length)),
+      (next || found.length > rows) && button("Load more", () => {
+        rows += ROWS;
+        load();
+      })));
+    list.querySelector(".scroll").scrollLeft = left;
+    refocus();
   }
 
-  const drawFilters = () => show(filters,
-    field("Search", h("input", { type: "search", value: settings().get("q") ?? "", on: { input: (event) => {
-      change({ q: event.target.value });
-      clearTimeout(timer);
-      timer = setTimeout(load, 250);
-    } } })),
-    h("div", { class: "field" }, h("span", { class: "label" }, "Which"), segments("Which", [["", "All"], ["silent", "Silent"], ["outlier", "Outliers"]], settings().get("kind") ?? "", (kind) => {
-      change({ kind });
-      drawFilters();
-      load();
-    })),
-    h("div", { class: "field" }, h("span", { class: "label" }, "Order"), segments("Order", [["sensor", "By name"], ["latest", "Latest first"]], settings().get("sort") ?? "sensor", (sort) => {
-      change({ sort });
-      drawFilters();
-      draw();
-    })));
+  function counted(shown) {
+    const of = `${number(shown)} ${shown === 1 ? "sensor" : "sensors"}`;
+    if (!isSorted()) return `${of}${next ? ", and there are more" : ""}`;
+    if (next) return `The ${number(shown)} heard last of the first ${number(found.length)} by name, and there are more. A search sorts those that it finds.`;
+    return found.length > shown ? `The ${number(shown)} heard last of ${number(found.length)}.` : of;
+  }
+
+  const choose = (changes, pause = 0) => {
+    change(changes);
+    rows = ROWS;
+    clearTimeout(timer);
+    timer = setTimeout(load, pause);
+  };
+  const segment = (name, key, options, otherwise) => h("div", { class: "field" }, h("span", { class: "label" }, name), segments(name, options, settings().get(key) ?? otherwise, (value) => {
+    choose({ [key]: value });
+    drawFilters();
+  }));
+  const drawFilters = () => {
+    const refocus = keepFocus(filters);
+    show(filters,
+      field("Search", h("input", { type: "search", value: settings().get("q") ?? "", on: { input: (event) => choose({ q: event.target.value }, 250) } })),
+      segment("Which", "kind", [["", "All"], ["silent", "Silent"], ["outlier", "Over a page an hour", PAGES]], ""),
+      segment("Order", "sort", [["sensor", "By name"], ["latest", "Latest first"]], "sensor"));
+    refocus();
+  };
   show(place, title("Sensors", "Everything that has sent readings to this database."), filters, list);
   drawFilters();
   load();
-  return () => clearTimeout(timer);
+  return () => {
+    closed = true;
+    clearTimeout(timer);
+  };
+}
+
+/** A sensor by its key, and below it by the name that its metadata gives it. */
+function named({ sensor, meta }, click) {
+  const name = typeof meta?.name === "string" && meta.name;
+  return [button(visible(sensor), click, { class: "link" }), name && h("div", { class: "hint" }, visible(name))];
 }
 
 function latest({ latest: reading }) {

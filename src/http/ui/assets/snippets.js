@@ -7,16 +7,16 @@ const VARIABLE = "HOURGLASS_TOKEN";
 
 /**
  * Each takes `{ origin, database, measurement, sensor, token }`; `token` is `null` if the service needs none, a text to put into the snippet, or
- * `undefined` for a variable of the environment. `needs` says what else than writing the token must allow.
+ * `undefined` for a variable of the environment. `needs` says what else than writing the token must allow; `isOne` that the sensor sends, and no other.
  */
 export const SNIPPETS = [
-  { id: "curl", name: "curl", write: curl },
-  { id: "python", name: "Python", write: pythonScript },
-  { id: "javascript", name: "JavaScript", write: javascriptModule },
-  { id: "arduino", name: "Arduino, ESP32", write: arduino },
-  { id: "esphome", name: "ESPHome", write: esphome },
+  { id: "curl", name: "curl", write: curl, isOne: true },
+  { id: "python", name: "Python", write: pythonScript, isOne: true },
+  { id: "javascript", name: "JavaScript", write: javascriptModule, isOne: true },
+  { id: "arduino", name: "Arduino, ESP32", write: arduino, isOne: true },
+  { id: "esphome", name: "ESPHome", write: esphome, isOne: true },
   { id: "home-assistant", name: "Home Assistant", write: homeAssistant },
-  { id: "node-red", name: "Node-RED", write: nodeRed },
+  { id: "node-red", name: "Node-RED", write: nodeRed, isOne: true },
   { id: "telegraf", name: "Telegraf", write: telegraf },
   { id: "prometheus", name: "Prometheus", write: prometheus, needs: "metrics" },
   { id: "grafana", name: "Grafana", write: grafana, needs: "read" },

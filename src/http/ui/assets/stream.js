@@ -2,6 +2,9 @@
 
 import { Failure, send } from "./api.js";
 
+/** How long to wait before connecting again, in milliseconds, where the service does not say. */
+const PAUSE = 1500;
+
 /** Splits a stream of text into server-sent events. */
 export class EventParser {
   constructor() {
@@ -14,6 +17,10 @@ export class EventParser {
     this.rest = blocks.pop();
     return blocks.map(parsed).filter((event) => event.data !== null);
   }
+}
+
+function sentence(text) {
+  return `${text[0]?.toUpperCase() ?? ""}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 }
 
 function parsed(block) {
@@ -29,8 +36,8 @@ function parsed(block) {
 }
 
 /**
- * Listens until the returned function is called. `hear` gets `readings` (a list), `missed` (a number or null), `state` (`open`, `waiting`) or
- * `error`. While the page is hidden nothing is asked for; what came meanwhile is fetched when it is shown again, as far as the service has it.
+ * Listens until the returned function is called. `hear` gets `readings` (a list), `missed` (a number or null), `state` (`open`, `hidden`, or `waiting`
+ * with a sentence `why`) or `error`, which is the end. While the page is hidden nothing is asked for; what came meanwhile is fetched when it is shown again, as far as the service has it.
  */
 export function listen(parameters, hear) {
   let stopped = false;
@@ -65,18 +72,22 @@ export function listen(parameters, hear) {
         await new Promise((shown) => document.addEventListener("visibilitychange", shown, { once: true }));
         continue;
       }
+      let [why, pause] = ["The connection ended.", PAUSE];
       try {
         await once();
       } catch (error) {
         if (stopped) return;
-        if (error instanceof Failure && error.status >= 400 && error.status < 500) {
-          hear({ error });
-          return;
+        if (error instanceof Failure) {
+          if (error.status >= 400 && error.status < 500 && !error.retryAfter) {
+            hear({ error });
+            return;
+          }
+          [why, pause] = [sentence(error.message), error.retryAfter * 1000 || PAUSE];
         }
       }
       if (stopped || document.hidden) continue;
-      hear({ state: "waiting" });
-      await new Promise((passed) => setTimeout(passed, 1500));
+      hear({ state: "waiting", why: `${why} Connecting again …` });
+      await new Promise((passed) => setTimeout(passed, pause));
     }
   }
 

@@ -1,0 +1,77 @@
+//! Who listens is told why nothing comes, and in Connect first of the sensor that was asked for.
+
+use serde_json::json;
+
+use super::tail::Ear;
+use super::{now, page, write};
+use crate::support::browser::Browser;
+use crate::support::server::Launch;
+
+const STATE: &str = "document.querySelector('.state')?.textContent";
+const WAITING: &str = "document.querySelector('.waiting')?.textContent";
+const ARRIVED: &str = "document.querySelector('.arrived')?.textContent";
+
+/// With as many listeners as `tail.clients` allows, Live said for ever that the connection had ended, and Connect that it waited for a reading.
+#[test]
+fn why_nothing_is_heard_is_said() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Launch::embedded().config("[tail]\nclients = 1\n").start();
+    let ear = Ear::open(&server, "", &[]);
+    assert_eq!(ear.status(), 200);
+    browser.load(&server.url("/#live"));
+    browser.wait(&format!("{STATE}?.includes('tail.clients') && {STATE}?.includes('Connecting again')"));
+    browser.load(&server.url("/#connect"));
+    browser.wait(&format!("{WAITING}?.includes('tail.clients')"));
+    assert_eq!(browser.barriers(), Vec::<String>::new());
+    drop(ear);
+    browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of climate with sensor temp-01')"));
+    // It waits for as long as the service says.
+    browser.load(&server.url("/#live"));
+    browser.wait(&format!("{STATE}?.includes('Listening')"));
+    browser.click("button", "Pause");
+    browser.run(
+        "const [real, later] = [window.fetch, window.setTimeout];
+         window.pauses = [];
+         window.setTimeout = (act, pause, ...more) => { window.pauses.push(pause); return later(act, pause, ...more); };
+         window.fetch = (address, options) => !String(address).includes('/tail') ? real(address, options)
+           : Promise.resolve(new Response('{\"error\":\"later, please\"}', { status: 503, headers: { 'Retry-After': '7' } }));",
+    );
+    browser.click("button", "Go on");
+    browser.wait(&format!("{STATE}?.includes('Later, please. Connecting again') && window.pauses.includes(7000)"));
+    browser.expect_calm("listening");
+}
+
+/// In a database where others send, the first reading that appeared was of any of them, and the next one took its place.
+#[test]
+fn connect_shows_the_sensor_that_was_asked_for() {
+    let Some((server, browser)) = page() else { return };
+    browser.look(1200, 900, "light");
+    browser.load(&server.url("/#connect?m=door&s=front"));
+    let others = "document.querySelector('.arrived + .hint')?.textContent.includes('Other sensors that send: 1')";
+    let told = crate::support::poll(std::time::Duration::from_secs(20), || {
+        write(&server, &format!("climate,sensor=front temp=1 {}", now()));
+        browser.run(&format!("return Boolean({others});")).as_bool().filter(|seen| *seen)
+    });
+    assert!(told.is_some());
+    browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of door with sensor front')"));
+    write(&server, &format!("door,sensor=front,hall=a opened=471 {}", now()));
+    browser.wait(&format!("{ARRIVED}?.includes('471')"));
+    write(&server, &format!("climate,sensor=back temp=822 {}", now()));
+    browser.wait("document.querySelector('.arrived + .hint').textContent.includes('send: 2')");
+    let arrived = browser.run(&format!("return {ARRIVED};"));
+    assert!(arrived.as_str().unwrap().contains("471") && !arrived.as_str().unwrap().contains("822"), "{arrived}");
+    assert_eq!(browser.barriers(), Vec::<String>::new());
+    browser.picture("connect-arrived");
+    // Of another snippet for the same sensor they stay; another sensor is waited for anew.
+    browser.click(".segment", "Python");
+    assert_eq!(browser.run(&format!("return {ARRIVED};")), arrived);
+    browser.fill("input[autocomplete=off]", "gate");
+    browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of gate with sensor front')"));
+    assert_eq!(browser.run(&format!("return {ARRIVED};")), json!(""));
+    // A scraper may send anything.
+    browser.click(".segment", "Telegraf");
+    browser.wait(&format!("{WAITING}?.includes('Waiting for a reading in default')"));
+    write(&server, &format!("cpu,host=a usage=3.5 {}", now()));
+    browser.wait(&format!("{ARRIVED}?.includes('usage 3.5')"));
+    browser.expect_calm("connect");
+}

@@ -1,0 +1,85 @@
+//! The view Sensors: what it sorts, what it says of each sensor, and that it goes on doing so.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{now, page, write};
+use crate::support::browser::Browser;
+use crate::support::eventually;
+use crate::support::http::{get, request};
+use crate::support::server::Launch;
+
+const FIRST: &str = "document.querySelector('tbody tr')?.textContent";
+
+/// `Latest first` sorted the first 500 by name, and said nothing of it.
+#[test]
+fn latest_first_is_of_all_sensors_or_says_of_which() {
+    let Some((server, browser)) = page() else { return };
+    let now = now();
+    let line = |at: u64| format!("many,sensor=s{at:04} v={at} {}", now - 5000 + at);
+    write(&server, &(0..700).map(line).collect::<Vec<_>>().join("\n"));
+    browser.load(&server.url("/#sensors?sort=latest"));
+    browser.wait(&format!("{FIRST}?.includes('s0699')"));
+    let text = browser.text();
+    assert!(text.contains("The 500 heard last of 700."), "{text}");
+    browser.click("button", "Load more");
+    browser.wait("document.querySelectorAll('tbody tr').length === 700");
+    write(&server, &(700..5100).map(line).collect::<Vec<_>>().join("\n"));
+    browser.load(&server.url("/#sensors?sort=latest"));
+    browser.wait(&format!("{FIRST}?.includes('s4999')"));
+    let text = browser.text();
+    assert!(text.contains("The 500 heard last of the first 5,000 by name, and there are more."), "{text}");
+    browser.fill("input[type=search]", "s509");
+    browser.wait(&format!("document.querySelectorAll('tbody tr').length === 10 && {FIRST}.includes('s5099')"));
+    browser.expect_calm("order");
+}
+
+/// Who is silent was told only to who asked for the silent ones, a sensor's name nowhere, and the list stayed as it was when it was opened. `outlier` was
+/// taken for strange values: it means a sensor that fills more than a page an hour.
+#[test]
+fn the_list_says_who_is_silent_and_what_each_is_called() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Launch::embedded().config("[sensors]\nsilent_after = \"1h\"\n").start();
+    let now = now();
+    write(&server, &format!("climate,sensor=old temp=1 {}\nclimate,sensor=new temp=2 {now}", now - 7200));
+    let path = server.url("/api/v1/sensors/climate,sensor=new/meta");
+    request("PUT", &path, json!({ "name": "Roof" }).to_string().as_bytes(), &[]).unwrap().expect(200);
+    let told = get(&server.url("/api/v1/sensors")).expect(200).json();
+    assert_eq!((&told["sensors"][0]["silent"], &told["sensors"][1]["silent"]), (&json!(false), &json!(true)), "{told}");
+    browser.look(1200, 900, "light");
+    browser.load(&server.url("/#sensors"));
+    browser.wait("document.querySelectorAll('tbody tr').length === 2");
+    let rows = browser.run("return [...document.querySelectorAll('tbody tr')].map((one) => one.innerText);");
+    let [new, old] = [0, 1].map(|at| rows[at].as_str().unwrap());
+    assert!(new.contains("Roof") && !new.contains("silent"), "{new}");
+    assert!(!old.contains("Roof") && old.contains("silent"), "{old}");
+    let text = browser.text();
+    assert!(text.contains("Over a page an hour") && !text.to_lowercase().contains("outlier"), "{text}");
+    assert_eq!(browser.barriers(), Vec::<String>::new());
+    browser.picture("sensors-silent");
+    // What comes is shown without loading the page again, and the control that was used keeps the focus.
+    browser.run("document.querySelectorAll('button.link')[1].focus();");
+    write(&server, &format!("climate,sensor=third temp=3 {now}"));
+    browser.wait("document.querySelectorAll('tbody tr').length === 3");
+    assert!(browser.run("return document.activeElement.textContent;").as_str().unwrap().contains("sensor=old"));
+    browser.expect_calm("silence");
+}
+
+/// Nobody asks whether sensors are silent where that is not configured: the page says why it cannot tell, and shows the others when asked for them.
+#[test]
+fn what_cannot_be_asked_is_said() {
+    let Some((server, browser)) = page() else { return };
+    write(&server, &format!("climate,sensor=a temp=1 {}", now()));
+    browser.load(&server.url("/#sensors"));
+    browser.click(".segment", "Silent");
+    browser.wait("document.querySelector('.failure')?.textContent.includes('sensors.silent_after')");
+    browser.click(".segment", "All");
+    eventually("the list is back", Duration::from_secs(20), || {
+        browser
+            .run("return document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure');")
+            .as_bool()
+            .filter(|back| *back)
+    });
+    browser.expect_calm("asking");
+}
