@@ -19,12 +19,16 @@ pub fn seal(service: &Service) -> ExitCode {
 
 /// The number of days that have yet to be sealed.
 fn ask(target: &Target) -> anyhow::Result<u64> {
-    let (mut path, mut said) = ("/api/v1/seal".to_owned(), String::new());
+    let (mut path, mut said, mut unflushed) = ("/api/v1/seal".to_owned(), String::new(), 0);
     loop {
         let answer = target.post(&path, b"")?;
         let PostAnswer { status: status @ (200 | 202), text } = &answer else { bail!("{answer}") };
         let body: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
         let number = |name: &str| body[name].as_u64().unwrap_or_default();
+        if let Some(why) = body["unflushed"].as_str() {
+            println!("not all that was acknowledged is stored, and what is not cannot be sealed: {why}");
+            unflushed = 1;
+        }
         let days = number("days");
         let mut line =
             format!("{days} days with {} readings sealed since the start of the service", number("readings"));
@@ -56,7 +60,7 @@ fn ask(target: &Target) -> anyhow::Result<u64> {
             if off > 0 {
                 println!("not sealed, as seal_form says: {off} databases");
             }
-            return Ok(unsettled + failed);
+            return Ok(unsettled + failed + unflushed);
         }
         path = format!("/api/v1/seal?round={}", escaped(body["round"].as_str().context("the answer has no round")?));
     }

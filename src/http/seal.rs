@@ -22,7 +22,10 @@ use crate::reading::time::write_rfc3339;
 /// The longest wait for a round in one request: shorter than clients wait for an answer.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// `POST /api/v1/seal`: has the store take everything acked before; then 200 once every day that is over is sealed, or 202 with the
+/// The longest wait until what was acked is stored.
+const STORED_WITHIN: Duration = Duration::from_secs(60);
+
+/// `POST /api/v1/seal`: has the store take everything acked before, and tells in `unflushed` why it did not; then 200 once every day that is over is sealed, or 202 with the
 /// number of the round while it is under way. With that number as `round`, waits for it again.
 pub async fn seal(
     State(app): State<Arc<App>>,
@@ -35,11 +38,8 @@ pub async fn seal(
         Err(error) => return error.respond(Dialect::Native),
     };
     let sealing = app.ingest.sealing();
-    if round.is_none()
-        && let Err(error) = flushed(&app).await
-    {
-        return ApiError::from(error).respond(Dialect::Native);
-    }
+    // One database that cannot be stored keeps no other from being sealed.
+    let unflushed = if round.is_none() { unflushed(&app).await } else { None };
     let round = round.unwrap_or_else(|| {
         // Without access control it is not audited.
         if let Caller::Holder(_) = by {
@@ -52,8 +52,16 @@ pub async fn seal(
     let done = sealing.done();
     let left = if ended { done.left } else { sealing.left() };
     let mut body = shown(&done, !ended, left);
-    body["round"] = json!(round.to_string());
+    (body["round"], body["unflushed"]) = (json!(round.to_string()), json!(unflushed));
     (if ended { StatusCode::OK } else { StatusCode::ACCEPTED }, Json(body)).into_response()
+}
+
+/// Has the store take everything acked before; why it did not.
+async fn unflushed(app: &App) -> Option<String> {
+    match tokio::time::timeout(STORED_WITHIN, flushed(app)).await {
+        Ok(flushed) => flushed.err().map(|error| error.to_string()),
+        Err(_) => Some(format!("the store has not taken all of it within {} s", STORED_WITHIN.as_secs())),
+    }
 }
 
 /// The parameter `round`.

@@ -66,7 +66,8 @@ fn since(server: &Server, database: &str, from: i64) -> Value {
 fn seal(server: &Server) -> Value {
     eventually("a round of sealing", WITHIN, || {
         let round = post(&server.url("/api/v1/seal"), "", &[]);
-        Some(round.json()).filter(|sealed| round.status == 200 && sealed["left"]["unsettled"] == 0)
+        let is_settled = |sealed: &Value| sealed["left"]["unsettled"].as_u64().unwrap_or_default() == 0;
+        Some(round.json()).filter(|sealed| round.status == 200 && is_settled(sealed))
     })
 }
 
