@@ -10,7 +10,7 @@ use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::united::plain_in;
 use super::{Engine, hours_of};
-use crate::bucket::store::{Extent, Order, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, Order, PageSummaries, Scanned, ScannedPage};
 use crate::bucket::{Relabels, Summary};
 use crate::faults;
 use crate::query::QueryError;
@@ -78,7 +78,7 @@ impl Engine {
         pages: usize,
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
-        let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
+        let projection = wanted.summaries(wanted.only_sums);
         for (place, sensor) in wanted.sensors.iter().enumerate() {
             let mut hours = hours_of(&wanted.range);
             let one = std::slice::from_ref(sensor);
@@ -91,7 +91,7 @@ impl Engine {
                 let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let mut open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let mut found = [Vec::new()];
-                take_known(wanted, united_by_hour(&mut stored), (&mut open, &mut found[0]), drop);
+                take_known(wanted, united_by_hour(&mut stored), (&mut open, &mut found[0]), |_| {});
                 self.fold_open(&PointsQuery { sensors: one, ..wanted.clone() }, &[open], &mut found).await?;
                 found[0].sort_by_key(|one| (one.hour, one.field));
                 take(place, &found[0])?;
@@ -190,7 +190,8 @@ impl Engine {
         open: &mut [Vec<Hour>],
         found: &mut [Vec<HourSummary>],
     ) -> Result<bool, QueryError> {
-        let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
+        // Another question may ask the cache for the other figures.
+        let projection = wanted.summaries(wanted.only_sums && cache.is_none());
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
         let of_keys = (wanted.database, &*keys);
@@ -203,11 +204,11 @@ impl Engine {
             found.reserve(pages.len() * wanted.fields.len());
             let read = united_by_hour(&mut pages);
             let Some(cache) = cache.filter(|_| is_plain) else {
-                take_known(wanted, read, (open, found), drop);
+                take_known(wanted, read, (open, found), |_| {});
                 continue;
             };
             let mut new = Vec::with_capacity(span(hours).min(REMEMBERED_HOURS));
-            take_known(wanted, read, (open, found), |one| new.push(with_shared_names(one, wanted.fields)));
+            take_known(wanted, read, (open, found), |one| new.push(with_shared_names(one.clone(), wanted.fields)));
             let asked = self.hours_asked(wanted, *place, hours);
             cache.remember(&asked, open, moment, self.memtables.changes(), new);
         }
@@ -249,20 +250,18 @@ fn take_known(
     wanted: &PointsQuery<'_>,
     read: impl Iterator<Item = FoundHour>,
     (open, found): (&mut Vec<Hour>, &mut Vec<HourSummary>),
-    mut pass: impl FnMut(FoundHour),
+    mut pass: impl FnMut(&FoundHour),
 ) {
     let (number, mut unclear) = (|name: &Arc<str>| wanted.fields.iter().position(|field| field == name), Vec::new());
     for one in read {
+        pass(&one);
         let hour = one.hour;
         if wanted.ends && !one.has_ends {
             unclear.push(hour);
         } else if open.binary_search(&hour).is_err() {
-            let of = |(name, summary): &(Arc<str>, Summary)| {
-                Some(HourSummary { hour, field: number(name)?, summary: summary.clone() })
-            };
-            found.extend(one.summaries.iter().filter_map(of));
+            let of = |(name, summary)| Some(HourSummary { hour, field: number(&name)?, summary });
+            found.extend(one.summaries.into_iter().filter_map(of));
         }
-        pass(one);
     }
     if !unclear.is_empty() {
         open.extend(unclear);
@@ -291,14 +290,10 @@ fn united_by_hour(pages: &mut [ScannedPage]) -> impl Iterator<Item = FoundHour> 
 }
 
 /// One hour's summaries over all its pages, which lose theirs.
-fn united(pages: &mut [ScannedPage]) -> Vec<(Arc<str>, Summary)> {
-    let mut all: Vec<(Arc<str>, Summary)> = Vec::new();
-    for page in pages {
-        let summaries = std::mem::take(&mut page.summary);
-        if all.is_empty() {
-            all = summaries;
-            continue;
-        }
+fn united(pages: &mut [ScannedPage]) -> PageSummaries {
+    let mut of_pages = pages.iter_mut().map(|page| std::mem::take(&mut page.summary));
+    let mut all = of_pages.next().unwrap_or_default();
+    for summaries in of_pages {
         for (name, summary) in summaries {
             match all.iter_mut().find(|(held, _)| *held == name) {
                 Some((_, held)) => held.unite(&summary),
