@@ -345,8 +345,8 @@ pub struct Projection {
     /// A scan with readings may leave out pages that have none of these times, in nanoseconds. The pages that it
     /// returns are whole.
     pub times: Range<i64>,
-    /// Whether counts and sums are all that is asked of summaries. Their other figures may then be anything: sealed days and
-    /// months of the embedded store do not decode them.
+    /// Whether counts and sums are all that is asked of summaries. Their other figures may then be anything: a store that can pass
+    /// over them does not decode them.
     pub only_sums: bool,
 }
 

@@ -116,7 +116,7 @@ fn next_rows(
 
 fn rows_of(days: &Days, keys: &Keys, sensor: &str, day: Day) -> Result<Vec<PartRow>, FileFailure> {
     let (whole, mut rows) = (keys.day(day, sensor, DayPart::Whole), Vec::new());
-    for row in days.range::<&[u8]>(&*whole..&*keys.day_end(day, sensor))? {
+    for row in days.range::<&[u8]>(&*whole..&*Keys::end_of(&whole))? {
         let (key, value) = row?;
         if let Some(part) = Keys::part_behind(&whole, key.value()) {
             let value = (part == DayPart::Whole).then_some(value);
