@@ -114,7 +114,7 @@ fn options() -> QueryOptions {
         bytes: 512 << 20,
         token_bytes: 512 << 20,
         concurrent: 4,
-        span_max: Duration::ZERO,
+        span_max: Duration::from_secs(400 * 24 * 3600),
         series_max: 100_000,
         cache_max_age: Duration::ZERO,
         cache_bytes: 0,

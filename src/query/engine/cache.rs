@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use rapidhash::fast::RandomState;
 
 use crate::bucket::hour_versions::Place;
-use crate::bucket::store::PageSummaries;
 use crate::bucket::{HourVersions, Summary};
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
@@ -87,7 +86,7 @@ pub struct FoundHour {
     pub hour: Hour,
     /// Whether the first and last values are the hour's: of several pages, whose times may overlap, only the readings tell.
     pub has_ends: bool,
-    pub summaries: PageSummaries,
+    pub summaries: Vec<(Arc<str>, Summary)>,
 }
 
 impl SummaryCache {
@@ -181,7 +180,7 @@ impl SummaryCache {
                 if open.binary_search(&hour).is_ok() {
                     continue;
                 }
-                let found = found.unwrap_or(FoundHour { hour, has_ends: true, summaries: PageSummaries::new() });
+                let found = found.unwrap_or(FoundHour { hour, has_ends: true, summaries: Vec::new() });
                 let mut new = CachedSensor::new(asked.fields, moment, found);
                 let slot = &mut day.hours[place_in_day(hour)];
                 let is_current = |old: &CachedSensor| self.is_current(old, asked.place, hour, (changes, moment.at));
@@ -248,6 +247,7 @@ impl Day {
 
 impl CachedSensor {
     fn new(fields: Option<&[Arc<str>]>, moment: ReadMoment, found: FoundHour) -> Self {
+        // In place: the allocation of the summaries stays.
         let mut known: Vec<_> = found.summaries.into_iter().map(|(name, summary)| (name, Some(summary))).collect();
         for field in fields.unwrap_or_default() {
             if !known.iter().any(|(name, _)| name == field) {

@@ -20,7 +20,7 @@ fn summary(value: i64) -> Summary {
 }
 
 fn found(hour: Hour, has_ends: bool, value: i64) -> FoundHour {
-    FoundHour { hour, has_ends, summaries: [("v".into(), summary(value))].into() }
+    FoundHour { hour, has_ends, summaries: vec![("v".into(), summary(value))] }
 }
 
 impl World {
