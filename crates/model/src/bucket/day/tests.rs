@@ -239,7 +239,7 @@ fn nothing_stays_beside_what_is_kept_of_expired_readings() {
     let page = |hour: i64, is_expired: bool| ScannedPage {
         hour: Hour(hour),
         number: 0,
-        summary: PageSummaries::new(),
+        summary: Default::default(),
         oldest: 1,
         readings: None,
         is_expired,
