@@ -25,8 +25,10 @@ use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::now_ns;
 use crate::ingest::{PolicyError, SetSettings, check_database_name};
-use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
+use crate::query::Budget;
+use crate::query::native::aggregate::{Aggregated, Aggregation, GroupBy, NativeAggregate};
 use crate::query::selector::Selector;
+use crate::reading::Value as ReadingValue;
 use crate::reading::duration::{DURATION_UNITS, parse_duration, show_duration};
 use crate::reading::time::{TIMESTAMP_MIN, write_rfc3339};
 
@@ -97,7 +99,7 @@ async fn changed(
     app.ingest.check_settings(&name, set).await?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     if is_dry {
-        return Ok((would_go_by(app, &parameters, &name, set).await?, None));
+        return Ok((would_go_by(app, &parameters.budget(app), &name, set).await?, None));
     }
     app.ingest.put_settings(&name, set, by).await?;
     let settings = app.ingest.settings_now().await?;
@@ -217,7 +219,10 @@ fn described(name: &str, settings: &Settings) -> Value {
 }
 
 /// What would expire by these settings: readings, and of summaries what would go with them or later.
-async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: SetSettings<'_>) -> Result<Value, ApiError> {
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn would_go_by(app: &App, budget: &Budget, name: &str, set: SetSettings<'_>) -> Result<Value, ApiError> {
     let mut by_database = app.query.settings().by_database.clone();
     let mut of = by_database.remove(name).unwrap_or_default();
     (of.readings, of.summaries) = (set.readings, set.summaries);
@@ -226,18 +231,13 @@ async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: SetSet
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
     let now = now_ns();
     let Some(before) = settings.summaries_only_before(name, now) else {
-        return would_go(
-            app,
-            parameters,
-            name,
-            TIMESTAMP_MIN..settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN),
-        )
-        .await;
+        let until = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
+        return would_go(app, budget, name, TIMESTAMP_MIN..until).await;
     };
     let from = gone.unwrap_or(TIMESTAMP_MIN).min(before);
-    let mut told = would_go(app, parameters, name, from..before).await?;
+    let mut told = would_go(app, budget, name, from..before).await?;
     let until = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
-    let mut summaries = would_go(app, parameters, name, TIMESTAMP_MIN..until).await?;
+    let mut summaries = would_go(app, budget, name, TIMESTAMP_MIN..until).await?;
     if let Some(summaries) = summaries.as_object_mut() {
         summaries.remove("dry_run");
     }
@@ -246,16 +246,16 @@ async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: SetSet
 }
 
 /// What a database has in a range of times: sensors, days, and readings, as far as they can be counted from summaries.
-async fn would_go(app: &App, parameters: &Parameters, name: &str, range: Range<i64>) -> Result<Value, ApiError> {
+async fn would_go(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> Result<Value, ApiError> {
     let cutoff = range.end;
     if cutoff <= TIMESTAMP_MIN {
         return Ok(json!({ "dry_run": true, "before": null, "sensors": 0, "days": 0, "readings": 0 }));
     }
-    let (budget, mut after) = (parameters.budget(app), None);
+    let mut after = None;
     let (mut sensors, mut whole, mut seen, mut first) = (0_usize, 0_usize, 0_usize, cutoff);
     while seen < COUNTED_MAX {
         let filter = SensorFilter { after, outliers: false, limit: COUNTED_AT_A_TIME };
-        let documents = app.query.sensors(&budget, name, &filter).await?;
+        let documents = app.query.sensors(budget, name, &filter).await?;
         for document in &documents {
             let is_older = |time: &Option<i64>| time.is_some_and(|time| time < cutoff);
             let is_newer = document.last_seen.is_none_or(|last| last >= range.start);
@@ -270,41 +270,40 @@ async fn would_go(app: &App, parameters: &Parameters, name: &str, range: Range<i
         }
     }
     let days = cutoff.div_euclid(DAY) - first.div_euclid(DAY) + i64::from(cutoff.rem_euclid(DAY) > 0);
-    let asked = Aggregation {
+    let asked = |numbers_only| Aggregation {
         database: name.to_owned(),
         selector: Selector::Matching { measurement: None, tags: Vec::new(), pins: Vec::new() },
         has_start: range.start > TIMESTAMP_MIN,
-        range,
+        range: range.clone(),
         fields: Vec::new(),
         step: None,
         zone: None,
         functions: vec![NativeAggregate::Count],
+        numbers_only,
         group_by: GroupBy::Sensor,
         fill: crate::influxql::Fill::None,
         as_stored: false,
     };
-    // A question that is too large for the limits of queries is not worth its answer.
-    let readings = match app.query.aggregate(&budget, &asked).await {
-        Ok(found) if sensors > 0 => {
-            let cells = |series: &crate::query::native::aggregate::WindowSeries| {
-                let counts = series.windows.iter().map(|(_, cells)| {
-                    cells
-                        .iter()
-                        .flatten()
-                        .filter_map(|count| if let crate::reading::Value::Integer(n) = count { Some(*n) } else { None })
-                        .max()
-                });
-                counts.flatten().sum::<i64>()
-            };
-            Some(found.series.iter().map(cells).sum::<i64>())
+    // Only where no sensor has a number are the others worth the reading of all that they wrote. A question that is too large for the
+    // limits of queries is not worth its answer.
+    let mut readings = Some(0);
+    for numbers_only in [true, false] {
+        if sensors > 0 && readings == Some(0) {
+            readings = app.query.aggregate(budget, &asked(numbers_only)).await.ok().map(|found| readings_of(&found));
         }
-        Ok(_) => Some(0),
-        Err(_) => None,
-    };
+    }
     Ok(json!({
         "dry_run": true, "before": time_of(cutoff), "sensors": sensors, "sensors_wholly": whole,
         "days": if sensors > 0 { days } else { 0 }, "oldest": (sensors > 0).then(|| time_of(first)), "readings": readings,
     }))
+}
+
+/// How many readings the windows of an answer have, at least: of each the count of the field that has most.
+fn readings_of(found: &Aggregated) -> i64 {
+    let of_cell =
+        |cell: &Option<ReadingValue>| if let Some(ReadingValue::Integer(count)) = cell { Some(*count) } else { None };
+    let windows = found.series.iter().flat_map(|series| &series.windows);
+    windows.filter_map(|(_, cells)| cells.iter().filter_map(of_cell).max()).sum()
 }
 
 #[cfg(test)]
