@@ -1,28 +1,18 @@
 """Decodes the readings of sealed days, which sealed-days.md describes: packed ones byte by byte, and columns.
 usage: python3 sealed_days.py [--json] [FILE]
-
 FILE, or standard input, holds the bytes of `readings` alone, or documents of `<db>.days` as Extended JSON, one per line,
-as mongoexport writes them. Prints line protocol, or with --json an object per reading; times are nanoseconds.
-"""
-import base64, calendar, itertools, json, struct, sys, time
+as mongoexport writes them. Prints line protocol, or with --json an object per reading; times are nanoseconds."""
+import base64, calendar, io, itertools, json, struct, sys, time
 from urllib.parse import unquote
-
-def decompressed(frame, length):
-    try:
-        from compression import zstd  # Python 3.14
-        return zstd.decompress(frame)
-    except ImportError:
-        import zstandard  # from PyPI
-        return zstandard.ZstdDecompressor().decompress(frame, max_output_size=length)
-
+try: from compression.zstd import decompress  # Python 3.14
+except ImportError:
+    from zstandard import ZstdDecompressor  # from PyPI
+    decompress = lambda frame: ZstdDecompressor().decompressobj().decompress(frame)
 class Unsigned(int): pass  # which line protocol writes differently from a signed one
-
-class Bytes:
-    def __init__(self, data): self.data, self.at = data, 0
+class Bytes(io.BytesIO):
     def take(self, count):
-        self.at += count
-        if self.at > len(self.data): raise ValueError("the bytes end too early")
-        return self.data[self.at - count:self.at]
+        if len(taken := self.read(count)) < count: raise ValueError("the bytes end too early")
+        return taken
     def varint(self):
         byte = self.take(1)[0]
         return byte if byte < 128 else byte - 128 | self.varint() << 7
@@ -32,35 +22,35 @@ class Bytes:
             difference = self.varint()
             total = (total + (difference >> 1 ^ -(difference & 1)) + 2**63) % 2**64 - 2**63
             yield total
-
 def run(data):
     head = data.varint()
     kind, count = head & 7, (head >> 3) + 1
-    power = 10 ** data.take(1)[0] if kind == 1 else 1
     if kind == 0: return [None] * count
-    if kind == 1: return [number / power for number in data.sums(count)]  # the double nearest to the decimal
+    if kind == 1: return [n / power for power in [10 ** data.take(1)[0]] for n in data.sums(count)]  # the nearest doubles
     if kind == 2: return [struct.unpack(">d", data.counted().ljust(8, b"\0"))[0] for _ in range(count)]
     if kind == 3: return list(data.sums(count))
     if kind == 4: return [Unsigned(data.varint()) for _ in range(count)]
     if kind == 5: return [data.take(1) == b"\1" for _ in range(count)]
     return [data.counted().decode() for _ in range(count)]
-
-def decode(packed):  # the bytes of `readings`, to [(time, {field: value}), …]
-    sealed = Bytes(packed)
-    if sealed.take(1) != b"\1": raise ValueError("these are not readings of a sealed day of form 1")
-    length = sealed.varint()
-    data = Bytes(decompressed(packed[sealed.at:], length))
-    names = [data.counted().decode() for _ in range(data.varint())]
-    if (count := data.varint()) == 0: return []
-    unit = 10 ** (9 - 3 * data.take(1)[0])  # nanoseconds in a s, ms, µs or ns
-    rows = [(time * unit, {}) for time in itertools.accumulate(data.sums(count))]
-    for name in names:
-        column = []
-        while len(column) < count: column += run(data)
+def cells(data):
+    while True: yield from run(data)
+def rows_of(times, columns):  # [(time, {field: value}), …]
+    rows = [(at, {}) for at in times]
+    for name, column in columns:
         for (_, fields), value in zip(rows, column):
             if value is not None: fields[name] = value
     return rows
-
+def unpacked(packed):  # the bytes of `readings`
+    if not packed: return []  # they have expired
+    sealed = Bytes(packed)
+    if sealed.take(1) != b"\1": raise ValueError("these are not readings of a sealed day of form 1")
+    sealed.varint()  # how many bytes the frame has once it is decompressed
+    data = Bytes(decompress(sealed.read()))
+    names = [data.counted().decode() for _ in range(data.varint())]
+    if (count := data.varint()) == 0: return []
+    unit = 10 ** (9 - 3 * data.take(1)[0])  # nanoseconds in a s, ms, µs or ns
+    times = [at * unit for at in itertools.accumulate(data.sums(count))]
+    return rows_of(times, [(name, list(itertools.islice(cells(data), count))) for name in names])
 def plain(value):  # a value of Extended JSON, relaxed or canonical; of a date its milliseconds
     if not isinstance(value, dict): return value
     (kind, value), = value.items()
@@ -68,19 +58,12 @@ def plain(value):  # a value of Extended JSON, relaxed or canonical; of a date i
     if isinstance(value, dict): return plain(value)
     seconds, _, rest = value.rstrip("Z").partition(".")
     return calendar.timegm(time.strptime(seconds, "%Y-%m-%dT%H:%M:%S")) * 1000 + int(rest.ljust(3, "0"))
-
-def columns(readings):  # `readings` that are columns, as `decode` does
-    rests = readings.get("ns", itertools.repeat(0))
-    rows = [(plain(at) * 10**6 + plain(rest), {}) for at, rest in zip(readings["at"], rests)]
-    for key, column in readings["fields"].items():
-        for (_, fields), value in zip(rows, column):
-            if value is not None: fields[unquote(key)] = plain(value)
-    return rows
-
-def rows_of(day):
+def decoded(day):
     readings = day.get("packed", day["readings"])
-    return columns(readings) if "at" in readings else decode(base64.b64decode(readings["$binary"]["base64"]))
-
+    if "at" not in readings: return unpacked(base64.b64decode(readings["$binary"]["base64"]))
+    times = zip(readings["at"], readings.get("ns", itertools.repeat(0)))
+    columns = ((unquote(key), map(plain, column)) for key, column in readings["fields"].items())
+    return rows_of([plain(at) * 10**6 + plain(rest) for at, rest in times], columns)
 def line(sensor, time, fields):
     def text(value):
         if isinstance(value, str): return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -88,13 +71,10 @@ def line(sensor, time, fields):
         return f"{value}{'u' if isinstance(value, Unsigned) else 'i'}"
     name = lambda field: "".join("\\" + c if c in ",= " else c for c in field)
     return f"{sensor} {','.join(f'{name(field)}={text(value)}' for field, value in fields.items())} {time}"
-
 if __name__ == "__main__":
-    files = [each for each in sys.argv[1:] if each != "--json"]
+    is_json, files = "--json" in sys.argv, [each for each in sys.argv[1:] if each != "--json"]
     data = open(files[0], "rb").read() if files else sys.stdin.buffer.read()
-    documents = [] if data.startswith(b"\1") else map(json.loads, data.splitlines())
-    days = [(day["sensor"], rows_of(day)) for day in documents]
-    for sensor, rows in days or [("readings", decode(data))]:
+    days = ((day["sensor"], decoded(day)) for day in map(json.loads, data.splitlines()))
+    for sensor, rows in [("readings", unpacked(data))] if data.startswith(b"\1") else days:
         for at, fields in rows:
-            as_json = json.dumps({"sensor": sensor, "time": at, "fields": fields})
-            print(as_json if "--json" in sys.argv else line(sensor, at, fields))
+            print(json.dumps({"sensor": sensor, "time": at, "fields": fields}) if is_json else line(sensor, at, fields))

@@ -49,7 +49,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
-use crate::bucket::settings::{Drift, KEPT_MIN};
+use crate::bucket::settings::Drift;
 use crate::bucket::{
     Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, SealForm, Store, Unusable,
 };
@@ -493,8 +493,8 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         seal_pause: settings.seal.interval,
         direct_min: settings.seal.direct_min,
         seal_quiet: settings.seal.quiet,
-        kept: bound_ns(settings.retention.readings).map(|kept| Keep::For(kept.max(KEPT_MIN))),
-        summaries_kept: bound_ns(settings.retention.summaries).map(|kept| Keep::For(kept.max(KEPT_MIN))),
+        kept: bound_ns(settings.retention.readings).map(Keep::For),
+        summaries_kept: bound_ns(settings.retention.summaries).map(Keep::For),
         retention_pause: settings.retention.interval,
         settings_file: Some(settings.server.data_dir.join("settings.json")),
         horizon: settings.wal.horizon,

@@ -493,11 +493,28 @@ impl KeyReader<'_> {
         if query.limit_max < query.limit_default && self.are_sound(&[max, default]) {
             self.note_below((max, query.limit_max.to_string()), (default, query.limit_default.to_string()));
         }
+        self.check_retention(&settings.retention);
         self.check_needs(settings);
         self.check_listeners(settings);
         if settings.store.uri.is_unescaped() && self.are_sound(&["store.uri"]) {
             let source = self.layers.source("store.uri").max(self.layers.source("store.uri_file")).clone();
             self.problems.push(Problem { source, reason: ProblemReason::Unescaped });
+        }
+    }
+
+    /// Reports what `PUT /api/v1/databases/NAME` refuses, too. Summaries may be kept shorter than readings that nothing limits: a
+    /// database may limit its own.
+    fn check_retention(&mut self, RetentionSettings { readings, summaries, .. }: &RetentionSettings) {
+        for (key, kept) in [("retention.readings", *readings), ("retention.summaries", *summaries)] {
+            if !kept.is_zero() && kept < HOUR {
+                let (source, value) = (self.layers.source(key).clone(), show_duration(kept));
+                let (fault, expected) = (ValueFault::OutOfBounds, "0s, or a duration of at least 1h".to_owned());
+                self.problems.push(Problem { source, reason: ProblemReason::Invalid { key, value, fault, expected } });
+            }
+        }
+        let (low, floor) = ("retention.summaries", "retention.readings");
+        if !summaries.is_zero() && summaries < readings && self.are_sound(&[low, floor]) {
+            self.note_below((low, show_duration(*summaries)), (floor, show_duration(*readings)));
         }
     }
 

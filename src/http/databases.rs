@@ -29,6 +29,7 @@ use crate::ingest::{PolicyError, SetSettings, SettingChange, check_database_name
 use crate::query::Budget;
 use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate, WindowSeries};
 use crate::query::selector::Selector;
+use crate::reading::Value as ReadingValue;
 use crate::reading::duration::{DURATION_UNITS, parse_duration, show_duration};
 use crate::reading::time::{TIMESTAMP_MIN, write_rfc3339};
 
@@ -96,7 +97,7 @@ async fn changed(
     app.ingest.check_settings(&name, &wanted).await?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     if is_dry {
-        return Ok((would_go_by(app, &parameters, &name, &wanted).await?, None));
+        return Ok((would_go_by(app, &parameters.budget(app), &name, &wanted).await?, None));
     }
     app.ingest.put_settings(&name, &wanted, by).await?;
     let settings = app.ingest.settings_now().await?;
@@ -204,7 +205,10 @@ fn described(name: &str, settings: &Settings) -> Value {
 }
 
 /// What would expire by these settings: readings, and of summaries what would go with them or later.
-async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: &SetSettings) -> Result<Value, ApiError> {
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn would_go_by(app: &App, budget: &Budget, name: &str, set: &SetSettings) -> Result<Value, ApiError> {
     let mut by_database = app.query.settings().by_database.clone();
     let mut of = by_database.remove(name).unwrap_or_default();
     set.put(&mut of);
@@ -213,18 +217,13 @@ async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: &SetSe
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
     let now = now_ns();
     let Some(before) = settings.summaries_only_before(name, now) else {
-        return would_go(
-            app,
-            parameters,
-            name,
-            TIMESTAMP_MIN..settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN),
-        )
-        .await;
+        let until = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
+        return would_go(app, budget, name, TIMESTAMP_MIN..until).await;
     };
     let from = gone.unwrap_or(TIMESTAMP_MIN).min(before);
-    let mut told = would_go(app, parameters, name, from..before).await?;
+    let mut told = would_go(app, budget, name, from..before).await?;
     let until = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
-    let mut summaries = would_go(app, parameters, name, TIMESTAMP_MIN..until).await?;
+    let mut summaries = would_go(app, budget, name, TIMESTAMP_MIN..until).await?;
     if let Some(summaries) = summaries.as_object_mut() {
         summaries.remove("dry_run");
     }
@@ -233,28 +232,28 @@ async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: &SetSe
 }
 
 /// What a database has in a range of times: sensors, days, and readings, as far as they can be counted from summaries.
-async fn would_go(app: &App, parameters: &Parameters, name: &str, range: Range<i64>) -> Result<Value, ApiError> {
+async fn would_go(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> Result<Value, ApiError> {
     let cutoff = range.end;
     if cutoff <= TIMESTAMP_MIN {
         return Ok(json!({ "dry_run": true, "before": null, "sensors": 0, "days": 0, "readings": 0 }));
     }
-    let budget = parameters.budget(app);
-    let known = known_sensors(app, &budget, name, &range).await?;
+    let known = known_sensors(app, budget, name, &range).await?;
     let asked = Aggregation {
         database: name.to_owned(),
         selector: Selector::Matching { measurement: None, tags: Vec::new(), pins: Vec::new() },
         has_start: range.start > TIMESTAMP_MIN,
-        range,
+        range: range.clone(),
         fields: Vec::new(),
         step: None,
         zone: None,
-        functions: vec![NativeAggregate::CountOfAny],
+        functions: vec![NativeAggregate::Count],
+        numbers_only: false,
         group_by: GroupBy::Sensor,
         fill: crate::influxql::Fill::None,
         as_stored: false,
     };
     // A question that is too large for the limits of queries is not worth its answer.
-    let found = app.query.aggregate(&budget, &asked).await.ok();
+    let found = app.query.aggregate(budget, &asked).await.ok();
     let counts: Option<Vec<i64>> =
         found.map(|found| found.series.iter().map(readings_of).filter(|count| *count > 0).collect());
     // Documents may lag behind the readings; without a count they are all there is, and if they tell of none it is not known.
@@ -308,9 +307,9 @@ async fn known_sensors(app: &App, budget: &Budget, name: &str, range: &Range<i64
 
 /// Of a sensor's fields that which was sent most often.
 fn readings_of(series: &WindowSeries) -> i64 {
-    let of_window = |cells: &Vec<Option<crate::reading::Value>>| {
+    let of_window = |cells: &Vec<Option<ReadingValue>>| {
         let counts = cells.iter().flatten();
-        counts.filter_map(|count| if let crate::reading::Value::Integer(n) = count { Some(*n) } else { None }).max()
+        counts.filter_map(|count| if let ReadingValue::Integer(n) = count { Some(*n) } else { None }).max()
     };
     series.windows.iter().filter_map(|(_, cells)| of_window(cells)).sum()
 }

@@ -1,4 +1,4 @@
-//! Deletions by value, and previews of deletions. A deletion by value logs a mark, waits until everything older is in the store,
+//! Deletions by value. A deletion by value logs a mark, waits until everything older is in the store,
 //! resolves its condition to times of sensors in bounded memory, keeps what will go in the trash, and then logs the times part by
 //! part.
 
@@ -194,27 +194,8 @@ fn said(database: &str, extent: Extent, id: Option<String>) -> String {
     said
 }
 
-/// Counts what statements would delete, in everything that is acked by now and stored.
-pub async fn preview(app: &App, targets: Vec<DeleteTargets>) -> Result<Vec<(String, Extent)>, ApiError> {
-    app.ingest.flush(app.options.flush_timeout).await?;
-    let mut counted: Vec<(String, Extent)> = Vec::new();
-    let mut sink = Sink::Count(HashSet::new());
-    for target in targets {
-        if counted.last().is_none_or(|(database, _)| *database != target.database) {
-            counted.push((target.database.clone(), Extent::default()));
-            sink = Sink::Count(HashSet::new());
-        }
-        let extent = resolve(app, &target, Stamp::MAX, &mut sink).await?;
-        if let (Some((_, of)), Sink::Count(sensors)) = (counted.last_mut(), &sink) {
-            of.readings += extent.readings;
-            of.sensors = sensors.len() as u64;
-        }
-    }
-    Ok(counted)
-}
-
 /// Where resolved readings go.
-enum Sink<'a> {
+pub enum Sink<'a> {
     /// Nowhere: they are only counted, and their sensors' keys are kept.
     Count(HashSet<Box<str>>),
     Trash(TrashWriting),
@@ -222,7 +203,15 @@ enum Sink<'a> {
 }
 
 /// Reads the sensors of a target, page by page, and passes on the readings that it deletes.
-async fn resolve(app: &App, target: &DeleteTargets, before: Stamp, sink: &mut Sink<'_>) -> Result<Extent, ApiError> {
+///
+/// # Errors
+/// If the store does not answer, or the readings find no room where they go.
+pub async fn resolve(
+    app: &App,
+    target: &DeleteTargets,
+    before: Stamp,
+    sink: &mut Sink<'_>,
+) -> Result<Extent, ApiError> {
     let DeleteTargets { database, sensors, range, values, .. } = target;
     let mut extent = Extent::default();
     // Readings that have expired are about to be removed; what is left of them cannot lose single ones.

@@ -13,10 +13,11 @@ use serde::Deserialize;
 
 use super::App;
 use super::answer::NOTICE_HEADER;
-use super::delete_values::{ByValue, of_statement, preview};
+use super::delete_values::{ByValue, of_statement};
 use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
 use super::guard::Guard;
 use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
+use super::preview::previewed;
 use super::summary::as_stored;
 use super::unknown_parameters::unknown_of;
 use super::write::{flag, stays_away};
@@ -27,8 +28,7 @@ use crate::http::parameters::By;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
 use crate::query::QueryError;
-use crate::query::influx::{DeleteTargets, ResultCell, StatementAnswer, StatementContext, is_zone, pattern_fault};
-use crate::reading::Value;
+use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
 /// Most statements in one query.
 const STATEMENTS_MAX: usize = 100;
@@ -204,7 +204,7 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
             budget: &budget,
             by: sender.by,
         };
-        let mut said = None;
+        let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
         let series = match run(app, (sender, way), statement, asked).await {
             Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
             Ok(Outcome::Changed(message)) => {
@@ -232,7 +232,7 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
             if !is_empty {
                 messages.extend(app.query.drift_notices(statement, asked).await);
             }
-            messages.extend(app.query.expired_notices(statement, asked));
+            messages.extend(expired);
             messages.extend(app.query.readings_expired(&budget));
         }
         messages.extend(said);
@@ -451,7 +451,8 @@ async fn change(
     }
 }
 
-fn terms(policy: &NewPolicy) -> PolicyTerms {
+/// The terms that a statement names.
+pub(super) fn terms(policy: &NewPolicy) -> PolicyTerms {
     let NewPolicy { duration, replication, shard_duration, .. } = policy;
     PolicyTerms {
         kept: duration.map(Keep::of_ns),
@@ -471,20 +472,6 @@ fn without_effect(policy: &NewPolicy) -> Option<String> {
 fn together(first: Option<String>, second: Option<String>) -> Option<String> {
     let both: Vec<String> = [first, second].into_iter().flatten().collect();
     (!both.is_empty()).then(|| both.join("; "))
-}
-
-/// What statements that delete readings would delete, counted.
-async fn previewed(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<StatementAnswer, ApiError> {
-    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await.map_err(of_statement)?;
-    let Some(targets) = targets else {
-        return Err(ApiError::Bad(format!("dry_run is not supported for {}", keywords(statement))));
-    };
-    let count = |count: u64| ResultCell::Value(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
-    let rows = preview(app, targets).await?.into_iter();
-    let rows = rows.map(|(database, of)| vec![ResultCell::text(database), count(of.sensors), count(of.readings)]);
-    let mut answer = StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? };
-    answer.list(Some("dry_run"), &["database", "sensors", "readings"], Box::new(rows)).await?;
-    Ok(answer)
 }
 
 async fn delete(

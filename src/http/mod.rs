@@ -35,6 +35,7 @@ mod openapi;
 mod overview;
 mod parameters;
 mod params;
+mod preview;
 mod read_only;
 mod readings;
 mod rejections;

@@ -15,6 +15,7 @@ use crate::bucket::settings::Settings;
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Budget;
+use crate::query::influx::expired;
 use crate::query::influx::{pattern_fault, zone_named};
 use crate::query::native::Selection;
 use crate::query::native::notices::{NamedSensor, RequestNames};
@@ -265,8 +266,9 @@ impl Parameters {
         // A later part repeats no notices.
         let is_first = self.get("cursor").is_none();
         let expired = match self.get("from") {
+            // By the settings from before the read: what expires meanwhile may be in the answer.
             Some(_) if is_first => {
-                self.range().ok().and_then(|range| app.query.expired(names.database, range.start, now_ns()))
+                self.range().ok().and_then(|range| expired(&self.settings, names.database, range.start, now_ns()))
             }
             _ => None,
         };

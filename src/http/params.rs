@@ -133,7 +133,7 @@ const MAX_POINTS: Parameter = parameter(
 const AGG: Parameter = parameter(
     "agg",
     r#"{"type":"string","examples":["count,max,p95"]}"#,
-    "Functions, separated by commas: count, min, max, sum, avg (or mean), first, last, stddev, median, mode, or percentiles such as p95.",
+    "Functions, separated by commas: count, min, max, sum, avg (or mean), first, last, stddev, median, mode, or percentiles such as p95. Texts and booleans have count, first, last and mode.",
 );
 const ZONE: Parameter =
     parameter("tz", r#"{"type":"string","examples":["Europe/Berlin"]}"#, "The time zone in which windows begin.");

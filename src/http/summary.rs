@@ -60,7 +60,8 @@ async fn aggregated(
     selected: &Selected,
     (group_by, by): (&GroupBy, &'static str),
 ) -> Result<WindowTable, ApiError> {
-    let functions = match parameters.get("agg") {
+    let (named, fields) = (parameters.get("agg"), parameters.names("fields"));
+    let functions = match named {
         None => NativeAggregate::USUAL.to_vec(),
         Some(names) => names.split(',').map(aggregate).collect::<Result<_, _>>()?,
     };
@@ -73,7 +74,8 @@ async fn aggregated(
         selector: selected.selector.clone(),
         range: parameters.range()?,
         has_start: parameters.get("from").is_some(),
-        fields: parameters.names("fields"),
+        numbers_only: named.is_none() && fields.is_empty(),
+        fields,
         step: Some(step(parameters.get("step").unwrap_or("1h"))?),
         zone,
         functions,

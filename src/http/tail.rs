@@ -26,6 +26,7 @@ use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use super::{App, Health};
 use crate::access::{Caller, Presented};
+use crate::bucket::settings::named_in_full;
 use crate::clock::now_seconds;
 use crate::edge::Peer;
 use crate::ingest::tail::{Heard, Listener, TailPlace, TailReading, TailRecord};
@@ -238,7 +239,7 @@ impl Terms {
         let certified = peer.as_ref().map_or(&[][..], |peer| peer.identities());
         match self.app.access.again(by, secret.as_deref(), certified, now) {
             Err(denied) => Some(ApiError::Denied(denied).message()),
-            Ok(by_now) if !by_now.may_read(&self.database) || by_now.pins() != by.pins() => {
+            Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != by.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())
             }
             Ok(_) => None,

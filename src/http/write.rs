@@ -290,19 +290,23 @@ fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {
 fn database(parameters: &WriteParameters, dialect: Dialect, by: &Caller) -> Result<String, ApiError> {
     let named = [&parameters.db, &parameters.bucket].into_iter().flatten().find(|name| !name.is_empty());
     let name = named.map_or(DEFAULT_DATABASE, |name| name.strip_suffix('/').unwrap_or(name));
-    if !by.may_write(name) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", by.name())));
+    let policy = parameters.rp.as_deref().filter(|policy| !policy.is_empty());
+    let meant = match policy {
+        Some(policy) if !name.contains('/') => format!("{name}/{policy}"),
+        _ => name.to_owned(),
+    };
+    if !by.may_write(&meant) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {meant:?}", by.name())));
     }
     let is_of_db = parameters.db.as_ref().is_some_and(|db| !db.is_empty());
     if dialect == Dialect::V1 && is_of_db && name.contains('/') {
         return Err(ApiError::Bad(format!("database not found: {name:?}: name a retention policy by rp")));
     }
-    match (name.split_once('/'), parameters.rp.as_deref().filter(|policy| !policy.is_empty())) {
+    match (name.split_once('/'), policy) {
         (Some((_, within)), Some(policy)) if within != policy => {
             Err(ApiError::Bad(format!("two retention policies are named: {within} and {policy}")))
         }
-        (None, Some(policy)) => Ok(format!("{name}/{policy}")),
-        _ => Ok(name.to_owned()),
+        _ => Ok(meant),
     }
 }
 

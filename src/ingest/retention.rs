@@ -5,7 +5,7 @@
 //! (`Deleter::sweep`). One instance does it for all, once per day or hour by the wall clock, never by the time
 //! of a reading: one from the future expires nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -49,6 +49,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long a database keeps readings and summaries, and since when this process knows that.
 type KnownSince = ((Keep, Keep), Instant);
+/// How long databases keep readings and summaries.
+type KeptBy = BTreeMap<String, (Keep, Keep)>;
+
+/// How far what has expired was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expired {
+    All,
+    /// The rest is not known by all instances yet, or nothing is known at all.
+    Some,
+}
 
 /// The settings of databases, and what follows from them.
 pub struct Retention {
@@ -90,20 +100,26 @@ impl Retention {
         Settings { by_database, readings, summaries, seal_form, drift: self.default_drift }
     }
 
-    /// Runs until it is aborted.
+    /// Runs until it is aborted. Looks for what has expired every `retention.interval`, and at once after a change.
     pub async fn run(self: Arc<Self>) {
         let mut looked: Option<Instant> = None;
+        let mut acted_on = KeptBy::new();
         let mut failing = false;
         loop {
             let refreshed = match self.is_current() {
                 true => Ok(()),
                 false => self.adopt_older_names().await,
             };
-            let is_due = looked.is_none_or(|looked| looked.elapsed() >= self.pause);
+            let kept = kept_by(&self.settings.now());
+            let is_due = looked.is_none_or(|looked| looked.elapsed() >= self.pause) || kept != acted_on;
             let done = match refreshed {
                 Ok(()) if is_due => {
                     looked = Some(Instant::now());
-                    self.expire().await
+                    let expired = self.expire().await;
+                    if let Ok(Expired::All) = expired {
+                        acted_on = kept;
+                    }
+                    expired.map(drop)
                 }
                 refreshed => refreshed.map_err(IngestError::from),
             };
@@ -228,21 +244,28 @@ impl Retention {
     }
 
     /// Has everything deleted that has expired, database by database.
-    async fn expire(&self) -> Result<(), IngestError> {
-        if !self.member.registry_view.is_known() || !self.member.leads().await? {
-            return Ok(());
+    async fn expire(&self) -> Result<Expired, IngestError> {
+        if !self.member.registry_view.is_known() {
+            return Ok(Expired::Some);
+        }
+        if !self.member.leads().await? {
+            return Ok(Expired::All);
         }
         // What expires by a wrong time is gone, on every instance.
-        let Ok(now) = self.member.clock.trusted_ns(self.store.is_shared()) else { return Ok(()) };
-        let (mut failed, databases) = (Ok(()), self.store.databases().await?);
+        let Ok(now) = self.member.clock.trusted_ns(self.store.is_shared()) else { return Ok(Expired::All) };
+        let (mut done, databases) = (Ok(Expired::All), self.store.databases().await?);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| databases.contains(name));
         for database in databases {
-            if let Err(error) = self.expire_in(&database, now).await {
-                tracing::debug!(%database, %error, "expired readings could not be deleted");
-                failed = Err(error);
+            match self.expire_in(&database, now).await {
+                Ok(Expired::All) => {}
+                Ok(Expired::Some) => done = done.map(|_| Expired::Some),
+                Err(error) => {
+                    tracing::debug!(%database, %error, "expired readings could not be deleted");
+                    done = Err(error);
+                }
             }
         }
-        failed
+        done
     }
 
     /// Whether every instance keeps a database's readings and summaries for so long by now.
@@ -255,19 +278,21 @@ impl Retention {
         !self.store.is_shared() || since.1.elapsed() >= KNOWN_FOR
     }
 
-    async fn expire_in(&self, database: &str, now: i64) -> Result<(), IngestError> {
+    async fn expire_in(&self, database: &str, now: i64) -> Result<Expired, IngestError> {
         let settings = self.settings.now();
         let (of_readings, kept) = (settings.kept(database), settings.summaries_kept(database));
-        let is_known = self.is_known_by_all(database, (of_readings, kept));
-        if let Some(before) = settings.summaries_only_before(database, now).filter(|_| is_known) {
+        if !self.is_known_by_all(database, (of_readings, kept)) {
+            return Ok(Expired::Some);
+        }
+        if let Some(before) = settings.summaries_only_before(database, now) {
             self.expire_readings(database, before, now).await?;
         }
         let (Some(cutoff), held) = (settings.gone_before(database, now), self.settings.now().of(database)) else {
-            return Ok(());
+            return Ok(Expired::All);
         };
         // A cutoff in the future is of a clock that was wrong.
-        if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) || !is_known {
-            return Ok(());
+        if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) {
+            return Ok(Expired::All);
         }
         faults::point("before_expiry");
         match self.submitter.delete((database, now), (&[], EXPIRY), TIMESTAMP_MIN..cutoff, DELETED_WITHIN).await {
@@ -286,7 +311,7 @@ impl Retention {
         self.metrics.expired();
         let kept = std::time::Duration::from_nanos(kept.ns().unsigned_abs());
         tracing::info!(%database, kept = crate::reading::duration::show_duration(kept), before = cutoff, "readings expired");
-        Ok(())
+        Ok(Expired::All)
     }
 
     /// Notes that readings before a time have expired while their summaries stay. From then on no instance takes or shows any;
@@ -366,6 +391,11 @@ impl Retention {
         };
         self.change(database, note).await.map(drop)
     }
+}
+
+fn kept_by(settings: &Settings) -> KeptBy {
+    let kept = |name: &String| (name.clone(), (settings.kept(name), settings.summaries_kept(name)));
+    settings.by_database.keys().map(kept).collect()
 }
 
 /// Takes a dropped database and its settings off the store's lists, but for what is later than the drop's stamp: that may be

@@ -262,7 +262,7 @@ impl Query {
         })
     }
 
-    /// What an answer says of ranges that have expired.
+    /// What an answer says of ranges that have expired. Ask before the statement is run.
     #[must_use]
     pub fn expired_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
         influx::expired_notices(&self.engine, statement, asked)
@@ -272,12 +272,6 @@ impl Query {
     #[must_use]
     pub fn readings_expired(&self, budget: &Budget) -> Vec<String> {
         budget.take_expired().iter().map(|(database, from)| influx::readings_expired(database, *from)).collect()
-    }
-
-    /// What an answer says if its range begins before what a database keeps.
-    #[must_use]
-    pub fn expired(&self, database: &str, from: i64, now: i64) -> Option<String> {
-        influx::expired(&self.engine, database, from, now)
     }
 
     /// See [`influx::delete_targets`].

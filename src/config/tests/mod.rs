@@ -400,6 +400,20 @@ fn relations_between_keys_hold() {
         "query.limit_max = 10",
         &["my.toml:1: query.limit_max (10) must be at least query.limit_default (1000)"],
     );
+    // As `PUT /api/v1/databases/NAME` refuses it. Summaries may be limited where readings are limited by databases alone.
+    check_file(
+        "[retention]\nreadings = '30d'\nsummaries = '10d'",
+        &["my.toml:3: retention.summaries (240h) must be at least retention.readings (720h)"],
+    );
+    check_file(
+        "[retention]\nreadings = '10m'\nsummaries = '59m'",
+        &[
+            "my.toml:2: retention.readings = 10m: out of bounds; expected 0s, or a duration of at least 1h",
+            "my.toml:3: retention.summaries = 59m: out of bounds; expected 0s, or a duration of at least 1h",
+        ],
+    );
+    let sound = load_all("[retention]\nsummaries = '10d'", &[], &Overrides::default());
+    assert!(sound.is_ok(), "{sound:?}");
     let equal = "page.max_bytes = '2MiB'\npage.hard_bytes = '2MiB'\nquery.limit_max = 1000";
     assert!(load_all(equal, &[], &Overrides::default()).is_ok());
     // A value that is invalid on its own is not compared.

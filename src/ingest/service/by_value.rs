@@ -1,6 +1,7 @@
 //! Deletions by value, as far as the log and the registry are concerned: a mark, the wait until everything older is in the
 //! store, and parts. What a part deletes is resolved elsewhere.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::Ingest;
@@ -30,6 +31,14 @@ impl Ingest {
     pub fn part_bytes(&self) -> usize {
         let IngestOptions { part_bytes, .. } = self.options;
         part_bytes
+    }
+
+    /// Checks that a deletion of a range of times cuts no hour of which there are only summaries.
+    ///
+    /// # Errors
+    /// [`IngestError::CutsExpired`]
+    pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), IngestError> {
+        self.retention.check_deletion(database, range)
     }
 
     /// Logs a mark, then waits until everything older than it is in the store, of all instances, and the registry says so: then

@@ -243,6 +243,24 @@ impl Ingest {
         default: bool,
     ) -> Result<(), IngestError> {
         self.submitter.read_only.check()?;
+        let (named, shards) = self.check_alter((database, policy), terms).await?;
+        if terms != PolicyTerms::default() {
+            // As in InfluxDB, a new duration does not change the length of shard groups.
+            let shard_duration = terms.shard_duration.or(Some(shards));
+            self.set_terms(&named, PolicyTerms { shard_duration, ..terms }).await?;
+        }
+        if default { self.set_default(database, Some(policy)).await } else { Ok(()) }
+    }
+
+    /// Checks what [`Ingest::alter_policy`] is to set. Returns the database that the policy is, and how long its shard groups are.
+    ///
+    /// # Errors
+    /// See there.
+    pub async fn check_alter(
+        &self,
+        (database, policy): (&str, &str),
+        terms: PolicyTerms,
+    ) -> Result<(String, i64), IngestError> {
         if !self.is_database(database).await? {
             return Err(PolicyError::NoDatabase(database.to_owned()).into());
         }
@@ -254,12 +272,7 @@ impl Ingest {
         let kept = settings.kept(&named);
         let shards = settings.of(&named).shard_duration(kept);
         terms.check(Some((kept, shards)))?;
-        if terms != PolicyTerms::default() {
-            // As in InfluxDB, a new duration does not change the length of shard groups.
-            let shard_duration = terms.shard_duration.or(Some(shards));
-            self.set_terms(&named, PolicyTerms { shard_duration, ..terms }).await?;
-        }
-        if default { self.set_default(database, Some(policy)).await } else { Ok(()) }
+        Ok((named, shards))
     }
 
     /// Drops a policy with everything in it. If it was the default, the database itself is the default from then on.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::delete_values::{ValueCondition, must_be_known};
+use super::delete_values::{ValueCondition, about_known_names, must_be_known};
 use super::policies::covered;
-use super::show::{of_sources, wanted};
+use super::show::{is_of_tags, of_sources, wanted};
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::bucket::deletions::SensorTest;
@@ -102,6 +102,9 @@ fn conditions(
         Statement::Delete { .. } => ValueCondition::of_all(statement, &rest, &about, before)?,
         _ => None,
     };
+    if values.is_none() && matches!(statement, Statement::Delete { .. }) && !is_of_tags(&rest) {
+        about_known_names(&rest, &about)?;
+    }
     // What another instance has acked and not stored is covered, and not known here.
     let is_any_known = about.iter().any(|sensors| !sensors.is_empty());
     if before.is_empty() && (is_any_known || engine.store.is_shared()) {

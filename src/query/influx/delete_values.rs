@@ -14,6 +14,7 @@ use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::filter::{Lookup, ResolvedReference, holds};
 use crate::query::engine::plan::PlannedField;
 use crate::query::engine::present::named_at;
+use crate::query::native::notices::Nearest;
 use crate::query::pattern::Patterns;
 use crate::reading::{Sensor, Value};
 
@@ -192,6 +193,25 @@ pub(super) fn must_be_known<'e>(
         Some(name) => Err(StatementFailure::UnknownTag(name.to_owned())),
         None => Ok(()),
     }
+}
+
+/// Checks that a condition which is none on tags, and names no field, names tags at least: else a field is misspelt, and the text
+/// tells the fields and tags that there are.
+///
+/// # Errors
+/// [`StatementFailure::UnknownName`].
+pub(super) fn about_known_names(condition: &Expr, databases: &[Vec<&DirectoryEntry>]) -> Result<(), StatementFailure> {
+    let mut names = Vec::new();
+    references(condition, &mut names);
+    let sensors = || databases.iter().flatten();
+    let is_tag = |name: &str| name == "_name" || sensors().any(|entry| entry.sensor.tag(name).is_some());
+    let Some((unknown, _)) = names.into_iter().find(|(name, _)| !is_tag(name)) else { return Ok(()) };
+    let mut nearest = Nearest::to(unknown);
+    for entry in sensors() {
+        entry.fields.iter().for_each(|(name, _)| nearest.add(name));
+        entry.sensor.tags.iter().for_each(|(key, _)| nearest.add(key));
+    }
+    Err(StatementFailure::UnknownName(nearest.notice(&format!("unknown field or tag {unknown:?}"))))
 }
 
 /// The first of these names whose comparison holds where it is absent.

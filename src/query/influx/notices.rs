@@ -1,6 +1,6 @@
 //! Which names of a statement without an answer nobody knows: its database, measurements, fields and tags.
 
-use super::policies::expired;
+use super::policies::{expired, named};
 use super::statement::StatementContext;
 use super::zones::resolve;
 use crate::influxql::{
@@ -56,14 +56,14 @@ async fn of_sources(
     let mut told = Vec::new();
     for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
         let Some(database) = source.database.or(asked.database) else { continue };
-        if !asked.by.may_read(database) {
+        let policy = source.policy.or(asked.policy);
+        if !asked.by.may_read(&named(database, policy)) {
             continue;
         }
         let measurement = source.measurement;
         let of_source = measurement.map(|name| AskedName { kind: NameKind::Measurement, name, measurement: None });
         let within = source.names.into_iter().take(NAMES_MAX).map(|(kind, name)| AskedName { kind, name, measurement });
         let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
-        let policy = source.policy.or(asked.policy);
         let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
         let notices = match is_of_drift {
             true => drift_of(engine, asked.budget, asked.by, &database, &names).await?,
@@ -78,7 +78,8 @@ async fn of_sources(
     Ok(told)
 }
 
-/// What an answer says of databases that keep no readings as old as those that it asks for.
+/// What an answer says of databases that keep no readings as old as those that it asks for. Ask before the readings are read: what
+/// expires meanwhile may be among them.
 #[must_use]
 pub fn expired_notices(engine: &Engine, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
     let mut told = Vec::new();
@@ -98,7 +99,7 @@ fn expired_in(engine: &Engine, select: &Select, asked: StatementContext<'_>, tol
                 let Some(name) = database.as_deref().or(asked.database) else { continue };
                 let policy = policy.as_deref().or(asked.policy);
                 let Ok(database) = engine.settings.now().resolve(name, policy) else { continue };
-                let notice = expired(engine, &database, from, asked.now);
+                let notice = expired(&engine.settings.now(), &database, from, asked.now);
                 told.extend(notice.filter(|notice| !told.contains(notice)).into_iter().collect::<Vec<_>>());
             }
             (FromSource::Measurement(_), None) => {}

@@ -1,7 +1,9 @@
 //! Retention policies: which stored database a name and a policy stand for, and which of them a statement covers.
 
+use std::borrow::Cow;
+
 use super::statement::{StatementContext, StatementFailure};
-use crate::bucket::settings::{AUTOGEN, NoSuchPolicy, POLICY_MARK, policy_database};
+use crate::bucket::settings::{AUTOGEN, NoSuchPolicy, POLICY_MARK, Settings, policy_database};
 use crate::query::engine::Engine;
 use crate::reading::duration::show_duration;
 use crate::reading::time::write_rfc3339;
@@ -28,6 +30,15 @@ pub async fn database_of(engine: &Engine, name: &str, policy: Option<&str>) -> R
     }
 }
 
+/// The name by which access to a database and a policy of a statement is judged: who may read one policy may read no other, and not
+/// what the default one happens to be.
+pub fn named<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
+    match policy.filter(|policy| !policy.is_empty()) {
+        Some(policy) => policy_database(database, policy).into(),
+        None => database.into(),
+    }
+}
+
 /// The databases that a statement covers which names no policy: the database itself and all of its policies. One policy
 /// if the request or the statement names one.
 ///
@@ -48,12 +59,13 @@ pub async fn covered(
     Ok(std::iter::once(own).chain(policies).collect())
 }
 
-/// What an answer says if its range begins before what a database keeps.
+/// What an answer says if its range begins before what a database has. It says nothing of what has expired by the clock and is
+/// about to be deleted: until then it is answered.
 #[must_use]
-pub fn expired(engine: &Engine, database: &str, from: i64, now: i64) -> Option<String> {
-    let settings = engine.settings.now();
+pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Option<String> {
     let kept = settings.summaries_kept(database);
-    let cutoff = settings.gone_before(database, now).filter(|cutoff| from < *cutoff)?;
+    let deleted = settings.of(database).expired?;
+    let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| from < *cutoff)?;
     let mut before = String::new();
     write_rfc3339(&mut before, cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));

@@ -1,5 +1,6 @@
 //! Runs a statement.
 
+use super::policies::named;
 use super::rows::StatementAnswer;
 use super::statement::{StatementContext, StatementFailure};
 use super::{select, show};
@@ -25,16 +26,13 @@ pub async fn run(
     }
 }
 
-/// Checks that the caller may read the statement's databases, before anything is read.
+/// Checks that the caller may read the statement's databases, by the policies that it names, before anything is read.
 fn may_read(statement: &Statement, asked: StatementContext<'_>) -> Result<(), StatementFailure> {
     let mut allowed = Ok(());
-    statement.each_database(&mut |database| {
-        let forbidden = |database: &str| StatementFailure::Forbidden {
-            by: asked.by.name().to_owned(),
-            database: database.to_owned(),
-        };
-        if let Some(database) = database.or(asked.database).filter(|database| !asked.by.may_read(database)) {
-            allowed = Err(forbidden(database));
+    statement.each_database(&mut |database, policy| {
+        let named = database.or(asked.database).map(|database| named(database, policy.or(asked.policy)));
+        if let Some(database) = named.filter(|named| !asked.by.may_read(named)) {
+            allowed = Err(StatementFailure::Forbidden { by: asked.by.name().to_owned(), database: database.into() });
         }
     });
     allowed

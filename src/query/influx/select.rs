@@ -6,7 +6,7 @@ use super::policies::database_of;
 use super::rows::{ResultCell, ResultSeries, StatementAnswer};
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
-use crate::bucket::settings::owner;
+use crate::bucket::settings::{named_in_full, owner};
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, FromSource, Measurement, MeasurementName, Select};
@@ -176,7 +176,7 @@ pub async fn sensors_in(
     asked: StatementContext<'_>,
 ) -> Result<SensorsIn, StatementFailure> {
     let by = asked.by;
-    if !by.may_read(database) {
+    if !by.may_read(&named_in_full(database)) {
         return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
     }
     let sensors = engine.directory(asked.budget, database, engine.options.cache_max_age).await?;

@@ -195,7 +195,7 @@ impl Lookup for Tags<'_> {
 }
 
 /// Whether a condition only tests whether tags are equal or match.
-fn is_of_tags(condition: &Expr) -> bool {
+pub(super) fn is_of_tags(condition: &Expr) -> bool {
     match condition {
         Expr::Paren(inner) => is_of_tags(inner),
         Expr::Binary { operator: Operator::And | Operator::Or, left, right } => is_of_tags(left) && is_of_tags(right),

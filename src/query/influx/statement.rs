@@ -39,6 +39,9 @@ pub enum StatementFailure {
     /// A listing or a deletion whose condition tests anything but the equality of tags, or whether they match.
     #[error("invalid tag comparison operator")]
     NotOfTags,
+    /// A deletion whose condition names what is neither a field nor a tag. The text tells the names that there are.
+    #[error("{0}")]
+    UnknownName(String),
     /// A deletion whose condition would take everything because nothing has a name in it.
     #[error(
         "{0:?} is no tag of what this would delete, and no field that is known: everything would go where it is absent; correct the \

@@ -35,6 +35,8 @@ pub struct Aggregation {
     pub zone: Option<String>,
     /// Applied to each field.
     pub functions: Vec<NativeAggregate>,
+    /// Whether texts and booleans are left out, of which no summaries answer.
+    pub numbers_only: bool,
     pub group_by: GroupBy,
     pub fill: Fill,
     /// Whether metadata means what pages hold of it, not what it is now.
@@ -55,8 +57,6 @@ pub enum GroupBy {
 #[expect(missing_docs, reason = "the names say it")]
 pub enum NativeAggregate {
     Count,
-    /// Of values of any family; no client names it.
-    CountOfAny,
     Min,
     Max,
     Sum,
@@ -108,7 +108,7 @@ impl NativeAggregate {
 
     fn function(self) -> Function {
         match self {
-            Self::Count | Self::CountOfAny => Function::Count,
+            Self::Count => Function::Count,
             Self::Min => Function::Min,
             Self::Max => Function::Max,
             Self::Sum => Function::Sum,
@@ -124,7 +124,7 @@ impl NativeAggregate {
     fn is_for(self, family: Family) -> bool {
         match self {
             Self::Named(aggregate) => (aggregate.takes)(family),
-            Self::First | Self::Last | Self::CountOfAny => true,
+            Self::Count | Self::First | Self::Last => true,
             _ => family == Family::Number,
         }
     }
@@ -245,7 +245,7 @@ async fn plan(
         }
     }
     let (mut fields, mut calls, mut of_column) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, family) in known {
+    for (name, family) in known.into_iter().filter(|(_, family)| !asked.numbers_only || *family == Family::Number) {
         let functions: Vec<NativeAggregate> =
             functions.iter().copied().filter(|function| function.is_for(family)).collect();
         if functions.is_empty() {

@@ -362,3 +362,56 @@ fn the_trash_is_its_databases_administrators() {
     assert_eq!(list(&of_a)["deletions"][0]["id"], id);
     assert_eq!(undo(&of_a), 200);
 }
+
+/// Regression: a token of one retention policy was refused where the policy stands beside the database, and not behind its slash.
+#[test]
+fn a_token_of_one_policy_is_judged_by_the_policy_that_is_named() {
+    let (server, admin) = guarded("");
+    let run = |statement: &str| {
+        let url = server.url(&format!("/query?q={}", statement.replace(' ', "+")));
+        assert!(!with(&admin, "POST", &url, "").expect(200).text().contains("error"), "{statement}");
+    };
+    run("CREATE DATABASE w");
+    run("CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
+    run("CREATE RETENTION POLICY month ON w DURATION 30d REPLICATION 1");
+    let of_week = create(&server, &["--name", "week", "--write", "w/week", "--read", "w/week"]);
+    let of_all = create(&server, &["--name", "all", "--write", "w", "--read", "w"]);
+    await_status(&server, &of_week, 403);
+    await_status(&server, &of_all, 403);
+    let check = |(method, path): (&str, String), is_of_week: bool| {
+        let body = if method == "POST" { "m v=1" } else { "" };
+        for (token, may) in [(&of_all, true), (&of_week, is_of_week)] {
+            let answer = with(token, method, &server.url(&path), body);
+            assert_eq!(answer.status == 403, !may, "{path}: {} {}", answer.status, answer.text());
+            assert!(!may || (answer.status < 300 && !answer.text().contains("error")), "{path}: {}", answer.text());
+        }
+    };
+    for policy in ["week", "month", "autogen"] {
+        for asked in [
+            ("POST", format!("/write?db=w&rp={policy}")),
+            ("POST", format!("/api/v2/write?bucket=w/{policy}")),
+            ("POST", format!("/api/v3/write_lp?db=w/{policy}")),
+            ("GET", format!("/api/v1/readings?db=w/{policy}&measurement=m")),
+            ("GET", format!("/query?db=w&q=SELECT+*+FROM+{policy}.m")),
+            ("GET", format!("/query?db=w&rp={policy}&q=SELECT+*+FROM+m")),
+            ("GET", format!("/query?db=w&rp={policy}&q=SHOW+FIELD+KEYS")),
+            ("GET", format!("/query?q=SELECT+*+FROM+w.{policy}.m")),
+            ("GET", format!("/query?db=w&rp=week&q=SELECT+*+FROM+(SELECT+*+FROM+{policy}.m)")),
+        ] {
+            check(asked, policy == "week");
+        }
+    }
+    // Whatever the default is.
+    for default in ["autogen", "week"] {
+        run(&format!("ALTER RETENTION POLICY {default} ON w DEFAULT"));
+        for asked in [
+            ("POST", "/write?db=w"),
+            ("GET", "/api/v1/readings?db=w&measurement=m"),
+            ("GET", "/query?db=w&q=SELECT+*+FROM+m"),
+            ("GET", "/query?db=w&rp=week&q=SELECT+*+FROM+\"default\".m"),
+            ("GET", "/query?db=w&rp=week&q=SHOW+RETENTION+POLICIES"),
+        ] {
+            check((asked.0, asked.1.replace('"', "%22")), false);
+        }
+    }
+}

@@ -228,6 +228,23 @@ fn fields_without_numbers_have_no_summary() {
     assert_eq!(unknown, json!({"series": [], "next": null, "notices": [notice]}));
 }
 
+/// Regression: a count of texts or booleans was left out without a word, while InfluxQL counts them.
+#[test]
+fn texts_and_booleans_are_counted_when_they_are_asked_for() {
+    let client = client("counted");
+    client.keep("m s=\"x\",b=true,v=1 1\nm s=\"y\",v=2 2\nm b=false 3\nm s=\"z\" 4");
+    let fields = |parameters: &str| windows(&client, "m", parameters)[0]["fields"].clone();
+    let all = json!({"s": {"count": 3}, "b": {"count": 2}, "v": {"count": 2}});
+    assert_eq!(fields("&agg=count"), all);
+    let found = fields("&agg=count,max");
+    assert!(same(&found, &json!({"s": {"count": 3}, "b": {"count": 2}, "v": {"count": 2, "max": 2}})), "{found}");
+    let ends = json!({"s": {"count": 3, "first": "x", "last": "z"}});
+    assert_eq!(fields("&agg=count,first,last&fields=s"), ends);
+    assert_eq!(fields("&fields=b,s"), json!({"s": {"count": 3}, "b": {"count": 2}}));
+    // Where nothing is named, all is about numbers, which summaries answer.
+    assert_eq!(keys(&fields("")), ["v"]);
+}
+
 /// Without `from` and `to` the range was longer than a number of nanoseconds can tell: the answer did not come, or, in a
 /// release, had hours of two days in one. In India days begin at half past six in the evening by UTC.
 #[test]

@@ -368,13 +368,29 @@ fn a_preview_counts_and_changes_nothing() {
     assert_eq!(would_go(&server, "DROP MEASUREMENT m"), (2, 6000));
     assert_eq!(would_go(&server, "DELETE FROM m WHERE v > 1000"), (0, 0));
     for (statement, error) in [
-        ("DELETE FROM m WHERE nothing > 2", "invalid tag comparison operator"),
+        ("DELETE FROM m WHERE t > 2", "invalid tag comparison operator"),
         ("DELETE FROM m WHERE abs(v) > 2", "not supported: a function in the condition of DELETE"),
         ("DROP SERIES FROM m WHERE v > 2", "invalid tag comparison operator"),
-        ("DROP DATABASE doomed", "dry_run is not supported for DROP DATABASE"),
+        ("DROP DATABASE doomed", "database not found: doomed"),
+        ("CREATE DATABASE doomed", "dry_run is not supported for CREATE DATABASE"),
     ] {
         let answer = ask(&server, statement, "&dry_run=true").expect(200).json();
         assert_eq!(answer["results"][0]["error"], error, "{statement}");
+    }
+    assert_eq!(all(&server), given());
+}
+
+/// Regression: of a field that is misspelt it was said that its comparison was none of tags.
+#[test]
+fn a_deletion_by_a_field_that_nobody_knows_names_those_that_there_are() {
+    let server = Launch::embedded().config(CONFIG).start();
+    give(&server, &given());
+    for (condition, name) in [("nothing > 2", "nothing"), ("t = 'a' AND (time > 0 AND uu < 1)", "uu")] {
+        for parameters in ["", "&dry_run=true"] {
+            let answer = ask(&server, &format!("DELETE FROM m WHERE {condition}"), parameters).expect(200).json();
+            let error = format!("unknown field or tag {name:?}; known: \"t\", \"v\", \"w\"");
+            assert_eq!(answer["results"][0]["error"], error, "{condition}");
+        }
     }
     assert_eq!(all(&server), given());
 }

@@ -127,8 +127,8 @@ fn a_deletion_by_value_asks_the_names_of_now() {
             post(&url, "", &[]).expect(200).json()["results"][0]["series"][0]["values"][0].clone()
         };
         let of_w = "DELETE FROM w WHERE room = 'c' AND v > 100";
-        assert_eq!(preview(of_w), json!(["d", 1, 2]));
-        assert_eq!(preview("DELETE FROM m WHERE v > 100"), json!(["d", 1, 3]), "its old name is understood");
+        assert_eq!(preview(of_w), json!(["d", 1, 2, 0]));
+        assert_eq!(preview("DELETE FROM m WHERE v > 100"), json!(["d", 1, 3, 0]), "its old name is understood");
         change(&server, of_w);
         assert_eq!(readings(&server, "m,room=c,s=1"), before[..2]);
         assert_eq!(readings(&server, "w,room=b,s=2"), [(early, 902)], "of the new measurement, in another room");

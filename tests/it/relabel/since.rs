@@ -45,7 +45,7 @@ fn what_is_dropped_goes_with_its_metadata_though_another_name_changes_in_time() 
             let told = answer_of(&server, statement, "&dry_run=true");
             let [sensors, count] = if statement.starts_with("DROP M") { [2, 3] } else { [1, 1] };
             let rows = &told["results"][0]["series"][0]["values"];
-            assert_eq!(*rows, json!([["d", sensors, count]]), "{statement}: {told}");
+            assert_eq!(*rows, json!([["d", sensors, count, 0]]), "{statement}: {told}");
             change(&server, statement);
             assert_eq!(meta(&server, "m,s=1"), json!({}), "{statement}");
             assert!(!listed(&server).contains("m,s=1"), "{statement}: {:?}", listed(&server));

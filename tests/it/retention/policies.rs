@@ -4,7 +4,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{DAY, HOUR, STORES, answer, ask, now, put, run, start, values};
+use super::{DAY, HOUR, STORES, WITHIN, answer, ask, now, put, run, start, values};
+use crate::support::eventually;
 use crate::support::http::{get, post};
 use crate::support::packages::{Package, require};
 use crate::support::process::Folder;
@@ -184,6 +185,46 @@ fn listings_and_deletions_are_of_all_policies_or_of_one() {
         assert_eq!(gone["error"], "retention policy not found: week");
         assert_eq!(rows("db=w", "SHOW MEASUREMENTS"), "");
     }
+}
+
+/// Regression: what ALTER and DROP RETENTION POLICY would take was not told, while `PUT /api/v1/databases/NAME` has a dry run.
+#[test]
+fn what_a_policy_would_lose_is_counted() {
+    let server = start("embedded");
+    let at = now() - DAY / 2;
+    run(&server, "CREATE DATABASE w");
+    run(&server, "CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
+    for (rp, age) in [("autogen", 0), ("week", 0), ("week", 3)] {
+        post(&server.url(&format!("/write?db=w&rp={rp}")), format!("m,s=a v=1i {}", at - age * DAY), &[]).expect(204);
+    }
+    crate::support::series::flush(&server);
+    let told = |statement: &str| {
+        let result = ask(&server, "dry_run=true", statement);
+        assert!(result["error"].is_null(), "{statement}: {result}");
+        result["series"][0]["values"].clone()
+    };
+    assert_eq!(told("DROP RETENTION POLICY week ON w"), json!([["w/week", 1, 2, 0]]));
+    assert_eq!(told("DROP RETENTION POLICY nothing ON w"), Value::Null);
+    assert_eq!(told("DROP DATABASE w"), json!([["w", 1, 1, 0], ["w/week", 1, 2, 0]]));
+    let shorter = "ALTER RETENTION POLICY week ON w DURATION 2d";
+    eventually("the sensor's document is written", WITHIN, || (told(shorter)[0][1] == 1).then_some(()));
+    let row = told(shorter)[0].clone();
+    assert_eq!(
+        (&row[0], &row[2], &row[5], &row[6]),
+        (&json!("w/week"), &json!(1), &Value::Null, &Value::Null),
+        "{row}"
+    );
+    assert_eq!(told("ALTER RETENTION POLICY week ON w DURATION 6d")[0][2], 0);
+    for (statement, error) in [
+        ("DROP RETENTION POLICY autogen ON w", "autogen is the database itself"),
+        ("ALTER RETENTION POLICY day ON w DURATION 2d", "retention policy not found: day"),
+        ("ALTER RETENTION POLICY week ON w DURATION 2m", "must be at least 1h"),
+    ] {
+        let result = ask(&server, "dry_run=true", statement);
+        assert!(result["error"].as_str().is_some_and(|told| told.contains(error)), "{statement}: {result}");
+    }
+    assert_eq!(policies(&server, "w")[1], json!(["week", "168h0m0s", "24h0m0s", 1, false]));
+    assert_eq!(values(&server, "db=w", "SELECT v FROM week.m"), [1, 1]);
 }
 
 /// The migration of a database with a named policy imported nothing: every batch was refused.

@@ -199,6 +199,47 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
     }
 }
 
+/// What a statement would take: its only row.
+#[track_caller]
+fn would_go(server: &Server, statement: &str) -> Value {
+    let result = ask(server, "db=w&dry_run=true", statement);
+    assert!(result["error"].is_null(), "{statement}: {result}");
+    result["series"][0]["values"][0].clone()
+}
+
+/// Regression: the preview of a deletion told nothing of summaries: 0 sensors and 0 readings, and a third of the counts went for good.
+#[test]
+fn a_preview_counts_the_hours_of_summaries_that_would_go() {
+    for store in STORES {
+        let server = launch(&store()).start();
+        let first = first_day();
+        fill(&server, first);
+        put(&server, "w", KEPT).expect(200);
+        let oldest = format!("DELETE FROM m WHERE time < {}", first + DAY);
+        let check = |when: &str| {
+            // A day of one sensor, and three readings of the other.
+            assert_eq!(would_go(&server, &oldest), json!(["w", 2, 0, 24 + 3]), "{when}");
+            for everything in ["DROP MEASUREMENT m", "DROP SERIES FROM m", "DROP DATABASE w"] {
+                assert_eq!(would_go(&server, everything), json!(["w", 2, 192 + 5 + 1, 48 + 6]), "{when}: {everything}");
+            }
+            let from_there = format!("DELETE FROM m WHERE s='0' AND time >= {} AND temp > -1", first + HOUR);
+            assert_eq!(would_go(&server, &from_there), json!(["w", 1, 192 + 1, 0]), "{when}: by value");
+        };
+        check("hidden");
+        await_gone(&server);
+        check("gone");
+        let cut = ask(&server, "db=w&dry_run=true", &format!("DELETE FROM m WHERE time < {}", first + 1));
+        assert!(
+            cut["error"].as_str().expect("an error").contains("begin and end the deletion at a whole hour"),
+            "{cut}"
+        );
+        let done = ask(&server, "db=w", &oldest);
+        assert_eq!(done, json!({"statement_id": 0}));
+        assert_eq!(would_go(&server, &oldest), json!(["w", 0, 0, 0]));
+        assert_eq!(would_go(&server, "DROP MEASUREMENT m"), json!(["w", 2, 192 + 5 + 1, 24 + 3]));
+    }
+}
+
 /// Regression: a relabel with `since` split every deletion of its database there, and once the hour of that time had expired, each was
 /// refused, since it cut the hour.
 #[test]

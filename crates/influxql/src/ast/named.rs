@@ -42,26 +42,28 @@ impl Statement {
 
 impl Statement {
     /// Passes the databases that the statement reads to `take`: one per measurement of a SELECT, or that of a listing;
-    /// `None` means the request's.
-    pub fn each_database(&self, take: &mut impl FnMut(Option<&str>)) {
+    /// `None` means the request's. So with their policies.
+    pub fn each_database(&self, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
         match self {
             Self::Select(select) => databases_of(select, take),
-            Self::ShowRetentionPolicies { database } => take(database.as_deref()),
+            Self::ShowRetentionPolicies { database } => take(database.as_deref(), Some("")),
             Self::ShowMeasurements { listing, .. }
             | Self::ShowSeries(listing)
             | Self::ShowFieldKeys(listing)
             | Self::ShowTagValues { listing, .. }
             | Self::ShowTagKeys { listing, .. }
-            | Self::ShowCardinality { listing, .. } => take(listing.database.as_deref()),
+            | Self::ShowCardinality { listing, .. } => take(listing.database.as_deref(), listing.policy.as_deref()),
             _ => {}
         }
     }
 }
 
-fn databases_of(select: &Select, take: &mut impl FnMut(Option<&str>)) {
+fn databases_of(select: &Select, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
     for source in &select.sources {
         match source {
-            FromSource::Measurement(measurement) => take(measurement.database.as_deref()),
+            FromSource::Measurement(measurement) => {
+                take(measurement.database.as_deref(), measurement.policy.as_deref())
+            }
             FromSource::Subquery(inner) => databases_of(inner, take),
         }
     }
