@@ -116,6 +116,7 @@ impl Path {
             database: "bench",
             precision,
             declared: true,
+            rest: false,
             received: 0,
             partial,
             ack,
