@@ -4,6 +4,7 @@ mod by_value;
 mod described;
 mod drain;
 mod explain;
+mod families;
 mod keyed;
 mod listing;
 mod meta;
