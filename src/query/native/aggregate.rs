@@ -204,16 +204,16 @@ pub async fn present(
         fields,
         step: None,
         zone: None,
-        functions: vec![NativeAggregate::Count],
+        // Of any family, unlike a count.
+        functions: vec![NativeAggregate::Last],
         group_by: GroupBy::Sensor,
         fill: Fill::None,
         as_stored: false,
     };
     let Aggregated { columns, series, held: _held } = aggregated(engine, budget, &asked, (sensors, None)).await?;
-    let has = |cell: &Option<Value>| cell.as_ref().is_some_and(|value| *value != Value::Integer(0));
     let fields_of = |series: &WindowSeries| -> Vec<String> {
         let cells = series.windows.iter().flat_map(|(_, cells)| cells.iter().zip(&columns));
-        cells.filter(|(cell, _)| has(cell)).map(|(_, (field, _))| field.clone()).collect()
+        cells.filter(|(cell, _)| cell.is_some()).map(|(_, (field, _))| field.clone()).collect()
     };
     Ok(series.iter().map(fields_of).filter(|fields| !fields.is_empty()).collect())
 }

@@ -22,8 +22,8 @@ const SENSOR_TAG: &str = "sensor";
 const SHOWN: usize = 5;
 /// Keys of sensors that a notice lists at most.
 const KEYS_SHOWN: usize = 10;
-/// Sensors with fields beside a named one whose values a notice looks for at most.
-const LOOKED_AT: usize = 1000;
+/// Sensors with fields beside a named one whose values a notice looks for at most: texts have no summaries, so that they are read.
+const LOOKED_AT: usize = 200;
 /// Distinct names that are compared with an unknown one at most, and characters of each.
 const COMPARED: usize = 10_000;
 const COMPARED_CHARS: usize = 64;
