@@ -99,7 +99,7 @@ pub enum Command {
         #[command(subcommand)]
         command: RelabelCommand,
     },
-    /// Move values of other types, which are kept beside a field (`ingest.drift = "keep"`), into one field.
+    /// Make a field one of a type, and move values of other types that are kept beside it (`ingest.drift = "keep"`) into it.
     Drift {
         #[command(subcommand)]
         command: DriftCommand,

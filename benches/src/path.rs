@@ -112,6 +112,7 @@ impl Path {
             database: "bench",
             precision,
             declared: true,
+            rest: false,
             received: 0,
             partial,
             ack,

@@ -38,8 +38,13 @@ fn ask(target: &Target, task: &DriftTask) -> anyhow::Result<u64> {
     let PostAnswer { status: 200, text } = &answer else { bail!("{answer}") };
     let told: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
     let done = if *write { "moved" } else { "would move" };
+    let families = match told["families"].as_u64().unwrap_or_default() {
+        0 => String::new(),
+        count if *write => format!("; the field of {count} sensors is {kind} now"),
+        count => format!("; the field of {count} sensors would become {kind}"),
+    };
     println!(
-        "{} readings of {} sensors {done}; {} keep a value of another type{}",
+        "{} readings of {} sensors {done}; {} keep a value of another type{families}{}",
         told["readings"],
         told["sensors"],
         told["left"],

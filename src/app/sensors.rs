@@ -15,6 +15,8 @@ use crate::http::meta::cell_of;
 
 /// Lines that are sent together.
 const LINES: usize = 2000;
+/// Bytes of them from which on no line is added: what a service takes at a time is bounded by its memory, whatever the lines' length.
+const BYTES: usize = 256 * 1024;
 
 /// What `hourglass sensors` was asked for.
 #[derive(Debug)]
@@ -91,7 +93,7 @@ fn import(target: &Target, database: &str, (file, is_csv): (Option<&Path>, bool)
         }
         batch += &line;
         count += 1;
-        if count >= LINES && is_whole {
+        if (count >= LINES || batch.len() >= BYTES) && is_whole {
             send(before, &format!("{header}{batch}"))?;
             before = number + 1 - header_lines;
             (batch, count) = (String::new(), 0);

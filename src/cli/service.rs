@@ -199,7 +199,7 @@ pub enum DriftCommand {
         measurement: String,
         /// The field, without the type behind an @.
         field: String,
-        /// The type as which values move: float, integer, boolean or string.
+        /// The type that the field gets on each sensor of the measurement: float, integer, boolean or string.
         #[arg(long = "as", value_name = "TYPE")]
         kind: String,
         /// Move them.

@@ -1,8 +1,9 @@
 //! Moves values of other types, which are kept beside a field (`ingest.drift`), into one field. As a deletion by value: a mark is
 //! logged, everything older is stored, what moves is resolved to times of sensors in bounded memory, and the times are logged
-//! part by part. A part moves the values within their pages and days, each in one write, with the stamps they have.
+//! part by part. A part moves the values within their pages and days, each in one write, with the stamps they have. Before all that,
+//! sensors whose field has values of another family get the new one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use axum::Json;
@@ -21,7 +22,7 @@ use crate::access::Event;
 use crate::backup::read::{Part, Piece};
 use crate::backup::{Parts, ReadBounds};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{FieldMove, Relabels, SensorDocument, ValueMove};
+use crate::bucket::{FieldMove, ReadingMoves, Relabels, SensorDocument, ValueMove};
 use crate::clock::now_ns;
 use crate::ingest::{IngestError, Mark};
 use crate::query::QueryError;
@@ -46,6 +47,8 @@ struct Task {
 #[derive(Debug, Default)]
 struct Moved {
     sensors: u64,
+    /// Sensors whose field gets another family.
+    families: u64,
     readings: u64,
     /// Readings that keep a value of another type: it says nothing as this one, there is a value already, or it is newer.
     left: u64,
@@ -101,108 +104,224 @@ impl Task {
             Ok(Err(_)) => return Err(IngestError::Stopping.into()),
             Err(_) => return Err(IngestError::StillDeleting(timeout).into()),
         };
-        let Moved { sensors, readings, left } = moved;
-        Ok(json!({ "dry_run": is_dry, "sensors": sensors, "readings": readings, "left": left }))
+        let Moved { sensors, families, readings, left } = moved;
+        Ok(json!({
+            "dry_run": is_dry, "sensors": sensors, "families": families, "readings": readings, "left": left,
+        }))
     }
 
     async fn resolve(&self) -> Result<Moved, ApiError> {
         let (app, timeout) = (&*self.app, self.app.options.flush_timeout);
         // As deletions by value, one after the other.
         let Ok(_turn) = app.by_value.clone().acquire_owned().await else { return Err(IngestError::Stopping.into()) };
+        app.ingest.flush(timeout).await?;
+        let mut moved = Moved::default();
+        // First: what is acked from here on goes to the right place, so that the mark covers all of what does not.
+        let mut lots = Lots::new(self);
+        while let Some(documents) = lots.next().await? {
+            moved.families += self.set_families(&documents).await?;
+        }
         let mark = match self.is_dry {
-            true => {
-                app.ingest.flush(timeout).await?;
-                None
-            }
+            true => None,
             false => Some(app.ingest.mark(&self.database, self.now, timeout).await?),
         };
-        let (mut moved, mut after) = (Moved::default(), None);
-        loop {
-            let filter = SensorFilter { after, outliers: false, limit: SENSORS };
-            let documents = app.store.list_sensors(&self.database, &filter).await;
-            let documents = documents.map_err(|error| ApiError::Query(QueryError::Storage(error)))?;
-            after = documents.last().map(|document| document.sensor.key.to_string());
-            let mut sensors: BTreeMap<Arc<str>, HashSet<Box<str>>> = BTreeMap::new();
-            let settings = app.query.settings();
-            let relabels = settings.relabels(&self.database);
-            for document in &documents {
-                if let Some(moving) = self.moving(document, relabels) {
-                    sensors.entry(moving.into).or_default().insert(document.sensor.key.clone());
-                }
+        let mut lots = Lots::new(self);
+        while let Some(documents) = lots.next().await? {
+            let mut keys: HashSet<Box<str>> = HashSet::new();
+            for document in documents.iter().filter(|document| self.has_others(document)) {
+                keys.insert(document.sensor.key.clone());
             }
-            for (into, keys) in sensors {
-                let moving = FieldMove { field: self.field.clone(), into, to: self.to };
-                self.move_of(keys, moving, mark.as_ref(), &mut moved).await?;
-            }
-            if after.is_none() {
-                return Ok(moved);
+            if !keys.is_empty() {
+                self.move_of(keys, mark.as_ref(), &mut moved).await?;
             }
         }
+        Ok(moved)
     }
 
-    /// Where values of a sensor move, if it has any beside the field. It is meant by the name that it is stored under, and by each that
-    /// it is shown under.
-    fn moving(&self, document: &SensorDocument, relabels: Option<&Relabels>) -> Option<FieldMove> {
+    /// Gives the field of these sensors the family of the type, where it has another one; returns how many those are.
+    async fn set_families(&self, documents: &[SensorDocument]) -> Result<u64, ApiError> {
+        let (longest, mut keys) = (self.app.options.limits.name_bytes, Vec::new());
+        for document in documents {
+            let Some(family) = self.family(document).filter(|family| *family != self.to.family()) else { continue };
+            let beside = family.beside(&self.field);
+            if beside.len() > longest {
+                return Err(ApiError::Bad(format!(
+                    "{beside:?} has more than {longest} bytes (limits.name_bytes): what says nothing as {} would have no place",
+                    self.to.name()
+                )));
+            }
+            keys.push(&*document.sensor.key);
+        }
+        if !self.is_dry && !keys.is_empty() {
+            self.app.ingest.set_family(&self.database, &keys, (&self.field, self.to.family())).await?;
+        }
+        Ok(keys.len() as u64)
+    }
+
+    /// Whether a sensor is meant: by the name that it is stored under, or by one that it is shown under. Only sensors that have the field
+    /// are.
+    fn is_meant(&self, document: &SensorDocument, relabels: Option<&Relabels>) -> bool {
         let is_meant = |sensor: &Sensor| *sensor.measurement == *self.measurement;
         let is_shown = || relabels.map(|relabels| relabels.names_of(&document.sensor));
-        if !is_meant(&document.sensor) && !is_shown().into_iter().flatten().any(|(_, name)| is_meant(&name)) {
-            return None;
-        }
-        let is_beside = |name: &str| Family::kept_beside(name).is_some_and(|(field, _)| field == self.field);
-        let (_, family) = document.fields.iter().find(|(name, _)| **name == *self.field)?;
-        let moving = FieldMove::new(&self.field, *family, self.to);
-        let has_target = document.fields.iter().any(|(name, _)| *name == moving.into);
-        let has_others = document.fields.iter().any(|(name, _)| is_beside(name));
-        // Only a write makes a new field known.
-        (has_target && has_others).then_some(moving)
+        let is_one = is_meant(&document.sensor) || is_shown().into_iter().flatten().any(|(_, name)| is_meant(&name));
+        is_one && self.family(document).is_some()
     }
 
-    /// Moves values of sensors whose values go to the same field.
-    async fn move_of(
-        &self,
-        keys: HashSet<Box<str>>,
-        moving: FieldMove,
-        mark: Option<&Mark>,
-        moved: &mut Moved,
-    ) -> Result<(), ApiError> {
+    /// The family of the field's values.
+    fn family(&self, document: &SensorDocument) -> Option<Family> {
+        document.fields.iter().find(|(name, _)| **name == *self.field).map(|(_, family)| *family)
+    }
+
+    /// Whether a sensor may have values of other families. A dry run leaves sensors their family.
+    fn has_others(&self, document: &SensorDocument) -> bool {
+        let is_beside = |name: &str| Family::kept_beside(name).is_some_and(|(field, _)| field == self.field);
+        self.family(document) != Some(self.to.family()) || document.fields.iter().any(|(name, _)| is_beside(name))
+    }
+
+    /// Moves values of sensors, in two passes: what is in the way of another value goes aside first.
+    async fn move_of(&self, keys: HashSet<Box<str>>, mark: Option<&Mark>, moved: &mut Moved) -> Result<(), ApiError> {
+        let before = mark.map_or(Stamp::MAX, |mark| mark.stamp);
+        let moving = FieldMove::new(&self.field, self.to);
+        let mut parts = PartsBySource::new(self, mark);
+        let mut unblocked: HashSet<Box<str>> = HashSet::new();
+        let mut last: Option<Arc<SensorDocument>> = None;
+        let mut stored = self.stored(keys);
+        while let Some((part, times)) = stored.next().await? {
+            let (counted, mut all) = (moved.readings, TimesOfMoves::new());
+            for (index, time) in times {
+                let ReadingMoves { aside, inward } = moving.choose(&part.readings, index, before);
+                match &inward {
+                    Some(_) => moved.readings += 1,
+                    None => moved.left += u64::from(moving.has_drifted(&part.readings, index)),
+                }
+                if aside.is_some() && inward.is_some() {
+                    unblocked.insert(part.of.sensor.key.clone());
+                }
+                note(&mut all, aside.or(inward), time);
+            }
+            if moved.readings > counted {
+                moved.sensors += u64::from(last.as_ref().is_none_or(|last| last.sensor.key != part.of.sensor.key));
+                last = Some(part.of.clone());
+            }
+            parts.add(&part.of, all).await?;
+        }
+        parts.end().await?;
+        if mark.is_none() || unblocked.is_empty() {
+            return Ok(());
+        }
+        let mut parts = PartsBySource::new(self, mark);
+        let mut stored = self.stored(unblocked);
+        while let Some((part, times)) = stored.next().await? {
+            let mut all = TimesOfMoves::new();
+            for (index, time) in times {
+                note(&mut all, moving.choose(&part.readings, index, before).inward, time);
+            }
+            parts.add(&part.of, all).await?;
+        }
+        parts.end().await
+    }
+
+    fn stored(&self, keys: HashSet<Box<str>>) -> Stored<'_> {
         let app = &*self.app;
         // Readings that have expired are about to be removed.
         let kept_from = app.query.settings().readings_from(&self.database, now_ns()).unwrap_or(TIMESTAMP_MIN);
         let hours = Hour::of(kept_from)..Hour::of(TIMESTAMP_MAX).next();
         let bounds = ReadBounds::of_memory(app.options.backup_bytes);
-        let before = mark.map_or(Stamp::MAX, |mark| mark.stamp);
-        // By the field that they are in.
-        let mut logged: BTreeMap<Arc<str>, PartsLogged<'_>> = BTreeMap::new();
-        let mut parts = Parts::new(&*app.store, &self.database, hours, bounds).pages_of(Arc::new(keys));
-        let mut last: Option<Arc<SensorDocument>> = None;
-        while let Some(part) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
+        let parts = Parts::new(&*app.store, &self.database, hours, bounds).pages_of(Arc::new(keys));
+        Stored { parts, kept_from }
+    }
+}
+
+/// Everything that is stored of some sensors, part by part.
+struct Stored<'a> {
+    parts: Parts<'a>,
+    kept_from: i64,
+}
+
+impl Stored<'_> {
+    /// The next part, with the places and times of its readings; `None` at the end.
+    async fn next(&mut self) -> Result<Option<(Part, Vec<(usize, i64)>)>, ApiError> {
+        tokio::task::yield_now().await;
+        while let Some(piece) = self.parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
             // Of readings that have expired only summaries are left.
-            let Piece::Readings(Part { of, readings, within }) = &part else { continue };
-            let mut times: BTreeMap<Arc<str>, (ValueMove, Vec<i64>)> = BTreeMap::new();
-            for (index, time) in readings.times().iter().enumerate() {
-                if *time < kept_from || within.as_ref().is_some_and(|within| !within.contains(time)) {
-                    continue;
-                }
-                match moving.choose(readings, index, before) {
-                    Some(of) => times.entry(of.from.clone()).or_insert_with(|| (of, Vec::new())).1.push(*time),
-                    None => moved.left += u64::from(moving.has_drifted(readings, index)),
-                }
-            }
-            if !times.is_empty() {
-                moved.readings += times.values().map(|(_, times)| times.len() as u64).sum::<u64>();
-                moved.sensors += u64::from(last.as_ref().is_none_or(|last| last.sensor.key != of.sensor.key));
-                for (from, (moving, times)) in times {
-                    let Some(mark) = mark else { continue };
-                    let new = || PartsLogged::new((app, self.now), &self.database, mark, Some(moving));
-                    logged.entry(from).or_insert_with(new).add(&of.sensor, times).await?;
-                }
-                last = Some(of.clone());
-            }
-            tokio::task::yield_now().await;
+            let Piece::Readings(part) = piece else { continue };
+            let is_within = |time: i64| part.within.as_ref().is_none_or(|within| within.contains(&time));
+            let is_kept = |(_, time): &(usize, i64)| *time >= self.kept_from && is_within(*time);
+            let times = part.readings.times().iter().copied().enumerate().filter(is_kept).collect();
+            return Ok(Some((part, times)));
         }
-        for mut logged in logged.into_values() {
+        Ok(None)
+    }
+}
+
+/// Times of a sensor by what moves there.
+type TimesOfMoves = HashMap<Arc<str>, (ValueMove, Vec<i64>)>;
+
+/// Notes that a value moves.
+fn note(all: &mut TimesOfMoves, moving: Option<ValueMove>, time: i64) {
+    let Some(moving) = moving else { return };
+    // From the field, values go into it or beside it, of the one family or the other.
+    let name = format!("{} {}", moving.from, moving.into);
+    all.entry(name.into()).or_insert_with(|| (moving, Vec::new())).1.push(time);
+}
+
+/// Parts, by the fields that values leave and go to.
+struct PartsBySource<'a> {
+    task: &'a Task,
+    /// Without one nothing is logged.
+    mark: Option<&'a Mark>,
+    logged: BTreeMap<Arc<str>, PartsLogged<'a>>,
+}
+
+impl<'a> PartsBySource<'a> {
+    fn new(task: &'a Task, mark: Option<&'a Mark>) -> Self {
+        Self { task, mark, logged: BTreeMap::new() }
+    }
+
+    async fn add(&mut self, of: &SensorDocument, all: TimesOfMoves) -> Result<(), ApiError> {
+        let Some(mark) = self.mark else { return Ok(()) };
+        let Task { app, database, now, .. } = self.task;
+        for (name, (moving, times)) in all {
+            let new = || PartsLogged::new((app, *now), database, mark, Some(moving));
+            self.logged.entry(name).or_insert_with(new).add(&of.sensor, times).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(self) -> Result<(), ApiError> {
+        for mut logged in self.logged.into_values() {
             logged.end().await?;
         }
         Ok(())
+    }
+}
+
+/// The documents of the sensors that are meant, lot by lot.
+struct Lots<'a> {
+    task: &'a Task,
+    after: Option<String>,
+    is_first: bool,
+}
+
+impl<'a> Lots<'a> {
+    fn new(task: &'a Task) -> Self {
+        Self { task, after: None, is_first: true }
+    }
+
+    /// The next ones, perhaps none; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Vec<SensorDocument>>, ApiError> {
+        if self.after.is_none() && !self.is_first {
+            return Ok(None);
+        }
+        self.is_first = false;
+        let Task { app, database, .. } = self.task;
+        let filter = SensorFilter { after: self.after.take(), outliers: false, limit: SENSORS };
+        let documents = app.store.list_sensors(database, &filter).await;
+        let mut documents = documents.map_err(|error| ApiError::Query(QueryError::Storage(error)))?;
+        self.after = documents.last().map(|document| document.sensor.key.to_string());
+        let settings = app.query.settings();
+        let relabels = settings.relabels(database);
+        documents.retain(|document| self.task.is_meant(document, relabels));
+        Ok(Some(documents))
     }
 }

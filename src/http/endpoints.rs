@@ -249,7 +249,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/rejections/replay", Token, "fix rejected lines by a rule and write them with their senders' rights; first as a dry run",
         params::REPLAY, &[json("ReplayRule")], &[&[(200, "What became of each line, or would.", &[json("Replayed")])], FORM_READ_NATIVE, ASKED], true,
         route (post(replay::replay));
-    "POST" "/api/v1/drift/resolve", Token, "move values of other types, which are kept beside a field, into one field; first as a dry run",
+    "POST" "/api/v1/drift/resolve", Token, "make a field one of a type, and move values that are kept beside it into it; first as a dry run",
         params::DRIFT, &[], &[&[(200, "What moved, or would.", &[json("DriftResolved")])], ASKED], false, route (post(drift::resolve));
     "GET" "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", &[], &[],
         &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route (get(databases::show));

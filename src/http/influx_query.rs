@@ -228,10 +228,9 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
             Err(_) => true,
         };
         let mut messages = if is_empty { app.query.statement_notices(statement, asked).await } else { Vec::new() };
+        // Most of all where there is no answer: perhaps all values are beside the field.
+        messages.extend(app.query.drift_notices(statement, asked).await);
         if series.is_ok() {
-            if !is_empty {
-                messages.extend(app.query.drift_notices(statement, asked).await);
-            }
             messages.extend(expired);
             messages.extend(app.query.readings_expired(&budget));
         }

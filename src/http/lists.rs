@@ -75,7 +75,8 @@ async fn read<I: Iterator<Item = Value>>(
     let budget = parameters.budget(app);
     let (database, selected) = (parameters.database()?, parameters.selector_or_all(app, &budget).await?);
     let mut words = app.query.vocabulary(&budget, (&database, &selected.selector), meta).await?;
-    let names = RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[] };
+    let names =
+        RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
     let notices = parameters.notices(app, &budget, &selected, names, words.measurements.is_empty()).await;
     let held = words.held.take();
     let mut text = Text::new(&budget)?;

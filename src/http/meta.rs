@@ -312,10 +312,12 @@ fn value_of(cell: &str) -> Value {
     }
 }
 
-/// The cell of CSV that a value is read from again: text as it is, unless it is empty or would be read as something else.
+/// The cell of CSV that a value is read from again: text as it is, unless it is empty or would be read as something else. Null, which
+/// earlier versions stored, is none.
 #[must_use]
 pub fn cell_of(value: &Value) -> String {
     match value {
+        Value::Null => String::new(),
         Value::String(text) if !text.is_empty() && value_of(text) == *value => text.clone(),
         other => other.to_string(),
     }

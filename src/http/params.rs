@@ -58,7 +58,7 @@ const DRIFT_FIELD: Parameter = parameter(
 const DRIFT_TO: Parameter = parameter(
     "to",
     r#"{"type":"string","enum":["float","number","integer","int","boolean","bool","string","text"],"examples":["float"]}"#,
-    "The type as which values move; one of the field's own family moves them into the field itself.",
+    "The type as which values move into the field, which becomes one of this type.",
 );
 const SENSOR: Parameter = parameter(
     "sensor",

@@ -70,7 +70,13 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
         (Selector::Sensor(sensor), None) => one_sensor(app, &budget, (sensor.clone(), selected.by_tag), asked).await?,
         (Selector::Matching { .. }, None) => many_sensors(app, &budget, asked).await?,
     };
-    let names = RequestNames { database: &database, selector: &selected.selector, fields: &fields, group_by: &[] };
+    let names = RequestNames {
+        database: &database,
+        selector: &selected.selector,
+        fields: &fields,
+        group_by: &[],
+        range: Some((range.start, range.end)),
+    };
     let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;

@@ -1,5 +1,6 @@
 //! The list of rejected lines, for those who administer the database that they were sent to.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -11,6 +12,7 @@ use super::App;
 use super::errors::{ApiError, Dialect};
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
+use super::replay::unreadable;
 use crate::access::Caller;
 use crate::bucket::settings::owner;
 use crate::ingest::{KeptLine, KeptRejection, measurement_of};
@@ -21,14 +23,14 @@ const LIMITS: (usize, usize) = (100, 1000);
 
 /// `GET /api/v1/rejections`.
 pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    match listed(&app, &by, query) {
+    match listed(app, by, query).await {
         Ok(body) => Json(body).into_response(),
         Err(error) => error.respond(Dialect::Native),
     }
 }
 
-fn listed(app: &App, by: &Caller, query: Pairs) -> Result<Value, ApiError> {
-    let parameters = Parameters::of(app, query, params::REJECTIONS, by.clone())?;
+async fn listed(app: Arc<App>, by: Caller, query: Pairs) -> Result<Value, ApiError> {
+    let parameters = Parameters::of(&app, query, params::REJECTIONS, by.clone())?;
     let limit = parameters.limit(LIMITS.0, LIMITS.1, "fixed")?;
     let database = parameters.get("db");
     if !database.map_or_else(|| by.may_manage_some(), |database| by.may_manage(database)) {
@@ -39,9 +41,27 @@ fn listed(app: &App, by: &Caller, query: Pairs) -> Result<Value, ApiError> {
             by.name()
         )));
     }
-    let wanted = Wanted::of(&parameters, by, database.map(str::to_owned))?;
-    let rejections = app.ingest.rejections().list(|rejection| wanted.is(rejection), limit);
+    let wanted = Wanted::of(&parameters, &by, database.map(str::to_owned))?;
+    let mut rejections = app.ingest.rejections().list(|rejection| wanted.is(rejection), limit);
+    // Of each request the list has the first line of each code only.
+    if wanted.contains.is_some() || wanted.measurement.is_some() {
+        let read = move || app.ingest.rejections().list_lines(|line| wanted.is_line(line), limit);
+        let lines = tokio::task::spawn_blocking(read).await;
+        let lines = lines.map_err(|ended| ApiError::Unreadable(ended.to_string()))?.map_err(unreadable)?;
+        rejections = united(rejections, lines, limit);
+    }
     Ok(json!({ "rejections": rejections.iter().map(|rejection| shown(rejection)).collect::<Vec<_>>() }))
+}
+
+/// Both, newest first, each line once.
+fn united(told: Vec<Arc<KeptRejection>>, lines: Vec<KeptRejection>, limit: usize) -> Vec<Arc<KeptRejection>> {
+    let id = |of: &KeptRejection| (of.time, of.database.clone(), of.token.clone(), of.line, of.code.clone());
+    let known: HashSet<_> = told.iter().map(|of| id(of)).collect();
+    let others = lines.into_iter().filter(|of| !known.contains(&id(of))).map(Arc::new);
+    let mut all: Vec<_> = told.into_iter().chain(others).collect();
+    all.sort_by_key(|of| std::cmp::Reverse(of.time));
+    all.truncate(limit);
+    all
 }
 
 /// Which rejections a request is about.

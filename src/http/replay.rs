@@ -139,7 +139,8 @@ async fn go_through(
     }))
 }
 
-fn unreadable(error: std::io::Error) -> ApiError {
+/// The error of kept lines that cannot be read.
+pub fn unreadable(error: std::io::Error) -> ApiError {
     ApiError::Unreadable(format!("the kept rejected lines: {error}"))
 }
 
@@ -147,6 +148,8 @@ fn unreadable(error: std::io::Error) -> ApiError {
 struct Group {
     places: Vec<usize>,
     declared: bool,
+    /// Whether each is a field of a reading whose other fields are stored.
+    rest: bool,
 }
 
 fn by_sender(outcomes: &[Outcome], fix: &Fix) -> Vec<Group> {
@@ -154,8 +157,9 @@ fn by_sender(outcomes: &[Outcome], fix: &Fix) -> Vec<Group> {
     let mut known: HashMap<_, usize> = HashMap::new();
     for (place, Outcome { line, .. }) in outcomes.iter().enumerate().filter(|(_, outcome)| outcome.is_taken()) {
         let declared = line.declared || fix.precision.is_some();
-        let number = *known.entry((&line.database, &line.token, declared)).or_insert_with(|| {
-            groups.push(Group { places: Vec::new(), declared });
+        let rest = line.field.is_some();
+        let number = *known.entry((&line.database, &line.token, declared, rest)).or_insert_with(|| {
+            groups.push(Group { places: Vec::new(), declared, rest });
             groups.len() - 1
         });
         groups[number].places.push(place);
@@ -189,6 +193,7 @@ async fn judge(app: &App, outcomes: &mut [Outcome], group: &Group, is_dry: bool)
         database: &named,
         precision: Precision::Nanoseconds,
         declared: group.declared,
+        rest: group.rest,
         received,
         // A line that is judged otherwise than a moment ago keeps the others back, too: the next replay judges anew.
         partial: false,

@@ -216,7 +216,8 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     };
     let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
     let series: Vec<_> = found.into_iter().filter_map(series).collect();
-    let names = RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[] };
+    let names =
+        RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
     let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
@@ -275,7 +276,8 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit, as_stored: false };
     let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;
     let selected = Selected::of(parameters.all());
-    let names = RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[] };
+    let names =
+        RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
     let notices = parameters.notices(app, &budget, &selected, names, documents.is_empty()).await;
     let groups = app.options.groups.of(&database);
     let mut text = Text::new(&budget)?;

@@ -37,7 +37,14 @@ async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> R
     let windows = aggregated(app, &budget, &parameters, &selected, (&group_by, by)).await?;
     let (database, fields) = (parameters.database()?, parameters.names("fields"));
     let tags = if let GroupBy::Tags(tags) = &group_by { &**tags } else { &[] };
-    let names = RequestNames { database: &database, selector: &selected.selector, fields: &fields, group_by: tags };
+    let range = parameters.range()?;
+    let names = RequestNames {
+        database: &database,
+        selector: &selected.selector,
+        fields: &fields,
+        group_by: tags,
+        range: Some((range.start, range.end)),
+    };
     let notices = parameters.notices(app, &budget, &selected, names, windows.found.series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     windows.write(&mut body, format, times, &notices).await?;

@@ -174,6 +174,7 @@ async fn write_chunk(
         database: &named,
         precision: Precision::Nanoseconds,
         declared: true,
+        rest: false,
         received: now_ns(),
         partial: true,
         ack: None,

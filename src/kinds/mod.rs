@@ -90,12 +90,13 @@ impl Kind {
         self.interval.map(|interval| interval * INTERVALS)
     }
 
-    /// What is wrong with a reading, if anything.
+    /// What is wrong with a reading, if anything; of the `rest` of one, whose other fields are stored, none is missing.
     pub fn fault_of_reading<'v, 'a: 'v>(
         &self,
         fields: impl Iterator<Item = (&'v str, &'v RawValue<'a>)> + Clone,
+        rest: bool,
     ) -> Option<KindFault> {
-        let fault = self.fields.as_ref()?.fault_of_reading(fields)?;
+        let fault = self.fields.as_ref()?.fault_of_reading(fields, rest)?;
         Some(KindFault { kind: self.name.clone(), fault })
     }
 

@@ -288,6 +288,7 @@ impl Conversation {
                         database,
                         precision: *precision,
                         declared: *declared,
+                        rest: false,
                         received: now_ns(),
                         partial: true,
                         ack,

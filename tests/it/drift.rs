@@ -187,15 +187,18 @@ fn converts(server: &Server) {
     write(server, "m,s=a temp=4 1717200004\nm,s=a temp=\"5\" 1717200004", 204);
     // Where text came first, the field itself is text.
     write(server, "m,s=c temp=\"6\" 1717200000\nm,s=c temp=7 1717200001", 204);
-    assert_eq!(resolve(server, "float", true), (3, 2));
+    assert_eq!(resolve(server, "float", true), (4, 2));
     let url = server.url("");
     let words = ["drift", "resolve", "d", "m", "temp", "--as", "float", "--to", &url];
     let counted = program().args(words).output().expect("it runs");
     let told = String::from_utf8_lossy(&counted.stdout);
-    assert!(told.starts_with("3 readings of 2 sensors would move; 2 keep"), "{told}");
+    assert!(
+        told.starts_with("4 readings of 2 sensors would move; 2 keep") && told.contains("1 sensors would become float"),
+        "{told}"
+    );
     assert_eq!(counted.status.code(), Some(1), "some are left");
     let before = (seen(server, "m,s=a"), seen(server, "m,s=c"));
-    assert_eq!(resolve(server, "float", false), (3, 2));
+    assert_eq!(resolve(server, "float", false), (4, 2));
     let expected = vec![
         row(START, &[("temp", "1.0"), ("w", "1.0")]),
         row(START + 1, &[("temp", "2.5"), ("w", "2.0")]),
@@ -204,7 +207,7 @@ fn converts(server: &Server) {
         row(START + 4, &[("temp", "4.0"), ("temp@string", "5")]),
     ];
     assert_eq!(seen(server, "m,s=a"), expected, "before: {before:?}");
-    let expected = vec![row(START, &[("temp@number", "6.0")]), row(START + 1, &[("temp@number", "7.0")])];
+    let expected = vec![row(START, &[("temp", "6.0")]), row(START + 1, &[("temp", "7.0")])];
     assert_eq!(seen(server, "m,s=c"), expected);
     assert_eq!(resolve(server, "float", false), (0, 2), "it is done");
     let mean = get(&server.url("/query?db=d&q=SELECT+count(temp),sum(temp)+FROM+m+WHERE+s='a'")).expect(200).json();
@@ -293,9 +296,17 @@ fn loses_nothing(launch: &Launch, seed: u64) {
             wrong
         });
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // The field is one of numbers.
-            write(&server, "m,s=a temp=0 1717100000\nm,s=b temp=0 1717100000", 204);
-            let points = ["marked:1", "before_deletion:1", "during_deletion:1", "part_deleted:1", "after_deletion:1"];
+            // The field is one of numbers, and of a sensor whose first value says nothing, of text until it is converted. A kill at
+            // `family_set` comes when it was told to be one of numbers, and nothing was moved yet.
+            write(&server, "m,s=a temp=0 1717100000\nm,s=b temp=0 1717100000\nm,s=c temp=\"err\" 1717100000", 204);
+            let points = [
+                "family_set:1",
+                "marked:1",
+                "before_deletion:1",
+                "during_deletion:1",
+                "part_deleted:1",
+                "after_deletion:1",
+            ];
             for (round, point) in points.into_iter().enumerate() {
                 let round = i64::try_from(round).expect("few");
                 fill(&server, &mut random, &mut model, round);
@@ -331,7 +342,7 @@ fn loses_nothing(launch: &Launch, seed: u64) {
 fn fill(server: &Server, random: &mut Random, model: &mut Model, round: i64) {
     let mut lines = String::new();
     for _ in 0..150 {
-        let at = (random.of(&["a", "b"]), START + round * 86_400 + random.below(300) * 60);
+        let at = (random.of(&["a", "b", "c"]), START + round * 86_400 + random.below(300) * 60);
         let acked = model.entry(at).or_default();
         let value = match random.below(3) {
             0 if acked.number.is_none() => format!("{}", acked.number.insert(1 + random.below(1000))),
@@ -347,7 +358,7 @@ fn fill(server: &Server, random: &mut Random, model: &mut Model, round: i64) {
 #[track_caller]
 fn check(server: &Server, model: &Model, is_resolved: bool, when: &str) {
     let mut seen_all: BTreeMap<(&str, i64), BTreeMap<String, String>> = BTreeMap::new();
-    for tag in ["a", "b"] {
+    for tag in ["a", "b", "c"] {
         let rows = seen(server, &format!("m,s={tag}")).into_iter();
         seen_all.extend(rows.map(|(time, fields)| ((tag, time / 1_000_000_000), fields.into_iter().collect())));
     }
@@ -356,6 +367,21 @@ fn check(server: &Server, model: &Model, is_resolved: bool, when: &str) {
         let (field, beside) = (fields.get("temp"), fields.get("temp@string"));
         let as_number = |number: &i64| format!("{number}.0");
         let parsed = text.as_ref().and_then(|text| text.parse::<i64>().ok());
+        if at.0 == "c" {
+            // Its field was one of text at first: a text that says a number may have come into the field before the number.
+            let (own, numbers) = ([field, beside], [field, fields.get("temp@number")]);
+            let has_number = number.is_none_or(|number| numbers.contains(&Some(&as_number(&number))));
+            let is_converted = parsed.is_some_and(|number| field == Some(&as_number(&number)));
+            let was_replaced = parsed.is_some() && number.is_some();
+            let has_text = text.as_ref().is_none_or(|text| own.contains(&Some(text)) || is_converted || was_replaced);
+            let is_of_numbers = field.is_none_or(|field| field.parse::<f64>().is_ok());
+            let is_done = is_of_numbers && (parsed.is_none() || beside.is_none() || number.is_some());
+            assert!(
+                has_number && has_text && (is_done || !is_resolved),
+                "{when}: {at:?} {number:?} {text:?}: {fields:?}"
+            );
+            continue;
+        }
         match (number, text) {
             // A number stays, whatever is converted meanwhile; the text is beside it, or was moved before the number came.
             (Some(number), _) => {
@@ -391,4 +417,129 @@ fn values_move_by_the_name_that_their_measurement_is_shown_under() {
     let expected = [row(START, &[("temp", "1.0")]), row(START + 1, &[("temp", "2.0")])];
     assert_eq!(seen(&server, "w"), expected);
     server.stop();
+}
+
+/// The first value of a sensor said for good what its field is: after one "err", no number ever got into the field, neither by a conversion
+/// nor by a deletion of that value.
+#[test]
+fn a_sensor_whose_first_value_was_wrong_is_converted_in_the_embedded_store() {
+    makes_way(&Launch::embedded().config(CONFIG));
+}
+
+#[test]
+fn a_sensor_whose_first_value_was_wrong_is_converted_in_mongodb() {
+    makes_way(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG));
+}
+
+fn makes_way(launch: &Launch) {
+    let mut server = launch.clone().start();
+    write(&server, "m,s=a temp=1 1717200000", 204);
+    write(&server, "m,s=b temp=\"err\" 1717200000\nm,s=b temp=5 1717200001\nm,s=b temp=6 1717200002", 204);
+    write(&server, "m,s=b temp=7 1717200003\nm,s=b temp=\"8\" 1717200003", 204);
+    let mean = |server: &Server| {
+        let answer = get(&server.url("/query?db=d&q=SELECT+mean(temp)+FROM+m+WHERE+s='b'")).expect(200).json();
+        answer["results"][0]["series"][0]["values"][0][1].as_f64()
+    };
+    assert_eq!(resolve(&server, "float", true), (3, 1));
+    assert_eq!(mean(&server), None, "a dry run changes nothing");
+    assert_eq!(resolve(&server, "float", false), (3, 1));
+    let moved = vec![
+        row(START, &[("temp@string", "err")]),
+        row(START + 1, &[("temp", "5.0")]),
+        row(START + 2, &[("temp", "6.0")]),
+        // Both say something: the one in the field counts, the other one stays beside it.
+        row(START + 3, &[("temp", "8.0"), ("temp@number", "7.0")]),
+    ];
+    assert_eq!(seen(&server, "m,s=b"), moved);
+    assert_eq!(mean(&server), Some(19.0 / 3.0));
+    // What comes later goes by the new type, after a restart too.
+    write(&server, "m,s=b temp=9 1717200004", 204);
+    assert!(write(&server, "m,s=b temp=\"err\" 1717200005", 204).is_some());
+    server.kill();
+    server.restart_as(launch.clone().listen("127.0.0.1:0"));
+    await_fed(&server);
+    assert_eq!(write(&server, "m,s=b temp=10 1717200006", 204), None);
+    flush(&server);
+    let later = [
+        row(START + 4, &[("temp", "9.0")]),
+        row(START + 5, &[("temp@string", "err")]),
+        row(START + 6, &[("temp", "10.0")]),
+    ];
+    assert_eq!(seen(&server, "m,s=b"), [moved, later.to_vec()].concat());
+    assert_eq!(resolve(&server, "float", false), (0, 3));
+    // And back: the way of a mistake.
+    assert_eq!(resolve(&server, "string", false).1, 0);
+    assert_eq!(mean(&server), None);
+    assert_eq!(resolve(&server, "float", false).1, 2);
+    assert_eq!(mean(&server), Some(38.0 / 5.0));
+    server.stop();
+}
+
+/// A value in a field that lets no number in is put right where values of other types are rejected, too.
+#[test]
+fn a_field_gets_another_type_where_other_types_are_rejected() {
+    let server = Launch::embedded().start();
+    write(&server, "m temp=\"err\" 1717200000", 204);
+    write(&server, "m temp=5 1717200001", 400);
+    assert_eq!(resolve(&server, "float", false), (0, 1));
+    write(&server, "m temp=5 1717200001", 204);
+    let expected = [row(START, &[("temp@string", "err")]), row(START + 1, &[("temp", "5.0")])];
+    assert_eq!(seen(&server, "m"), expected);
+}
+
+/// An instance that knew a sensor before another one converted its field must go by the new type soon.
+#[test]
+fn another_instance_learns_of_the_new_type() {
+    let store = mongod().uri(&fresh_database_name());
+    let launch = Launch::with_store(store).config(format!("{CONFIG}[sensors]\nwrite_interval = \"50ms\"\n"));
+    let (one, other) = (launch.clone().start(), launch.start());
+    write(&one, "m temp=\"err\" 1717200000", 204);
+    flush(&one);
+    write(&other, "m temp=5 1717200001", 204);
+    flush(&other);
+    assert_eq!(resolve(&one, "float", false), (1, 1));
+    let mut time = START + 2;
+    eventually("a number is no value of another type there", WITHIN, || {
+        time += 1;
+        let told = write(&other, &format!("m temp=6 {time}"), 204);
+        flush(&other);
+        told.is_none().then_some(())
+    });
+    flush(&one);
+    resolve(&one, "float", false);
+    let all = seen(&one, "m");
+    assert_eq!(all[0], row(START, &[("temp@string", "err")]));
+    assert!(all[1..].iter().all(|(_, fields)| fields.keys().eq(["temp"])), "{all:?}");
+    eventually("both see the same", WITHIN, || (seen(&other, "m") == all).then_some(()));
+}
+
+/// The notice was missing where the answer was empty, counted fields as if they were sensors, and stayed when nothing was left beside the
+/// field.
+#[test]
+fn a_notice_tells_of_what_is_there() {
+    let server = Launch::embedded().config(KEEP).start();
+    write(&server, "m,s=a temp=1 1717200000\nm,s=b temp=1 1717200000\nm,s=b temp=\"x\" 1717200010", 204);
+    write(&server, "m,s=a temp=\"2\" 1717200001\nm,s=a temp=true 1717200002", 204);
+    let of_influx = |condition: &str| -> Vec<String> {
+        let q = format!("SELECT temp FROM m WHERE {condition}").replace(' ', "%20").replace('>', "%3E");
+        let answer = get(&server.url(&format!("/query?db=d&q={q}"))).expect(200).json();
+        let told = answer["results"][0]["messages"].as_array().cloned().unwrap_or_default();
+        told.iter().map(|one| one["text"].as_str().expect("a text").to_owned()).collect()
+    };
+    let of_native = |range: &str| -> Vec<String> {
+        let path = format!("/api/v1/readings?db=d&measurement=m&fields=temp&{range}");
+        let told = get(&server.url(&path)).expect(200).json()["notices"].clone();
+        told.as_array().into_iter().flatten().map(|one| one.as_str().expect("a text").to_owned()).collect()
+    };
+    let both = of_influx("time > 0");
+    assert!(both.len() == 1 && both[0].contains("of 2 sensors"), "{both:?}");
+    assert_eq!(of_native(""), both);
+    // Of the time asked for only; and where there is no answer.
+    let one = of_influx("time > 1717200005s");
+    assert!(one.len() == 1 && one[0].contains("of 1 sensor ") && one[0].contains("\"temp@string\""), "{one:?}");
+    assert_eq!(of_native("from=1717200005"), one);
+    assert_eq!(of_influx("time > 1717200020s"), [""; 0]);
+    post(&server.url("/query?db=d&q=DELETE+FROM+m+WHERE+time+%3E+1717200005s"), "", &[]).expect(200);
+    assert_eq!(resolve(&server, "float", false), (2, 0));
+    assert_eq!((of_influx("time > 0"), of_native("")), (vec![], vec![]));
 }

@@ -111,6 +111,10 @@ fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
         describe(&server, "PATCH", "climate,s=old", &json!({"n": 2})).expect(200);
         describe(&server, "PATCH", "climate,s=old", &json!({"site": "lab"})).expect(200);
         describe(&server, "PATCH", "climate,s=old", &json!({"site": "LAB"})).expect(400);
+        // Metadata of a sensor that has none is new, whether or not it has readings.
+        write(&server, &format!("climate,s=4 temp=20 {T}\n")).expect(204);
+        describe(&server, "PATCH", "climate,s=4", &json!({"owner": "Kim"})).expect(400);
+        describe(&server, "PATCH", "climate,s=4", &json!({"owner": "Kim", "site": "lab"})).expect(200);
         let warned = describe(&server, "PUT", "m,s=1", &json!({"kind": "meter", "floor": "third"})).expect(200);
         assert!(warning(&warned).contains("floor"), "{}", warning(&warned));
         let lines = "{\"sensor\":\"climate,s=2\",\"meta\":{\"site\":\"roof\"}}\n{\"sensor\":\"climate,s=3\",\"meta\":{\"site\":3}}\n";

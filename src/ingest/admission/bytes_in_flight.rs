@@ -20,9 +20,14 @@ impl BytesInFlight {
     /// Reserves `bytes` more.
     ///
     /// # Errors
-    /// [`IngestError::Overloaded`] when `ingest.bytes_in_flight` is reached.
+    /// [`IngestError::Overloaded`] when `ingest.bytes_in_flight` is reached, [`IngestError::TooLarge`] when this request alone has
+    /// more.
     pub fn grow(&mut self, bytes: usize) -> Result<(), IngestError> {
-        let overloaded = IngestError::Overloaded { limit: self.limit, key: "ingest.bytes_in_flight" };
+        let (limit, key) = (self.limit, "ingest.bytes_in_flight");
+        if self.size().saturating_add(bytes) > limit {
+            return Err(IngestError::TooLarge { limit, key });
+        }
+        let overloaded = IngestError::Overloaded { limit, key };
         let count = u32::try_from(bytes).map_err(|_| overloaded.clone())?;
         let more = self.bytes.clone().try_acquire_many_owned(count).map_err(|_| overloaded)?;
         self.in_flight.increment(count);

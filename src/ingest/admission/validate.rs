@@ -132,6 +132,8 @@ pub struct ValidationPass {
     pub precision: Precision,
     /// Whether timestamps that seem to be in another unit are rejected.
     pub refuses_other_units: bool,
+    /// Whether the points are the rest of readings whose other fields are stored.
+    pub rest: bool,
     /// Whether a value of another family than its field's is kept beside it.
     pub keeps_drift: bool,
     /// Whether the sensor lookup is done: sensors that are still unknown are over a limit.
@@ -465,7 +467,8 @@ impl<'a> Validator<'a> {
             }
         }
         if let Some(kind) = &self.locals[local].kind
-            && let Some(fault) = kind.fault_of_reading(point.fields.iter().map(|(name, value)| (&**name, value)))
+            && let Some(fault) =
+                kind.fault_of_reading(point.fields.iter().map(|(name, value)| (&**name, value)), self.pass.rest)
         {
             if kind.action == KindAction::Reject {
                 return self.reject(point.refuse(0, fault.into()));

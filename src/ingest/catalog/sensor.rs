@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use super::charge::{CatalogBytes, Charge};
 use super::fields::{FieldSets, SensorFields};
 use crate::bucket::{CatalogSensor, Meta, SensorDocument};
-use crate::clock::now_seconds;
 use crate::kinds::{KIND, Kind, Kinds};
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Family, Sensor};
@@ -121,7 +120,8 @@ pub struct KnownSensor {
     has_meta: AtomicBool,
     /// Changes of its metadata that are logged, and not in the stored document yet.
     pub(super) unstored_meta: AtomicU32,
-    /// When it last sent a reading, or became known: seconds since the epoch.
+    /// When it last sent a reading, or its latest reading's time if its document was found since: seconds since the epoch; 0 if it is
+    /// not known to have any.
     heard: AtomicU32,
     /// The timestamp last given to an undated reading.
     pub(super) stamped: AtomicI64,
@@ -151,7 +151,7 @@ impl KnownSensor {
             superseded: AtomicBool::new(false),
             has_meta: AtomicBool::new(false),
             unstored_meta: AtomicU32::new(0),
-            heard: AtomicU32::new(seconds(now_seconds())),
+            heard: AtomicU32::new(0),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
             kind,
@@ -226,9 +226,10 @@ impl KnownSensor {
         }
     }
 
-    /// Whether it has sent nothing since `since`, in seconds since the epoch.
+    /// Whether it has sent readings, and none since `since`, in seconds since the epoch.
     pub fn is_silent(&self, since: i64) -> bool {
-        i64::from(self.heard.load(Ordering::Relaxed)) < since && !self.is_superseded()
+        let heard = self.heard.load(Ordering::Relaxed);
+        heard > 0 && i64::from(heard) < since && !self.is_superseded()
     }
 
     pub fn fields(&self) -> Arc<SensorFields> {
@@ -273,6 +274,7 @@ impl KnownSensor {
             self.note_meta();
             self.set_stored_kind(&document.meta, 0);
         }
+        document.last_seen.into_iter().for_each(|last| self.hear(last));
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
         grown.stored = true;
@@ -280,6 +282,25 @@ impl KnownSensor {
         let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
         *fields = self.state.shared(grown);
+    }
+
+    /// Notes the families that the stored document has by now: somebody may have changed them.
+    pub fn adopt_families(&self, document: &SensorDocument) {
+        let differing = |fields: &SensorFields| -> Vec<(usize, Family)> {
+            let places = document.fields.iter().enumerate();
+            let known = places.filter_map(|(hint, (name, family))| Some((fields.find(name, hint)?, *family)));
+            known.filter(|(at, family)| fields.families[*at] != *family).collect()
+        };
+        if differing(&self.fields()).is_empty() {
+            return;
+        }
+        let mut fields = self.write_fields();
+        let mut changed = SensorFields::clone(&fields);
+        for (at, family) in differing(&fields) {
+            changed.families[at] = family;
+        }
+        *fields = self.state.shared(changed);
+        self.state.note_news();
     }
 
     /// Notes that its document may no longer be stored.

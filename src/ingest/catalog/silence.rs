@@ -58,6 +58,7 @@ mod tests {
 
     use super::*;
     use crate::access::Allowance;
+    use crate::bucket::SensorDocument;
     use crate::ingest::IngestOptions;
     use crate::ingest::catalog::{LookupResult, WantedSensor};
     use crate::reading::Sensor;
@@ -75,7 +76,11 @@ mod tests {
         catalog.add_sensors(&database, (0..sensors).map(wanted).collect(), LookupResult::default(), usize::MAX);
         let now = now_seconds();
         let none = Duration::from_nanos(1);
-        assert_eq!(count(&catalog, now - 100, none).await, 0, "just known");
+        assert_eq!(count(&catalog, now + 100, none).await, 0, "nothing came of any");
+        for number in 0..sensors {
+            database.sensors().get(&sensor(number).key).expect("known").hear(now * 1_000_000_000);
+        }
+        assert_eq!(count(&catalog, now - 100, none).await, 0, "they have just sent");
         let started = Instant::now();
         assert_eq!(count(&catalog, now + 100, none).await, sensors);
         assert_eq!(count(&catalog, now + 100, Duration::ZERO).await, 0, "never");
@@ -86,5 +91,21 @@ mod tests {
             known.hear(now * 1_000_000_000);
         }
         assert_eq!(count(&catalog, now + 100, none).await, sensors - 10);
+    }
+
+    /// A sensor that had metadata but never a reading counted as silent, though no list of silent sensors had it; and one whose document was
+    /// found after a restart counted as heard at that moment.
+    #[test]
+    fn a_sensor_is_heard_by_its_readings_only() {
+        let catalog = Catalog::new(&IngestOptions::small());
+        let database = catalog.enlist_database("plant");
+        let sensor = Sensor::new("m", [("s", "1")]).expect("a sensor");
+        let wanted = WantedSensor { sensor: sensor.clone(), allowance: Allowance::default() };
+        catalog.add_sensors(&database, vec![wanted], LookupResult::default(), usize::MAX);
+        let known = database.sensors().get(&sensor.key).expect("known").clone();
+        assert!(!known.is_silent(i64::MAX));
+        let last_seen = Some(1_000_000_000_000);
+        known.adopt(&SensorDocument { last_seen, ..SensorDocument::new(known.sensor.clone()) });
+        assert!(known.is_silent(1001) && !known.is_silent(1000));
     }
 }

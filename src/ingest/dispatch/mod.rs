@@ -363,6 +363,7 @@ fn batches(
             batch.push_cell(field.ok_or_else(|| unnumbered(&request.names[*name]))?, value.clone());
         }
         let sensor = *places[row.sensor].get_or_insert_with(|| {
+            known.hear(request.received);
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
         });

@@ -149,6 +149,26 @@ impl KeptLines {
         wanted: impl Fn(&KeptLine) -> bool,
         (count_max, bytes_max): (usize, usize),
     ) -> io::Result<(Vec<KeptLine>, bool)> {
+        let (mut lines, mut bytes, mut more) = (Vec::new(), 0, false);
+        self.each(|line| {
+            if line.id <= after || !wanted(&line) {
+                return true;
+            }
+            bytes += line.text.len();
+            more = !lines.is_empty() && (lines.len() >= count_max || bytes > bytes_max);
+            if !more {
+                lines.push(line);
+            }
+            !more
+        })?;
+        Ok((lines, more))
+    }
+
+    /// Calls with the lines that were not replayed, oldest first, until one is the last that is wanted.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or written.
+    pub fn each(&self, mut take: impl FnMut(KeptLine) -> bool) -> io::Result<()> {
         self.save()?;
         let disk = lock(&self.disk);
         let mut done: HashSet<u64> = HashSet::new();
@@ -159,20 +179,10 @@ impl KeptLines {
             true
         })?;
         let since = now_ns().saturating_sub(self.keep_ns);
-        let (mut lines, mut bytes, mut more) = (Vec::new(), 0, false);
-        disk.each(|entry| {
-            let Entry::Line(line) = entry else { return true };
-            if line.id <= after || line.received < since || done.contains(&line.id) || !wanted(&line) {
-                return true;
-            }
-            bytes += line.text.len();
-            more = !lines.is_empty() && (lines.len() >= count_max || bytes > bytes_max);
-            if !more {
-                lines.push(*line);
-            }
-            !more
-        })?;
-        Ok((lines, more))
+        disk.each(|entry| match entry {
+            Entry::Line(line) if line.received >= since && !done.contains(&line.id) => take(*line),
+            _ => true,
+        })
     }
 
     /// Notes that lines were replayed: on return that is on disk.

@@ -11,7 +11,9 @@ mod senders;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::fmt::Write;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -193,6 +195,24 @@ impl Rejections {
         kept.newest(is_wanted, limit)
     }
 
+    /// The newest of the whole lines that are wanted, shortened as those of [`Rejections::list`], of which they may be. Blocks.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or written.
+    pub fn list_lines(&self, is_wanted: impl Fn(&KeptLine) -> bool, limit: usize) -> io::Result<Vec<KeptRejection>> {
+        let mut newest: VecDeque<KeptRejection> = VecDeque::new();
+        self.lines.each(|line| {
+            if is_wanted(&line) {
+                newest.push_back(of_line(line));
+            }
+            if newest.len() > limit {
+                newest.pop_front();
+            }
+            true
+        })?;
+        Ok(newest.into_iter().rev().collect())
+    }
+
     /// Forgets those of a database.
     pub async fn forget(&self, database: &str) {
         let (lines, name) = (self.lines.clone(), database.to_owned());
@@ -278,6 +298,25 @@ fn samples(sender: RejectedBy<'_>, rejected: &Rejected, addresses: ShownAddresse
         });
     }
     samples
+}
+
+/// A whole line as one of the list.
+fn of_line(line: KeptLine) -> KeptRejection {
+    let KeptLine { received, database, token, address, number, text, code, reason, .. } = line;
+    let text = plain(&text, TEXT_CHARS);
+    KeptRejection {
+        time: received,
+        database,
+        token: token.map(|token| token.name),
+        address,
+        line: number,
+        column: 0,
+        text,
+        reason,
+        code,
+        count: 1,
+        replayed: 0,
+    }
 }
 
 /// Whether a line can be kept as it is.

@@ -297,7 +297,11 @@ impl Wish {
     /// What follows from it where there are these values.
     fn applied_to(&self, values: &Map<String, Value>) -> Map<String, Value> {
         match self {
-            Self::Put(wanted) => wanted.iter().map(|(name, value)| (name.clone(), storable(value))).collect(),
+            // As a merge patch into nothing: files of lines and of CSV could not say null.
+            Self::Put(wanted) => {
+                let said = wanted.iter().filter(|(_, value)| !value.is_null());
+                said.map(|(name, value)| (name.clone(), storable(value))).collect()
+            }
             Self::Patch(patch) => {
                 let mut after = values.clone();
                 merge_patch(&mut after, patch);

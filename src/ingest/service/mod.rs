@@ -4,6 +4,7 @@ mod by_value;
 mod described;
 mod drain;
 mod explain;
+mod families;
 mod keyed;
 mod listing;
 mod meta;
@@ -81,6 +82,8 @@ pub struct Arrival<'a> {
     pub precision: Precision,
     /// Whether the sender declared that unit, or it is a default.
     pub declared: bool,
+    /// Whether its lines are the rest of readings whose other fields are stored, so that kinds do not ask for those.
+    pub rest: bool,
     /// When it was received, in nanoseconds since the epoch: the time of undated readings.
     pub received: i64,
     /// Whether good lines are kept when others are rejected.
@@ -439,7 +442,7 @@ impl Ingest {
 
     /// The parameters of the validation of a body that are the same in each pass.
     fn terms(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
-        let Arrival { received, precision, declared, .. } = arrival;
+        let Arrival { received, precision, declared, rest, .. } = arrival;
         let settings = self.retention.settings.now();
         let from = settings.accepted_from(database, received);
         let kept_from = from.map_or((i64::MIN, 0), |from| (from, settings.kept(database).ns()));
@@ -449,6 +452,7 @@ impl Ingest {
             kept_from,
             precision,
             refuses_other_units,
+            rest,
             keeps_drift: settings.drift(database) == Drift::Keep,
             looked_up: false,
             publish: false,

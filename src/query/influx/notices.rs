@@ -1,5 +1,7 @@
 //! Which names of a statement without an answer nobody knows: its database, measurements, fields and tags.
 
+use std::ops::Range;
+
 use super::policies::{expired, named};
 use super::statement::StatementContext;
 use super::zones::resolve;
@@ -9,6 +11,7 @@ use crate::influxql::{
 use crate::query::QueryError;
 use crate::query::engine::Engine;
 use crate::query::native::notices::{AskedName, NameKind, drift_of, unknown_of};
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 
 /// Sources of a statement that are looked at.
 const SOURCES_MAX: usize = 8;
@@ -21,6 +24,8 @@ struct NamedSource<'a> {
     policy: Option<&'a str>,
     measurement: Option<&'a str>,
     names: Vec<(NameKind<'a>, &'a str)>,
+    /// The condition that says which times are read.
+    condition: Option<&'a Expr>,
 }
 
 /// A notice for each name of a SELECT or SHOW that no sensor has which the caller may read.
@@ -66,7 +71,10 @@ async fn of_sources(
         let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
         let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
         let notices = match is_of_drift {
-            true => drift_of(engine, asked.budget, asked.by, &database, &names).await?,
+            true => {
+                let range = range_of(source.condition, asked.now);
+                drift_of(engine, asked.budget, asked.by, (&database, range), &names).await?
+            }
             false => unknown_of(engine, asked.budget, asked.by, &database, &names).await?,
         };
         for notice in notices {
@@ -76,6 +84,13 @@ async fn of_sources(
         }
     }
     Ok(told)
+}
+
+/// The times that a condition leaves; `None` if they cannot be told.
+fn range_of(condition: Option<&Expr>, now: i64) -> Option<Range<i64>> {
+    let clock = Clock { now, zone: None, resolve: &resolve };
+    let (range, _) = split(condition, &clock).ok()?;
+    Some(range.min.unwrap_or(TIMESTAMP_MIN)..range.max.map_or(TIMESTAMP_MAX, |max| max.saturating_add(1)))
 }
 
 /// What an answer says of databases that keep no readings as old as those that it asks for. Ask before the readings are read: what
@@ -111,7 +126,13 @@ fn sources_of(statement: &Statement) -> Vec<NamedSource<'_>> {
     match statement {
         Statement::Select(select) => of_select(select),
         Statement::ShowRetentionPolicies { database } => {
-            vec![NamedSource { database: database.as_deref(), policy: None, measurement: None, names: Vec::new() }]
+            vec![NamedSource {
+                database: database.as_deref(),
+                policy: None,
+                measurement: None,
+                names: Vec::new(),
+                condition: None,
+            }]
         }
         Statement::ShowMeasurements { matching, listing } => {
             let mut sources = of_listing(listing, None);
@@ -142,7 +163,10 @@ fn of_select(select: &Select) -> Vec<NamedSource<'_>> {
     let mut sources = Vec::new();
     for source in &select.sources {
         match source {
-            FromSource::Measurement(measurement) => sources.extend(of_measurement(measurement, names.clone())),
+            FromSource::Measurement(measurement) => {
+                let source = of_measurement(measurement, names.clone());
+                sources.extend(source.map(|source| NamedSource { condition: select.condition.as_ref(), ..source }));
+            }
             FromSource::Subquery(inner) => sources.extend(of_select(inner)),
         }
     }
@@ -153,7 +177,7 @@ fn of_select(select: &Select) -> Vec<NamedSource<'_>> {
 fn of_measurement<'a>(measurement: &'a Measurement, names: Vec<(NameKind<'a>, &'a str)>) -> Option<NamedSource<'a>> {
     let MeasurementName::Exact(name) = &measurement.name else { return None };
     let (database, policy) = (measurement.database.as_deref(), measurement.policy.as_deref());
-    Some(NamedSource { database, policy, measurement: Some(name), names })
+    Some(NamedSource { database, policy, measurement: Some(name), names, condition: None })
 }
 
 fn of_listing<'a>(listing: &'a Listing, keys: Option<&'a KeyFilter>) -> Vec<NamedSource<'a>> {
@@ -166,7 +190,13 @@ fn of_listing<'a>(listing: &'a Listing, keys: Option<&'a KeyFilter>) -> Vec<Name
     }
     let database = listing.database.as_deref();
     if listing.sources.is_empty() {
-        return vec![NamedSource { database, policy: listing.policy.as_deref(), measurement: None, names }];
+        return vec![NamedSource {
+            database,
+            policy: listing.policy.as_deref(),
+            measurement: None,
+            names,
+            condition: None,
+        }];
     }
     let measurements = listing.sources.iter().filter_map(|source| match source {
         FromSource::Measurement(measurement) => of_measurement(measurement, names.clone()),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use crate::influxql::Fill;
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates::{self, Aggregate as Named};
+use crate::query::engine::as_stored::AsStored;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::evaluate::Evaluation;
 use crate::query::engine::frame::{Frame, GroupRows};
@@ -175,22 +176,67 @@ pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) ->
             (chosen, Some(stored))
         }
     };
-    let (plan, columns, planned) = plan(budget, asked, &chosen.entries).await?;
-    let (frame, patterns) = (frame(asked), Patterns::default());
-    let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
-    evaluation.as_stored = stored.as_ref();
-    engine.read(&asked.database, &chosen.entries, &mut evaluation).await?;
-    let (groups, mut held) = evaluation.finish().await?;
-    let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
-    held.grow(rows * size_of::<Range<i64>>())?;
-    held.add(planned);
-    let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
-    let mut series: Vec<WindowSeries> = groups.map(|group| windows_of(group, &frame, asked)).collect();
+    let Aggregated { columns, mut series, held } =
+        aggregated(engine, budget, asked, (&chosen.entries, stored.as_ref())).await?;
     if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, series.is_empty()) {
         let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         let (key, measurement) = (Some(sensor.key.to_string()), sensor.measurement.to_string());
         series.push(WindowSeries { sensor: key, measurement, tags, windows: Vec::new(), wide: HashMap::new() });
     }
+    Ok(Aggregated { columns, series, held })
+}
+
+/// Which of these fields each of these sensors has values of in a range of times, in nanoseconds; sensors without any are left out.
+///
+/// # Errors
+/// As [`aggregate`].
+pub async fn present(
+    engine: &Engine,
+    budget: &Budget,
+    database: &str,
+    (range, fields): (Range<i64>, Vec<String>),
+    sensors: &[DirectoryEntry],
+) -> Result<Vec<Vec<String>>, QueryError> {
+    let asked = Aggregation {
+        database: database.to_owned(),
+        // Not read: the sensors are chosen.
+        selector: Selector::Matching { measurement: None, tags: Vec::new(), pins: Vec::new() },
+        range,
+        has_start: false,
+        fields,
+        step: None,
+        zone: None,
+        // Of any family, unlike a count.
+        functions: vec![NativeAggregate::Last],
+        group_by: GroupBy::Sensor,
+        fill: Fill::None,
+        as_stored: false,
+    };
+    let Aggregated { columns, series, held: _held } = aggregated(engine, budget, &asked, (sensors, None)).await?;
+    let fields_of = |series: &WindowSeries| -> Vec<String> {
+        let cells = series.windows.iter().flat_map(|(_, cells)| cells.iter().zip(&columns));
+        cells.filter(|(cell, _)| cell.is_some()).map(|(_, (field, _))| field.clone()).collect()
+    };
+    Ok(series.iter().map(fields_of).filter(|fields| !fields.is_empty()).collect())
+}
+
+async fn aggregated(
+    engine: &Engine,
+    budget: &Budget,
+    asked: &Aggregation,
+    (entries, stored): (&[DirectoryEntry], Option<&AsStored>),
+) -> Result<Aggregated, QueryError> {
+    let (plan, columns, planned) = plan(budget, asked, entries).await?;
+    let (frame, patterns) = (frame(asked), Patterns::default());
+    let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
+    evaluation.as_stored = stored;
+    engine.read(&asked.database, entries, &mut evaluation).await?;
+    let (groups, mut held) = evaluation.finish().await?;
+    let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
+    held.grow(rows * size_of::<Range<i64>>())?;
+    held.add(planned);
+    let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
+    let series = groups.map(|group| windows_of(group, &frame, asked)).collect();
     Ok(Aggregated { columns, series, held })
 }
 

@@ -1,7 +1,8 @@
 //! What an answer says beside its data: which names of the request nobody knows, and which ones the caller may see
 //! instead, nearest first. Also finds the sensor that a bare name means.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::access::{Caller, Pin};
@@ -9,8 +10,10 @@ use crate::bucket::settings::{Drift, owner};
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
+use crate::query::native::aggregate::present;
 use crate::query::selector::{Selector, TagFilter, TagTest};
 use crate::query::{Budget, QueryError};
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Family, Sensor};
 
 /// The tag by which a bare name means a sensor.
@@ -19,6 +22,8 @@ const SENSOR_TAG: &str = "sensor";
 const SHOWN: usize = 5;
 /// Keys of sensors that a notice lists at most.
 const KEYS_SHOWN: usize = 10;
+/// Sensors with fields beside a named one whose values a notice looks for at most: texts have no summaries, so that they are read.
+const LOOKED_AT: usize = 200;
 /// Distinct names that are compared with an unknown one at most, and characters of each.
 const COMPARED: usize = 10_000;
 const COMPARED_CHARS: usize = 64;
@@ -31,6 +36,8 @@ pub struct RequestNames<'a> {
     pub fields: &'a [String],
     /// The tags grouped by.
     pub group_by: &'a [String],
+    /// From and to, exclusive, in nanoseconds; `None` for all times.
+    pub range: Option<(i64, i64)>,
 }
 
 /// A notice for each name that no sensor has which the caller may read.
@@ -50,16 +57,18 @@ pub async fn notices(
         if let Some(entry) = chosen.entries.first() {
             let entry = std::slice::from_ref(entry);
             let mut told = among(budget, entry, &[], &asked).await?;
-            told.extend(drift_among(budget, entry, &[], &asked).await?);
+            let of = (names.database, names.range.map(|(from, to)| from..to));
+            told.extend(drift_among(engine, budget, of, (entry, &[]), &asked).await?);
             return Ok(told);
         }
     }
     let mut told = unknown_of(engine, budget, by, names.database, &asked).await?;
-    told.extend(drift_of(engine, budget, by, names.database, &asked).await?);
+    let of = (names.database, names.range.map(|(from, to)| from..to));
+    told.extend(drift_of(engine, budget, by, of, &asked).await?);
     Ok(told)
 }
 
-/// A notice for each named field beside which there are values of other families, if they are kept at all.
+/// A notice for each named field beside which there are values of other families in a range of times, if they are kept at all.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -67,7 +76,7 @@ pub async fn drift_of(
     engine: &Engine,
     budget: &Budget,
     by: &Caller,
-    database: &str,
+    (database, range): (&str, Option<Range<i64>>),
     asked: &[AskedName<'_>],
 ) -> Result<Vec<String>, QueryError> {
     let is_kept = engine.settings.now().drift(database) == Drift::Keep;
@@ -75,16 +84,26 @@ pub async fn drift_of(
         return Ok(Vec::new());
     }
     let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
-    drift_among(budget, &sensors, by.pins(), asked).await
+    drift_among(engine, budget, (database, range), (&sensors, by.pins()), asked).await
+}
+
+/// A named field, and the fields beside it.
+#[derive(Default)]
+struct Drifted<'a> {
+    names: BTreeSet<&'a str>,
+    /// At most [`LOOKED_AT`] of those that have any.
+    sensors: Vec<DirectoryEntry>,
+    has_more: bool,
 }
 
 async fn drift_among(
+    engine: &Engine,
     budget: &Budget,
-    sensors: &[DirectoryEntry],
-    pins: &[Pin],
+    (database, range): (&str, Option<Range<i64>>),
+    (sensors, pins): (&[DirectoryEntry], &[Pin]),
     asked: &[AskedName<'_>],
 ) -> Result<Vec<String>, QueryError> {
-    let mut found: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    let mut found: BTreeMap<&str, Drifted<'_>> = BTreeMap::new();
     let fields: Vec<&AskedName<'_>> = asked.iter().filter(|asked| asked.may_be_field()).collect();
     let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
     for some in sensors.chunks(CHOOSE / 8) {
@@ -95,18 +114,38 @@ async fn drift_among(
                     asked.name == field && asked.measurement.is_none_or(|name| *entry.sensor.measurement == *name)
                 };
                 if let Some(asked) = fields.iter().find(of) {
-                    found.entry(asked.name).or_insert((0, name)).0 += 1;
+                    found.entry(asked.name).or_default().add(name, entry);
                 }
             }
         }
         budget.pause().await?;
     }
-    let told = |(field, (count, name)): (&str, (usize, &str))| {
-        format!(
-            "field {field:?} of {count} sensors has values of another type, which are kept beside it, such as {name:?}"
-        )
-    };
-    Ok(found.into_iter().map(told).collect())
+    let (mut told, range) = (Vec::new(), range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX));
+    for (field, Drifted { names, sensors, has_more }) in found {
+        // What was converted, deleted or written at another time is no news: a field stays known when it has no values.
+        let names = names.into_iter().map(str::to_owned).collect();
+        let having = present(engine, budget, database, (range.clone(), names), &sensors).await?;
+        let Some(name) = having.first().and_then(|names| names.first()) else { continue };
+        let (count, sensors) = (having.len(), if having.len() == 1 { "sensor" } else { "sensors" });
+        let least = if has_more { "at least " } else { "" };
+        told.push(format!(
+            "field {field:?} of {least}{count} {sensors} has values of another type, which are kept beside it, such as {name:?}"
+        ));
+    }
+    Ok(told)
+}
+
+impl<'a> Drifted<'a> {
+    fn add(&mut self, name: &'a str, entry: &DirectoryEntry) {
+        self.names.insert(name);
+        if self.sensors.last().is_some_and(|last| last.sensor.key == entry.sensor.key) {
+            return;
+        }
+        match self.sensors.len() < LOOKED_AT {
+            true => self.sensors.push(entry.clone()),
+            false => self.has_more = true,
+        }
+    }
 }
 
 /// A notice for the database if there is none of this name, else for each name that no sensor has which the caller may read.

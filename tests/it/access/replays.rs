@@ -259,3 +259,54 @@ fn a_retry_of_rejected_lines_keeps_their_times() {
     let values: Vec<f64> = rows.as_array().expect("rows").iter().filter_map(|row| row[1]["v"].as_f64()).collect();
     assert_eq!(values, [1.0, 2.0, 3.0], "{rows}");
 }
+
+/// A kind that requires a field refused the rest of a reading whose other fields, that one among them, are stored.
+#[test]
+fn the_rest_of_a_reading_has_what_its_kind_requires() {
+    let kind = r#"
+[[kinds]]
+name = "thermometer"
+measurement = "m"
+action = "reject"
+fields = { required = ["temp"], properties = { hum = { maximum = 100 } } }
+"#;
+    let (server, _) = guarded(kind);
+    let owner = create(&server, &["--name", "owner", "--admin", "a", "--read", "a", "--write", "a"]);
+    await_status(&server, &owner, 403);
+    let write = |body: &str, status| {
+        with(&owner, "POST", &server.url("/write?db=a&precision=s"), body).expect(status);
+    };
+    write("m temp=19,hum=40 1768485600", 204);
+    write("m temp=20,hum=\"44\" 1768485601\nm temp=21,hum=\"144\" 1768485602\nm hum=45 1768485603", 400);
+    let done = replay(&server, &owner, "code=family&dry_run=false", r#"{"cast":{"hum":"float"}}"#);
+    assert_eq!((&done["taken"], &done["refused"]), (&json!(1), &json!(1)), "{done}");
+    assert!(done["lines"][1]["refused"][0].as_str().is_some_and(|why| why.contains("maximum")), "{done}");
+    let whole = replay(&server, &owner, "code=kind", "");
+    assert_eq!((&whole["taken"], &whole["refused"]), (&json!(0), &json!(1)), "{whole}");
+    let expected = json!([
+        [1_768_485_600_000_000_000_i64, {"temp": 19, "hum": 40}],
+        [1_768_485_601_000_000_000_i64, {"temp": 20, "hum": 44}],
+        [1_768_485_602_000_000_000_i64, {"temp": 21}],
+    ]);
+    assert_eq!(readings(&server, &owner, "m"), expected);
+}
+
+/// The list has the first line of each code of a request only. A search in it missed all other lines, which are kept whole.
+#[test]
+fn the_list_is_searched_with_the_lines_that_are_kept_whole() {
+    let (server, admin) = guarded("");
+    let lines: String = (0..50).map(|n| format!("m{n} temp={n}oops\n")).collect();
+    with(&admin, "POST", &server.url("/write?db=a"), &lines).expect(400);
+    let list = |query: &str| {
+        let answer = with(&admin, "GET", &server.url(&format!("/api/v1/rejections?db=a&{query}")), "").expect(200);
+        let told = answer.json()["rejections"].as_array().expect("a list").clone();
+        told.iter().map(|one| json!([one["line"], one["text"]])).collect::<Vec<_>>()
+    };
+    let first = json!([1, "m0 temp=0oops"]);
+    assert_eq!(list(""), [first.clone()]);
+    assert_eq!(list("contains=41oops"), [json!([42, "m41 temp=41oops"])]);
+    assert_eq!(list("measurement=m7"), [json!([8, "m7 temp=7oops"])]);
+    assert_eq!(list("measurement=m0"), [first], "once");
+    assert_eq!((list("contains=oops").len(), list("contains=oops&limit=3").len()), (50, 3));
+    assert_eq!(list("contains=nothing"), Vec::<Value>::new());
+}

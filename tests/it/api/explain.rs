@@ -151,3 +151,21 @@ fn the_command_prints_what_the_service_says() {
     let (code, printed) = run();
     assert!(code == Some(1) && printed.starts_with("line 1: rejected\n  syntax: expected "), "{printed}");
 }
+
+/// What a kind warned of was counted for the whole body only: which lines it was about was left to the sender.
+#[test]
+fn a_line_tells_what_its_kind_warns_of() {
+    let kind = "[[kinds]]\nname = \"thermometer\"\nmeasurement = \"m\"\nfields = { properties = { temp = { maximum = 50 } } }\n";
+    let server = Launch::embedded().config(kind).start();
+    let told = explain(&server, "db=d&precision=s", "m temp=20 1768485601\nm temp=99 1768485602\nm temp=21 1768485603\nm temp=98 1768485604");
+    let warnings: Vec<usize> = told["lines"]
+        .as_array()
+        .expect("lines")
+        .iter()
+        .map(|line| line["warnings"].as_array().map_or(0, Vec::len))
+        .collect();
+    assert_eq!(warnings, [0, 1, 0, 1], "{told}");
+    let text = told["lines"][3]["warnings"][0].as_str().expect("a text");
+    assert!(text.contains("thermometer") && text.contains("98"), "{text}");
+    assert!(told["warnings"][0].as_str().is_some_and(|text| text.starts_with("2 readings are")), "{told}");
+}

@@ -38,7 +38,7 @@ pub use groups::{GroupRule, GroupRules, Regrouped};
 pub use hour_versions::HourVersions;
 pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use meta::Meta;
-pub use moving::{FieldMove, ValueMove};
+pub use moving::{FieldMove, ReadingMoves, ValueMove};
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use relabel::{Relabel, Relabels, Renaming};

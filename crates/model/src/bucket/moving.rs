@@ -8,10 +8,8 @@ use crate::reading::{Family, Stamp, Value, ValueType};
 /// Which values may move where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldMove {
-    /// The field beside which values of other families are kept.
-    pub field: String,
-    /// Where they go: the field, or one beside it.
-    pub into: Arc<str>,
+    /// The field, beside which values of other families are kept, and into which they move.
+    pub field: Arc<str>,
     /// As which type.
     pub to: ValueType,
 }
@@ -27,36 +25,62 @@ pub struct ValueMove {
     pub to: ValueType,
 }
 
+/// What moves of one reading: first out of the field's way, then into it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadingMoves {
+    /// A value of another family in the field, which goes beside it because it says nothing as the type.
+    pub aside: Option<ValueMove>,
+    /// The value that becomes the field's.
+    pub inward: Option<ValueMove>,
+}
+
 impl FieldMove {
-    /// Into the field or the one beside it, depending on the family of the field's values.
+    /// Into the field, as this type.
     #[must_use]
-    pub fn new(field: &str, family: Family, to: ValueType) -> Self {
-        let into = if to.family() == family { field.to_owned() } else { to.family().beside(field) };
-        Self { field: field.to_owned(), into: into.into(), to }
+    pub fn new(field: &str, to: ValueType) -> Self {
+        Self { field: field.into(), to }
     }
 
-    /// Whether values of a field of this name may move.
-    fn is_source(&self, name: &str) -> bool {
-        name == self.field || Family::kept_beside(name).is_some_and(|(field, _)| field == self.field)
+    fn is_beside(&self, name: &str) -> bool {
+        Family::kept_beside(name).is_some_and(|(field, _)| *field == *self.field)
     }
 
-    /// Which value of a reading moves, of the cells whose stamps are below `before`: the latest one that can; none if there is a value
-    /// already where it would go. The set must have everything that is stored of the reading.
+    /// Which values of a reading move, of the cells whose stamps are below `before`. The set must have everything that is stored of
+    /// the reading.
     #[must_use]
-    pub fn choose(&self, readings: &Readings, index: usize, before: Stamp) -> Option<ValueMove> {
-        let sources: Vec<&str> =
-            readings.stamped(index).map(|(_, name, ..)| name).filter(|name| self.is_source(name)).collect();
-        let moves =
-            sources.into_iter().map(|name| ValueMove { from: name.into(), into: self.into.clone(), to: self.to });
-        let able = moves.filter_map(|moving| Some((moving.choose(readings, index, before)?, moving)));
-        able.max_by_key(|((stamp, at, _), _)| (*stamp, *at)).map(|(_, moving)| moving)
+    pub fn choose(&self, readings: &Readings, index: usize, before: Stamp) -> ReadingMoves {
+        let inward = |from: &str| ValueMove { from: from.into(), into: self.field.clone(), to: self.to };
+        let own = readings.stamped(index).find(|(_, name, ..)| **name == *self.field);
+        let Some((_, _, value, stamp)) = own else {
+            return ReadingMoves { aside: None, inward: self.latest_beside(readings, index, before).map(inward) };
+        };
+        if value.family() == self.to.family() || !readings.is_before(stamp, before) {
+            return ReadingMoves::default();
+        }
+        if self.to.cast(value).is_some() {
+            return ReadingMoves { aside: None, inward: Some(inward(&self.field)) };
+        }
+        let into = value.family().beside(&self.field);
+        if readings.stamped(index).any(|(_, name, ..)| *name == *into) {
+            return ReadingMoves::default();
+        }
+        let aside = ValueMove { from: self.field.clone(), into: into.into(), to: ValueType::of(value) };
+        ReadingMoves { aside: Some(aside), inward: self.latest_beside(readings, index, before).map(inward) }
+    }
+
+    /// The field beside this one with the latest value that can move, if there is any.
+    fn latest_beside<'r>(&self, readings: &'r Readings, index: usize, before: Stamp) -> Option<&'r str> {
+        let able = readings.stamped(index).filter(|(_, name, value, stamp)| {
+            self.is_beside(name) && readings.is_before(*stamp, before) && self.to.cast(value).is_some()
+        });
+        able.max_by_key(|(at, _, _, stamp)| (*stamp, *at)).map(|(_, name, ..)| name)
     }
 
     /// Whether a reading has a value that would move, were it not for another one or for its text.
     #[must_use]
     pub fn has_drifted(&self, readings: &Readings, index: usize) -> bool {
-        let is_other = |name: &str, value: &Value| *name != *self.into || value.family() != self.to.family();
-        readings.fields(index).any(|(name, value)| self.is_source(name) && is_other(name, value))
+        let is_other = |name: &str, value: &Value| *name == *self.field && value.family() != self.to.family();
+        readings.fields(index).any(|(name, value)| is_other(name, value) || self.is_beside(name))
     }
 }
 
@@ -120,13 +144,16 @@ mod tests {
         readings
     }
 
-    /// Moves what may move of a whole set; returns how many readings changed.
+    /// Moves what may move of a whole set; returns how many values did.
     fn apply(moving: &FieldMove, readings: &mut Readings, is_meant: impl Fn(i64) -> bool, before: Stamp) -> usize {
-        let chosen = |(index, time): (usize, &i64)| {
-            is_meant(*time).then(|| moving.choose(readings, index, before)).flatten().map(|of| (*time, of))
+        let of_all = |readings: &mut Readings, which: fn(ReadingMoves) -> Option<ValueMove>| -> usize {
+            let chosen = |(index, time): (usize, &i64)| {
+                is_meant(*time).then(|| which(moving.choose(readings, index, before))).flatten().map(|of| (*time, of))
+            };
+            let all: Vec<(i64, ValueMove)> = readings.times().iter().enumerate().filter_map(chosen).collect();
+            all.into_iter().map(|(time, of)| of.apply(readings, |other| other == time, before)).sum()
         };
-        let all: Vec<(i64, ValueMove)> = readings.times().iter().enumerate().filter_map(chosen).collect();
-        all.into_iter().map(|(time, of)| of.apply(readings, |other| other == time, before)).sum()
+        of_all(readings, |moves| moves.aside) + of_all(readings, |moves| moves.inward)
     }
 
     fn values(readings: &Readings) -> BTreeMap<(i64, String), Value> {
@@ -149,6 +176,8 @@ mod tests {
             any::<bool>().prop_map(|v| ("temp@boolean", Value::Boolean(v))),
             // Two instances took the field's first value for two families.
             (0..9_i64).prop_map(|v| ("temp", text(&v.to_string()))),
+            // The field was one of text.
+            Just(("temp", text("warm"))),
             (0..9_i64).prop_map(|v| ("temp2@string", text(&v.to_string()))),
         ];
         prop::collection::vec((0..20_i64, value, 1..100_u64), 0..60).prop_map(|cells| {
@@ -164,7 +193,7 @@ mod tests {
         #[test]
         fn values_move_as_in_a_plain_map(cells in cells(), floor in 0..50_u64, above in 1..60_u64, meant in 1..5_i64) {
             let before = floor + above;
-            let moving = FieldMove::new("temp", Family::Number, ValueType::Float);
+            let moving = FieldMove::new("temp", ValueType::Float);
             let mut readings = set_of(&cells, floor);
             let mut expected: BTreeMap<(i64, String), Value> =
                 cells.iter().map(|(at, (_, value))| (at.clone(), value.clone())).collect();
@@ -173,6 +202,13 @@ mod tests {
                 let target = (time, "temp".to_owned());
                 if expected.get(&target).is_some_and(|value| value.family() == Family::Number) {
                     continue;
+                }
+                let aside = (time, "temp@string".to_owned());
+                let is_warm = cells.get(&target).is_some_and(|(stamp, value)| *value == text("warm") && (*stamp).max(floor) < before);
+                if is_warm && !expected.contains_key(&aside) {
+                    let value = expected.remove(&target).expect("it is warm");
+                    expected.insert(aside, value);
+                    count += 1;
                 }
                 // A value of another family in the field itself goes first.
                 let names: &[&str] = if expected.contains_key(&target) { &["temp"] } else { &["temp@string", "temp@boolean"] };
@@ -187,7 +223,7 @@ mod tests {
                     count += 1;
                 } else if able.len() > 1 {
                     let index = readings.find(time).expect("it has cells");
-                    prop_assert!(moving.choose(&readings, index, before).is_some());
+                    prop_assert!(moving.choose(&readings, index, before).inward.is_some());
                     expected.retain(|(of, name), _| *of != time || name == "temp2@string");
                     count += 1;
                 }
@@ -213,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_value_that_was_written_later_wins_over_one_that_moved() {
-        let moving = FieldMove::new("temp", Family::Number, ValueType::Float);
+        let moving = FieldMove::new("temp", ValueType::Float);
         let at = |name: &str| (7, name.to_owned());
         let mut stored =
             set_of(&Cells::from([(at("temp@string"), (10, text("21.5"))), (at("w"), (10, Value::Integer(1)))]), 0);
@@ -226,8 +262,6 @@ mod tests {
         stored.merge_set(&earlier);
         assert_eq!(values(&stored)[&at("temp")], Value::Float(21.5));
         assert_eq!(values(&stored)[&at("w")], Value::Integer(1));
-        let into = FieldMove::new("temp", Family::String, ValueType::Float).into;
-        assert_eq!(&*into, "temp@number");
     }
 
     /// Regression: each part chose for itself which of several values moves. Where a day had one of a reading and a page another, both
@@ -235,7 +269,7 @@ mod tests {
     #[test]
     fn of_a_reading_that_is_in_two_parts_one_value_moves_and_the_other_stays() {
         let at = |name: &str| (7, name.to_owned());
-        let moving = FieldMove::new("temp", Family::Number, ValueType::Float);
+        let moving = FieldMove::new("temp", ValueType::Float);
         let mut page = set_of(&Cells::from([(at("temp@string"), (10, text("21.5")))]), 0);
         let mut day = set_of(&Cells::from([(at("temp@boolean"), (8, Value::Boolean(true)))]), 0);
         let union = |page: &Readings, day: &Readings| {
@@ -243,7 +277,7 @@ mod tests {
             union.merge_set(page);
             union
         };
-        let chosen = moving.choose(&union(&page, &day), 0, 20).expect("it can move");
+        let chosen = moving.choose(&union(&page, &day), 0, 20).inward.expect("it can move");
         assert_eq!(&*chosen.from, "temp@string");
         assert_eq!(chosen.apply(&mut page, |_| true, 20) + chosen.apply(&mut day, |_| true, 20), 1);
         let left = values(&union(&page, &day));
@@ -251,6 +285,29 @@ mod tests {
             left,
             BTreeMap::from([(at("temp"), Value::Float(21.5)), (at("temp@boolean"), Value::Boolean(true))])
         );
-        assert!(moving.choose(&union(&page, &day), 0, 20).is_none());
+        assert_eq!(moving.choose(&union(&page, &day), 0, 20), ReadingMoves::default());
+    }
+
+    /// A text in the field itself that is no number stayed there for ever, and with it all numbers beside it: the first value of a
+    /// sensor said for good what its field is.
+    #[test]
+    fn what_says_nothing_makes_way_for_what_does() {
+        let at = |name: &str| (7, name.to_owned());
+        let moving = FieldMove::new("temp", ValueType::Float);
+        let held = [(at("temp"), (10, text("err"))), (at("temp@number"), (11, Value::Integer(5)))];
+        let mut readings = set_of(&Cells::from(held.clone()), 0);
+        assert_eq!(apply(&moving, &mut readings, |_| true, 20), 2);
+        assert_eq!(
+            values(&readings),
+            BTreeMap::from([(at("temp"), Value::Float(5.0)), (at("temp@string"), text("err"))])
+        );
+        // A place that is taken, and a value that is newer, stay.
+        let mut taken = Cells::from(held.clone());
+        taken.insert(at("temp@string"), (9, text("warm")));
+        for (cells, before) in [(taken, 20), (Cells::from(held), 10)] {
+            let mut readings = set_of(&cells, 0);
+            assert_eq!(apply(&moving, &mut readings, |_| true, before), 0);
+            assert!(moving.has_drifted(&readings, 0));
+        }
     }
 }

@@ -52,6 +52,17 @@ impl ValueType {
         }
     }
 
+    /// The type that a value has.
+    #[must_use]
+    pub fn of(value: &Value) -> Self {
+        match value {
+            Value::Float(_) => Self::Float,
+            Value::Integer(_) | Value::Unsigned(_) => Self::Integer,
+            Value::Boolean(_) => Self::Boolean,
+            Value::String(_) => Self::String,
+        }
+    }
+
     /// The value as this type; `None` if it would not say the same. Text is read as a decimal number (spaces around it are
     /// dropped) or as `true` or `false`, in any case; true and false are 1 and 0, and no other number is either.
     #[must_use]

@@ -167,8 +167,9 @@ function move(database, { measurement, name, family, sensors, own }) {
   let to = { string: "string", boolean: "boolean" }[own] ?? "float";
   const ask = async (isDry) => {
     const parameters = { db: database, measurement, field: name, to, dry_run: String(isDry) };
-    const { sensors: of, readings, left } = await (await send("POST", "/api/v1/drift/resolve", { parameters })).json();
-    return { shown: h("p", null, h("strong", null, isDry ? `${readings} values of ${of} sensors would move, ${left} would stay.` : `${readings} values of ${of} sensors moved, ${left} stay.`)), count: readings };
+    const { sensors: of, families, readings, left } = await (await send("POST", "/api/v1/drift/resolve", { parameters })).json();
+    return { shown: h("p", null, h("strong", null, isDry ? `${readings} values of ${of} sensors would move, ${left} would stay.` : `${readings} values of ${of} sensors moved, ${left} stay.`),
+      families > 0 ? ` The field of ${families} sensors ${isDry ? "would become" : "is now"} ${to}.` : null), count: readings + families };
   };
   const { dry, write, retry } = tried({ ask, names: ["What would move?", "Move them"], told });
   const label = `${visible(name)} of ${visible(measurement)}`;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Validator, seeming_unit};
 use crate::ingest::catalog::SensorFields;
+use crate::kinds::KindFault;
 use crate::reading::{Family, Rejection, Sensor, Value};
 use crate::wire::Point;
 
@@ -49,7 +50,11 @@ impl Validator<'_> {
         let before = sensor.as_ref().and_then(|sensor| self.fields_of(sensor));
         let (accepted, suspects) = (self.validated.accepted, self.validated.suspects.0);
         let drifted = self.validated.drifted.0;
+        // The first fault is that of this point.
+        let (unlike, first) = std::mem::take(&mut self.validated.unlike);
         self.point(point);
+        let (more, fault) = std::mem::take(&mut self.validated.unlike);
+        self.validated.unlike = (unlike + more, first.or_else(|| fault.clone()));
         let rejections = std::mem::take(&mut self.validated.rejected.told);
         let time = (self.validated.accepted > accepted).then(|| self.last_time(sensor.as_ref())).flatten();
         let mut warnings = Vec::new();
@@ -67,6 +72,9 @@ impl Validator<'_> {
         if self.validated.drifted.0 > drifted {
             let count = self.validated.drifted.0 - drifted;
             warnings.push(format!("{count} values of another type would be kept beside their fields (ingest.drift)"));
+        }
+        if let Some(KindFault { kind, fault }) = fault {
+            warnings.push(format!("it is not as the kind {kind} says, because field {fault}"));
         }
         if self.validated.suspects.0 > suspects {
             let unit = point.timestamp.and_then(|time| seeming_unit(time, self.pass.precision, self.pass.received));
