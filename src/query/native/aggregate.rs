@@ -177,6 +177,7 @@ pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) ->
     let (frame, patterns) = (frame(asked), Patterns::default());
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
     evaluation.as_stored = stored.as_ref();
+    evaluation.old_keys = engine.old_keys(&asked.database, &plan.group_by);
     engine.read(&asked.database, &chosen.entries, &mut evaluation).await?;
     let (groups, mut held) = evaluation.finish().await?;
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
