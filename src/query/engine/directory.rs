@@ -115,8 +115,9 @@ pub fn first_batch() -> SensorFilter {
 
 /// How many documents to read after a batch of this length, given the memory its documents take.
 #[must_use]
-pub fn next_batch(batch: usize, documents: &[SensorDocument]) -> usize {
-    let each = documents.iter().map(document_bytes).sum::<usize>() / documents.len().max(1);
+pub fn next_batch<'d>(batch: usize, documents: impl ExactSizeIterator<Item = &'d SensorDocument>) -> usize {
+    let count = documents.len().max(1);
+    let each = documents.map(document_bytes).sum::<usize>() / count;
     (BATCH_BYTES / each.max(1)).clamp(1, (2 * batch).min(BATCH.1))
 }
 
