@@ -51,7 +51,8 @@ use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::Drift;
 use crate::bucket::{
-    Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, SealForm, Store, Unusable,
+    Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, LaterKeys, SealForm, Store,
+    Unusable,
 };
 use crate::clock::{self, StampClock};
 use crate::config::{
@@ -373,6 +374,7 @@ fn group_rules(settings: &Settings) -> GroupRules {
         name: group.name.as_str().into(),
         by: group.by.as_str().into(),
         database: group.database.as_deref().map(Into::into),
+        later: LaterKeys::default(),
     };
     GroupRules::new(settings.groups.iter().map(rule))
 }

@@ -43,10 +43,16 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
     listed.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
 }
 
+/// The groups of a database, which know what their tags are called by now.
+pub fn groups_of(app: &App, database: &str) -> Vec<GroupRule> {
+    let (rules, settings) = (app.options.groups.of(database), app.query.settings());
+    let relabels = settings.relabels(database);
+    rules.into_iter().map(|rule| relabels.map_or_else(|| rule.clone(), |relabels| rule.shown_by(relabels))).collect()
+}
+
 /// The group of a database that a path names.
-fn rule<'a>(app: &'a App, database: &str, name: &str) -> Result<&'a GroupRule, ApiError> {
-    let rules = app.options.groups.of(database);
-    rules.into_iter().find(|rule| *rule.name == *name).ok_or_else(|| {
+fn rule(app: &App, database: &str, name: &str) -> Result<GroupRule, ApiError> {
+    groups_of(app, database).into_iter().find(|rule| *rule.name == *name).ok_or_else(|| {
         ApiError::Bad(format!(
             "database {database:?} has no group {name:?}: GET /api/v1/groups lists those that there are, [[groups]] in the \
              configuration declares others"
@@ -67,7 +73,7 @@ pub async fn values(
         let (budget, database) = (parameters.budget(&app), parameters.database()?);
         let (rule, max) = (rule(&app, &database, &name)?, app.options.sensors_max);
         let limit = parameters.limit(max, max, "query.sensors_max")?;
-        let found = app.query.group_values(&budget, (&database, &parameters.all()), rule).await?;
+        let found = app.query.group_values(&budget, (&database, &parameters.all()), &rule).await?;
         let after = parameters.get("cursor");
         let mut values = found.values.iter().filter(|(value, _)| after.is_none_or(|after| value.as_str() > after));
         let mut text = Text::new(&budget)?;
@@ -105,23 +111,21 @@ pub async fn members(
         let (rule, max) = (rule(&app, &database, &name)?, app.options.sensors_max);
         let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
         let (all, after) = (parameters.all(), parameters.get("cursor"));
-        let asked = (rule, value.as_str());
+        let asked = (&rule, value.as_str());
         let mut members =
             app.query.group_members(&budget, (&database, &all), asked, (after, limit.saturating_add(1))).await?;
         let is_cut = members.len() > limit;
         members.truncate(limit);
         let next = members.last().filter(|_| is_cut).map(|last| last.key.to_string());
-        let now = now_ns();
-        let (kinds, groups) = (&app.options.kinds, app.options.groups.of(&database));
+        let (now, groups) = (now_ns(), groups_of(&app, &database));
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"sensors\":[");
         let mut number = 0;
         for names in members.chunks(BATCH) {
-            for document in of_names(&app, &budget, &database, names).await? {
+            for listed in of_names(&app, &budget, &database, names).await? {
                 comma(&mut text.out, number);
                 number += 1;
-                let kind = kinds.of(&document.sensor, &document.meta);
-                sensor(&mut text.out, (&document, kind, &groups, is_silent(&app, &document, now)), times, false);
+                sensor(&mut text.out, (&listed, &groups, is_silent(&app, &listed, now)), times, false);
                 text.row().await?;
             }
         }

@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
-use std::sync::Arc;
 
 use super::errors::REJECTED;
-use crate::bucket::{GroupRule, Reading, SensorDocument};
+use super::sensors::ListedSensor;
+use crate::bucket::{GroupRule, Reading};
 use crate::ingest::Ack;
-use crate::kinds::Kind;
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
@@ -147,7 +146,7 @@ pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item
 /// A sensor as `/api/v1/sensors` shows it.
 pub fn sensor(
     out: &mut String,
-    (document, kind, groups, is_silent): (&SensorDocument, Option<&Arc<Kind>>, &[&GroupRule], bool),
+    (ListedSensor { document, kind }, groups, is_silent): (&ListedSensor, &[GroupRule], bool),
     times: Times,
     with_recent: bool,
 ) {
@@ -185,7 +184,7 @@ pub fn sensor(
         }
     }
     let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
-    let of = |rule: &&'_ GroupRule| rule.value(&document.sensor, &document.meta, unquoted).map(Cow::into_owned);
+    let of = |rule: &GroupRule| rule.value(&document.sensor, &document.meta, unquoted).map(Cow::into_owned);
     // Without a field it has had no reading.
     let named = groups.iter().filter(|_| !document.fields.is_empty()).filter_map(|rule| Some((&*rule.name, of(rule)?)));
     let named: Vec<(&str, String)> = named.collect();

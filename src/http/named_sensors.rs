@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::App;
 use super::errors::ApiError;
+use super::sensors::ListedSensor;
 use crate::bucket::relabel::UnitedPart;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{Meta, Relabels, SensorDocument};
@@ -26,7 +27,7 @@ pub async fn listed(
     budget: &Budget,
     (database, relabels): (&str, &Relabels),
     filter: &SensorFilter,
-) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+) -> Result<(Vec<ListedSensor>, Option<String>), ApiError> {
     let names = app.query.names_after(budget, database, filter.after.as_deref(), filter.limit).await?;
     let next = names.last().filter(|_| names.len() == filter.limit).map(|last| last.key.to_string());
     Ok((documents(app, budget, (database, relabels), names).await?, next))
@@ -42,7 +43,7 @@ pub async fn documents(
     budget: &Budget,
     (database, relabels): (&str, &Relabels),
     names: Vec<Arc<Sensor>>,
-) -> Result<Vec<SensorDocument>, ApiError> {
+) -> Result<Vec<ListedSensor>, ApiError> {
     let whole = |name: &Arc<Sensor>| {
         vec![UnitedPart { sensor: name.clone(), times: std::iter::once(i64::MIN..i64::MAX).collect() }]
     };
@@ -58,7 +59,8 @@ pub async fn documents(
         let known: Vec<(&UnitedPart, SensorDocument)> =
             parts.iter().filter_map(|part| Some((part, of(part)?))).collect();
         // As in queries: of all stored sensors, whenever they are shown under the name.
-        let meta = known.iter().map(|(_, document)| document.meta.clone()).reduce(both);
+        let meta = known.iter().map(|(_, document)| document.meta.clone()).reduce(both).unwrap_or_default();
+        let kind = app.options.kinds.of(known.iter().map(|(part, _)| &*part.sensor), &meta).cloned();
         let mut within = Vec::with_capacity(known.len());
         for (part, document) in known {
             let Some(mut document) = limited(document, part) else { continue };
@@ -68,7 +70,7 @@ pub async fn documents(
             within.push(document);
         }
         if let Some(document) = within.into_iter().reduce(united) {
-            documents.push(SensorDocument { sensor: name, meta: meta.unwrap_or_default(), ..document });
+            documents.push(ListedSensor { document: SensorDocument { sensor: name, meta, ..document }, kind });
         }
     }
     Ok(documents)

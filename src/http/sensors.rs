@@ -10,6 +10,7 @@ use super::App;
 use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
+use super::groups::groups_of;
 use super::json;
 use super::named_sensors;
 use super::parameters::{Pairs, Parameters, Selected};
@@ -23,11 +24,19 @@ use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::http::parameters::By;
 use crate::ingest::IngestError;
+use crate::kinds::Kind;
 use crate::query::native::many::MetaWords;
 use crate::query::native::notices::RequestNames;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
 use crate::reading::Sensor;
+
+/// A sensor as lists show it.
+pub struct ListedSensor {
+    pub document: SensorDocument,
+    /// By what it is stored as.
+    pub kind: Option<Arc<Kind>>,
+}
 
 /// One batch of sensors, including unflushed changes, and the key after which the next batch begins.
 async fn listed(
@@ -35,14 +44,26 @@ async fn listed(
     budget: &Budget,
     (database, as_stored): (&str, bool),
     filter: &SensorFilter,
-) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+) -> Result<(Vec<ListedSensor>, Option<String>), ApiError> {
     let settings = app.query.settings();
-    let (mut documents, next) = match settings.relabels(database).filter(|_| !as_stored) {
+    let (mut sensors, next) = match settings.relabels(database).filter(|_| !as_stored) {
         Some(relabels) => named_sensors::listed(app, budget, (database, relabels), filter).await?,
-        None => stored(app, budget, database, filter).await?,
+        None => {
+            let (documents, next) = stored(app, budget, database, filter).await?;
+            (with_kinds(app, documents), next)
+        }
     };
-    hide_expired(app, database, &mut documents);
-    Ok((documents, next))
+    hide_expired(app, database, &mut sensors);
+    Ok((sensors, next))
+}
+
+/// Documents under the names by which sensors are stored, with their kinds.
+fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
+    let listed = |document: SensorDocument| {
+        let kind = app.options.kinds.of([&*document.sensor], &document.meta).cloned();
+        ListedSensor { document, kind }
+    };
+    documents.into_iter().map(listed).collect()
 }
 
 /// One batch as [`listed`], under the names by which sensors are stored, and with what has expired.
@@ -63,14 +84,14 @@ pub async fn stored(
 }
 
 /// Documents still have what has expired until it is removed from the store.
-fn hide_expired(app: &App, database: &str, documents: &mut Vec<SensorDocument>) {
+fn hide_expired(app: &App, database: &str, sensors: &mut Vec<ListedSensor>) {
     let (settings, now) = (app.query.settings(), now_ns());
     let gone = settings.gone_before(database, now);
     let readings_from = settings.readings_from(database, now).max(gone).unwrap_or(i64::MIN);
     let gone = gone.unwrap_or(i64::MIN);
     let is_gone = |document: &SensorDocument| document.last_seen.is_some_and(|last| last < gone);
-    documents.retain(|document| !is_gone(document) || !document.meta.is_without_values());
-    for document in documents {
+    sensors.retain(|of| !is_gone(&of.document) || !of.document.meta.is_without_values());
+    for ListedSensor { document, .. } in sensors {
         if is_gone(document) {
             (document.first_seen, document.last_seen, document.outlier) = (None, None, None);
             document.recent.clear();
@@ -93,7 +114,7 @@ struct SensorListQuery {
     as_stored: bool,
 }
 
-type SensorPages = (Vec<SensorDocument>, Option<String>, HeldBytes);
+type SensorPages = (Vec<ListedSensor>, Option<String>, HeldBytes);
 
 /// Reads sensors in batches until `limit` of them pass `takes`. Returns them with the next cursor and the memory they
 /// hold. The cursor is the key of a returned sensor, so it never reveals a sensor that `takes` excludes.
@@ -101,20 +122,20 @@ async fn chosen(
     app: &App,
     budget: &Budget,
     wanted: SensorListQuery,
-    takes: impl Fn(&SensorDocument) -> bool,
+    takes: impl Fn(&ListedSensor) -> bool,
 ) -> Result<SensorPages, ApiError> {
     let SensorListQuery { database, after, outliers, recent, limit, as_stored } = wanted;
     let mut filter = SensorFilter { after, outliers, ..first_batch() };
     let (mut found, mut held) = (Vec::new(), budget.hold(0)?);
     loop {
-        let (documents, next) = app.query.patiently(|| listed(app, budget, (&database, as_stored), &filter)).await?;
-        filter.limit = next_batch(filter.limit, &documents);
-        for mut document in documents.into_iter().filter(&takes) {
+        let (sensors, next) = app.query.patiently(|| listed(app, budget, (&database, as_stored), &filter)).await?;
+        filter.limit = next_batch(filter.limit, sensors.iter().map(|of| &of.document));
+        for mut sensor in sensors.into_iter().filter(&takes) {
             if !recent {
-                document.recent = document.recent.pop().into_iter().collect();
+                sensor.document.recent = sensor.document.recent.pop().into_iter().collect();
             }
-            held.grow(document_bytes(&document))?;
-            found.push(document);
+            held.grow(document_bytes(&sensor.document))?;
+            found.push(sensor);
         }
         filter.after = next;
         if filter.after.is_none() || found.len() > limit {
@@ -123,7 +144,7 @@ async fn chosen(
     }
     let is_cut = found.len() > limit;
     found.truncate(limit);
-    let next = found.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
+    let next = found.last().filter(|_| is_cut).map(|last| last.document.sensor.key.to_string());
     Ok((found, next, held))
 }
 
@@ -133,9 +154,10 @@ pub async fn all_of(
     budget: &Budget,
     (database, after, limit): (String, Option<String>, usize),
     takes: impl Fn(&SensorDocument) -> bool,
-) -> Result<SensorPages, ApiError> {
+) -> Result<(Vec<SensorDocument>, Option<String>, HeldBytes), ApiError> {
     let wanted = SensorListQuery { database, after, outliers: false, recent: false, limit, as_stored: true };
-    chosen(app, budget, wanted, takes).await
+    let (sensors, next, held) = chosen(app, budget, wanted, |of| takes(&of.document)).await?;
+    Ok((sensors.into_iter().map(|of| of.document).collect(), next, held))
 }
 
 /// The documents of names with the latest reading of each, as lists show them.
@@ -144,24 +166,24 @@ pub async fn of_names(
     budget: &Budget,
     database: &str,
     names: &[Arc<Sensor>],
-) -> Result<Vec<SensorDocument>, ApiError> {
+) -> Result<Vec<ListedSensor>, ApiError> {
     let settings = app.query.settings();
-    let mut documents = app
+    let mut sensors = app
         .query
         .patiently(|| async {
             match settings.relabels(database) {
                 Some(relabels) => named_sensors::documents(app, budget, (database, relabels), names.to_vec()).await,
                 None => {
                     let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
-                    Ok(app.ingest.sensor_documents(database, &keys).await?)
+                    Ok(with_kinds(app, app.ingest.sensor_documents(database, &keys).await?))
                 }
             }
         })
         .await?;
-    hide_expired(app, database, &mut documents);
-    documents.iter_mut().for_each(|document| document.recent = document.recent.pop().into_iter().collect());
-    let _held = budget.hold(documents.iter().map(document_bytes).sum())?;
-    Ok(documents)
+    hide_expired(app, database, &mut sensors);
+    sensors.iter_mut().for_each(|of| of.document.recent = of.document.recent.pop().into_iter().collect());
+    let _held = budget.hold(sensors.iter().map(|of| document_bytes(&of.document)).sum())?;
+    Ok(sensors)
 }
 
 /// `GET /api/v1/latest`.
@@ -185,8 +207,9 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let relabels = settings.relabels(&database);
     let others = |sensor: &Arc<Sensor>| relabels.map(|relabels| relabels.other_names(sensor)).unwrap_or_default();
     let chooser = selected.selector.compile(&budget)?;
-    let takes =
-        |document: &SensorDocument| chooser.takes(&document.sensor, &others(&document.sensor), Some(&document.meta));
+    let takes = |ListedSensor { document, .. }: &ListedSensor| {
+        chooser.takes(&document.sensor, &others(&document.sensor), Some(&document.meta))
+    };
     let (found, next, _held) = match &selected.selector {
         Selector::Sensor(sensor) => {
             // No other document is read than those of the sensor's names.
@@ -201,8 +224,8 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
             found.retain(&takes);
             let is_more = found.len() > limit;
             found.truncate(limit);
-            let next = found.last().filter(|_| is_more).map(|last| last.sensor.key.to_string());
-            let held = budget.hold(found.iter().map(document_bytes).sum())?;
+            let next = found.last().filter(|_| is_more).map(|last| last.document.sensor.key.to_string());
+            let held = budget.hold(found.iter().map(|of| document_bytes(&of.document)).sum())?;
             (found, next, held)
         }
         Selector::Matching { .. } => chosen(app, &budget, wanted, takes).await?,
@@ -215,7 +238,7 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
         Format::Json | Format::Lines => TableColumns::default(),
     };
     let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
-    let series: Vec<_> = found.into_iter().filter_map(series).collect();
+    let series: Vec<_> = found.into_iter().map(|of| of.document).filter_map(series).collect();
     let names =
         RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
     let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
@@ -241,8 +264,8 @@ pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pair
 }
 
 /// Whether a sensor's latest reading is older than its kind, or else the configuration, lets one be.
-pub fn is_silent(app: &App, document: &SensorDocument, now: i64) -> bool {
-    let of_kind = app.options.kinds.of(&document.sensor, &document.meta).and_then(|kind| kind.silent_after());
+pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now: i64) -> bool {
+    let of_kind = kind.as_ref().and_then(|kind| kind.silent_after());
     let after = of_kind.unwrap_or(app.options.silent_after);
     let heard_since = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
     !after.is_zero() && document.last_seen.is_some_and(|last| last < heard_since)
@@ -267,25 +290,25 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let pins = parameters.pins();
     let part = parameters.get("contains").map(str::to_lowercase);
     // The store may still have an outlier mark that has expired, until the document is written again.
-    let takes = |document: &SensorDocument| {
+    let takes = |sensor: &ListedSensor| {
+        let document = &sensor.document;
         pins.iter().all(|pin| pin.matches(&document.sensor))
             && part.as_ref().is_none_or(|part| has_text(document, part))
             && (!outliers || document.outlier.is_some())
-            && (!silent || is_silent(app, document, now))
+            && (!silent || is_silent(app, sensor, now))
     };
     let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit, as_stored: false };
-    let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;
+    let (sensors, next, _held) = chosen(app, &budget, wanted, takes).await?;
     let selected = Selected::of(parameters.all());
     let names =
         RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
-    let notices = parameters.notices(app, &budget, &selected, names, documents.is_empty()).await;
-    let groups = app.options.groups.of(&database);
+    let notices = parameters.notices(app, &budget, &selected, names, sensors.is_empty()).await;
+    let groups = groups_of(app, &database);
     let mut text = Text::new(&budget)?;
     text.out.push_str("{\"sensors\":[");
-    for (number, document) in documents.iter().enumerate() {
+    for (number, sensor) in sensors.iter().enumerate() {
         json::comma(&mut text.out, number);
-        let kind = kinds.of(&document.sensor, &document.meta);
-        json::sensor(&mut text.out, (document, kind, &groups, is_silent(app, document, now)), times, recent);
+        json::sensor(&mut text.out, (sensor, &groups, is_silent(app, sensor, now)), times, recent);
         text.row().await?;
     }
     json::end_with_next(&mut text.out, next.as_deref(), &notices);

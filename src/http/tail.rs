@@ -177,9 +177,11 @@ impl Stream {
             let Some(stored) = record.sensors.get(reading.sensor).filter(|_| is_new) else { continue };
             // Shown, chosen and judged by its present name; the one it is stored under chooses it, too.
             let relabels = settings.relabels(&record.database);
-            let renamed = relabels.and_then(|relabels| relabels.name_at(stored, reading.time));
-            let others = if renamed.is_some() { std::slice::from_ref(stored) } else { &[] };
-            let sensor = renamed.as_ref().unwrap_or(stored);
+            let renamed = relabels.and_then(|relabels| relabels.renamed_at(stored, reading.time));
+            let (sensor, others) = match &renamed {
+                Some((name, other)) => (name, std::slice::from_ref(other)),
+                None => (&**stored, &[][..]),
+            };
             if !chooser.takes(sensor, others, None) || !self.terms.may_show(sensor) {
                 continue;
             }

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::engine::columns::{Passing, SensorList};
-use super::engine::directory::{DirectoryEntry, meta_text};
+use super::engine::directory::{DirectoryEntry, meta_text, spellings};
 use super::pattern::Patterns;
 use super::{Budget, QueryError};
 use crate::access::Pin;
-use crate::bucket::Meta;
 use crate::bucket::meta::META_PREFIX;
+use crate::bucket::{Meta, OtherName};
 use crate::reading::Sensor;
 
 #[derive(Debug, Clone)]
@@ -93,21 +93,22 @@ impl Chooser<'_> {
         of_meta.map(passing).collect()
     }
 
-    /// Whether a sensor is selected by one of the names that stand for it.
+    /// Whether a sensor is selected by one of the names that stand for it, as [`Chooser::takes`].
     #[must_use]
     pub fn takes_entry(&self, entry: &DirectoryEntry) -> bool {
         let others = entry.others.as_deref().map_or(&[][..], Vec::as_slice);
         self.takes(&entry.sensor, others, entry.meta.as_deref())
     }
 
-    /// Whether a sensor is selected, by its present name or one of the others that stand for it. Pins hold for the present one.
+    /// Whether a sensor is selected, by its present name or one of the others that stand for it; by tags only where those are other
+    /// spellings of it. Pins hold for the present one.
     #[must_use]
-    pub fn takes(&self, sensor: &Sensor, others: &[Arc<Sensor>], meta: Option<&Meta>) -> bool {
+    pub fn takes(&self, sensor: &Sensor, others: &[OtherName], meta: Option<&Meta>) -> bool {
         match self.selector {
-            Selector::Sensor(only) => sensor.key == only.key || others.iter().any(|other| other.key == only.key),
+            Selector::Sensor(only) => sensor.key == only.key || others.iter().any(|other| other.sensor.key == only.key),
             Selector::Matching { measurement, tags, pins } => {
                 measurement.as_ref().is_none_or(|name| {
-                    *sensor.measurement == **name || others.iter().any(|other| *other.measurement == **name)
+                    *sensor.measurement == **name || others.iter().any(|other| *other.sensor.measurement == **name)
                 }) && tags.iter().all(|filter| self.passes(filter, sensor, others, meta))
                     && pins.iter().all(|pin| pin.matches(sensor))
             }
@@ -121,11 +122,11 @@ impl Chooser<'_> {
         }
     }
 
-    fn passes(&self, filter: &TagFilter, sensor: &Sensor, others: &[Arc<Sensor>], meta: Option<&Meta>) -> bool {
+    fn passes(&self, filter: &TagFilter, sensor: &Sensor, others: &[OtherName], meta: Option<&Meta>) -> bool {
         let of_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
         let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta).unwrap_or_default();
         let passes = |value: &str| self.is_so(filter, value);
-        let passes = passes(&value) || others.iter().filter_map(|other| other.tag(&filter.key)).any(passes);
+        let passes = passes(&value) || spellings(others).filter_map(|other| other.tag(&filter.key)).any(passes);
         passes != filter.negated
     }
 }

@@ -196,3 +196,35 @@ fn a_changed_kind_counts_before_it_is_stored_and_after() {
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     assert!(without(T + 3).contains("is missing"));
 }
+
+/// Regression: after a relabel of a measurement, readings were held to the kind of the old name, lists and metadata to that of the new one: the metric
+/// counted silent sensors that no list showed, and `kind` and `units` were gone.
+#[test]
+fn a_relabel_changes_nobodys_kind() {
+    let config = format!("{KINDS}[[groups]]\nname = \"all\"\nby = \"s\"\n");
+    for store in stores() {
+        let mut server = Launch::with_store(store).config(&config).start();
+        write(&server, &format!("climate,s=1 temp=20 {T}\n")).expect(204);
+        let rule = json!({"kind": "measurement", "from": "climate", "to": "weather"});
+        post(&server.url("/api/v1/relabel?db=d"), rule.to_string(), &[]).expect(200);
+        let silent = || get(&server.url("/api/v1/sensors?db=d&silent=true")).expect(200).json()["sensors"].clone();
+        let told = eventually("the metric counts it", WITHIN, || {
+            (metric(&server, "hourglass_ingest_sensors_silent") > 0.5).then(silent)
+        });
+        assert_eq!((&told[0]["sensor"], &told[0]["kind"]), (&json!("weather,s=1"), &json!("thermometer")), "{told}");
+        assert_eq!(told[0]["units"], json!({"temp": "°C"}), "{told}");
+        let of_group = get(&server.url("/api/v1/groups/all/1?db=d")).expect(200).json();
+        assert_eq!(of_group["sensors"][0]["kind"], "thermometer", "{of_group}");
+        write(&server, &format!("climate,s=1 temp=999 {}\n", T + 1)).expect(400);
+        for key in ["climate,s=1", "weather,s=1"] {
+            describe(&server, "PUT", key, &json!({"site": "LAB"})).expect(400);
+        }
+        // What is stored under the new name was never of the kind.
+        write(&server, &format!("weather,s=2 temp=999 {T}\n")).expect(204);
+        describe(&server, "PUT", "weather,s=2", &json!({"site": "LAB"})).expect(200);
+        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json()["sensors"].clone();
+        let kinds = listed.as_array().unwrap().iter().map(|of| of["kind"].clone()).collect::<Vec<_>>();
+        assert_eq!(kinds, [json!("thermometer"), Value::Null], "{listed}");
+        server.stop();
+    }
+}

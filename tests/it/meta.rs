@@ -492,3 +492,30 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
         post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     }
 }
+
+/// Regression: Grafana fills its choosers by `SHOW TAG VALUES WITH KEY = "meta.site"`, which was answered without values and without a word, though
+/// conditions and `GET /api/v1/tags` knew them.
+#[test]
+fn a_listing_of_values_knows_metadata_that_it_names() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).start();
+        write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=2 {T}\nn,meta.site=tag,s=3 v=3 {T}\nn,s=4 v=4 {T}\n"));
+        for (key, site) in [("m,s=1", json!("lab")), ("m,s=2", json!("a \"b\"")), ("n,s=4", json!(7))] {
+            send(&server, "PUT", key, &json!({"site": site, "empty": ""}), &[]).expect(200);
+        }
+        let site = json!([
+            {"name": "m", "columns": ["key", "value"], "values": [["meta.site", "a \"b\""], ["meta.site", "lab"]]},
+            {"name": "n", "columns": ["key", "value"], "values": [["meta.site", "7"], ["meta.site", "tag"]]},
+        ]);
+        assert_eq!(influxql(&server, "SHOW TAG VALUES WITH KEY = \"meta.site\""), site);
+        assert_eq!(influxql(&server, "SHOW TAG VALUES WITH KEY IN (\"meta.site\", \"meta.empty\")"), site);
+        let of_m = "SHOW TAG VALUES FROM m WITH KEY = \"meta.site\" WHERE s = '1' OR \"meta.site\" = 'nowhere'";
+        assert_eq!(influxql(&server, of_m)[0]["values"], json!([["meta.site", "lab"]]));
+        let count = influxql(&server, "SHOW TAG VALUES EXACT CARDINALITY FROM m WITH KEY = \"meta.site\"");
+        assert_eq!(count[0]["values"], json!([[2]]), "{count}");
+        // Who does not name it is shown tags only.
+        let all = influxql(&server, "SHOW TAG VALUES WITH KEY =~ /./");
+        assert!(!all.to_string().contains("lab"), "{all}");
+        server.stop();
+    }
+}

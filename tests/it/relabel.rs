@@ -4,6 +4,7 @@ mod changes;
 mod deletions;
 mod latest;
 mod metadata;
+mod moves;
 mod since;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -424,8 +425,8 @@ fn make_one(server: &Server, random: &mut Random) -> Option<Rule> {
 fn relabels_in_any_order_show_what_a_plain_model_shows() {
     let [embedded, shared] = stores();
     let runs = [(embedded.clone(), 120_i64, 3), (shared, 120, 3), (embedded, 36, 100)];
-    // By time, by value, and how often the latter was refused.
-    let mut gone = (0, 0, 0);
+    // By time, by value, and how often the latter and the former was refused.
+    let mut gone = (0, 0, 0, 0);
     for (run, (store, steps, kills)) in runs.into_iter().enumerate() {
         let mut server = Launch::with_store(store).start();
         let mut random = Random::new(0x5e1a + run as u64);
@@ -458,7 +459,10 @@ fn relabels_in_any_order_show_what_a_plain_model_shows() {
                     finals.insert(id);
                 }
                 82..86 if !known.is_empty() => {
-                    gone.0 += delete_by_time(&server, &mut random, &rules, &mut stored);
+                    match delete_by_time(&server, &mut random, &rules, (&known, &mut stored)) {
+                        Some(count) => gone.0 += count,
+                        None => gone.3 += 1,
+                    }
                 }
                 86..92 if !known.is_empty() => {
                     match delete_by_value(&server, &mut random, &rules, (&known, &mut stored)) {
@@ -484,7 +488,7 @@ fn relabels_in_any_order_show_what_a_plain_model_shows() {
         }
         server.stop();
     }
-    assert!(gone.0 > 0 && gone.1 > 0 && gone.2 > 0, "{gone:?}: some kind of deletion was never made");
+    assert!(gone.0 > 0 && gone.1 > 0 && gone.2 > 0 && gone.3 > 0, "{gone:?}: some kind of deletion was never made");
 }
 
 fn check(server: &Server, stored: &Readings, rules: &[Rule], step: i64) {

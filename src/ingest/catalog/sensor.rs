@@ -137,7 +137,7 @@ pub struct KnownSensor {
 impl KnownSensor {
     pub(super) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), state: Arc<CatalogState>) -> Self {
         let charge = state.bytes.charge(memory(&sensor));
-        let kind = AtomicU8::new(number(state.kinds.place(&sensor, None)));
+        let kind = AtomicU8::new(number(state.kinds.place([&sensor], None)));
         Self {
             id,
             sensor: Arc::new(sensor),
@@ -214,7 +214,7 @@ impl KnownSensor {
         let kinds = &self.state.kinds;
         if !kinds.is_empty() {
             let named = meta.get(KIND).map(|json| &**json);
-            self.kind.store(number(kinds.place(&self.sensor, named)), Ordering::Relaxed);
+            self.kind.store(number(kinds.place([&*self.sensor], named)), Ordering::Relaxed);
         }
     }
 

@@ -210,7 +210,8 @@ impl Ingest {
         before: &Map<String, Value>,
         after: &Map<String, Value>,
     ) -> Result<Option<KindFault>, MetaRefusal> {
-        let Some((fault, action)) = self.options.kinds.judge_meta(&about.name, before, after) else { return Ok(None) };
+        let stored = about.stored.iter().map(|stored| &**stored);
+        let Some((fault, action)) = self.options.kinds.judge_meta(stored, before, after) else { return Ok(None) };
         // Who may only write is not told what there is.
         let fault = if by.may_read(name) { fault } else { fault.without_value() };
         match action {

@@ -10,7 +10,7 @@ use super::columns::SensorList;
 use super::memory::document_bytes;
 use crate::bucket::meta::META_PREFIX;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{CatalogVersion, Meta, Relabels, SensorDocument};
+use crate::bucket::{CatalogVersion, Meta, OtherName, Relabels, SensorDocument};
 use crate::reading::{Family, Sensor};
 
 /// A sensor with its fields in name order.
@@ -21,22 +21,33 @@ pub struct DirectoryEntry {
     pub fields: Arc<[(Arc<str>, Family)]>,
     /// What is said of the sensor now.
     pub meta: Option<Arc<Meta>>,
-    /// Other names that stand for this one (`bucket::relabel`): conditions may name it by them.
-    pub others: Option<Arc<Vec<Arc<Sensor>>>>,
+    /// Other names that stand for this one (`bucket::relabel`).
+    pub others: Option<Arc<Vec<OtherName>>>,
 }
 
 impl DirectoryEntry {
     /// All names that stand for the sensor, its present one first.
     pub fn names(&self) -> impl Iterator<Item = &Sensor> {
-        std::iter::once(&*self.sensor).chain(self.others.iter().flat_map(|others| others.iter().map(|other| &**other)))
+        let others = self.others.iter().flat_map(|others| others.iter());
+        std::iter::once(&*self.sensor).chain(others.map(|other| &*other.sensor))
     }
 
-    /// The values of a tag by all names, the present one first; a tag that a name does not have is empty. Without other names, the
-    /// value of [`DirectoryEntry::tag`].
+    /// The other spellings of its present name.
+    pub fn spellings(&self) -> impl Iterator<Item = &Sensor> {
+        spellings(self.others.as_ref().map_or(&[][..], |others| others.as_slice()))
+    }
+
+    /// The sensor by its present name alone.
+    #[must_use]
+    pub fn without_others(&self) -> Self {
+        Self { others: None, ..self.clone() }
+    }
+
+    /// The value of [`DirectoryEntry::tag`], empty without one; and those that the tag has by other spellings of the name.
     #[must_use]
     pub fn tag_values(&self, name: &str) -> (String, Vec<String>) {
         let value = self.tag(name).unwrap_or_default().into_owned();
-        let others = self.others.iter().flat_map(|others| others.iter()).filter_map(|other| other.tag(name));
+        let others = self.spellings().filter_map(|other| other.tag(name));
         let others = others.filter(|other| *other != value).map(str::to_owned).collect();
         (value, others)
     }
@@ -56,6 +67,11 @@ impl DirectoryEntry {
         let at = self.fields.binary_search_by(|(name, _)| (**name).cmp(field)).ok()?;
         Some(self.fields[at].1)
     }
+}
+
+/// Those of the other names that are only other spellings: conditions may use them.
+pub fn spellings(others: &[OtherName]) -> impl Iterator<Item = &Sensor> {
+    others.iter().filter(|other| other.is_spelling).map(|other| &*other.sensor)
 }
 
 /// The value of metadata that a name with the prefix `meta.` means.
@@ -99,8 +115,9 @@ pub fn first_batch() -> SensorFilter {
 
 /// How many documents to read after a batch of this length, given the memory its documents take.
 #[must_use]
-pub fn next_batch(batch: usize, documents: &[SensorDocument]) -> usize {
-    let each = documents.iter().map(document_bytes).sum::<usize>() / documents.len().max(1);
+pub fn next_batch<'d>(batch: usize, documents: impl ExactSizeIterator<Item = &'d SensorDocument>) -> usize {
+    let count = documents.len().max(1);
+    let each = documents.map(document_bytes).sum::<usize>() / count;
     (BATCH_BYTES / each.max(1)).clamp(1, (2 * batch).min(BATCH.1))
 }
 

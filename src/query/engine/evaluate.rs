@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::as_stored::AsStored;
 use super::filter::{Lookup, ResolvedReference, arithmetic, holds};
 use super::fold::OpenWindow;
-use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
+use super::frame::{Frame, GroupContent, GroupRows, OldKeys, ReadingSource, ResultRow, label};
 use super::limits::TimeSpan;
 use super::memory::text_bytes;
 use super::plan::{Call, Function, Input, Node, Plan, ReadingExpr};
@@ -39,6 +39,8 @@ pub struct Evaluation<'a> {
     pub span: Option<TimeSpan>,
     /// Whether a group may have readings from several reads.
     pub has_several_sources: bool,
+    /// Keys of tags in `Plan::group_by` that sensors of this read may have under later ones.
+    pub old_keys: OldKeys,
     /// What pages hold of the sensors' metadata; `None` for the metadata as it is now.
     pub as_stored: Option<&'a AsStored>,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
@@ -103,6 +105,7 @@ impl<'a> Evaluation<'a> {
             budget,
             span: None,
             has_several_sources: false,
+            old_keys: OldKeys::default(),
             as_stored: None,
             gathered_by,
             groups: BTreeMap::new(),

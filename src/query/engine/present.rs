@@ -70,10 +70,11 @@ pub fn united(name: Arc<Sensor>, stored: &[DirectoryEntry], relabels: &Relabels)
     }
 }
 
-/// A stored sensor under the name that it has at a time.
+/// A stored sensor under the name that it has at a time, and the other spellings of that.
 #[must_use]
 pub fn named_at(stored: &DirectoryEntry, relabels: &Relabels, time: i64) -> DirectoryEntry {
     let sensor = relabels.name_at(&stored.sensor, time).map_or_else(|| stored.sensor.clone(), Arc::new);
-    let others = relabels.other_names_at(&sensor, time);
+    let mut others = relabels.other_names_at(&sensor, time);
+    others.retain(|other| other.is_spelling);
     DirectoryEntry { sensor, others: (!others.is_empty()).then(|| Arc::new(others)), ..stored.clone() }
 }

@@ -71,7 +71,7 @@ impl Engine {
             let mut batch = budget.waiting(self.store.list_sensors(database, &filter)).await?;
             let is_last = batch.len() < filter.limit;
             filter.after = batch.last().map(|last| last.sensor.key.to_string());
-            filter.limit = next_batch(filter.limit, &batch);
+            filter.limit = next_batch(filter.limit, batch.iter());
             budget.pause().await?;
             batch.iter_mut().for_each(|document| document.meta.share(&mut texts));
             entries.extend(batch.into_iter().filter_map(stored_entry));

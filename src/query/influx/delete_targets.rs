@@ -207,7 +207,8 @@ fn shown_from(since: i64, readings_from: i64) -> i64 {
     if since < readings_from && since > TIMESTAMP_MIN && hour.start_ns() != since { hour.end_ns() } else { since }
 }
 
-/// Which of the stored sensors a statement selects by their names at a time, which they have in a range of times.
+/// Which of the stored sensors a statement selects by their names at a time, which they have in a range of times. Fails where a query would
+/// select others, by other spellings of the names.
 async fn part_of_time(
     statement: &Statement,
     asked: StatementContext<'_>,
@@ -215,22 +216,49 @@ async fn part_of_time(
     (at, times): (i64, Range<i64>),
     patterns: &Patterns,
 ) -> Result<PartOfTime, StatementFailure> {
-    let mut named = Vec::with_capacity(stored.len());
+    let (mut named, mut spelled) = (Vec::with_capacity(stored.len()), Vec::new());
     let mut places: HashMap<Box<str>, Vec<usize>> = HashMap::new();
     for (chunk, some) in stored.chunks(CHOOSE).enumerate() {
         for (place, entry) in some.iter().enumerate() {
             let shown = named_at(entry, relabels, at);
             places.entry(shown.sensor.key.clone()).or_default().push(chunk * CHOOSE + place);
-            named.push(shown);
+            spelled.extend(shown.others.is_some().then(|| shown.clone()));
+            named.push(shown.without_others());
         }
         asked.budget.pause().await?;
     }
     let target = targets_in(statement, asked, (database.to_owned(), &named), (patterns, None)).await?;
+    let range = target.range.start.max(times.start)..target.range.end.min(times.end);
+    if !spelled.is_empty() && !range.is_empty() {
+        let queried = targets_in(statement, asked, (database.to_owned(), &spelled), (patterns, None)).await?;
+        same_by_present_names(&spelled, &queried.sensors, &target.sensors)?;
+    }
     let mut chosen = vec![false; stored.len()];
     for place in target.sensors.iter().filter_map(|sensor| places.get(&sensor.key)).flatten() {
         chosen[*place] = true;
     }
-    Ok(PartOfTime { range: target.range.start.max(times.start)..target.range.end.min(times.end), at, chosen })
+    Ok(PartOfTime { range, at, chosen })
+}
+
+/// Checks that of sensors which have other spellings those that a query would select are those that are selected by present names.
+///
+/// # Errors
+/// [`StatementFailure::OldName`].
+fn same_by_present_names(
+    spelled: &[DirectoryEntry],
+    queried: &[Arc<Sensor>],
+    selected: &[Arc<Sensor>],
+) -> Result<(), StatementFailure> {
+    let keys = |sensors: &[Arc<Sensor>]| sensors.iter().map(|sensor| sensor.key.clone()).collect::<HashSet<_>>();
+    let (queried, selected) = (keys(queried), keys(selected));
+    let differs = |entry: &&DirectoryEntry| queried.contains(&entry.sensor.key) != selected.contains(&entry.sensor.key);
+    spelled.iter().find(differs).map_or(Ok(()), |entry| Err(old_name(entry)))
+}
+
+/// The refusal of a deletion that means this sensor by another spelling.
+fn old_name(entry: &DirectoryEntry) -> StatementFailure {
+    let old = entry.spellings().next().map(|old| old.key.to_string()).unwrap_or_default();
+    StatementFailure::OldName { present: entry.sensor.key.to_string(), old }
 }
 
 /// The stored sensors by the parts of time, one after the other without a gap, in which they are selected.
@@ -277,6 +305,11 @@ async fn shown_target(
     for some in stored.chunks(CHOOSE) {
         for entry in some {
             let is_asked = |times: &Range<i64>| times.start < range.end && range.start < times.end;
+            if let Some((_, meant)) =
+                values.meant_otherwise(&entry.sensor).into_iter().find(|(times, _)| is_asked(times))
+            {
+                return Err(old_name(&meant));
+            }
             let mut names = values.names_of(&entry.sensor).into_iter().filter(|(times, _)| is_asked(times)).peekable();
             if names.peek().is_some() {
                 sensors.push(entry.sensor.clone());
@@ -376,7 +409,7 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
         let mut last = None;
         at.iter().all(|at| {
             let since = starts.range(..=*at).next_back().copied();
-            last.replace(since) == Some(since) || is_about(&named_at(&entry, &relabels, *at))
+            last.replace(since) == Some(since) || is_about(&named_at(&entry, &relabels, *at).without_others())
         })
     }))
 }
@@ -417,13 +450,15 @@ mod tests {
         };
         let always = [i64::MIN, 100, 200];
         assert_eq!(covered("s = 'a'", &[i64::MIN]), "a");
-        assert_eq!(covered("s = 'a'", &always), "a", "an old name is understood, and means the present one");
+        assert_eq!(covered("s = 'a'", &always), "", "it has the name for a part of the time");
         assert_eq!(covered("s = 'b'", &[i64::MIN]), "b");
         assert_eq!(covered("s = 'b'", &[100]), "ab");
-        assert_eq!(covered("s = 'b'", &always), "b");
+        assert_eq!(covered("s = 'b'", &always), "", "it is e in the end");
         assert_eq!(covered("s = 'e'", &[200]), "abe");
         assert_eq!(covered("s = 'e'", &[i64::MIN, 100]), "e");
+        assert_eq!(covered("s = 'e'", &always), "e");
         assert_eq!(covered("s = 'd'", &always), "cd");
+        assert_eq!(covered("s = 'c'", &always), "", "nothing is shown as it");
         assert_eq!(covered("s = 'x'", &always), "x");
         assert_eq!(covered("s != 'q'", &always), "abcdex");
     }

@@ -109,23 +109,39 @@ impl ValueCondition {
         Self { shown: Some(Shown { relabels, sources }), ..self }
     }
 
-    /// By which names the condition is asked of a stored sensor, where it may hold for its readings: ranges of time in nanoseconds.
+    /// By which present names the condition is asked of a stored sensor, where it may hold for its readings: ranges of time in
+    /// nanoseconds.
     #[must_use]
     pub fn names_of(&self, sensor: &Arc<Sensor>) -> Vec<(Range<i64>, DirectoryEntry)> {
         let stored = DirectoryEntry { sensor: sensor.clone(), fields: Arc::new([]), meta: None, others: None };
         let Some(Shown { relabels, sources }) = &self.shown else { return vec![(i64::MIN..i64::MAX, stored)] };
         let is_source = of_sources(sources, &self.patterns);
-        let starts: Vec<i64> = std::iter::once(i64::MIN).chain(relabels.starts()).collect();
-        let ends = starts.iter().skip(1).copied().chain([i64::MAX]);
-        let named = starts.iter().zip(ends).map(|(start, end)| (*start..end, named_at(&stored, relabels, *start)));
+        let named = spelled(&stored, relabels).map(|(times, named)| (times, named.without_others()));
         named.filter(|(_, named)| is_source(named) && self.may_hold(named)).collect()
+    }
+
+    /// The names of a stored sensor, as [`ValueCondition::names_of`], for which the condition means something else where their other
+    /// spellings count.
+    #[must_use]
+    pub(super) fn meant_otherwise(&self, sensor: &Arc<Sensor>) -> Vec<(Range<i64>, DirectoryEntry)> {
+        let stored = DirectoryEntry { sensor: sensor.clone(), fields: Arc::new([]), meta: None, others: None };
+        let Some(Shown { relabels, sources }) = &self.shown else { return Vec::new() };
+        let is_source = of_sources(sources, &self.patterns);
+        let meant = |entry: &DirectoryEntry| if is_source(entry) { self.by_tags(entry) } else { Some(false) };
+        let named = spelled(&stored, relabels).filter(|(_, named)| named.others.is_some());
+        named.filter(|(_, named)| meant(named) != meant(&named.without_others())).collect()
     }
 
     /// Whether the condition may hold for a reading of a sensor, by its tags.
     #[must_use]
     pub fn may_hold(&self, entry: &DirectoryEntry) -> bool {
+        self.by_tags(entry) != Some(false)
+    }
+
+    /// Whether the condition holds for all readings of a sensor; `None` if that depends on their values.
+    fn by_tags(&self, entry: &DirectoryEntry) -> Option<bool> {
         let lookup = Looked { entry, of: self, value: None::<fn(&str) -> Option<Value>> };
-        holds(&self.condition, &lookup, &self.patterns) != Some(false)
+        holds(&self.condition, &lookup, &self.patterns)
     }
 
     /// Whether the condition holds for a reading with these values.
@@ -138,6 +154,13 @@ impl ValueCondition {
     fn is_absent_field(&self, measurement: &str, name: &str) -> bool {
         self.anywhere.contains(name) && self.tags.get(measurement).is_none_or(|tags| !tags.contains(name))
     }
+}
+
+/// The names that a stored sensor has at all times, each with its other spellings.
+fn spelled(stored: &DirectoryEntry, relabels: &Relabels) -> impl Iterator<Item = (Range<i64>, DirectoryEntry)> {
+    let starts: Vec<i64> = std::iter::once(i64::MIN).chain(relabels.starts()).collect();
+    let ends: Vec<i64> = starts.iter().skip(1).copied().chain([i64::MAX]).collect();
+    starts.into_iter().zip(ends).map(|(start, end)| (start..end, named_at(stored, relabels, start)))
 }
 
 /// Fields and tags by measurement.

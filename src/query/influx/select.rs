@@ -96,6 +96,7 @@ async fn selected(
         match source {
             Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
                 evaluation.as_stored = stored.as_ref();
+                evaluation.old_keys = engine.old_keys(database, &plan.group_by);
                 if select.slimit > 0 || select.soffset > 0 {
                     count_groups(entries, &mut evaluation).await?;
                 }

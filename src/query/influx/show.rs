@@ -1,5 +1,6 @@
 //! `SHOW …`: lists what the sensors of a database have.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::policies::{covered, database_of, shown};
@@ -9,7 +10,7 @@ use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::access::Caller;
 use crate::bucket::settings::{AUTOGEN, owner};
-use crate::bucket::{DatabaseSettings, Keep};
+use crate::bucket::{DatabaseSettings, Keep, LaterKeys, Relabels};
 use crate::influxql::{
     CardinalityOf, Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, Operator, ReferenceKind,
     Statement, split,
@@ -130,7 +131,8 @@ async fn listed<'a>(
         let (steps, is_wanted) = wanted(&here, condition.as_ref(), patterns)?;
         let chosen = sensors.choose(asked, steps, &is_wanted).await?;
         drop(is_wanted);
-        parts.push(Part { database, chosen });
+        let relabels = engine.relabels(&database);
+        parts.push(Part { database, chosen, relabels });
     }
     Ok(Listed { parts, patterns, listing, budget: asked.budget })
 }
@@ -241,6 +243,20 @@ struct Listed<'a> {
 struct Part {
     database: String,
     chosen: Chosen,
+    relabels: Option<Relabels>,
+}
+
+impl Part {
+    /// The keys that a listing names, each with what relabels call its tags by now.
+    fn named<'k>(&self, keys: Option<&'k KeyFilter>) -> Vec<(&'k str, LaterKeys)> {
+        let named: Vec<&str> = match keys {
+            Some(KeyFilter::Is(key)) => vec![key],
+            Some(KeyFilter::In(keys)) => keys.iter().map(|key| &**key).collect(),
+            _ => Vec::new(),
+        };
+        let later = |key| self.relabels.as_ref().map(|relabels| relabels.later_keys(key)).unwrap_or_default();
+        named.into_iter().map(|key| (key, later(key))).collect()
+    }
 }
 
 /// What to collect from the sensors.
@@ -253,8 +269,17 @@ struct Gathering<'a> {
     kinds: Option<&'a [Kinds]>,
 }
 
+/// What a sensor has under the name of a tag that it does not have: what the tag is called by now, or metadata.
+fn untagged<'e>(entry: &'e DirectoryEntry, key: &str, later: &LaterKeys) -> Option<Cow<'e, str>> {
+    if entry.sensor.tag(key).is_some() {
+        return None;
+    }
+    let value = later.value(&entry.sensor).map(Cow::Borrowed).or_else(|| entry.tag(key));
+    value.filter(|value| !value.is_empty())
+}
+
 /// Per measurement, distinct names with the text shown beside them; the number between the two is a sort key.
-type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, u8, &'a str)>>;
+type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, u8, Cow<'a, str>)>>;
 
 impl Listed<'_> {
     fn is_key(&self, keys: Option<&KeyFilter>, key: &str) -> bool {
@@ -268,26 +293,35 @@ impl Listed<'_> {
         }
     }
 
-    async fn gathered(
-        &self,
-        Gathering { of, keys, kinds }: Gathering<'_>,
-    ) -> Result<(Gathered<'_>, HeldBytes), QueryError> {
+    async fn gathered<'s>(
+        &'s self,
+        Gathering { of, keys, kinds }: Gathering<'s>,
+    ) -> Result<(Gathered<'s>, HeldBytes), QueryError> {
         let (mut all, mut held, mut count) = (Gathered::new(), self.budget.hold(0)?, 0);
         for (at, part) in self.parts.iter().enumerate() {
+            let named = part.named(keys);
             for some in part.chosen.entries.chunks(CHOOSE) {
-                for DirectoryEntry { sensor, fields, .. } in some {
+                for entry in some {
+                    let DirectoryEntry { sensor, fields, .. } = entry;
                     let known = all.entry(&*sensor.measurement).or_default();
                     let before = known.len();
                     let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(keys, key));
                     let fields = fields.iter().map(|(name, family)| match kinds.and_then(|kinds| kinds.get(at)) {
-                        Some(kinds) => (&**name, rank(*family), kinds.of(&sensor.measurement, name, *family)),
-                        None => (&**name, 0, ""),
+                        Some(kinds) => {
+                            (&**name, rank(*family), Cow::Borrowed(kinds.of(&sensor.measurement, name, *family)))
+                        }
+                        None => (&**name, 0, Cow::default()),
                     });
                     match of {
-                        CardinalityOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, ""))),
-                        CardinalityOf::TagValues => known.extend(tags.map(|(key, value)| (&**key, 0, &**value))),
+                        CardinalityOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, Cow::default()))),
+                        CardinalityOf::TagValues => {
+                            known.extend(tags.map(|(key, value)| (&**key, 0, Cow::Borrowed(&**value))));
+                            let value =
+                                |(key, later): &(&'s str, LaterKeys)| Some((*key, 0, untagged(entry, key, later)?));
+                            known.extend(named.iter().filter_map(value));
+                        }
                         CardinalityOf::FieldKeys => known.extend(fields),
-                        CardinalityOf::Series => drop(known.insert((&*sensor.key, 0, ""))),
+                        CardinalityOf::Series => drop(known.insert((&*sensor.key, 0, Cow::default()))),
                         CardinalityOf::Measurements => {}
                     }
                     count += known.len() - before;
@@ -300,16 +334,16 @@ impl Listed<'_> {
     }
 
     /// Adds a series for each measurement that has rows.
-    async fn by_measurement(
-        &self,
+    async fn by_measurement<'s>(
+        &'s self,
         columns: &[&str],
-        gathering: Gathering<'_>,
+        gathering: Gathering<'s>,
         answer: &mut StatementAnswer,
     ) -> Result<(), QueryError> {
         let (all, _held) = self.gathered(gathering).await?;
         for (measurement, names) in all {
-            let row = move |(name, _, beside): (&str, u8, &str)| {
-                [name, beside][..columns.len()].iter().map(|text| ResultCell::text(*text)).collect()
+            let row = move |(name, _, beside): (&str, u8, Cow<'_, str>)| {
+                [name, &*beside][..columns.len()].iter().map(|text| ResultCell::text(*text)).collect()
             };
             let rows = cut(names, self.listing.offset, self.listing.limit).map(row);
             answer.list(Some(measurement), columns, Box::new(rows)).await?;
@@ -347,7 +381,12 @@ impl Listed<'_> {
         answer.list(None, &["key"], rows).await
     }
 
-    async fn count(&self, exact: bool, all: Gathering<'_>, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+    async fn count<'s>(
+        &'s self,
+        exact: bool,
+        all: Gathering<'s>,
+        answer: &mut StatementAnswer,
+    ) -> Result<(), QueryError> {
         let (names, _held) = self.gathered(all).await?;
         let all = match all.of {
             CardinalityOf::Measurements => names.len(),

@@ -229,7 +229,12 @@ impl<'a> AskedName<'a> {
         if self.measurement.is_some_and(|measurement| !entry.names().any(|name| *name.measurement == *measurement)) {
             return false;
         }
-        if entry.names().skip(1).any(|other| self.is_of(other)) && takes(self.name) {
+        let is_other = match self.kind {
+            NameKind::Key => entry.names().skip(1).any(|other| *other.key == *self.name),
+            NameKind::Measurement => entry.names().skip(1).any(|other| *other.measurement == *self.name),
+            _ => entry.spellings().any(|other| self.is_tag_of(other)),
+        };
+        if is_other && takes(self.name) {
             return true;
         }
         match self.kind {
@@ -252,14 +257,12 @@ impl<'a> AskedName<'a> {
         }
     }
 
-    /// Whether it is a name that another name of a sensor has.
-    fn is_of(&self, other: &Sensor) -> bool {
+    /// Whether it is a tag, or a value of one, that another spelling of a sensor's name has.
+    fn is_tag_of(&self, other: &Sensor) -> bool {
         match self.kind {
-            NameKind::Key => *other.key == *self.name,
-            NameKind::Measurement => *other.measurement == *self.name,
-            NameKind::Tag | NameKind::Column => other.tag(self.name).is_some(),
+            NameKind::Tag | NameKind::GroupKey | NameKind::Column => other.tag(self.name).is_some(),
             NameKind::Value(tag) => other.tag(tag) == Some(self.name),
-            NameKind::GroupKey | NameKind::Field => false,
+            NameKind::Key | NameKind::Measurement | NameKind::Field => false,
         }
     }
 
@@ -371,6 +374,24 @@ pub enum NamedSensor {
     Several(String),
 }
 
+/// Sensors of a name: the first one, the keys of some, and how many there are.
+#[derive(Default)]
+struct Found {
+    first: Option<Arc<Sensor>>,
+    keys: Vec<String>,
+    count: usize,
+}
+
+impl Found {
+    fn add(&mut self, sensor: &Arc<Sensor>) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| sensor.clone());
+        if self.keys.len() < KEYS_SHOWN {
+            self.keys.push(sensor.key.to_string());
+        }
+    }
+}
+
 /// The sensor that a key without tags means. The sensor with exactly this key wins if the caller may read it.
 ///
 /// # Errors
@@ -387,19 +408,20 @@ pub async fn named_sensor(
         return Ok(NamedSensor::Exact);
     }
     let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
-    let (mut first, mut keys, mut count) = (None, Vec::new(), 0);
+    let is_named = |sensor: &Sensor| sensor.tag(SENSOR_TAG) == Some(&*bare.measurement);
+    // By its present name, and by an old one if that is no other's by now.
+    let (mut tagged, mut renamed) = (Found::default(), Found::default());
     for some in sensors.chunks(CHOOSE) {
-        for DirectoryEntry { sensor, .. } in some {
-            if sensor.tag(SENSOR_TAG) == Some(&*bare.measurement) && may_read(sensor) {
-                count += 1;
-                first.get_or_insert_with(|| sensor.clone());
-                if keys.len() < KEYS_SHOWN {
-                    keys.push(sensor.key.to_string());
-                }
+        for entry in some.iter().filter(|entry| may_read(&entry.sensor)) {
+            if is_named(&entry.sensor) {
+                tagged.add(&entry.sensor);
+            } else if entry.names().skip(1).any(is_named) {
+                renamed.add(&entry.sensor);
             }
         }
         budget.pause().await?;
     }
+    let Found { first, keys, count } = if tagged.count > 0 { tagged } else { renamed };
     Ok(match (first, count) {
         (Some(only), 1) => NamedSensor::Tagged(only),
         (None, _) => NamedSensor::Exact,

@@ -242,9 +242,10 @@ mod tests {
     use bson::RawDocumentBuf;
 
     use super::*;
+    use crate::bucket::LaterKeys;
 
     fn rule(name: &str, by: &str) -> GroupRule {
-        GroupRule { name: name.into(), by: by.into(), database: None }
+        GroupRule { name: name.into(), by: by.into(), database: None, later: LaterKeys::default() }
     }
 
     fn sensor(number: usize, site: Option<&str>) -> GroupedSensor {

@@ -41,7 +41,7 @@ pub use meta::Meta;
 pub use moving::{FieldMove, ReadingMoves, ValueMove};
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
-pub use relabel::{Relabel, Relabels, Renaming};
+pub use relabel::{LaterKeys, OtherName, Relabel, Relabels, Renaming};
 pub use settings::{DatabaseSettings, Keep, KnownSettings, SealForm};
 pub use store::{BucketId, SensorDocument, StorageError, Store, StoreSpace, Unusable, bucket_name};
 pub use summary::Summary;

@@ -192,6 +192,12 @@ impl Relabel {
         self.since.is_none_or(|since| since <= time)
     }
 
+    /// Whether the old name and the new one mean the same. From a time on, a sensor is in another place, or a place is another one; a
+    /// tag's key says nothing of a sensor.
+    fn respells(&self) -> bool {
+        self.since.is_none() || matches!(self.renaming, Renaming::TagKey { .. })
+    }
+
     /// The rule as named texts, from which [`Relabel::of_fields`] makes it again.
     #[must_use]
     pub fn fields(&self) -> Vec<(&'static str, String)> {
@@ -241,6 +247,42 @@ pub struct UnitedPart {
     pub sensor: Arc<Sensor>,
     /// When it is read under the name: ranges of nanoseconds, in order, without a gap of length 0.
     pub times: Vec<Range<i64>>,
+}
+
+/// Another name that stands for a present one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherName {
+    /// The name.
+    pub sensor: Arc<Sensor>,
+    /// Whether it is only another spelling, which conditions may use: no rule with `since` lies between the two.
+    pub is_spelling: bool,
+}
+
+/// What the tags of an old key are called by now, the key made last first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LaterKeys(Vec<LaterKey>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LaterKey {
+    key: Box<str>,
+    /// Only in these measurements.
+    measurements: Option<Vec<Box<str>>>,
+}
+
+impl LaterKeys {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of the tag at a sensor by its present name.
+    #[must_use]
+    pub fn value<'s>(&self, sensor: &'s Sensor) -> Option<&'s str> {
+        let is_meant =
+            |later: &&LaterKey| later.measurements.as_ref().is_none_or(|names| names.contains(&sensor.measurement));
+        self.0.iter().filter(is_meant).find_map(|later| sensor.tag(&later.key))
+    }
 }
 
 /// The rules of a database, in the order in which they were made.
@@ -294,14 +336,29 @@ impl Relabels {
     /// What a stored sensor is named at a time; `None` if as it is stored.
     #[must_use]
     pub fn name_at(&self, sensor: &Sensor, time: i64) -> Option<Sensor> {
+        Some(self.other_name_at(sensor, time)?.0)
+    }
+
+    /// What a stored sensor is named at a time, and its own name as another one of that; `None` if as it is stored.
+    #[must_use]
+    pub fn renamed_at(&self, stored: &Arc<Sensor>, time: i64) -> Option<(Sensor, OtherName)> {
+        let (name, is_spelling) = self.other_name_at(stored, time)?;
+        Some((name, OtherName { sensor: stored.clone(), is_spelling }))
+    }
+
+    /// As [`Relabels::name_at`], and whether the sensor's own name is only another spelling of that.
+    fn other_name_at(&self, sensor: &Sensor, time: i64) -> Option<(Sensor, bool)> {
         if !is_clear(sensor) {
             return None;
         }
-        let mut name = None;
+        let (mut name, mut is_spelling) = (None, true);
         for rule in self.0.iter().filter(|rule| rule.is_valid_at(time)) {
-            name = rule.renaming.of(name.as_ref().unwrap_or(sensor)).or(name);
+            if let Some(renamed) = rule.renaming.of(name.as_ref().unwrap_or(sensor)) {
+                name = Some(renamed);
+                is_spelling &= rule.respells();
+            }
         }
-        name.filter(|name| name.key != sensor.key)
+        name.filter(|name| name.key != sensor.key).map(|name| (name, is_spelling))
     }
 
     /// What a stored sensor is named when: ranges of time without gaps.
@@ -432,17 +489,51 @@ impl Relabels {
 
     /// The other names that stand for this one at some time.
     #[must_use]
-    pub fn other_names(&self, name: &Arc<Sensor>) -> Vec<Arc<Sensor>> {
-        let others = self.sources_of(name).into_iter().skip(1).map(Arc::new);
-        others.filter(|other| self.names_of(other).iter().any(|(_, shown)| shown.key == name.key)).collect()
+    pub fn other_names(&self, name: &Sensor) -> Vec<OtherName> {
+        let other = |other: Sensor| {
+            let starts = self.starts_for(&other).into_iter().flatten();
+            let times = std::iter::once(ALWAYS.start).chain(starts);
+            let shown = times.filter_map(|time| self.other_name_at(&other, time));
+            let is_spelling =
+                shown.filter(|(shown, _)| shown.key == name.key).map(|(_, is)| is).reduce(|a, b| a | b)?;
+            Some(OtherName { sensor: Arc::new(other), is_spelling })
+        };
+        self.sources_of(name).into_iter().skip(1).filter_map(other).collect()
     }
 
     /// The other names that stand for this one at a time.
     #[must_use]
-    pub fn other_names_at(&self, name: &Sensor, time: i64) -> Vec<Arc<Sensor>> {
-        let others = self.sources_of(name).into_iter().skip(1);
-        let is_shown = |other: &Sensor| self.name_at(other, time).is_some_and(|shown| shown.key == name.key);
-        others.filter(is_shown).map(Arc::new).collect()
+    pub fn other_names_at(&self, name: &Sensor, time: i64) -> Vec<OtherName> {
+        let other = |other: Sensor| {
+            let (_, is_spelling) = self.other_name_at(&other, time).filter(|(shown, _)| shown.key == name.key)?;
+            Some(OtherName { sensor: Arc::new(other), is_spelling })
+        };
+        self.sources_of(name).into_iter().skip(1).filter_map(other).collect()
+    }
+
+    /// The keys that a tag of this key may have by now.
+    #[must_use]
+    pub fn later_keys(&self, key: &str) -> LaterKeys {
+        let mut later: Vec<LaterKey> = Vec::new();
+        for rule in self.rules() {
+            match &rule.renaming {
+                Renaming::TagKey { measurement, from, to } => {
+                    let before =
+                        later.iter().filter(|known| known.key == *from).map(|known| known.measurements.clone());
+                    let own = (**from == *key).then_some(None);
+                    let of: Vec<_> =
+                        before.chain(own).map(|of| measurement.clone().map(|only| vec![only]).or(of)).collect();
+                    later.extend(of.into_iter().map(|measurements| LaterKey { key: to.clone(), measurements }));
+                }
+                Renaming::Measurement { from, to } => {
+                    let of = later.iter_mut().filter_map(|known| known.measurements.as_mut());
+                    of.filter(|names| names.contains(from)).for_each(|names| names.push(to.clone()));
+                }
+                Renaming::Sensor { .. } | Renaming::TagValue { .. } => {}
+            }
+        }
+        later.reverse();
+        LaterKeys(later)
     }
 
     /// What is shown under a name: the stored sensors, first the one whose value counts where several have one. `None` if
