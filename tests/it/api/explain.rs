@@ -157,7 +157,11 @@ fn the_command_prints_what_the_service_says() {
 fn a_line_tells_what_its_kind_warns_of() {
     let kind = "[[kinds]]\nname = \"thermometer\"\nmeasurement = \"m\"\nfields = { properties = { temp = { maximum = 50 } } }\n";
     let server = Launch::embedded().config(kind).start();
-    let told = explain(&server, "db=d&precision=s", "m temp=20 1768485601\nm temp=99 1768485602\nm temp=21 1768485603\nm temp=98 1768485604");
+    let told = explain(
+        &server,
+        "db=d&precision=s",
+        "m temp=20 1768485601\nm temp=99 1768485602\nm temp=21 1768485603\nm temp=98 1768485604",
+    );
     let warnings: Vec<usize> = told["lines"]
         .as_array()
         .expect("lines")
