@@ -34,7 +34,7 @@ pub enum Defect {
     Wear,
     /// Since an update, now and then it sends its number as a text, which is rejected.
     Drift,
-    /// For an hour of yesterday it sent a number as a text, when the database still kept such values.
+    /// For an hour of the last day it sent a number as a text, when the database still kept such values.
     Kept,
     /// It sends more in an hour than fits on a page.
     Fast,

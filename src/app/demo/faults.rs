@@ -58,7 +58,7 @@ fn what(fault: Fault) -> &'static str {
         Fault::Of(Defect::Outliers) => "a chip was reset, and shows 85 °C",
         Fault::Of(Defect::Wear) => "a bearing has been wearing out for ten days",
         Fault::Of(Defect::Drift) => "a firmware sent its level as text, which is rejected, and can be fixed",
-        Fault::Of(Defect::Kept) => "humidity was text for an hour of yesterday, and is kept beside the field",
+        Fault::Of(Defect::Kept) => "humidity was text for an hour of the last day, and is kept beside the field",
         Fault::Of(Defect::Fast) => "a sensor sends more in an hour than fits on a page",
         Fault::Garbled => "a gateway garbled a line, which is rejected",
     }
