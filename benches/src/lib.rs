@@ -1,8 +1,9 @@
-//! Fixtures of the benchmarks: readings of a fleet of sensors, and the ingest path with a WAL in memory, so that
-//! nothing depends on the machine's disk.
+//! Fixtures of the benchmarks: readings of a fleet of sensors, the ingest path with a WAL in memory, so that nothing depends
+//! on the machine's disk, and sealed days.
 
 pub mod disk;
 pub mod fleet;
+pub mod history;
 pub mod path;
 pub mod rows;
 

@@ -50,14 +50,10 @@ impl Path {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let folder = tempfile::tempdir().expect("a folder");
         let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a store in a new folder");
-        let (log, recovery) = open(disk);
         let metrics = Metrics::new("bench", "embedded").expect("metrics");
-        let (ingest, _) = {
+        let ingest = {
             let _entered = runtime.enter();
-            let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
-            let clock = Arc::new(StampClock::new(bounds));
-            let opened = (log, &recovery, clock);
-            Ingest::start(options(folder.path().join("dead-letters.lp")), stores(store), opened, metrics)
+            start(disk, folder.path(), stores(store), metrics)
         };
         Self { runtime, ingest, folder }
     }
@@ -150,11 +146,19 @@ pub fn record(body: &str) -> Vec<u8> {
     record.expect("a record").payload
 }
 
+/// Starts an ingest path whose files that are not the WAL's lie in a folder, in the current runtime.
+pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, stores: Stores, metrics: Metrics) -> Ingest {
+    let (log, recovery) = open(disk);
+    let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
+    let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
+    Ingest::start(options(folder.join("dead-letters.lp")), stores, opened, metrics).0
+}
+
 fn open(disk: MemoryDisk) -> (Wal, Recovery) {
     Wal::open(disk, wal::WalOptions::new("bench")).expect("a log in memory")
 }
 
-fn stores(store: EmbeddedStore) -> Stores {
+pub(crate) fn stores(store: EmbeddedStore) -> Stores {
     let (raw, masks): (Arc<dyn Store>, _) = (Arc::new(store), Masks::default());
     let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
     Stores { store, raw, masks, understand: Arc::new(sensors_of) }
