@@ -1,5 +1,5 @@
 //! Summaries of numbered spans of time, by column: of the hours of a day, or of the days of a month. A scan decodes the wanted
-//! fields only, and skips the others.
+//! fields only, and skips the others; of a field it skips what is no sum where nothing else is asked for.
 //!
 //! ```text
 //! figures := set  count:varint field…                      set: of the numbers that there is something of
@@ -12,7 +12,7 @@
 
 use super::rest::{put_rest, take_rest};
 use crate::bucket::Summary;
-use crate::bucket::columns::{Cell, ColumnsDamage, PackedBytes, put_cells, take_numbers};
+use crate::bucket::columns::{Cell, ColumnsDamage, PackedBytes, put_cells, skip_numbers, take_numbers};
 use crate::bucket::exact::SumRest;
 use crate::bucket::summary::{Figures, Number};
 use crate::reading::Value;
@@ -149,7 +149,7 @@ fn put_figures(out: &mut Vec<u8>, figures: &[Figures]) {
     }
 }
 
-/// Room for the columns of a field.
+/// Room for the columns of a field. The last one has the sums.
 pub type Room = [[Number; MOST]; 5];
 
 /// Figures that are not decoded yet.
@@ -171,14 +171,15 @@ impl<'a> PackedFigures<'a> {
         Ok(Self { span, set: NumberSet::take(span, &mut bytes)?, fields: (bytes.varint()?, bytes.rest()) })
     }
 
-    /// Passes the summaries of the fields whose numbers are wanted, field by field and in order. There are `fields`.
+    /// Passes the summaries of the fields whose numbers are wanted, field by field and in order. There are `fields`. With `only_sums`,
+    /// all but counts and sums may be anything.
     ///
     /// # Errors
     /// [`NoFigures`]
     pub fn each(
         &self,
         fields: usize,
-        is_wanted: impl Fn(usize) -> bool,
+        (is_wanted, only_sums): (impl Fn(usize) -> bool, bool),
         room: &mut Room,
         mut take: impl FnMut(usize, u8, Summary),
     ) -> Result<(), NoFigures> {
@@ -191,7 +192,7 @@ impl<'a> PackedFigures<'a> {
             let length = usize::try_from(bytes.varint()?).unwrap_or(usize::MAX);
             let figures = bytes.take(length)?;
             if is_wanted(field) {
-                take_figures(figures, set, room, |number, summary| take(field, number, summary))?;
+                take_figures((figures, only_sums), set, room, |number, summary| take(field, number, summary))?;
             }
         }
         Ok(bytes.end()?)
@@ -199,7 +200,7 @@ impl<'a> PackedFigures<'a> {
 }
 
 fn take_figures(
-    bytes: &[u8],
+    (bytes, only_sums): (&[u8], bool),
     set: NumberSet,
     room: &mut Room,
     mut take: impl FnMut(u8, Summary),
@@ -214,10 +215,14 @@ fn take_figures(
         }
         same => counts[..len].fill(same),
     }
-    for numbers in room.iter_mut() {
-        take_numbers(&mut bytes, &mut numbers[..len])?;
-    }
     let [mins, maxs, firsts, lasts, sums] = room;
+    for numbers in [&mut *mins, maxs, firsts, lasts] {
+        match only_sums {
+            true => skip_numbers(&mut bytes, &mut numbers[..len])?,
+            false => take_numbers(&mut bytes, &mut numbers[..len])?,
+        }
+    }
+    take_numbers(&mut bytes, &mut sums[..len])?;
     for (place, number) in set.numbers().enumerate() {
         let (values, sum) = ([mins[place], maxs[place], firsts[place], lasts[place]], sums[place]);
         let rest = if let Number::Float(sum) = sum { take_rest(&mut bytes, sum)? } else { SumRest::default() };

@@ -90,7 +90,7 @@ pub fn decode(bytes: &[u8], month: Month, projection: &Projection, room: &mut Ro
         figures.set.numbers().map(|number| (day(number), Vec::with_capacity(wanted))).collect();
     figures.each(
         names.len(),
-        |field| names[field].is_some(),
+        (|field| names[field].is_some(), projection.only_sums),
         room,
         |field, number, summary| {
             let place = days.binary_search_by_key(&day(number), |(day, _)| *day);

@@ -202,6 +202,12 @@ impl Plan {
         self.calls.iter().any(|call| call.function.is_end())
     }
 
+    /// Whether counts and sums are all that the calls need of summaries.
+    #[must_use]
+    pub fn needs_only_sums(&self) -> bool {
+        self.calls.iter().all(|call| matches!(call.function, Function::Count | Function::Sum | Function::Mean))
+    }
+
     /// Whether a call needs the window before the range.
     #[must_use]
     pub fn looks_back(&self) -> bool {

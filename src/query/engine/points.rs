@@ -23,7 +23,16 @@ pub struct PointsQuery<'a> {
     pub fields: &'a Arc<[Arc<str>]>,
     /// Whether the first and last values of summaries matter.
     pub ends: bool,
+    /// Whether counts and sums are all that matters of summaries.
+    pub only_sums: bool,
     pub budget: &'a Budget,
+}
+
+impl PointsQuery<'_> {
+    /// What a scan of the summaries returns.
+    pub fn summaries(&self, only_sums: bool) -> Projection {
+        Projection { fields: Some(self.fields.clone()), only_sums, ..Projection::SUMMARIES }
+    }
 }
 
 /// Some readings of one sensor, in time order and later than those of the cursors before.

@@ -68,6 +68,7 @@ impl Engine {
             range: range.clone(),
             fields: &fields,
             ends: plan.has_ends(),
+            only_sums: plan.needs_only_sums(),
             budget,
         };
         // Of days whose readings have expired there are summaries of numbers, and nothing else.

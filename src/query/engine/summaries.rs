@@ -10,7 +10,7 @@ use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::united::plain_in;
 use super::{Engine, hours_of};
-use crate::bucket::store::{Extent, Order, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, Order, PageSummaries, Scanned, ScannedPage};
 use crate::bucket::{Relabels, Summary};
 use crate::faults;
 use crate::query::QueryError;
@@ -78,7 +78,7 @@ impl Engine {
         pages: usize,
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
-        let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
+        let projection = wanted.summaries(wanted.only_sums);
         for (place, sensor) in wanted.sensors.iter().enumerate() {
             let mut hours = hours_of(&wanted.range);
             let one = std::slice::from_ref(sensor);
@@ -91,7 +91,7 @@ impl Engine {
                 let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let mut open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let mut found = [Vec::new()];
-                take_known(wanted, united_by_hour(&mut stored), (&mut open, &mut found[0]), drop);
+                take_known(wanted, &mut stored, (&mut open, &mut found[0]), |_, _| {});
                 self.fold_open(&PointsQuery { sensors: one, ..wanted.clone() }, &[open], &mut found).await?;
                 found[0].sort_by_key(|one| (one.hour, one.field));
                 take(place, &found[0])?;
@@ -190,7 +190,8 @@ impl Engine {
         open: &mut [Vec<Hour>],
         found: &mut [Vec<HourSummary>],
     ) -> Result<bool, QueryError> {
-        let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
+        // Another question may ask the cache for the other figures.
+        let projection = wanted.summaries(wanted.only_sums && cache.is_none());
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
         let of_keys = (wanted.database, &*keys);
@@ -201,13 +202,15 @@ impl Engine {
         for ((place, mut pages), is_plain) in places.iter().zip(stored).zip(is_plain) {
             let (open, found) = (&mut open[*place], &mut found[*place]);
             found.reserve(pages.len() * wanted.fields.len());
-            let read = united_by_hour(&mut pages);
             let Some(cache) = cache.filter(|_| is_plain) else {
-                take_known(wanted, read, (open, found), drop);
+                take_known(wanted, &mut pages, (open, found), |_, _| {});
                 continue;
             };
             let mut new = Vec::with_capacity(span(hours).min(REMEMBERED_HOURS));
-            take_known(wanted, read, (open, found), |one| new.push(with_shared_names(one, wanted.fields)));
+            take_known(wanted, &mut pages, (open, found), |page, has_ends| {
+                let summaries = with_shared_names(&page.summary, wanted.fields);
+                new.push(FoundHour { hour: page.hour, has_ends, summaries });
+            });
             let asked = self.hours_asked(wanted, *place, hours);
             cache.remember(&asked, open, moment, self.memtables.changes(), new);
         }
@@ -244,25 +247,30 @@ fn expected(wanted: &PointsQuery<'_>) -> usize {
     wanted.sensors.len().saturating_mul(span).saturating_mul(wanted.fields.len())
 }
 
-/// Adds the summaries of the hours that are not open, and passes on each hour. Hours whose readings must be read become open.
+/// Adds the summaries of the hours that are not open. Passes on each hour as one page, and whether its first and last values are
+/// the hour's; the pages are in order of hours, and lose their summaries. Hours whose readings must be read become open.
 fn take_known(
     wanted: &PointsQuery<'_>,
-    read: impl Iterator<Item = FoundHour>,
+    pages: &mut [ScannedPage],
     (open, found): (&mut Vec<Hour>, &mut Vec<HourSummary>),
-    mut pass: impl FnMut(FoundHour),
+    mut pass: impl FnMut(&ScannedPage, bool),
 ) {
     let (number, mut unclear) = (|name: &Arc<str>| wanted.fields.iter().position(|field| field == name), Vec::new());
-    for one in read {
-        let hour = one.hour;
-        if wanted.ends && !one.has_ends {
+    for of_hour in pages.chunk_by_mut(|a, b| a.hour == b.hour) {
+        let Some((page, others)) = of_hour.split_first_mut() else { continue };
+        others.iter_mut().for_each(|other| unite(&mut page.summary, &mut other.summary));
+        let has_ends = others.is_empty();
+        pass(page, has_ends);
+        let hour = page.hour;
+        if wanted.ends && !has_ends {
             unclear.push(hour);
         } else if open.binary_search(&hour).is_err() {
-            let of = |(name, summary): &(Arc<str>, Summary)| {
-                Some(HourSummary { hour, field: number(name)?, summary: summary.clone() })
-            };
-            found.extend(one.summaries.iter().filter_map(of));
+            for (name, summary) in page.summary.drain(..) {
+                if let Some(field) = number(&name) {
+                    found.push(HourSummary { hour, field, summary });
+                }
+            }
         }
-        pass(one);
     }
     if !unclear.is_empty() {
         open.extend(unclear);
@@ -280,43 +288,20 @@ fn fold(points: &PointCursor) -> Vec<(usize, Summary)> {
     points.columns.iter().enumerate().filter_map(fold).collect()
 }
 
-/// The summaries of each hour over all its pages, which lose theirs. The pages are in order of hours.
-fn united_by_hour(pages: &mut [ScannedPage]) -> impl Iterator<Item = FoundHour> {
-    let of_hour = |pages: &mut [ScannedPage]| FoundHour {
-        hour: pages[0].hour,
-        has_ends: pages.len() == 1,
-        summaries: united(pages),
-    };
-    pages.chunk_by_mut(|a, b| a.hour == b.hour).map(of_hour)
-}
-
-/// One hour's summaries over all its pages, which lose theirs.
-fn united(pages: &mut [ScannedPage]) -> Vec<(Arc<str>, Summary)> {
-    let mut all: Vec<(Arc<str>, Summary)> = Vec::new();
-    for page in pages {
-        let summaries = std::mem::take(&mut page.summary);
-        if all.is_empty() {
-            all = summaries;
-            continue;
-        }
-        for (name, summary) in summaries {
-            match all.iter_mut().find(|(held, _)| *held == name) {
-                Some((_, held)) => held.unite(&summary),
-                None => all.push((name, summary)),
-            }
+/// Adds the summaries of another page of an hour, which loses them.
+fn unite(all: &mut PageSummaries, of_page: &mut PageSummaries) {
+    for (name, summary) in of_page.drain(..) {
+        match all.iter_mut().find(|(held, _)| *held == name) {
+            Some((_, held)) => held.unite(&summary),
+            None => all.push((name, summary)),
         }
     }
-    all
 }
 
-/// The same of these fields only, whose names all hours share.
-fn with_shared_names(mut of: FoundHour, fields: &[Arc<str>]) -> FoundHour {
-    of.summaries.retain_mut(|(name, _)| match fields.iter().find(|field| *field == name) {
-        Some(field) => {
-            *name = field.clone();
-            true
-        }
-        None => false,
-    });
-    of
+/// The summaries of these fields, whose names all hours share.
+fn with_shared_names(all: &[(Arc<str>, Summary)], fields: &[Arc<str>]) -> Vec<(Arc<str>, Summary)> {
+    let shared = |(name, summary): &(Arc<str>, Summary)| {
+        Some((fields.iter().find(|field| *field == name)?.clone(), summary.clone()))
+    };
+    all.iter().filter_map(shared).collect()
 }

@@ -9,7 +9,6 @@ use super::Engine;
 use super::points::PointsQuery;
 use super::summaries::{HourSummary, SUMMARIES, SUMMARY_BYTES};
 use crate::bucket::MonthTotals;
-use crate::bucket::store::Projection;
 use crate::query::QueryError;
 use crate::reading::{Day, Hour, Month};
 
@@ -66,7 +65,7 @@ impl Engine {
         // Before the months are read; `bucket::totals` says why.
         let hours = days.start.hours().start..days.end.hours().start;
         let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
-        let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
+        let projection = wanted.summaries(wanted.only_sums);
         // What several stored sensors have of a day cannot be added up.
         let is_plain = self.plain(wanted.database, &keys);
         let plain: Vec<&str> = keys.iter().zip(is_plain).filter(|(_, plain)| *plain).map(|(key, _)| *key).collect();

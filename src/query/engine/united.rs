@@ -402,7 +402,7 @@ impl UnitedHour {
             lay(&mut merged, &projection.of(readings), Stamp::try_from(parts.len() - place).unwrap_or(Stamp::MAX));
         }
         if !merged.is_empty() {
-            let summary = merged.owned_summaries();
+            let summary = merged.owned_summaries().into();
             let readings = projection.readings.then_some(merged);
             left.push(ScannedPage { hour, number: 0, summary, oldest: 0, readings, is_expired: false });
         }

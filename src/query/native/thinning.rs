@@ -55,8 +55,15 @@ pub async fn thinned(
         entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range, &bytes)).collect();
     let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.sensor.clone()).collect();
     let range = engine.with_readings(budget, &of_each.database, &of_each.range, true);
-    let all =
-        PointsQuery { database: &of_each.database, sensors: &sensors, range, fields: &fields, ends: false, budget };
+    let all = PointsQuery {
+        database: &of_each.database,
+        sensors: &sensors,
+        range,
+        fields: &fields,
+        ends: false,
+        only_sums: false,
+        budget,
+    };
     let mut held = budget.hold(0)?;
     let mut scan = engine.points(&all)?;
     while let Some((place, points)) = scan.next().await? {

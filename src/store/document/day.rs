@@ -16,7 +16,7 @@ use crate::bucket::day::{by_hour, within};
 use crate::bucket::exact::SumRest;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, StoredOtherwise};
-use crate::bucket::store::{Projection, ScannedPage};
+use crate::bucket::store::{PageSummaries, Projection, ScannedPage};
 use crate::bucket::summary::{Figures, Number};
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, SealForm, StorageError, StoredDay, Summary};
 use crate::reading::time::MILLI_NS;
@@ -401,7 +401,7 @@ fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Trouble> {
         return Err("its hours have other lengths than hours.hour".to_owned());
     }
     let hour = |((page, count), (first, last)): ((ScannedPage, i32), (i64, i64))| {
-        let mut summaries = page.summary;
+        let mut summaries = page.summary.into_vec();
         summaries.sort_by(|(one, _), (other, _)| one.cmp(other));
         let count = u64::try_from(count).map_err(|e| e.to_string())?;
         Ok(ExpiredHour { hour: page.hour, count, first, last, summaries })
@@ -461,7 +461,14 @@ fn summarized_hours(document: &RawDocument, day: Day, projection: &Projection) -
     let numbers = list(by_hour, "hour", |value| value.as_i32())?;
     let page = |number: &i32| {
         let hour = Hour(day.hours().start.0 + i64::from(*number));
-        ScannedPage { hour, number: 0, summary: Vec::with_capacity(fields), oldest, readings: None, is_expired }
+        ScannedPage {
+            hour,
+            number: 0,
+            summary: PageSummaries::with_capacity(fields),
+            oldest,
+            readings: None,
+            is_expired,
+        }
     };
     let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
     for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {

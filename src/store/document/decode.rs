@@ -83,7 +83,9 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
         let has_readings = document.get("readings").map_err(|e| e.to_string())?.is_some();
         let oldest = order(document)?.map_or(SETTLED, |order| order.oldest);
         let set = || Ok::<_, Trouble>(projection.of(stamped(document)?));
-        let page = |summary, readings| Some(ScannedPage { hour, number, summary, oldest, readings, is_expired: false });
+        let page = |summary: Vec<_>, readings| {
+            Some(ScannedPage { hour, number, summary: summary.into(), oldest, readings, is_expired: false })
+        };
         Ok(match stored {
             Some(stored) => page(stored, if with_readings { Some(set()?) } else { None }),
             None if with_readings || has_readings => {

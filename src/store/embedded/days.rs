@@ -280,15 +280,10 @@ impl<'a> DayHead<'a> {
         let start = day.hours().start.0;
         let mut all: Vec<(Hour, HourFigures)> =
             hours.set.numbers().map(|number| (Hour(start + i64::from(number)), Vec::new())).collect();
-        hours.each(
-            self.names.len(),
-            |_| true,
-            &mut Room::default(),
-            |field, number, summary| {
-                let of = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));
-                of.into_iter().for_each(|(_, of)| of.push((Arc::from(self.names[field]), summary.figures())));
-            },
-        )?;
+        hours.each(self.names.len(), (|_| true, false), &mut Room::default(), |field, number, summary| {
+            let of = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));
+            of.into_iter().for_each(|(_, of)| of.push((Arc::from(self.names[field]), summary.figures())));
+        })?;
         Ok(all)
     }
 

@@ -254,7 +254,7 @@ pub(super) fn decode_for_scan(
         let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
         let stored: Option<Vec<(Arc<str>, Summary)>> = wanted.map(of_figures).collect();
         let readings = if projection.readings || stored.is_none() { Some(projection.of(head.set()?)) } else { None };
-        let summary = stored.or_else(|| readings.as_ref().map(Readings::owned_summaries)).unwrap_or_default();
+        let summary = stored.or_else(|| readings.as_ref().map(Readings::owned_summaries)).unwrap_or_default().into();
         let readings = readings.filter(|_| projection.readings);
         Ok(Some(ScannedPage { hour, number, summary, oldest, readings, is_expired: false }))
     };

@@ -81,9 +81,12 @@ impl Keys {
 
     /// A key that sorts after every part of a sensor's day and before those of later sensors.
     pub(super) fn day_end(&self, day: Day, sensor: &str) -> Vec<u8> {
-        let mut key = self.bucket(Hour(day.0), sensor);
-        key.push(u8::MAX);
-        key
+        Self::end_of(&self.day(day, sensor, DayPart::Whole))
+    }
+
+    /// As [`Keys::day_end`], of the sensor and day whose whole day has the key `whole`.
+    pub(super) fn end_of(whole: &[u8]) -> Vec<u8> {
+        [whole, &[u8::MAX]].concat()
     }
 
     /// A key that sorts before every part of this day and after those of earlier days.

@@ -46,6 +46,8 @@ const UNSIGNED: u64 = 4;
 const BOOLEANS: u64 = 5;
 const TEXTS: u64 = 6;
 
+const NO_NUMBER: ColumnsDamage = ColumnsDamage::Unknown { what: "a figure of a summary", found: 0 };
+
 /// Why bytes cannot be decoded as a set of readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsDamage {
@@ -288,17 +290,48 @@ pub fn take_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Resu
         };
         places.next().into_iter().for_each(|place| *place = number);
     })?;
-    are_numbers.then_some(()).ok_or(ColumnsDamage::Unknown { what: "a figure of a summary", found: 0 })
+    are_numbers.then_some(()).ok_or(NO_NUMBER)
+}
+
+/// Passes over a column that [`take_numbers`] would decode: of each number it tells only what kind it has. A float becomes NaN,
+/// an integer 0.
+///
+/// # Errors
+/// As [`take_numbers`], but for numbers of more than 64 bits.
+pub fn skip_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Result<(), ColumnsDamage> {
+    let mut left = numbers;
+    while !left.is_empty() {
+        let (kind, run) = take_head(bytes, left.len())?;
+        let (skipped, rest) = left.split_at_mut(run);
+        skipped.fill(match kind {
+            DECIMALS | FLOATS => Number::Float(f64::NAN),
+            INTEGERS | UNSIGNED => Number::Integer(0),
+            _ => return Err(NO_NUMBER),
+        });
+        match kind {
+            FLOATS => (0..run).try_for_each(|_| take_float(bytes).map(drop))?,
+            DECIMALS => bytes.byte().and_then(|_| bytes.skip_varints(run))?,
+            _ => bytes.skip_varints(run)?,
+        }
+        left = rest;
+    }
+    Ok(())
+}
+
+#[inline]
+fn take_head(bytes: &mut PackedBytes<'_>, left: usize) -> Result<(u64, usize), ColumnsDamage> {
+    let head = bytes.varint()?;
+    let too_long = ColumnsDamage::Unknown { what: "a run of cells", found: head };
+    let run = usize::try_from(head >> 3).ok().filter(|run| *run < left).ok_or(too_long)? + 1;
+    Ok((head & 7, run))
 }
 
 #[inline]
 fn take_runs(bytes: &mut PackedBytes<'_>, count: usize, mut put: impl FnMut(Cell)) -> Result<(), ColumnsDamage> {
     let mut left = count;
     while left > 0 {
-        let head = bytes.varint()?;
-        let too_long = ColumnsDamage::Unknown { what: "a run of cells", found: head };
-        let run = usize::try_from(head >> 3).ok().filter(|run| *run < left).ok_or(too_long)? + 1;
-        take_run(bytes, head & 7, run, &mut put)?;
+        let (kind, run) = take_head(bytes, left)?;
+        take_run(bytes, kind, run, &mut put)?;
         left -= run;
     }
     Ok(())
@@ -414,6 +447,24 @@ impl<'a> PackedBytes<'a> {
     #[inline]
     pub fn varint(&mut self) -> Result<u64, ColumnsDamage> {
         take_varint(self.bytes, &mut self.at).ok_or_else(|| self.cut())
+    }
+
+    /// Passes over `count` varints, eight bytes at a time: the last byte of each has no highest bit.
+    fn skip_varints(&mut self, mut count: usize) -> Result<(), ColumnsDamage> {
+        while let Some(word) = self.rest().first_chunk().filter(|_| count > 0) {
+            let mut ends = !u64::from_le_bytes(*word) & 0x8080_8080_8080_8080;
+            let found = ((ends >> 7).wrapping_mul(0x0101_0101_0101_0101) >> 56) as usize;
+            if found >= count {
+                (1..count).for_each(|_| ends &= ends - 1);
+                self.at += ends.trailing_zeros() as usize / 8 + 1;
+                return Ok(());
+            }
+            (count, self.at) = (count - found, self.at + 8);
+        }
+        while count > 0 {
+            count -= usize::from(self.byte()? < 0x80);
+        }
+        Ok(())
     }
 
     /// Reads the next byte.

@@ -242,7 +242,7 @@ pub fn unite(pages: Vec<ScannedPage>, sealed: Vec<ScannedPage>) -> Vec<ScannedPa
             }
         }
         if let Some(readings) = several {
-            one.summary = readings.owned_summaries();
+            one.summary = readings.owned_summaries().into();
             one.readings = Some(readings);
         }
         united.push(one);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use smallvec::SmallVec;
 
 use super::copies::{CopiesRefreshed, CopyScope, HeldCopies};
 use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
@@ -274,6 +275,10 @@ impl StorageError {
     }
 }
 
+/// The summaries of a page, by field. Most questions are about one: it takes no memory of its own, which another thread would
+/// have to free.
+pub type PageSummaries = SmallVec<[(Arc<str>, Summary); 1]>;
+
 /// A page as a scan returns it to a query.
 #[derive(Debug, Clone)]
 pub struct ScannedPage {
@@ -282,7 +287,7 @@ pub struct ScannedPage {
     /// The page number: 0 in the collection `buckets`, 1 and up in `overflow`.
     pub number: u32,
     /// The stored summary per numeric field.
-    pub summary: Vec<(Arc<str>, Summary)>,
+    pub summary: PageSummaries,
     /// A lower bound of the cells' stamps: only a deletion with a greater stamp can cover any cell.
     pub oldest: Stamp,
     /// The readings; `None` if the projection asks for summaries only.
@@ -340,11 +345,14 @@ pub struct Projection {
     /// A scan with readings may leave out pages that have none of these times, in nanoseconds. The pages that it
     /// returns are whole.
     pub times: Range<i64>,
+    /// Whether counts and sums are all that is asked of summaries. Their other figures may then be anything: a store that can pass
+    /// over them does not decode them.
+    pub only_sums: bool,
 }
 
 impl Projection {
     /// All readings and all summaries.
-    pub const ALL: Self = Self { readings: true, fields: None, times: i64::MIN..i64::MAX };
+    pub const ALL: Self = Self { readings: true, fields: None, times: i64::MIN..i64::MAX, only_sums: false };
     /// The summaries of all fields.
     pub const SUMMARIES: Self = Self { readings: false, ..Self::ALL };
 
@@ -383,7 +391,7 @@ impl Projection {
     pub fn pages_of(&self, readings: Readings, hours: &Range<Hour>) -> Vec<ScannedPage> {
         let page = |(hour, readings): (Hour, Readings)| {
             let (oldest, readings) = (readings.stamps().oldest(), self.of(readings));
-            let (summary, readings) = (readings.owned_summaries(), self.readings.then_some(readings));
+            let (summary, readings) = (readings.owned_summaries().into(), self.readings.then_some(readings));
             ScannedPage { hour, number: 0, summary, oldest, readings, is_expired: false }
         };
         by_hour(readings).into_iter().filter(|(hour, _)| hours.contains(hour)).map(page).collect()

@@ -269,6 +269,14 @@ impl Summary {
     #[must_use]
     #[inline]
     pub fn of_numbers(count: u64, values: [Number; 4], sum: Number, rest: &SumRest) -> Self {
+        // As nearly always.
+        if let (
+            [Number::Float(min), Number::Float(max), Number::Float(first), Number::Float(last)],
+            Number::Float(sum),
+        ) = (values, sum)
+        {
+            return Self::Floats(Fold { count, min, max, sum: ExactSum::of_rounded(sum, rest), first, last });
+        }
         let has_float = values.iter().any(|number| matches!(number, Number::Float(_)));
         if !has_float && let [Some(min), Some(max), Some(first), Some(last)] = values.map(Number::integer) {
             let sum = sum.integer().unwrap_or_else(|| whole_sum(sum.float(), rest));

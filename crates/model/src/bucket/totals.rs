@@ -103,7 +103,7 @@ mod tests {
     fn page(hour: i64, value: f64) -> ScannedPage {
         let mut summary = Summary::fold(std::iter::once(&Value::Float(value))).expect("a number");
         summary.unite(&Summary::fold(std::iter::once(&Value::Float(value + 1.0))).expect("a number"));
-        let (summary, readings) = (vec![(Arc::from("t"), summary)], None::<Readings>);
+        let (summary, readings) = ([(Arc::from("t"), summary)].into(), None::<Readings>);
         ScannedPage { hour: Hour(hour), number: 0, summary, oldest: 0, readings, is_expired: false }
     }
 

@@ -4,8 +4,8 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::bucket::store::Projection;
-use crate::bucket::{DayId, DayPart, DayWrite, SealForm, StorageError, Summary};
+use crate::bucket::store::{PageSummaries, Projection};
+use crate::bucket::{DayId, DayPart, DayWrite, SealForm, StorageError};
 use crate::reading::time::TIMESTAMP_MIN;
 use crate::reading::{Day, Hour, Sensor, Value};
 use crate::store::document::{day_document, day_update, decode_day, decode_day_scanned, decode_raw_day};
@@ -64,7 +64,7 @@ fn encoded(write: &DayWrite<'_>, form: SealForm) -> RawDocumentBuf {
 }
 
 /// Hours, oldest stamps, summaries and readings.
-type Scanned = Vec<(Hour, Stamp, Vec<(Arc<str>, Summary)>, Option<Readings>)>;
+type Scanned = Vec<(Hour, Stamp, PageSummaries, Option<Readings>)>;
 
 fn scanned(document: &RawDocument, projection: &Projection) -> Scanned {
     let pages = decode_day_scanned(document, &DAY.hours(), projection).expect("pages");

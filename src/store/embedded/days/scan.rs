@@ -7,7 +7,7 @@ use redb::{AccessGuard, Database, ReadableDatabase};
 
 use super::{DayHead, Days, HourFigures, SETTLED, Summaries, shown, unreadable};
 use crate::bucket::day::within;
-use crate::bucket::store::{DaysScanned, Extent, Order, Projection, ScannedPage};
+use crate::bucket::store::{DaysScanned, Extent, Order, PageSummaries, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{DayPart, Summary};
 use crate::reading::{Day, Hour, Stamp};
@@ -116,7 +116,7 @@ fn next_rows(
 
 fn rows_of(days: &Days, keys: &Keys, sensor: &str, day: Day) -> Result<Vec<PartRow>, FileFailure> {
     let (whole, mut rows) = (keys.day(day, sensor, DayPart::Whole), Vec::new());
-    for row in days.range::<&[u8]>(&*whole..&*keys.day_end(day, sensor))? {
+    for row in days.range::<&[u8]>(&*whole..&*Keys::end_of(&whole))? {
         let (key, value) = row?;
         if let Some(part) = Keys::part_behind(&whole, key.value()) {
             let value = (part == DayPart::Whole).then_some(value);
@@ -247,14 +247,14 @@ impl PartScan<'_> {
             let hour = Hour(start + i64::from(number));
             if wanted.contains(&hour) {
                 places[usize::from(number)] = pages.len();
-                let summary = Vec::with_capacity(fields);
+                let summary = PageSummaries::with_capacity(fields);
                 let oldest = head.floor;
                 pages.push(ScannedPage { hour, number: 0, summary, oldest, readings: None, is_expired: false });
             }
         }
         Ok(hours.each(
             names.len(),
-            |field| names[field].is_some(),
+            (|field| names[field].is_some(), self.projection.only_sums),
             &mut self.room,
             |field, number, summary| {
                 let page = places.get(usize::from(number)).and_then(|place| pages.get_mut(*place));

@@ -99,8 +99,29 @@ proptest! {
     }
 
     #[test]
+    fn what_is_skipped_is_as_long_and_of_the_same_kinds(cells in column(40), behind in prop::collection::vec(any::<u8>(), 0..12)) {
+        let mut bytes = Vec::new();
+        put_cells(&mut bytes, &cells, &mut Vec::new());
+        let length = bytes.len();
+        bytes.extend(&behind);
+        let (mut taken, mut skipped) = (vec![Number::default(); cells.len()], vec![Number::default(); cells.len()]);
+        let is_taken = take_numbers(&mut PackedBytes::new(&bytes), &mut taken).is_ok();
+        let mut rest = PackedBytes::new(&bytes);
+        prop_assert_eq!(skip_numbers(&mut rest, &mut skipped).is_ok(), is_taken);
+        if is_taken {
+            prop_assert_eq!(rest.rest(), &*behind);
+            let is_float = |number: &Number| matches!(number, Number::Float(_));
+            prop_assert!(taken.iter().map(is_float).eq(skipped.iter().map(is_float)));
+        }
+        for length in 0..length {
+            prop_assert!(skip_numbers(&mut PackedBytes::new(&bytes[..length]), &mut skipped).is_err());
+        }
+    }
+
+    #[test]
     fn whatever_bytes_there_are_nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), columns in 0..5_usize) {
         let _ = unpack(&bytes, columns, CELLS_MAX);
+        let _ = skip_numbers(&mut PackedBytes::new(&bytes), &mut vec![Number::default(); columns]);
     }
 }
 

@@ -209,7 +209,7 @@ impl World {
         let scanned = |hour: Hour, number: u32, readings: Readings| ScannedPage {
             hour,
             number,
-            summary: readings.owned_summaries(),
+            summary: readings.owned_summaries().into(),
             oldest: readings.stamps().oldest(),
             readings: Some(readings),
             is_expired: false,
@@ -225,7 +225,7 @@ impl World {
             let readings = page.readings.expect("with readings");
             let summaries: Vec<_> = readings.owned_summaries();
             if all.times().last().is_none_or(|last| Hour::of(*last) != page.hour) {
-                assert_eq!(page.summary, summaries, "a page's summary is that of its readings");
+                assert_eq!(page.summary.to_vec(), summaries, "a page's summary is that of its readings");
             }
             all.merge_set(&readings);
         }
@@ -239,7 +239,7 @@ fn nothing_stays_beside_what_is_kept_of_expired_readings() {
     let page = |hour: i64, is_expired: bool| ScannedPage {
         hour: Hour(hour),
         number: 0,
-        summary: Vec::new(),
+        summary: Default::default(),
         oldest: 1,
         readings: None,
         is_expired,
