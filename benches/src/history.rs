@@ -63,6 +63,7 @@ fn asked() -> Aggregation {
         step: Some(3_600_000_000_000),
         zone: None,
         functions: vec![NativeAggregate::Mean],
+        numbers_only: false,
         group_by: GroupBy::Tags(vec!["site".to_owned()]),
         fill: Fill::None,
         as_stored: false,
