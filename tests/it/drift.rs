@@ -156,8 +156,9 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
         server.restart("127.0.0.1:0");
         await_fed(&server);
     }
-    // A PUT replaces everything: what the configuration says holds again. What was kept stays.
-    assert_eq!(set(&server, "plant", "{}")["drift_as"], "reject");
+    assert_eq!(set(&server, "plant", "{}")["drift_as"], "keep", "what is not sent stays");
+    // What the configuration says holds again. What was kept stays.
+    assert_eq!(set(&server, "plant", r#"{"drift":null}"#)["drift_as"], "reject");
     assert_eq!(all.map(|name| kept(&server, name)), [false; 4]);
     let seen = readings(&server, "plant", "m", None, 10);
     assert_eq!(seen[1].1.keys().next().map(String::as_str), Some("temp@string"), "{seen:?}");

@@ -169,7 +169,11 @@ fn a_damaged_file_is_found_and_named() {
     let day = whole.iter().find(|file| path(file).ends_with(".readings")).unwrap();
     std::fs::remove_file(day).unwrap();
     assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n1 days written"));
-    assert_eq!(whole, files(to.path()));
+    // Settings note meanwhile how far readings have expired, and are another file then.
+    let days = |files: Vec<PathBuf>| -> Vec<PathBuf> {
+        files.into_iter().filter(|file| path(file).ends_with(".readings")).collect()
+    };
+    assert_eq!(days(whole), days(files(to.path())));
 }
 
 #[test]

@@ -262,9 +262,9 @@ fn relabels_within_expired_hours_stop_no_deletion() {
             result["series"][0]["values"][0][1].as_i64().unwrap_or_default()
         };
         // An expired hour is shown under the name that it began with.
-        assert_eq!((count("0"), count("1"), count("z")), (96, 3, 88));
+        assert_eq!((count("0"), count("1"), count("z")), (8, 3, 88));
         for (statement, left) in [
-            ("DROP SERIES FROM m WHERE s = '1'", (96, 0, 88)),
+            ("DROP SERIES FROM m WHERE s = '1'", (8, 0, 88)),
             ("DROP SERIES FROM m WHERE s = 'z'", (8, 0, 0)),
             ("DROP MEASUREMENT m", (0, 0, 0)),
         ] {
