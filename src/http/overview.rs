@@ -50,7 +50,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Response {
             "store_bytes": disk.store_bytes, "store_free_bytes": disk.store_free, "log_free_bytes": disk.log_free,
             "days_left": recent.days_left(),
         },
-        "sealing": seal::shown_now(&app.ingest.sealing()),
+        "sealing": seal::shown_now(app.ingest.sealing()),
         "compacting": compact::shown(&app.compacting),
         "backup": { "proved": proved::last(&app.options.data_dir).and_then(of_millis) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },

@@ -278,7 +278,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "blocked": lag.blocked,
         "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),
-        "sealing": seal::shown_now(&app.ingest.sealing()),
+        "sealing": seal::shown_now(app.ingest.sealing()),
         "compacting": compact::shown(&app.compacting),
         "migration": migrate::shown(&app.ingest.migration().done()),
         "meta_copies": meta::refreshing_shown(&app.ingest.refreshing().done()),

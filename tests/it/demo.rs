@@ -200,7 +200,7 @@ fn each_fault_is_told_once_with_the_view_that_shows_it() {
         "beside the field",
     ];
     let is_told = |view: &&str| demo.log().contains(*view);
-    eventually("all faults", READY, || views.iter().all(|view| is_told(&view)).then_some(()));
+    eventually("all faults", READY, || views.iter().all(is_told).then_some(()));
     let log = demo.log();
     for view in views {
         assert_eq!(log.matches(view).count(), 1, "{view}: {log}");

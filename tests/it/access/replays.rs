@@ -303,7 +303,7 @@ fn the_list_is_searched_with_the_lines_that_are_kept_whole() {
         told.iter().map(|one| json!([one["line"], one["text"]])).collect::<Vec<_>>()
     };
     let first = json!([1, "m0 temp=0oops"]);
-    assert_eq!(list(""), [first.clone()]);
+    assert_eq!(list(""), std::slice::from_ref(&first));
     assert_eq!(list("contains=41oops"), [json!([42, "m41 temp=41oops"])]);
     assert_eq!(list("measurement=m7"), [json!([8, "m7 temp=7oops"])]);
     assert_eq!(list("measurement=m0"), [first], "once");

@@ -155,7 +155,7 @@ fn means_are_short_and_readings_whole() {
 fn booleans_are_true_or_false() {
     let Some((server, browser)) = page() else { return };
     let now = now();
-    let line = |at: u64| format!("door,sensor=front open={},load={} {}", at % 2 == 0, at % 9, now - at * 60);
+    let line = |at: u64| format!("door,sensor=front open={},load={} {}", at.is_multiple_of(2), at % 9, now - at * 60);
     write(&server, &(0..300).map(line).collect::<Vec<_>>().join("\n"));
     keep_texts(&browser);
     browser.look(1200, 1000, "light");
