@@ -160,7 +160,8 @@ fn a_dry_run_counts_readings_whose_sensors_have_no_document_yet() {
             let url = server.url("/api/v1/databases/w?dry_run=true");
             request("PUT", &url, br#"{"readings":"2h"}"#, &[]).expect("an answer").expect(200).json()
         };
-        let at = now() - DAY;
+        // At noon of the day before the last one of which anything would go, at any time of the day.
+        let at = ((now() - 2 * HOUR).div_euclid(HOUR) * HOUR - 1).div_euclid(DAY) * DAY - DAY / 2;
         let lines = format!("m,s=a v=1 {at}\nm,s=a v=2 {}\nm,s=b state=\"on\" {at}\nm,s=new v=3 {}", at + 1, now());
         post(&server.url("/write?db=w"), lines, &[]).expect(204);
         for flushes in [false, true] {
