@@ -104,15 +104,17 @@ async fn changed(
     Ok((described(&name, &settings), Some((name, text))))
 }
 
-/// The database, which the caller must administer.
+/// The database, which the caller must administer: the whole of it, also if it is named as the policy `autogen`, since its settings
+/// are what its policies go by.
 fn managed(by: &Caller, name: Name) -> Result<String, ApiError> {
     let Path(name) = name.map_err(|error| ApiError::Bad(error.body_text()))?;
+    let autogen = format!("/{AUTOGEN}");
+    let name = name.strip_suffix(&autogen).map_or(name.clone(), str::to_owned);
     if !by.may_manage(&name) {
         return Err(ApiError::Forbidden(format!("{} may not manage database {name:?}", by.name())));
     }
     check_database_name(&name)?;
-    let autogen = format!("/{AUTOGEN}");
-    Ok(name.strip_suffix(&autogen).map_or(name.clone(), str::to_owned))
+    Ok(name)
 }
 
 /// The body of a PUT: a key that is not sent stays as it is, `null` is the default.
@@ -198,7 +200,8 @@ fn described(name: &str, settings: &Settings) -> Value {
     });
     if from.is_some() || summaries != kept {
         described["summaries_kept"] = json!(text_of(summaries));
-        described["removed_before"] = json!(own.expired_readings.map(|gone| time_of(gone.done)));
+        described["removed_before"] =
+            json!(own.expired_readings.map(|gone| gone.done).filter(|done| *done > TIMESTAMP_MIN).map(time_of));
         described["summaries_expired_before"] = json!(settings.gone_before(name, now).map(time_of));
     }
     described

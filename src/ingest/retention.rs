@@ -284,17 +284,21 @@ impl Retention {
         if !self.is_known_by_all(database, (of_readings, kept)) {
             return Ok(Expired::Some);
         }
+        let held = settings.of(database);
         if let Some(before) = settings.summaries_only_before(database, now) {
-            self.expire_readings(database, before, now).await?;
+            self.expire_readings((database, &held), before, now).await?;
         }
-        let (Some(cutoff), held) = (settings.gone_before(database, now), self.settings.now().of(database)) else {
-            return Ok(Expired::All);
-        };
+        let Some(cutoff) = settings.gone_before(database, now) else { return Ok(Expired::All) };
         // A cutoff in the future is of a clock that was wrong.
         if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) {
             return Ok(Expired::All);
         }
         faults::point("before_expiry");
+        faults::halt_at("expiring").await;
+        // Whoever was answered that more is kept is right.
+        if !keeps_as(&held, &self.refresh().await?.of(database)) {
+            return Ok(Expired::Some);
+        }
         match self.submitter.delete((database, now), (&[], EXPIRY), TIMESTAMP_MIN..cutoff, DELETED_WITHIN).await {
             // It is in the log and follows.
             Ok(()) | Err(IngestError::DeletionTimeout(_)) => {}
@@ -303,7 +307,7 @@ impl Retention {
         faults::point("after_expiry");
         // Not if somebody has changed the retention meanwhile: it begins anew then.
         let note = |now: &mut DatabaseSettings| {
-            let is_same = now.readings == held.readings && now.summaries == held.summaries;
+            let is_same = keeps_as(&held, now);
             now.expired = Some(cutoff).filter(|_| is_same).or(now.expired);
             is_same
         };
@@ -315,14 +319,20 @@ impl Retention {
     }
 
     /// Notes that readings before a time have expired while their summaries stay. From then on no instance takes or shows any;
-    /// `Stripper` removes them from the store.
-    async fn expire_readings(&self, database: &str, before: i64, now: i64) -> Result<(), StorageError> {
+    /// `Stripper` removes them from the store. Not if somebody has changed the retention meanwhile, which `held` is.
+    async fn expire_readings(
+        &self,
+        (database, held): (&str, &DatabaseSettings),
+        before: i64,
+        now: i64,
+    ) -> Result<(), StorageError> {
         // A day in the future is of a clock that was wrong.
         let is_new = |held: &DatabaseSettings| held.expired_readings.is_none_or(|gone| gone.before < before);
-        if before > now || !is_new(&self.settings.now().of(database)) {
+        if before > now || !is_new(held) {
             return Ok(());
         }
         faults::point("before_expired_readings");
+        faults::halt_at("expiring").await;
         if !self.store.is_shared() && !self.are_earlier_logged().await {
             return Ok(());
         }
@@ -332,7 +342,7 @@ impl Retention {
         let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
         let stamp = latest.max(self.member.stamp_now());
         let note = |settings: &mut DatabaseSettings| {
-            let changes = is_new(settings);
+            let changes = is_new(settings) && keeps_as(held, settings);
             if changes {
                 let done = settings.expired_readings.map_or(TIMESTAMP_MIN, |gone| gone.done);
                 settings.expired_readings = Some(ExpiredReadings { before, stamp, done });
@@ -391,6 +401,11 @@ impl Retention {
         };
         self.change(database, note).await.map(drop)
     }
+}
+
+/// Whether a database's settings keep its readings and summaries for as long as others of it say.
+fn keeps_as(one: &DatabaseSettings, other: &DatabaseSettings) -> bool {
+    (one.readings, one.summaries) == (other.readings, other.summaries)
 }
 
 fn kept_by(settings: &Settings) -> KeptBy {

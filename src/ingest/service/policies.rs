@@ -219,7 +219,8 @@ impl Ingest {
         if policy != AUTOGEN && !is_policy_name(policy) {
             return Err(PolicyError::Name.into());
         }
-        if !self.is_database(database).await? {
+        // A policy has none of its own.
+        if database.contains('/') || !self.is_database(database).await? {
             return Err(PolicyError::NoDatabase(database.to_owned()).into());
         }
         let settings = self.settings_now().await?;

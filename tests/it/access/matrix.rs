@@ -415,3 +415,31 @@ fn a_token_of_one_policy_is_judged_by_the_policy_that_is_named() {
         }
     }
 }
+
+/// An admin of one policy set the default policy and the drift of the whole database, by its other name `w/autogen`, and made
+/// policies of a policy, which were policies of the database with a name that is not allowed.
+#[test]
+fn an_admin_of_one_policy_sets_nothing_of_the_database() {
+    let (server, admin) = guarded("");
+    let query = |token: &str, statement: &str| {
+        let statement = statement.replace(' ', "+").replace('"', "%22");
+        with(token, "POST", &server.url(&format!("/query?q={statement}")), "").text().to_owned()
+    };
+    query(&admin, "CREATE DATABASE w");
+    query(&admin, "CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
+    let of_own = create(&server, &["--name", "own", "--admin", "w/autogen"]);
+    let of_week = create(&server, &["--name", "week", "--admin", "w/week"]);
+    await_status(&server, &of_own, 403);
+    await_status(&server, &of_week, 403);
+    let settings = |token: &str, method: &str, name: &str, body: &str| {
+        with(token, method, &server.url(&format!("/api/v1/databases/{name}")), body).status
+    };
+    for (token, name, status) in [(&of_own, "w%2Fautogen", 403), (&of_week, "w", 403), (&of_week, "w%2Fweek", 200)] {
+        assert_eq!(settings(token, "PUT", name, r#"{"seal_form":"columns"}"#), status, "{name}");
+        assert_eq!(settings(token, "GET", name, ""), status, "{name}");
+    }
+    assert_eq!(settings(&admin, "PUT", "w%2Fautogen", "{}"), 200);
+    let made = query(&of_week, "CREATE RETENTION POLICY foo ON \"w/week\" DURATION 1d REPLICATION 1");
+    assert!(made.contains("database not found: w/week"), "{made}");
+    assert!(!query(&admin, "SHOW RETENTION POLICIES ON w").contains("foo"));
+}

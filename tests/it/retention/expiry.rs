@@ -103,6 +103,36 @@ fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
     }
 }
 
+/// An expiry under way went by the settings that it had begun with, for up to a minute: what somebody had taken back meanwhile, and
+/// been answered 200 for, was deleted all the same.
+#[test]
+fn a_retention_that_is_taken_back_deletes_nothing() {
+    for store in STORES {
+        for shorter in [r#"{"readings":"1d"}"#, r#"{"readings":"1d","summaries":"inf"}"#] {
+            let folder = Folder::new("expiring");
+            let halt = folder.file("halt");
+            std::fs::write(&halt, "").expect("a file");
+            let launch = Launch::with_store(store()).config(CONFIG);
+            let server = launch.env("FAULT_HALT_AT", format!("expiring:{}", halt.display())).start();
+            let at = now() - HOUR;
+            let lines = format!("m,s=a v=1i {}\nm,s=a v=2i {at}", at - 20 * DAY);
+            post(&server.url("/write?db=w"), lines, &[]).expect(204);
+            flush(&server);
+            put(&server, "w", shorter).expect(200);
+            eventually("it expires", WITHIN, || halt.with_extension("met").exists().then_some(()));
+            put(&server, "w", r#"{"readings":null,"summaries":null}"#).expect(200);
+            std::fs::remove_file(&halt).expect("the file is there");
+            // A later expiry is done, so the one that was under way is too.
+            put(&server, "x", r#"{"readings":"1d"}"#).expect(200);
+            let expired = || (metric(&server, "hourglass_retention_expiries_total") == 1.0).then_some(());
+            eventually("another database expires", WITHIN, expired);
+            assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
+            let own = shown(&server, "w");
+            assert_eq!((&own["kept"], &own["expired_before"]), (&json!("inf"), &Value::Null), "{own}");
+        }
+    }
+}
+
 #[test]
 fn a_query_of_a_range_that_has_expired_says_so() {
     let server = start("embedded");
