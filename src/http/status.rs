@@ -275,6 +275,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "hot_bytes": app.ingest.bucket_cache_bytes(),
         "unflushed_bytes": lag.unflushed_bytes,
         "feeding": !lag.live,
+        "deletions_in_progress": app.ingest.deletions_in_progress(),
         "blocked": lag.blocked,
         "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),

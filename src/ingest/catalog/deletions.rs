@@ -142,6 +142,11 @@ impl Catalog {
         deleting.get(database).is_some_and(|counts| counts.drops > 0)
     }
 
+    /// How many deletions are in progress, of all databases.
+    pub fn deletions_in_progress(&self) -> usize {
+        self.deleting.lock().unwrap_or_else(PoisonError::into_inner).values().map(|counts| counts.all).sum()
+    }
+
     /// Whether a deletion in the database is in progress.
     pub fn is_deleting(&self, database: &str) -> bool {
         self.deleting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(database)

@@ -218,6 +218,12 @@ impl Ingest {
         self.dispatch.positions.lag()
     }
 
+    /// How many deletions are logged and not carried out in the store yet.
+    #[must_use]
+    pub fn deletions_in_progress(&self) -> usize {
+        self.catalog.deletions_in_progress()
+    }
+
     /// The databases that the store fails on while it accepts others, by name.
     #[must_use]
     pub fn failing(&self) -> Vec<FailingDatabase> {

@@ -208,14 +208,16 @@ impl World {
         ended.is_some_and(|status| status.signal() == Some(9))
     }
 
-    /// Waits until all instances answer questions.
+    /// Waits until all instances have fed their backlog and carried out the deletions in it, also those that nobody was
+    /// answered: an answer before such a deletion is as right as one after it, and they differ.
     pub fn await_well(&self) {
         for server in &self.servers {
-            let is_fed = || {
-                let answer = request("GET", &server.url("/api/v1/status"), b"", &[]);
-                answer.is_ok_and(|answer| answer.status == 200 && answer.json()["feeding"] == false).then_some(())
+            let is_well = || {
+                let answer = request("GET", &server.url("/api/v1/status"), b"", &[]).ok()?;
+                let status = (answer.status == 200).then(|| answer.json())?;
+                (status["feeding"] == false && status["deletions_in_progress"] == 0).then_some(())
             };
-            eventually("the backlog is fed", WITHIN, is_fed);
+            eventually("the backlog is fed, and its deletions are carried out", WITHIN, is_well);
         }
     }
 
