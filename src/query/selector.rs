@@ -124,9 +124,14 @@ impl Chooser<'_> {
 
     fn passes(&self, filter: &TagFilter, sensor: &Sensor, others: &[OtherName], meta: Option<&Meta>) -> bool {
         let of_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
-        let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta).unwrap_or_default();
-        let passes = |value: &str| self.is_so(filter, value);
-        let passes = passes(&value) || spellings(others).filter_map(|other| other.tag(&filter.key)).any(passes);
+        let own = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta);
+        let others = spellings(others).filter_map(|other| other.tag(&filter.key)).map(Cow::Borrowed);
+        let mut values = own.into_iter().chain(others).peekable();
+        // A tag that was renamed is not missing under its old key.
+        let passes = match values.peek() {
+            Some(_) => values.any(|value| self.is_so(filter, &value)),
+            None => self.is_so(filter, ""),
+        };
         passes != filter.negated
     }
 }

@@ -43,12 +43,14 @@ impl DirectoryEntry {
         Self { others: None, ..self.clone() }
     }
 
-    /// The value of [`DirectoryEntry::tag`], empty without one; and those that the tag has by other spellings of the name.
+    /// The value of [`DirectoryEntry::tag`], and those that the tag has by other spellings of the name. Empty if none of them has
+    /// the tag: one that was renamed is not missing under its old key.
     #[must_use]
     pub fn tag_values(&self, name: &str) -> (String, Vec<String>) {
-        let value = self.tag(name).unwrap_or_default().into_owned();
-        let others = self.spellings().filter_map(|other| other.tag(name));
-        let others = others.filter(|other| *other != value).map(str::to_owned).collect();
+        let others = self.spellings().filter_map(|other| other.tag(name)).map(str::to_owned);
+        let mut values = self.tag(name).map(Cow::into_owned).into_iter().chain(others);
+        let value = values.next().unwrap_or_default();
+        let others = values.filter(|other| *other != value).collect();
         (value, others)
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{T, escaped, flush, influxql, listed, readings, relabel, set, stores, write};
+use super::{T, escaped, flush, influxql, listed, readings, relabel, set, stores, undo, write};
 use crate::support::http::{get, post};
 use crate::support::server::{Launch, Server};
 
@@ -155,6 +155,38 @@ fn a_bare_old_name_is_known_after_a_merge() {
         write(&server, &format!("air,sensor=old temp=3 {T}\n"));
         let latest = api(&server, "latest?db=d&sensor=old");
         assert_eq!(latest["series"][0]["sensor"], "air,sensor=old", "{latest}");
+        server.stop();
+    }
+}
+
+/// After a tag's key was renamed, `room = ''` selected the sensors that have the tag, since the new name has none of the old key: a
+/// deletion of those without a room took all that have one.
+#[test]
+fn a_renamed_tag_is_not_missing_under_its_old_key() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).start();
+        let lines = [("m,room=lab,s=1", T), ("m,room=lab,s=1", LATER), ("k,room=lab,s=1", T)];
+        write(&server, &lines.map(|(name, at)| format!("{name} v=1 {at}\n")).concat());
+        for more in [Value::Null, json!(SINCE)] {
+            let mut rule = json!({"kind": "tag_key", "measurement": "m", "from": "room", "to": "place"});
+            if more.is_string() {
+                rule["since"] = more.clone();
+            }
+            let id = relabel(&server, &rule);
+            for condition in ["room = ''", "room !~ /./", "room = '' AND v > 0"] {
+                let found = ask(&server, &format!("SELECT v FROM m WHERE {condition}"));
+                assert_eq!(found["series"], Value::Null, "{condition} {more}: {found}");
+                let told = error(&server, &format!("DELETE FROM m WHERE {condition}"));
+                assert!(!told.is_empty(), "{condition} {more}");
+            }
+            assert!(error(&server, "DELETE WHERE room = ''").contains("goes by present names"), "{more}");
+            let found = influxql(&server, "SELECT count(v) FROM m WHERE room != ''");
+            assert_eq!(found[0]["values"][0][1], 2, "{more}: {found}");
+            let found = api(&server, "readings?db=d&measurement=m&tag.room=");
+            assert_eq!(found["series"].as_array().map(Vec::len), Some(0), "{more}: {found}");
+            undo(&server, &id).expect(200);
+        }
+        assert_eq!(influxql(&server, "SELECT count(v) FROM m, k").as_array().map(Vec::len), Some(2));
         server.stop();
     }
 }

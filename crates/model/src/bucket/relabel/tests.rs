@@ -132,6 +132,10 @@ fn an_old_key_means_what_its_tags_are_called_by_now() {
     assert_eq!(is("room", "n,area=a"), None, "another measurement has a key of its own");
     assert_eq!((is("area", "w,area=a"), is("s", "w,s=1")), (None, None), "never renamed");
     assert!(relabels.later_keys("y").is_empty() && !relabels.later_keys("x").is_empty());
+    // Regression: a renaming in another measurement counted as the next step of this one's.
+    let relabels = Relabels::new(vec![key(1, Some("m"), "room", "zone"), key(2, Some("n"), "zone", "area")]);
+    let is = |name: &str| relabels.later_keys("room").value(&sensor(name)).map(str::to_owned);
+    assert_eq!((is("m,zone=a").as_deref(), is("n,area=a"), is("m,area=a")), (Some("a"), None, None));
 }
 
 /// Regression: sensors that a renaming of tags unites and those that are renamed one by one were not added up: a name stood for more than
