@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::catalog::Database;
 use super::catalog::SensorFields;
@@ -19,9 +18,6 @@ use crate::wal::Sequence;
 
 /// How long the ring is filled after the last listener has left, so that one that connects again misses nothing.
 const LINGER: Duration = Duration::from_secs(60);
-/// A listener that has heard everything looks again after this time at the earliest, and then hears together what came meanwhile: being woken for
-/// each record costs more than the record.
-const PACE: Duration = Duration::from_millis(50);
 
 /// The config section `[tail]`.
 #[derive(Debug, Clone, Copy)]
@@ -39,10 +35,8 @@ pub struct Tail {
     /// Whether readings are copied.
     active: AtomicBool,
     ring: Mutex<Ring>,
-    /// Wakes listeners that wait for a record.
-    news: watch::Sender<()>,
-    /// Wakes those that collect what comes, before the ring passes it.
-    hurry: watch::Sender<()>,
+    /// The position behind the newest record.
+    news: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -51,8 +45,6 @@ struct Ring {
     /// The position of the first of them.
     first: u64,
     bytes: usize,
-    /// Bytes that were added since listeners were told to hurry.
-    collected: usize,
     listeners: usize,
     /// When the last listener left.
     left: Option<Instant>,
@@ -101,9 +93,7 @@ pub struct Listener {
     tail: Arc<Tail>,
     /// The position of the next record; `None` if some before the ring were missed.
     next: Option<u64>,
-    news: watch::Receiver<()>,
-    hurry: watch::Receiver<()>,
-    pace: Interval,
+    news: watch::Receiver<u64>,
 }
 
 /// What a listener hears next.
@@ -123,8 +113,8 @@ pub struct TooManyListeners {
 impl Tail {
     #[must_use]
     pub fn new(options: TailOptions) -> Arc<Self> {
-        let (ring, news, hurry) = (Mutex::default(), watch::channel(()).0, watch::channel(()).0);
-        Arc::new(Self { options, active: AtomicBool::new(false), ring, news, hurry })
+        let (ring, news) = (Mutex::default(), watch::channel(0).0);
+        Arc::new(Self { options, active: AtomicBool::new(false), ring, news })
     }
 
     /// A listener. It begins behind the reading `after`, if there is one, and hears [`Heard::Missed`] first if the ring does not reach back
@@ -148,9 +138,7 @@ impl Tail {
                 is_there.then_some(ring.first + before as u64)
             }
         };
-        let mut pace = interval(PACE);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Listener { tail: self.clone(), next, news: self.news.subscribe(), hurry: self.hurry.subscribe(), pace })
+        Ok(Listener { tail: self.clone(), next, news: self.news.subscribe() })
     }
 
     /// A copy of a request's readings, if anybody listens.
@@ -166,18 +154,13 @@ impl Tail {
     pub fn publish(&self, sequence: Sequence, record: TailRecord) {
         let mut ring = self.ring();
         ring.bytes += record.bytes;
-        ring.collected += record.bytes;
         ring.records.push_back((sequence, Arc::new(record)));
         while ring.bytes > self.options.ring_bytes {
             let Some((_, oldest)) = ring.records.pop_front() else { break };
             ring.bytes -= oldest.bytes;
             ring.first += 1;
         }
-        if ring.collected >= self.options.ring_bytes / 4 {
-            ring.collected = 0;
-            self.hurry.send_replace(());
-        }
-        self.news.send_replace(());
+        self.news.send_replace(ring.first + ring.records.len() as u64);
     }
 
     /// Whether the last listener has left for good; then the ring is emptied.
@@ -215,12 +198,8 @@ impl Listener {
                 }
                 self.news.mark_unchanged();
             }
-            // The senders live as long as `tail`.
+            // The sender lives as long as `tail`.
             let _ = self.news.changed().await;
-            tokio::select! {
-                _ = self.pace.tick() => {}
-                _ = self.hurry.changed() => {}
-            }
         }
     }
 
@@ -340,7 +319,7 @@ impl TailPlace {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Context, Waker};
 
     use super::*;
 
@@ -397,26 +376,6 @@ mod tests {
         assert!(poll().is_pending(), "the ring has room for ten");
         tail.publish(11, record(10));
         assert!(poll().is_ready());
-    }
-
-    /// 64 listeners were woken for each of a hundred records per second, which cost the writers half of their p99.
-    #[tokio::test]
-    async fn what_comes_soon_after_a_record_is_heard_together_before_the_ring_passes_it() {
-        let tail = tail(1, 100);
-        let mut listener = tail.listen(None).unwrap();
-        let mut next = Box::pin(listener.next());
-        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "nothing to hear");
-        tail.publish(1, record(10));
-        assert!(matches!(next.await, Heard::Record(1, _)), "the first is heard at once");
-        let mut next = Box::pin(listener.next());
-        let mut poll = || next.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(poll().is_pending(), "nothing to hear");
-        tail.publish(2, record(10));
-        assert!(poll().is_pending(), "it waits for more");
-        tail.publish(3, record(10));
-        assert!(matches!(poll(), Poll::Ready(Heard::Record(2, _))), "a quarter of the ring has come");
-        drop(next);
-        assert_eq!(heard(&mut listener).await, Some(3));
     }
 
     #[tokio::test]
