@@ -69,7 +69,8 @@ pub async fn previewed(
         let keywords: Vec<String> = statement.to_string().split_whitespace().take(2).map(str::to_owned).collect();
         return Err(ApiError::Bad(format!("dry_run is not supported for {}", keywords.join(" "))));
     };
-    let rows = counted(app, targets).await?.into_iter().map(|(database, of)| {
+    let counted = asked.budget.in_time(counted(app, targets)).await??;
+    let rows = counted.into_iter().map(|(database, of)| {
         vec![ResultCell::text(database), number(of.sensors), number(of.readings), number(of.summaries)]
     });
     listed(&["database", "sensors", "readings", "summaries"], rows.collect(), asked).await
@@ -113,8 +114,10 @@ async fn policy_altered(
     listed(&columns, vec![row], asked).await
 }
 
-/// Counts what would go, in everything that is acked by now and stored, by database.
+/// Counts what would go, in everything that is acked by now and stored, by database. One after the other, as deletions by value:
+/// each takes the memory of a large query.
 async fn counted(app: &App, targets: Vec<DeleteTargets>) -> Result<Vec<(String, Counted)>, ApiError> {
+    let Ok(_turn) = app.by_value.acquire().await else { return Err(IngestError::Stopping.into()) };
     app.ingest.flush(app.options.flush_timeout).await?;
     let mut counted: Vec<(String, Counted)> = Vec::new();
     let mut sink = Sink::Count(HashSet::new());

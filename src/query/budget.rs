@@ -178,6 +178,15 @@ impl Budget {
         self.0.began + self.0.all.options.timeout
     }
 
+    /// Awaits an answer until the request times out.
+    ///
+    /// # Errors
+    /// [`QueryError::Timeout`]
+    pub async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, QueryError> {
+        let limit = self.0.all.options.timeout;
+        timeout_at(self.deadline(), answer).await.map_err(|_| QueryError::Timeout { limit })
+    }
+
     /// Waits for a permit to run.
     ///
     /// # Errors

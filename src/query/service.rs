@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::budget::Budgets;
 use super::engine::Engine;
@@ -397,8 +397,7 @@ impl Query {
         budget.turn().await?;
         // Counts down when the query ends or its client disconnects.
         let _running = self.metrics.query_running();
-        let limit = self.engine.options.timeout;
-        let answer = timeout_at(budget.deadline(), query).await.map_err(|_| QueryError::Timeout { limit });
+        let answer = budget.in_time(query).await;
         budget.rest();
         answer?
     }
