@@ -158,13 +158,18 @@ impl Task {
         Ok(keys.len() as u64)
     }
 
-    /// Whether a sensor is meant: by the name that it is stored under, or by one that it is shown under. Only sensors that have the field
-    /// are.
+    /// Whether a sensor is meant, by a name that it is shown under or by one that anything shown under the same name may be stored under:
+    /// what is shown as one keeps one family. Only sensors that have the field are.
     fn is_meant(&self, document: &SensorDocument, relabels: Option<&Relabels>) -> bool {
         let is_meant = |sensor: &Sensor| *sensor.measurement == *self.measurement;
-        let is_shown = || relabels.map(|relabels| relabels.names_of(&document.sensor));
-        let is_one = is_meant(&document.sensor) || is_shown().into_iter().flatten().any(|(_, name)| is_meant(&name));
-        is_one && self.family(document).is_some()
+        let is_one_of = |relabels: &Relabels| {
+            let mut names = relabels.names_of(&document.sensor).into_iter();
+            names.any(|(_, name)| {
+                let parts = relabels.parts_of(&name).unwrap_or_default();
+                is_meant(&name) || parts.iter().any(|part| is_meant(&part.sensor))
+            })
+        };
+        self.family(document).is_some() && (is_meant(&document.sensor) || relabels.is_some_and(is_one_of))
     }
 
     /// The family of the field's values.

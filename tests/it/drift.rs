@@ -420,6 +420,26 @@ fn values_move_by_the_name_that_their_measurement_is_shown_under() {
     server.stop();
 }
 
+/// Regression: asked by a measurement's old name, only the sensors that are stored under it got the new family, and a name that unites them with
+/// others had two.
+#[test]
+fn sensors_that_are_shown_as_one_are_converted_together() {
+    let mut server = Launch::embedded().config(KEEP).start();
+    write(&server, "m,s=1 temp=1 1717200000\nw,s=1 temp=2 1717200001\nw,s=2 temp=3 1717200002", 204);
+    let body = r#"{"kind":"measurement","from":"m","to":"w"}"#;
+    post(&server.url("/api/v1/relabel?db=d"), body, &[]).expect(200);
+    let resolve = |measurement: &str, dry: bool| {
+        let path = format!("/api/v1/drift/resolve?db=d&measurement={measurement}&field=temp&to=string&dry_run={dry}");
+        post(&server.url(&path), "", &[]).expect(200).json()
+    };
+    assert_eq!([&resolve("m", true)["families"], &resolve("w", true)["families"]], [3, 3]);
+    assert_eq!(resolve("m", false)["readings"], 3);
+    let expected = [row(START, &[("temp", "1")]), row(START + 1, &[("temp", "2")])];
+    assert_eq!(seen(&server, "w,s=1"), expected);
+    assert_eq!(resolve("w", true)["families"], 0);
+    server.stop();
+}
+
 /// The first value of a sensor said for good what its field is: after one "err", no number ever got into the field, neither by a conversion
 /// nor by a deletion of that value.
 #[test]
