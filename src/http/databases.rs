@@ -214,6 +214,8 @@ fn described(name: &str, settings: &Settings) -> Value {
 pub async fn would_go_by(app: &App, budget: &Budget, name: &str, set: &SetSettings) -> Result<Value, ApiError> {
     let mut by_database = app.query.settings().by_database.clone();
     let mut of = by_database.remove(name).unwrap_or_default();
+    // What has gone already goes no more; sensors' documents still tell of it.
+    let begin = of.expired.unwrap_or(TIMESTAMP_MIN);
     set.put(&mut of);
     let gone = of.expired_readings.map(|gone| gone.before);
     by_database.insert(name.to_owned(), of);
@@ -221,12 +223,12 @@ pub async fn would_go_by(app: &App, budget: &Budget, name: &str, set: &SetSettin
     let now = now_ns();
     let Some(before) = settings.summaries_only_before(name, now) else {
         let until = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
-        return would_go(app, budget, name, TIMESTAMP_MIN..until).await;
+        return would_go(app, budget, name, begin.min(until)..until).await;
     };
     let from = gone.unwrap_or(TIMESTAMP_MIN).min(before);
     let mut told = would_go(app, budget, name, from..before).await?;
     let until = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
-    let mut summaries = would_go(app, budget, name, TIMESTAMP_MIN..until).await?;
+    let mut summaries = would_go(app, budget, name, begin.min(until)..until).await?;
     if let Some(summaries) = summaries.as_object_mut() {
         summaries.remove("dry_run");
     }
