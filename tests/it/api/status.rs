@@ -102,7 +102,8 @@ fn the_status_has_these_keys_and_types() {
     http::post(&server.url("/write"), "m v=1 1\nm v=2 2", &[]).expect(204);
     let status = http::get(&server.url("/api/v1/status")).expect(200).json();
     let of_log = ["log_bytes", "log_segments", "log_damaged", "log_in_doubt", "log_torn"];
-    let mut counts = [&["pending_readings", "hot_bytes", "unflushed_bytes", "deletions_in_progress"][..], &of_log].concat();
+    let mut counts =
+        [&["pending_readings", "hot_bytes", "unflushed_bytes", "deletions_in_progress"][..], &of_log].concat();
     for name in &counts {
         assert!(status[*name].is_u64(), "{name} in {status}");
     }
