@@ -15,6 +15,7 @@ use super::{Engine, hours_of};
 use crate::bucket::relabel::UnitedPart;
 use crate::bucket::store::{Extent, Order, Projection, Scanned, ScannedPage};
 use crate::bucket::{Behind, Readings, Relabels, StorageError};
+use crate::clock::now_ns;
 use crate::query::QueryError;
 use crate::reading::{Hour, Sensor, Stamp};
 
@@ -68,7 +69,14 @@ impl Engine {
 
     /// The stored sensors that are read under a name; `None` if only the one of that name.
     pub(super) fn parts(&self, database: &str, key: &str) -> Option<Vec<UnitedPart>> {
-        parts_in(&self.relabels(database)?, key)
+        self.shown_parts(database, &self.relabels(database)?, key)
+    }
+
+    /// The stored sensors that are read under a name by these relabels, with the times at which they are shown now.
+    fn shown_parts(&self, database: &str, relabels: &Relabels, key: &str) -> Option<Vec<UnitedPart>> {
+        let parts = parts_in(relabels, key)?;
+        let Some(from) = self.settings.now().readings_from(database, now_ns()) else { return Some(parts) };
+        Some(parts.into_iter().map(|part| part.shown_with_readings_from(from)).collect())
     }
 
     /// The names under which a key is read in a range of times, in nanoseconds: parts of the range, in order.
@@ -204,7 +212,7 @@ impl Engine {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, ScanFailure> {
-        let parts = |key: &&str| relabels.and_then(|relabels| parts_in(relabels, key));
+        let parts = |key: &&str| relabels.and_then(|relabels| self.shown_parts(database, relabels, key));
         let united: Vec<Option<Vec<UnitedPart>>> = keys.iter().map(parts).collect();
         if united.iter().all(Option::is_none) {
             return Ok(self.store.scan_sensors(database, keys, hours, projection, bytes_max).await?);
@@ -350,7 +358,8 @@ fn by_hour(parts: &[UnitedPart], read: Vec<PartRead>) -> BTreeMap<Hour, UnitedHo
     hours
 }
 
-/// Whether a page may have readings at these times. An hour of which only summaries are left has the name that it began with.
+/// Whether a page may have readings at these times. An hour of which only summaries are left has the name that it began with
+/// (`UnitedPart::shown_with_readings_from`; an instance whose clock is behind learns that they have expired from the page).
 fn has(times: &[Range<i64>], page: &ScannedPage) -> bool {
     match page.is_expired {
         true => times.iter().any(|times| times.contains(&page.hour.start_ns())),

@@ -13,6 +13,7 @@ use super::show::{is_of_tags, of_sources, wanted};
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::bucket::deletions::SensorTest;
+use crate::bucket::relabel::shown_from;
 use crate::bucket::settings::owner;
 use crate::bucket::{Relabel, Relabels};
 use crate::influxql::{Clock, Expr, FromSource, Params, ParseOptions, Statement, TimeRange, parse, split};
@@ -22,8 +23,8 @@ use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::engine::memory::CHOOSE;
 use crate::query::engine::present::named_at;
 use crate::query::pattern::Patterns;
+use crate::reading::Sensor;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
-use crate::reading::{Hour, Sensor};
 
 /// What a statement deletes.
 #[derive(Debug, Clone)]
@@ -102,14 +103,15 @@ fn conditions(
         Statement::Delete { .. } => ValueCondition::of_all(statement, &rest, &about, before)?,
         _ => None,
     };
-    if values.is_none() && matches!(statement, Statement::Delete { .. }) && !is_of_tags(&rest) {
-        about_known_names(&rest, &about)?;
-    }
+    let fields = values.iter().flatten().next().map(ValueCondition::anywhere);
+    let is_by_value = values.is_some() || !is_of_tags(&rest);
     // What another instance has acked and not stored is covered, and not known here.
     let is_any_known = about.iter().any(|sensors| !sensors.is_empty());
     if before.is_empty() && (is_any_known || engine.store.is_shared()) {
-        let fields = values.iter().flatten().next().map(ValueCondition::anywhere);
-        must_be_known(&rest, about.into_iter().flatten(), fields, patterns)?;
+        must_be_known(&rest, about.iter().flatten().copied(), fields, patterns)?;
+    }
+    if before.is_empty() && is_by_value && matches!(statement, Statement::Delete { .. }) {
+        about_known_names(&rest, &about, fields)?;
     }
     Ok(values)
 }
@@ -198,13 +200,6 @@ async fn relabelled_targets(
         runs.insert((0, parts.len()), Vec::new());
     }
     Ok(runs.into_iter().map(|(run, sensors)| target(run, sensors)).collect())
-}
-
-/// When a relabel that is valid from `since` on begins to be shown: of hours whose readings have expired there are only summaries, and
-/// each belongs as a whole to the name it began with.
-fn shown_from(since: i64, readings_from: i64) -> i64 {
-    let hour = Hour::of(since);
-    if since < readings_from && since > TIMESTAMP_MIN && hour.start_ns() != since { hour.end_ns() } else { since }
 }
 
 /// Which of the stored sensors a statement selects by their names at a time, which they have in a range of times. Fails where a query would
@@ -461,15 +456,5 @@ mod tests {
         assert_eq!(covered("s = 'c'", &always), "", "nothing is shown as it");
         assert_eq!(covered("s = 'x'", &always), "x");
         assert_eq!(covered("s != 'q'", &always), "abcdex");
-    }
-
-    #[test]
-    fn a_relabel_is_shown_from_its_time_on_and_in_expired_hours_from_the_next_one() {
-        let (hour, gone) = (Hour(7).start_ns(), Hour(24).start_ns());
-        assert_eq!(shown_from(hour + 1, i64::MIN), hour + 1);
-        assert_eq!(shown_from(gone + 1, gone), gone + 1);
-        assert_eq!(shown_from(hour, gone), hour);
-        assert_eq!(shown_from(hour + 1, gone), Hour(8).start_ns());
-        assert_eq!(shown_from(i64::MIN, gone), i64::MIN);
     }
 }

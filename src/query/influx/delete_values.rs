@@ -218,17 +218,24 @@ pub(super) fn must_be_known<'e>(
     }
 }
 
-/// Checks that a condition which is none on tags, and names no field, names tags at least: else a field is misspelt, and the text
-/// tells the fields and tags that there are.
+/// Checks that every name in a condition which is not on tags alone is a field or a tag: else one is misspelt, and the text tells the
+/// fields and tags that there are.
 ///
 /// # Errors
 /// [`StatementFailure::UnknownName`].
-pub(super) fn about_known_names(condition: &Expr, databases: &[Vec<&DirectoryEntry>]) -> Result<(), StatementFailure> {
+pub(super) fn about_known_names(
+    condition: &Expr,
+    databases: &[Vec<&DirectoryEntry>],
+    fields: Option<&BTreeSet<String>>,
+) -> Result<(), StatementFailure> {
     let mut names = Vec::new();
     references(condition, &mut names);
     let sensors = || databases.iter().flatten();
+    let is_field = |name: &str| fields.is_some_and(|fields| fields.contains(name));
     let is_tag = |name: &str| name == "_name" || sensors().any(|entry| entry.sensor.tag(name).is_some());
-    let Some((unknown, _)) = names.into_iter().find(|(name, _)| !is_tag(name)) else { return Ok(()) };
+    let Some((unknown, _)) = names.into_iter().find(|(name, _)| !is_field(name) && !is_tag(name)) else {
+        return Ok(());
+    };
     let mut nearest = Nearest::to(unknown);
     for entry in sensors() {
         entry.fields.iter().for_each(|(name, _)| nearest.add(name));

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::reading::{Sensor, Stamp};
+use crate::reading::time::TIMESTAMP_MIN;
+use crate::reading::{Hour, Sensor, Stamp};
 
 /// Most stored sensors that one name may unite.
 pub const UNITED_MAX: usize = 256;
@@ -247,6 +248,24 @@ pub struct UnitedPart {
     pub sensor: Arc<Sensor>,
     /// When it is read under the name: ranges of nanoseconds, in order, without a gap of length 0.
     pub times: Vec<Range<i64>>,
+}
+
+impl UnitedPart {
+    /// With the times at which it is shown, where readings from a time on are kept and of earlier hours only summaries.
+    #[must_use]
+    pub fn shown_with_readings_from(self, readings_from: i64) -> Self {
+        let shown = |times: Range<i64>| shown_from(times.start, readings_from)..shown_from(times.end, readings_from);
+        let times = self.times.into_iter().map(shown).filter(|times| !times.is_empty()).collect();
+        Self { times, ..self }
+    }
+}
+
+/// When a relabel that is valid from `since` on begins to be shown: of hours whose readings have expired there are only summaries, and
+/// each belongs as a whole to the name it began with.
+#[must_use]
+pub fn shown_from(since: i64, readings_from: i64) -> i64 {
+    let hour = Hour::of(since);
+    if since < readings_from && since > TIMESTAMP_MIN && hour.start_ns() != since { hour.end_ns() } else { since }
 }
 
 /// Another name that stands for a present one.

@@ -233,3 +233,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_relabel_is_shown_from_its_time_on_and_in_expired_hours_from_the_next_one() {
+    let (hour, gone) = (Hour(7).start_ns(), Hour(24).start_ns());
+    assert_eq!(shown_from(hour + 1, i64::MIN), hour + 1);
+    assert_eq!(shown_from(gone + 1, gone), gone + 1);
+    assert_eq!(shown_from(hour, gone), hour);
+    assert_eq!(shown_from(hour + 1, gone), Hour(8).start_ns());
+    assert_eq!(shown_from(i64::MIN, gone), i64::MIN);
+}
