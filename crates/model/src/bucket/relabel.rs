@@ -289,11 +289,11 @@ struct LaterKey {
 }
 
 /// The measurements, or all, of which a renaming in one, or in all, is about; `None` if it is about none of them.
-fn narrowed(of: Option<Vec<Box<str>>>, only: Option<&Box<str>>) -> Option<Option<Vec<Box<str>>>> {
+fn narrowed(of: Option<Vec<Box<str>>>, only: Option<&str>) -> Option<Option<Vec<Box<str>>>> {
     match (of, only) {
         (of, None) => Some(of),
-        (None, Some(only)) => Some(Some(vec![only.clone()])),
-        (Some(names), Some(only)) => names.contains(only).then(|| Some(vec![only.clone()])),
+        (None, Some(only)) => Some(Some(vec![only.into()])),
+        (Some(names), Some(only)) => names.iter().any(|name| **name == *only).then(|| Some(vec![only.into()])),
     }
 }
 
@@ -549,7 +549,7 @@ impl Relabels {
                     let before =
                         later.iter().filter(|known| known.key == *from).map(|known| known.measurements.clone());
                     let own = (**from == *key).then_some(None);
-                    let of: Vec<_> = before.chain(own).filter_map(|of| narrowed(of, measurement.as_ref())).collect();
+                    let of: Vec<_> = before.chain(own).filter_map(|of| narrowed(of, measurement.as_deref())).collect();
                     later.extend(of.into_iter().map(|measurements| LaterKey { key: to.clone(), measurements }));
                 }
                 Renaming::Measurement { from, to } => {
