@@ -78,13 +78,6 @@ fn store_of(answer: &Answer) -> String {
     store["message"].as_str().expect("a text").to_owned()
 }
 
-/// The address of `status.listen`.
-fn status_url(server: &Server, path: &str) -> String {
-    let banner = server.stdout();
-    let rest = banner.split("metrics: http://").nth(1).expect("the address of metrics");
-    format!("http://{}{path}", rest.split("/metrics").next().expect("an address"))
-}
-
 #[track_caller]
 fn assert_told(server: &Server, logins: &Logins, class: &str) {
     let since = Instant::now();
@@ -96,7 +89,7 @@ fn assert_told(server: &Server, logins: &Logins, class: &str) {
     let message = told.json()["message"].as_str().expect("a text").to_owned();
     assert!(message.starts_with(&format!("store: {class}; ")), "{message}");
     assert_public(told.text(), logins);
-    let detail = store_of(&health(&status_url(server, "/health")));
+    let detail = store_of(&health(&format!("http://{}/health", server.status())));
     for part in [&logins.database, &format!("127.0.0.1:{}", logins.mongod.port())] {
         assert!(detail.contains(part), "{part} in {detail}");
     }

@@ -100,7 +100,12 @@ pub fn await_fed(server: &Server) {
 /// A counter or gauge of `/metrics`, summed up over its labels; 0 while it was never touched.
 #[track_caller]
 pub fn metric(server: &Server, name: &str) -> f64 {
-    let answer = get(&server.url("/metrics")).expect(200);
+    sample(&get(&server.url("/metrics")).expect(200), name)
+}
+
+/// As [`metric`], of an answer of `/metrics`.
+#[track_caller]
+pub fn sample(answer: &Answer, name: &str) -> f64 {
     let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
     let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a sample");
     answer.text().lines().filter(of_name).map(value).sum()

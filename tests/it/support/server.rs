@@ -143,6 +143,14 @@ impl Server {
         rest.split_whitespace().next().and_then(|address| address.parse().ok()).expect("an address")
     }
 
+    /// The address of `status.listen`, if it is set.
+    #[track_caller]
+    pub fn status(&self) -> SocketAddr {
+        let banner = self.stdout();
+        let address = banner.split("metrics: http://").nth(1).and_then(|rest| rest.split('/').next());
+        address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("no address of metrics in {banner}"))
+    }
+
     /// The token for everything that its first start made and said in its banner; none at any later start.
     pub fn first_token(&self) -> Option<String> {
         self.stdout().lines().find_map(|line| line.trim().strip_prefix("token    ")).map(str::to_owned)
