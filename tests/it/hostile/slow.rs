@@ -17,10 +17,10 @@ const THREADS: usize = 4;
 /// How long they go on, and how often each sends a byte.
 const LASTING: Duration = Duration::from_secs(8);
 const EVERY: Duration = Duration::from_millis(500);
-/// How many good clients come, one after the other, and the time in which all are served: less than the 32 s for which the
-/// fault that the second test is about shut all of them out.
+/// How many good clients come, one after the other, and the time in which all are served: half of the 24 s
+/// for which the fault that the second test is about shut all of them out.
 const GOOD_CLIENTS: usize = 20;
-const SHUT_OUT: Duration = Duration::from_secs(25);
+const SHUT_OUT: Duration = Duration::from_secs(12);
 /// For longer than this, no answer goes on: more than the second after which the first of its clients must go.
 const HELD_BACK: Duration = Duration::from_millis(1500);
 /// Counts the answers with a file of the page.
