@@ -6,7 +6,7 @@ use std::time::Duration;
 use hourglass::access::Caller;
 use hourglass::bucket::{DayId, DayPart, DayWrite, KnownSettings, Readings, SensorDocument, Store};
 use hourglass::influxql::Fill;
-use hourglass::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
+use hourglass::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate};
 use hourglass::query::selector::Selector;
 use hourglass::query::{Query, QueryOptions};
 use hourglass::reading::{Day, Family, Hour, Sensor, Value};
@@ -63,7 +63,7 @@ fn asked() -> Aggregation {
         step: Some(3_600_000_000_000),
         zone: None,
         functions: vec![NativeAggregate::Mean],
-        numbers_only: false,
+        families: Families::First,
         group_by: GroupBy::Tags(vec!["site".to_owned()]),
         fill: Fill::None,
         as_stored: false,

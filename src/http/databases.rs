@@ -27,7 +27,7 @@ use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::now_ns;
 use crate::ingest::{PolicyError, SetSettings, SettingChange, check_database_name};
 use crate::query::Budget;
-use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate, WindowSeries};
+use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate, WindowSeries};
 use crate::query::selector::Selector;
 use crate::reading::Value as ReadingValue;
 use crate::reading::duration::{DURATION_UNITS, parse_duration, show_duration};
@@ -252,7 +252,7 @@ async fn would_go(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> 
         step: None,
         zone: None,
         functions: vec![NativeAggregate::Count],
-        numbers_only: false,
+        families: Families::All,
         group_by: GroupBy::Sensor,
         fill: crate::influxql::Fill::None,
         as_stored: false,

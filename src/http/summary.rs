@@ -19,7 +19,7 @@ use crate::http::parameters::By;
 use crate::influxql::Fill;
 use crate::query::Budget;
 use crate::query::influx::is_zone;
-use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
+use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate};
 use crate::query::native::notices::RequestNames;
 
 /// `GET /api/v1/summary`.
@@ -45,7 +45,8 @@ async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> R
         group_by: tags,
         range: Some((range.start, range.end)),
     };
-    let notices = parameters.notices(app, &budget, &selected, names, windows.found.series.is_empty()).await;
+    let mut notices = parameters.notices(app, &budget, &selected, names, windows.found.series.is_empty()).await;
+    notices.extend(windows.found.notices.iter().cloned());
     let mut body = Text::new(&budget)?;
     windows.write(&mut body, format, times, &notices).await?;
     budget.answered();
@@ -81,7 +82,7 @@ async fn aggregated(
         selector: selected.selector.clone(),
         range: parameters.range()?,
         has_start: parameters.get("from").is_some(),
-        numbers_only: named.is_none() && fields.is_empty(),
+        families: if named.is_none() && fields.is_empty() { Families::Numbers } else { Families::First },
         fields,
         step: Some(step(parameters.get("step").unwrap_or("1h"))?),
         zone,

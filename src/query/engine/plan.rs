@@ -12,10 +12,13 @@ pub struct PlannedField {
     pub family: Family,
 }
 
-/// A field name may have values of several families. The name alone means the family of the lowest rank, as in
-/// InfluxDB: numbers before strings before booleans.
+/// A field name may have values of several families. The name alone means the first of them, as in InfluxDB: numbers
+/// before strings before booleans.
+pub const BY_RANK: [Family; 3] = [Family::Number, Family::String, Family::Boolean];
+
+/// A family's place in [`BY_RANK`].
 #[must_use]
-pub fn rank(family: Family) -> u8 {
+pub fn rank(family: Family) -> usize {
     match family {
         Family::Number => 0,
         Family::String => 1,

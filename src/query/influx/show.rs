@@ -279,7 +279,7 @@ fn untagged<'e>(entry: &'e DirectoryEntry, key: &str, later: &LaterKeys) -> Opti
 }
 
 /// Per measurement, distinct names with the text shown beside them; the number between the two is a sort key.
-type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, u8, Cow<'a, str>)>>;
+type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
 impl Listed<'_> {
     fn is_key(&self, keys: Option<&KeyFilter>, key: &str) -> bool {
@@ -342,7 +342,7 @@ impl Listed<'_> {
     ) -> Result<(), QueryError> {
         let (all, _held) = self.gathered(gathering).await?;
         for (measurement, names) in all {
-            let row = move |(name, _, beside): (&str, u8, Cow<'_, str>)| {
+            let row = move |(name, _, beside): (&str, usize, Cow<'_, str>)| {
                 [name, &*beside][..columns.len()].iter().map(|text| ResultCell::text(*text)).collect()
             };
             let rows = cut(names, self.listing.offset, self.listing.limit).map(row);

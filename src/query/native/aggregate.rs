@@ -12,7 +12,7 @@ use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::evaluate::Evaluation;
 use crate::query::engine::frame::{Frame, GroupRows};
 use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
-use crate::query::engine::plan::{Call, Function, Input, Node, Plan, PlannedField, rank};
+use crate::query::engine::plan::{BY_RANK, Call, Function, Input, Node, Plan, PlannedField, rank};
 use crate::query::engine::windows::{Windows, zone};
 use crate::query::pattern::Patterns;
 use crate::query::selector::Selector;
@@ -36,12 +36,22 @@ pub struct Aggregation {
     pub zone: Option<String>,
     /// Applied to each field.
     pub functions: Vec<NativeAggregate>,
-    /// Whether texts and booleans are left out, of which no summaries answer.
-    pub numbers_only: bool,
+    pub families: Families,
     pub group_by: GroupBy,
     pub fill: Fill,
     /// Whether metadata means what pages hold of it, not what it is now.
     pub as_stored: bool,
+}
+
+/// Of which families the aggregated fields are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Families {
+    /// Texts and booleans are left out, of which no summaries answer.
+    Numbers,
+    /// A field is of one family, the first of those that sensors have it as. Sensors that have it as another one are left out.
+    First,
+    /// A field has columns for each family that sensors have it as.
+    All,
 }
 
 /// Which sensors form one series.
@@ -137,6 +147,8 @@ pub struct Aggregated {
     pub columns: Vec<(String, NativeAggregate)>,
     /// In the order of measurements and tags.
     pub series: Vec<WindowSeries>,
+    /// One for each field of which some sensors are left out, because it is of another type there.
+    pub notices: Vec<String>,
     /// The memory of the answer; keep it until the answer is sent.
     pub held: HeldBytes,
 }
@@ -176,14 +188,13 @@ pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) ->
             (chosen, Some(stored))
         }
     };
-    let Aggregated { columns, mut series, held } =
-        aggregated(engine, budget, asked, (&chosen.entries, stored.as_ref())).await?;
-    if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, series.is_empty()) {
+    let mut found = aggregated(engine, budget, asked, (&chosen.entries, stored.as_ref())).await?;
+    if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, found.series.is_empty()) {
         let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         let (key, measurement) = (Some(sensor.key.to_string()), sensor.measurement.to_string());
-        series.push(WindowSeries { sensor: key, measurement, tags, windows: Vec::new(), wide: HashMap::new() });
+        found.series.push(WindowSeries { sensor: key, measurement, tags, windows: Vec::new(), wide: HashMap::new() });
     }
-    Ok(Aggregated { columns, series, held })
+    Ok(found)
 }
 
 /// Which of these fields each of these sensors has values of in a range of times, in nanoseconds; sensors without any are left out.
@@ -207,12 +218,12 @@ pub async fn present(
         step: None,
         zone: None,
         functions: vec![NativeAggregate::Last],
-        numbers_only: false,
+        families: Families::First,
         group_by: GroupBy::Sensor,
         fill: Fill::None,
         as_stored: false,
     };
-    let Aggregated { columns, series, held: _held } = aggregated(engine, budget, &asked, (sensors, None)).await?;
+    let Aggregated { columns, series, held: _held, .. } = aggregated(engine, budget, &asked, (sensors, None)).await?;
     let fields_of = |series: &WindowSeries| -> Vec<String> {
         let cells = series.windows.iter().flat_map(|(_, cells)| cells.iter().zip(&columns));
         cells.filter(|(cell, _)| cell.is_some()).map(|(_, (field, _))| field.clone()).collect()
@@ -226,7 +237,7 @@ async fn aggregated(
     asked: &Aggregation,
     (entries, stored): (&[DirectoryEntry], Option<&AsStored>),
 ) -> Result<Aggregated, QueryError> {
-    let (plan, columns, planned) = plan(budget, asked, entries).await?;
+    let Planned { plan, columns, notices, held: planned } = planned(budget, asked, entries).await?;
     let (frame, patterns) = (frame(asked), Patterns::default());
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
     evaluation.as_stored = stored;
@@ -238,7 +249,7 @@ async fn aggregated(
     held.add(planned);
     let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
     let series = groups.map(|group| windows_of(group, &frame, asked)).collect();
-    Ok(Aggregated { columns, series, held })
+    Ok(Aggregated { columns, series, notices, held })
 }
 
 fn windows_of(group: GroupRows, frame: &Frame, asked: &Aggregation) -> WindowSeries {
@@ -278,32 +289,43 @@ fn frame(asked: &Aggregation) -> Frame {
     }
 }
 
-/// The plan of all functions over all fields, with the field and the function of each column.
-async fn plan(
-    budget: &Budget,
-    asked: &Aggregation,
-    entries: &[DirectoryEntry],
-) -> Result<(Plan, Vec<(String, NativeAggregate)>, HeldBytes), QueryError> {
-    let (known, tags, mut held) = names(budget, asked, entries).await?;
+struct Planned {
+    plan: Plan,
+    /// As in [`Aggregated`], like the notices.
+    columns: Vec<(String, NativeAggregate)>,
+    notices: Vec<String>,
+    held: HeldBytes,
+}
+
+/// The plan of all functions over all fields.
+async fn planned(budget: &Budget, asked: &Aggregation, entries: &[DirectoryEntry]) -> Result<Planned, QueryError> {
+    let Names { fields: known, tags, mut held } = names(budget, asked, entries).await?;
     let mut functions: Vec<NativeAggregate> = Vec::new();
     for function in &asked.functions {
         if !functions.contains(function) {
             functions.push(*function);
         }
     }
-    let (mut fields, mut calls, mut of_column) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, family) in known.into_iter().filter(|(_, family)| !asked.numbers_only || *family == Family::Number) {
-        let functions: Vec<NativeAggregate> =
-            functions.iter().copied().filter(|function| function.is_for(family)).collect();
-        if functions.is_empty() {
-            continue;
-        }
-        let column = size_of::<(Call, Node, String, NativeAggregate)>() + name.len();
-        held.grow(functions.len() * column + NAME_BYTES)?;
-        fields.push(PlannedField { name: name.to_owned(), family });
-        for function in functions {
-            calls.push(Call { function: function.function(), input: Input::Field(fields.len() - 1) });
-            of_column.push((name.to_owned(), function));
+    let (mut fields, mut calls, mut of_column, mut notices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (name, sensors) in known {
+        let families = BY_RANK.into_iter().filter(|family| sensors[rank(*family)] > 0);
+        let families = families.take(if asked.families == Families::All { BY_RANK.len() } else { 1 });
+        for family in families.filter(|family| asked.families != Families::Numbers || *family == Family::Number) {
+            let functions: Vec<NativeAggregate> =
+                functions.iter().copied().filter(|function| function.is_for(family)).collect();
+            if functions.is_empty() {
+                continue;
+            }
+            let column = size_of::<(Call, Node, String, NativeAggregate)>() + name.len();
+            held.grow(functions.len() * column + NAME_BYTES)?;
+            fields.push(PlannedField { name: name.to_owned(), family });
+            for function in functions {
+                calls.push(Call { function: function.function(), input: Input::Field(fields.len() - 1) });
+                of_column.push((name.to_owned(), function));
+            }
+            if asked.families == Families::First {
+                notices.extend(left_out(name, family, sensors));
+            }
         }
     }
     let group_by = match &asked.group_by {
@@ -314,31 +336,51 @@ async fn plan(
     let selected = fields.len();
     let plan =
         Plan { names: Vec::new(), columns, beside: Vec::new(), calls, fields, selected, group_by, condition: None };
-    Ok((plan, of_column, held))
+    Ok(Planned { plan, columns: of_column, notices, held })
 }
 
-type Names<'a> = (BTreeMap<&'a str, Family>, BTreeSet<&'a str>, HeldBytes);
+/// The notice for a field that is of one family for some sensors and of another one for others, which are left out.
+fn left_out(field: &str, family: Family, sensors: [usize; 3]) -> Option<String> {
+    let others = BY_RANK.into_iter().filter(|other| *other != family && sensors[rank(*other)] > 0);
+    let others: Vec<String> = others.map(|other| format!("a {} for {}", other.name(), sensors[rank(other)])).collect();
+    let of = sensors.iter().sum::<usize>();
+    (!others.is_empty()).then(|| {
+        format!(
+            "field {field:?} is a {} for {} of {of} chosen sensors, and {}, which are left out",
+            family.name(),
+            sensors[rank(family)],
+            others.join(" and ")
+        )
+    })
+}
 
-/// The requested fields that exist, and, if each sensor is a series, the tags that tell sensors apart.
+struct Names<'a> {
+    /// The requested fields that exist, and how many sensors have each as one of a family, by its rank.
+    fields: BTreeMap<&'a str, [usize; 3]>,
+    /// If each sensor is a series, the tags that tell sensors apart.
+    tags: BTreeSet<&'a str>,
+    held: HeldBytes,
+}
+
 async fn names<'a>(
     budget: &Budget,
     asked: &Aggregation,
     entries: &'a [DirectoryEntry],
 ) -> Result<Names<'a>, QueryError> {
-    let (mut known, mut tags, mut held) = (BTreeMap::new(), BTreeSet::new(), budget.hold(0)?);
+    let mut names = Names { fields: BTreeMap::new(), tags: BTreeSet::new(), held: budget.hold(0)? };
     let wanted = |name: &str| asked.fields.is_empty() || asked.fields.iter().any(|field| field == name);
     for some in entries.chunks(CHOOSE) {
         for entry in some {
             for (name, family) in entry.fields.iter().filter(|(name, _)| wanted(name)) {
-                let first = known.entry(&**name).or_insert(*family);
-                *first = [*first, *family].into_iter().min_by_key(|family| rank(*family)).unwrap_or(*family);
+                names.fields.entry(name).or_default()[rank(*family)] += 1;
             }
             if asked.group_by == GroupBy::Sensor {
-                tags.extend(entry.sensor.tags.iter().map(|(key, _)| &**key));
+                names.tags.extend(entry.sensor.tags.iter().map(|(key, _)| &**key));
             }
         }
-        held.set((known.len() + tags.len()) * NAME_BYTES + tags.iter().map(|tag| tag.len()).sum::<usize>())?;
+        let Names { fields, tags, held } = &mut names;
+        held.set((fields.len() + tags.len()) * NAME_BYTES + tags.iter().map(|tag| tag.len()).sum::<usize>())?;
         budget.pause().await?;
     }
-    Ok((known, tags, held))
+    Ok(names)
 }

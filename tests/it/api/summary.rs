@@ -245,6 +245,23 @@ fn texts_and_booleans_are_counted_when_they_are_asked_for() {
     assert_eq!(keys(&fields("")), ["v"]);
 }
 
+/// A field that is a number for one sensor and text for another was counted for the first alone, without a word.
+#[test]
+fn sensors_of_another_type_are_left_out_with_a_notice() {
+    let client = client("families");
+    client.keep("m,s=a v=1,w=1 1\nm,s=b v=2,w=\"x\" 2\nm,s=c v=\"on\",w=true 3");
+    let asked = |parameters: &str| client.get(PATH, &format!("measurement=m{parameters}")).expect(200).json();
+    let v = "field \"v\" is a number for 2 of 3 chosen sensors, and a string for 1, which are left out";
+    let w =
+        "field \"w\" is a number for 1 of 3 chosen sensors, and a string for 1 and a boolean for 1, which are left out";
+    let found = asked("&fields=v&agg=count");
+    assert_eq!((found["series"].as_array().map(Vec::len), &found["notices"]), (Some(2), &json!([v])), "{found}");
+    assert_eq!(asked("&agg=count")["notices"], json!([v, w]));
+    // Of sensors with one type, and where texts are no question, there is nothing to tell.
+    assert_eq!(asked("&fields=v&agg=count&tag.s=c")["notices"], json!(null));
+    assert_eq!(asked("")["notices"], json!(null));
+}
+
 /// Without `from` and `to` the range was longer than a number of nanoseconds can tell: the answer did not come, or, in a
 /// release, had hours of two days in one. In India days begin at half past six in the evening by UTC.
 #[test]

@@ -162,7 +162,9 @@ fn a_dry_run_counts_readings_whose_sensors_have_no_document_yet() {
         };
         // At noon of the day before the last one of which anything would go, at any time of the day.
         let at = ((now() - 2 * HOUR).div_euclid(HOUR) * HOUR - 1).div_euclid(DAY) * DAY - DAY / 2;
-        let lines = format!("m,s=a v=1 {at}\nm,s=a v=2 {}\nm,s=b state=\"on\" {at}\nm,s=new v=3 {}", at + 1, now());
+        // A field that is a number for others, too: those of whom it is not had no readings.
+        let state = format!("m,s=b state=\"on\" {at}\nm,s=new v=3,state=4 {}", now());
+        let lines = format!("m,s=a v=1 {at}\nm,s=a v=2 {}\n{state}", at + 1);
         post(&server.url("/write?db=w"), lines, &[]).expect(204);
         for flushes in [false, true] {
             if flushes {
