@@ -117,17 +117,18 @@ async fn listed<'a>(
 ) -> Result<Listed<'a>, StatementFailure> {
     let name = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
     let (_, condition) = split(listing.condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-    let mut sources: Vec<(Option<String>, FromSource)> = Vec::new();
-    for source in &listing.sources {
-        sources.push((policy_of(engine, name, source).await?, source.clone()));
+    let mut sources: Vec<(Vec<String>, FromSource)> = Vec::new();
+    let mut databases = Vec::new();
+    for policy in listing.policies() {
+        let of_policy = covered(engine, name, policy, asked).await?;
+        databases.extend(of_policy.iter().filter(|name| !databases.contains(*name)).cloned().collect::<Vec<_>>());
+        sources.extend(listing.sources.get(sources.len()).map(|source| (of_policy, source.clone())));
     }
     let mut parts = Vec::new();
-    for database in covered(engine, name, listing.policy.as_deref(), asked).await? {
-        let here = sources_in(&sources, &database);
+    for database in databases {
+        let here: Vec<FromSource> =
+            sources.iter().filter(|(of, _)| of.contains(&database)).map(|(_, source)| source.clone()).collect();
         let sensors = sensors_in(engine, &database, asked).await?;
-        if here.is_empty() && !sources.is_empty() {
-            continue;
-        }
         let (steps, is_wanted) = wanted(&here, condition.as_ref(), patterns)?;
         let chosen = sensors.choose(asked, steps, &is_wanted).await?;
         drop(is_wanted);
@@ -135,18 +136,6 @@ async fn listed<'a>(
         parts.push(Part { database, chosen, relabels });
     }
     Ok(Listed { parts, patterns, listing, budget: asked.budget })
-}
-
-/// The sources that are of a database: those that name its policy, or none.
-fn sources_in(sources: &[(Option<String>, FromSource)], database: &str) -> Vec<FromSource> {
-    let is_of = |of: &Option<String>| of.as_ref().is_none_or(|of| of == database);
-    sources.iter().filter(|(of, _)| is_of(of)).map(|(_, source)| source.clone()).collect()
-}
-
-/// The database that a source's policy stands for; `None` if it names none.
-async fn policy_of(engine: &Engine, name: &str, source: &FromSource) -> Result<Option<String>, StatementFailure> {
-    let FromSource::Measurement(Measurement { policy: Some(policy), .. }) = source else { return Ok(None) };
-    if policy.is_empty() { Ok(None) } else { database_of(engine, name, Some(policy)).await.map(Some) }
 }
 
 /// A test whether a sensor belongs to one of these measurements (to any if there are none) and its tags fulfil the

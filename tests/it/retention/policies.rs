@@ -159,6 +159,9 @@ fn listings_and_deletions_are_of_all_policies_or_of_one() {
             ("db=w", "SHOW SERIES FROM both", "both,s=a both,s=c"),
             ("db=w", "SHOW TAG VALUES FROM week.both, own WITH KEY = s", "c b"),
             ("db=w", "SHOW FIELD KEYS FROM week.both", "integer"),
+            // A source's own policy was not looked at where the request named another one.
+            ("db=w&rp=autogen", "SHOW SERIES FROM week.both", "both,s=c"),
+            ("db=w&rp=week", "SHOW SERIES FROM autogen.both, weeks", "both,s=a weeks,s=d"),
             ("db=w", "SHOW SERIES CARDINALITY", "4"),
         ] {
             assert_eq!(rows(parameters, statement), listed, "{statement}");

@@ -41,8 +41,8 @@ impl Statement {
 }
 
 impl Statement {
-    /// Passes the databases that the statement reads to `take`: one per measurement of a SELECT, or that of a listing;
-    /// `None` means the request's. So with their policies.
+    /// Passes the databases that the statement reads to `take`: one per measurement of a SELECT, or that of a listing with the
+    /// policy of each source; `None` means the request's. So with their policies.
     pub fn each_database(&self, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
         match self {
             Self::Select(select) => databases_of(select, take),
@@ -52,9 +52,27 @@ impl Statement {
             | Self::ShowFieldKeys(listing)
             | Self::ShowTagValues { listing, .. }
             | Self::ShowTagKeys { listing, .. }
-            | Self::ShowCardinality { listing, .. } => take(listing.database.as_deref(), listing.policy.as_deref()),
+            | Self::ShowCardinality { listing, .. } => {
+                listing.policies().into_iter().for_each(|policy| take(listing.database.as_deref(), policy));
+            }
             _ => {}
         }
+    }
+}
+
+impl Listing {
+    /// The policy of each source, in their order: that which it names, else the listing's. The listing's if there are no sources.
+    #[must_use]
+    pub fn policies(&self) -> Vec<Option<&str>> {
+        let own = self.policy.as_deref();
+        if self.sources.is_empty() {
+            return vec![own];
+        }
+        let named = self.sources.iter().map(|source| match source {
+            FromSource::Measurement(measurement) => measurement.policy.as_deref(),
+            FromSource::Subquery(_) => None,
+        });
+        named.map(|policy| policy.or(own)).collect()
     }
 }
 
