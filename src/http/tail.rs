@@ -2,8 +2,9 @@
 //! whole before its status: it has no end. A task per client chooses its readings; what the client has not taken yet is bounded, and what does not
 //! fit waits in the ring. What the ring has passed meanwhile is counted and told. Whether the caller may still read is checked every second.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +28,7 @@ use super::params;
 use super::{App, Health};
 use crate::access::{Caller, Presented};
 use crate::bucket::settings::named_in_full;
+use crate::bucket::{OtherName, Relabels};
 use crate::clock::now_seconds;
 use crate::edge::Peer;
 use crate::ingest::tail::{Heard, Listener, TailPlace, TailReading, TailRecord};
@@ -171,17 +173,16 @@ impl Stream {
         }
         let mut settings = self.app.query.settings();
         let known = chosen.after.filter(|after| after.sequence == sequence).map(|after| after.number);
-        let (mut piece, mut count) = (String::new(), 0);
+        let (mut piece, mut count, mut names) = (String::new(), 0, HashMap::new());
         for reading in record.readings() {
             let is_new = known.is_none_or(|known| reading.number > known);
             let Some(stored) = record.sensors.get(reading.sensor).filter(|_| is_new) else { continue };
-            // Shown, chosen and judged by its present name; the one it is stored under chooses it, too.
-            let relabels = settings.relabels(&record.database);
-            let renamed = relabels.and_then(|relabels| relabels.renamed_at(stored, reading.time));
-            let (sensor, others) = match &renamed {
-                Some((name, other)) => (name, std::slice::from_ref(other)),
-                None => (&**stored, &[][..]),
-            };
+            // Shown and judged by its present name, and chosen by all that stand for it, as in queries.
+            let renamed = settings
+                .relabels(&record.database)
+                .map(|relabels| names.entry(reading.sensor).or_insert_with(|| all_names(relabels, stored)));
+            let name = renamed.and_then(|names| names.iter().find(|name| name.times.contains(&reading.time)));
+            let (sensor, others) = name.map_or((stored, &[][..]), |name| (&name.sensor, &name.others));
             if !chooser.takes(sensor, others, None) || !self.terms.may_show(sensor) {
                 continue;
             }
@@ -192,6 +193,7 @@ impl Stream {
                 tokio::task::coop::consume_budget().await;
                 // Sensors may have got other names meanwhile.
                 settings = self.app.query.settings();
+                names.clear();
             }
         }
         if piece.is_empty() { ControlFlow::Continue(()) } else { self.deliver(piece, count).await }
@@ -214,6 +216,18 @@ impl Stream {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// A name of a sensor, and the others that stand for it.
+struct Named {
+    times: Range<i64>,
+    sensor: Arc<Sensor>,
+    others: Vec<OtherName>,
+}
+
+fn all_names(relabels: &Relabels, stored: &Arc<Sensor>) -> Vec<Named> {
+    let names = relabels.names_of(stored).into_iter();
+    names.map(|(times, sensor)| Named { others: relabels.other_names(&sensor), times, sensor }).collect()
 }
 
 impl Terms {

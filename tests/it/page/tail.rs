@@ -245,6 +245,30 @@ fn a_stream_of_one_sensor_shows_no_name_that_the_token_may_not_read() {
     assert_eq!(ear.value(), 3, "what is shown as room=hall is not told, what is still room=lab is");
 }
 
+/// By the second of a sensor's three names a stream told nothing, and by what it is not, what queries leave out.
+#[test]
+fn a_stream_chooses_by_each_name_that_stands_for_a_sensor() {
+    let server = Launch::embedded().start();
+    write(&server, "climate,room=lab,sensor=s1 v=0i 1\nclimate,room=roof,sensor=s2 v=0i 1");
+    for (from, to) in [("lab", "hall"), ("hall", "attic")] {
+        let rename = json!({"kind": "tag_value", "tag": "room", "from": from, "to": to});
+        request("POST", &server.url("/api/v1/relabel?db=default"), rename.to_string().as_bytes(), &[])
+            .unwrap()
+            .expect(200);
+    }
+    let mut ears =
+        ["=lab", "=hall", "=attic", "!=roof", "!=hall"].map(|is| Ear::open(&server, &format!("tag.room{is}"), &[]));
+    for (value, room) in ["lab", "hall", "attic"].iter().enumerate() {
+        write(&server, &format!("climate,room={room},sensor=s1 v={value}i {}", value + 2));
+    }
+    write(&server, "climate,room=roof,sensor=s2 v=9i 9");
+    let [lab, hall, attic, not_roof, not_hall] = &mut ears;
+    for ear in [lab, hall, attic, not_roof] {
+        assert_eq!([ear.value(), ear.value(), ear.value()], [0, 1, 2]);
+    }
+    assert_eq!(not_hall.value(), 9);
+}
+
 #[test]
 fn a_stream_delays_no_stop_and_its_silence_closes_no_connection() {
     let mut server = Launch::embedded().env("HOURGLASS_SERVER__IDLE_TIMEOUT", "100ms").start();

@@ -367,13 +367,6 @@ impl Relabels {
         Some(self.other_name_at(sensor, time)?.0)
     }
 
-    /// What a stored sensor is named at a time, and its own name as another one of that; `None` if as it is stored.
-    #[must_use]
-    pub fn renamed_at(&self, stored: &Arc<Sensor>, time: i64) -> Option<(Sensor, OtherName)> {
-        let (name, is_spelling) = self.other_name_at(stored, time)?;
-        Some((name, OtherName { sensor: stored.clone(), is_spelling }))
-    }
-
     /// As [`Relabels::name_at`], and whether the sensor's own name is only another spelling of that.
     fn other_name_at(&self, sensor: &Sensor, time: i64) -> Option<(Sensor, bool)> {
         if !is_clear(sensor) {
