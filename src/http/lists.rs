@@ -17,9 +17,8 @@ use super::params::{self, Parameter};
 use super::text::Text;
 use super::write::flag;
 use crate::access::Caller;
-use crate::bucket::meta::META_PREFIX;
 use crate::http::parameters::By;
-use crate::query::native::many::{MetaWords, Vocabulary};
+use crate::query::native::many::{TagWords, Vocabulary};
 use crate::query::native::notices::RequestNames;
 
 /// What is listed: its name in the answer, and of tags which.
@@ -43,12 +42,11 @@ impl<'a> Tags<'a> {
         }
     }
 
-    /// What is listed of metadata.
-    fn meta(&self, parameters: &Parameters) -> Result<MetaWords<'a>, ApiError> {
+    fn words(&self, parameters: &Parameters) -> Result<TagWords<'a>, ApiError> {
         Ok(match self {
-            Tags::All if flag("metadata", parameters.get("metadata"))? == Some(true) => MetaWords::All,
-            Tags::One(key) if key.starts_with(META_PREFIX) => MetaWords::One(key),
-            _ => MetaWords::None,
+            Tags::All if flag("metadata", parameters.get("metadata"))? == Some(true) => TagWords::WithMetadata,
+            Tags::One(key) => TagWords::One(key),
+            Tags::None | Tags::All => TagWords::Own,
         })
     }
 }
@@ -71,10 +69,10 @@ async fn read<I: Iterator<Item = Value>>(
     items: impl FnOnce(Vocabulary) -> I,
 ) -> Result<Response, ApiError> {
     let parameters = Parameters::of(app, query, of.tags.known(), by)?;
-    let meta = of.tags.meta(&parameters)?;
+    let tags = of.tags.words(&parameters)?;
     let budget = parameters.budget(app);
     let (database, selected) = (parameters.database()?, parameters.selector_or_all(app, &budget).await?);
-    let mut words = app.query.vocabulary(&budget, (&database, &selected.selector), meta).await?;
+    let mut words = app.query.vocabulary(&budget, (&database, &selected.selector), tags).await?;
     let names =
         RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
     let notices = parameters.notices(app, &budget, &selected, names, words.measurements.is_empty()).await;

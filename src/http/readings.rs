@@ -18,7 +18,7 @@ use super::text::Text;
 use crate::access::Caller;
 use crate::http::parameters::By;
 use crate::query::native::Selection;
-use crate::query::native::many::{ManySelection, MetaWords};
+use crate::query::native::many::{ManySelection, TagWords};
 use crate::query::native::notices::RequestNames;
 use crate::query::native::readings::TimeOrder;
 use crate::query::native::thinning::Thinned;
@@ -60,7 +60,7 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     let columns = match format {
         Format::Csv(_) => {
             let of = (&*database, &asked.selector);
-            TableColumns::of(app.query.vocabulary(&budget, of, MetaWords::None).await?, fields.clone())
+            TableColumns::of(app.query.vocabulary(&budget, of, TagWords::Own).await?, fields.clone())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };

@@ -25,7 +25,7 @@ use crate::clock::now_ns;
 use crate::http::parameters::By;
 use crate::ingest::IngestError;
 use crate::kinds::Kind;
-use crate::query::native::many::MetaWords;
+use crate::query::native::many::TagWords;
 use crate::query::native::notices::RequestNames;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
@@ -233,7 +233,7 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let columns = match format {
         Format::Csv(_) => {
             let of = (&*database, &selected.selector);
-            TableColumns::of(app.query.vocabulary(&budget, of, MetaWords::None).await?, Vec::new())
+            TableColumns::of(app.query.vocabulary(&budget, of, TagWords::Own).await?, Vec::new())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };

@@ -12,7 +12,7 @@ use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementF
 use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
 use super::native::groups::GroupValues;
-use super::native::many::{ManyReadings, ManySelection, MetaWords, Vocabulary};
+use super::native::many::{ManyReadings, ManySelection, TagWords, Vocabulary};
 use super::native::notices::{NamedSensor, RequestNames};
 use super::native::readings::{RangePart, TimeOrder};
 use super::native::relabels::RelabelEffect;
@@ -139,9 +139,9 @@ impl Query {
         &self,
         budget: &Budget,
         of: (&str, &Selector),
-        meta: MetaWords<'_>,
+        tags: TagWords<'_>,
     ) -> Result<Vocabulary, QueryError> {
-        self.in_turn(budget, of.0, || native::many::vocabulary(&self.engine, budget, of, meta)).await
+        self.in_turn(budget, of.0, || native::many::vocabulary(&self.engine, budget, of, tags)).await
     }
 
     /// See [`native::groups::values`].

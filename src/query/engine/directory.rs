@@ -10,7 +10,7 @@ use super::columns::SensorList;
 use super::memory::document_bytes;
 use crate::bucket::meta::META_PREFIX;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{CatalogVersion, Meta, OtherName, Relabels, SensorDocument};
+use crate::bucket::{CatalogVersion, LaterKeys, Meta, OtherName, Relabels, SensorDocument};
 use crate::reading::{Family, Sensor};
 
 /// A sensor with its fields in name order.
@@ -61,6 +61,13 @@ impl DirectoryEntry {
             Some(tag) => Some(Cow::Borrowed(tag)),
             None => meta_text(self.meta.as_deref()?, name),
         }
+    }
+
+    /// The value of [`DirectoryEntry::tag`], or of the tag that relabels call so by now.
+    #[must_use]
+    pub fn tag_by_now(&self, key: &str, later: &LaterKeys) -> Option<Cow<'_, str>> {
+        let tag = self.sensor.tag(key).or_else(|| later.value(&self.sensor));
+        tag.map(Cow::Borrowed).or_else(|| self.tag(key))
     }
 
     /// The family of a field's values, if the sensor has the field.

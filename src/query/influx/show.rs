@@ -260,11 +260,8 @@ struct Gathering<'a> {
 
 /// What a sensor has under the name of a tag that it does not have: what the tag is called by now, or metadata.
 fn untagged<'e>(entry: &'e DirectoryEntry, key: &str, later: &LaterKeys) -> Option<Cow<'e, str>> {
-    if entry.sensor.tag(key).is_some() {
-        return None;
-    }
-    let value = later.value(&entry.sensor).map(Cow::Borrowed).or_else(|| entry.tag(key));
-    value.filter(|value| !value.is_empty())
+    let is_own = entry.sensor.tag(key).is_some();
+    if is_own { None } else { entry.tag_by_now(key, later).filter(|value| !value.is_empty()) }
 }
 
 /// Per measurement, distinct names with the text shown beside them; the number between the two is a sort key.

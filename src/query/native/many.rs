@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::Selection;
 use super::readings::{TimeOrder, read, room};
-use crate::bucket::Reading;
 use crate::bucket::meta::META_PREFIX;
+use crate::bucket::{LaterKeys, Reading};
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
@@ -83,30 +83,38 @@ pub async fn many_readings(
     Ok(part)
 }
 
-/// Which names of metadata are listed among the tags, as `meta.NAME`.
+/// Which tags are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetaWords<'a> {
-    None,
-    All,
-    /// One, by its name with the prefix.
+pub enum TagWords<'a> {
+    Own,
+    /// Those, and names of metadata as `meta.NAME`.
+    WithMetadata,
+    /// The one with this key, as queries take it: metadata with the prefix, and a tag that has another key by now.
     One(&'a str),
 }
 
-/// Names of a sensor's metadata with their values, as queries take them: a tag of the same name wins.
-fn described<'a>(
+/// The chosen tags of a sensor with their values.
+fn tags_of<'a>(
     entry: &'a DirectoryEntry,
-    wanted: MetaWords<'a>,
+    wanted: TagWords<'a>,
+    later: &LaterKeys,
 ) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
-    let all = entry.meta.iter().filter(move |_| wanted != MetaWords::None).flat_map(|meta| meta.values());
-    all.filter_map(move |(name, _)| {
+    let (one, own) = match wanted {
+        TagWords::One(key) => (entry.tag_by_now(key, later).map(|value| (Cow::Borrowed(key), value)), &[][..]),
+        TagWords::Own | TagWords::WithMetadata => (None, &*entry.sensor.tags),
+    };
+    let own = own.iter().map(|(key, value)| (Cow::from(&**key), Cow::from(&**value)));
+    let meta = entry.meta.iter().filter(move |_| wanted == TagWords::WithMetadata).flat_map(|meta| meta.values());
+    let meta = meta.filter_map(|(name, _)| {
         let key = format!("{META_PREFIX}{name}");
-        let is_wanted = wanted == MetaWords::All || wanted == MetaWords::One(&key);
-        let value = entry.tag(&key).filter(|_| is_wanted && entry.sensor.tag(&key).is_none())?;
+        // A tag of the same name wins.
+        let value = entry.tag(&key).filter(|_| entry.sensor.tag(&key).is_none())?;
         Some((Cow::Owned(key), value))
-    })
+    });
+    one.into_iter().chain(own).chain(meta)
 }
 
-/// The measurements, tags with their values, and fields of the selected sensors, and what is wanted of their metadata.
+/// The measurements, chosen tags with their values, and fields of the selected sensors.
 ///
 /// # Errors
 /// If the store does not answer, or the names take more memory than the budget has.
@@ -114,9 +122,13 @@ pub async fn vocabulary(
     engine: &Engine,
     budget: &Budget,
     (database, selector): (&str, &Selector),
-    meta: MetaWords<'_>,
+    tags: TagWords<'_>,
 ) -> Result<Vocabulary, QueryError> {
     let chosen = engine.choose(budget, database, selector).await?;
+    let later = match (tags, engine.relabels(database)) {
+        (TagWords::One(key), Some(relabels)) => relabels.later_keys(key),
+        _ => LaterKeys::default(),
+    };
     let mut words = Vocabulary { held: Some(budget.hold(0)?), ..Vocabulary::default() };
     for some in chosen.entries.chunks(CHOOSE) {
         let mut bytes = 0;
@@ -129,8 +141,7 @@ pub async fn vocabulary(
                 Some(count) => *count += 1,
                 None => drop(words.measurements.insert(word(&entry.sensor.measurement), 1)),
             }
-            let tags = entry.sensor.tags.iter().map(|(key, value)| (Cow::from(&**key), Cow::from(&**value)));
-            for (key, value) in tags.chain(described(entry, meta)) {
+            for (key, value) in tags_of(entry, tags, &later) {
                 if !words.tags.contains_key(&*key) {
                     words.tags.insert(word(&key), BTreeMap::new());
                 }

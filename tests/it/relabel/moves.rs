@@ -127,6 +127,8 @@ fn an_old_key_groups_as_the_present_one() {
         assert!(told.to_string().contains("\"room\":\"a\"") && told["notices"].is_null(), "{told}");
         let values = influxql(&server, "SHOW TAG VALUES WITH KEY = room");
         assert_eq!(values[0]["values"], json!([["room", "a"], ["room", "b"]]), "{values}");
+        let values = api(&server, "tags/room?db=d");
+        assert_eq!(values["values"], json!([{"value": "a", "sensors": 1}, {"value": "b", "sensors": 2}]));
         let groups = api(&server, "groups/room?db=d");
         assert_eq!(groups["values"], json!([{"value": "a", "sensors": 1}, {"value": "b", "sensors": 2}]));
         let members = api(&server, "groups/room/b?db=d");
