@@ -32,7 +32,10 @@ fn ask(target: &Target) -> anyhow::Result<bool> {
         println!("    {}", of("query"));
     }
     if indexes.is_empty() {
-        println!("no index is declared: set index = true in a [[meta.copy]] or a [[kinds]] of the configuration");
+        println!(
+            "there is no index: none is declared (index = true in a [[meta.copy]] or a [[kinds]] of the configuration), \
+             there is no database yet, or the service does not use MongoDB"
+        );
     }
     Ok(indexes.iter().all(|index| index["state"] == "ready"))
 }

@@ -131,8 +131,9 @@ const RESULTS: &[DescribedAnswer] = &[
     (400, "The statements cannot be parsed.", &[json("ErrorV1"), (CSV, "Text"), ("application/csv", "Text")]),
     (503, "A complete answer is not available now: try again.", FAILED_V1),
 ];
-const META_CHANGED: &[DescribedAnswer] = &[
+pub const META_CHANGED: &[DescribedAnswer] = &[
     (200, "The metadata as it is now, with its ETag.", &[json("Anything")]),
+    (204, "Changed. The token may not read what holds now.", &[]),
     (412, "The metadata is not as If-Match says.", FAILED),
 ];
 const FORM_READ: &[DescribedAnswer] = &[

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::auth::Needs;
-use super::endpoints::{DescribedAnswer, ENDPOINTS, Endpoint, FAILED, MediaType, NOT_MODIFIED};
+use super::endpoints::{DescribedAnswer, ENDPOINTS, Endpoint, FAILED, META_CHANGED, MediaType, NOT_MODIFIED};
 use super::params::{Parameter, TAG_NAME};
 
 const SCHEMAS: &str = include_str!("openapi/schemas.json");
@@ -34,7 +34,7 @@ const ABOUT: &str = "Stores time series in hourly buckets with exact summaries, 
 
 /// Answer headers that depend on the status, with their descriptions.
 const HEADERS: &[(&str, &str)] = &[
-    ("ETag", "For If-None-Match; only if the range ends in the past."),
+    ("ETag", "Of the page, and of ranges that end in the past, for If-None-Match; of metadata for If-Match."),
     ("Retry-After", "Seconds to wait before a retry."),
     ("WWW-Authenticate", "The challenge for browsers."),
     ("X-Hourglass-Ack", "The ack level reached: `log` or `store`."),
@@ -86,14 +86,7 @@ fn operation(endpoint: &Endpoint) -> Value {
     let in_path = endpoint.path.split(['{', '}']).skip(1).step_by(2).map(
         |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }),
     );
-    let is_write = endpoint.query.iter().any(|parameter| parameter.name == "ack") && endpoint.path != "/api/v1/explain";
-    let key = is_write.then(|| {
-        json!({
-            "name": "Idempotency-Key", "in": "header", "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
-            "description": "A key for this body and its retries: undated readings get the same times again. Also as X-Hourglass-Request-Id.",
-        })
-    });
-    let parameters: Vec<Value> = in_path.chain(endpoint.query.iter().map(in_query)).chain(key).collect();
+    let parameters: Vec<Value> = in_path.chain(endpoint.query.iter().map(in_query)).chain(in_head(endpoint)).collect();
     let mut responses = Map::new();
     for (status, what, content) in answers(endpoint) {
         let mut response = json!({ "description": what });
@@ -131,6 +124,29 @@ fn operation(endpoint: &Endpoint) -> Value {
     operation
 }
 
+/// Whether it takes readings.
+fn is_write(endpoint: &Endpoint) -> bool {
+    endpoint.query.iter().any(|parameter| parameter.name == "ack") && endpoint.path != "/api/v1/explain"
+}
+
+/// What the head of a request may say beside what all requests may.
+fn in_head(endpoint: &Endpoint) -> Option<Value> {
+    let (name, what) = if is_write(endpoint) {
+        (
+            "Idempotency-Key",
+            "A key for this body and its retries: undated readings get the same times again. Also as X-Hourglass-Request-Id.",
+        )
+    } else if endpoint.answers.contains(&META_CHANGED) {
+        ("If-Match", "The ETag of the metadata that the change is of: if it is another by now, the answer is 412.")
+    } else if endpoint.path == "/api/v1/tail" {
+        ("Last-Event-ID", "The id of the last event that the client has: the stream goes on behind it.")
+    } else {
+        return None;
+    };
+    let schema = json!({ "type": "string", "minLength": 1, "maxLength": 255 });
+    Some(json!({ "name": name, "in": "header", "schema": schema, "description": what }))
+}
+
 /// The endpoint's own answers, and the shared ones that it does not describe itself.
 fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
     let mut answers: Vec<DescribedAnswer> = endpoint.answers.iter().copied().flatten().copied().collect();
@@ -150,21 +166,24 @@ fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
 /// The headers that an answer with this status may have.
 fn headers_of(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'static str> {
     let (token, past) = (endpoint.needs != Needs::Nothing, endpoint.answers.contains(&NOT_MODIFIED));
-    let writes = endpoint.method == "POST"
-        && !endpoint.body.is_empty()
-        && !matches!(endpoint.path, "/query" | "/api/v1/explain" | "/api/v1/tokens");
-    let changes = endpoint.method == "POST";
-    let taken = writes && matches!(status, 200 | 204 | 400 | 422);
+    let (changes, changes_meta) = (endpoint.method == "POST", endpoint.answers.contains(&META_CHANGED));
+    let imports_meta = changes && endpoint.path == "/api/v1/meta";
+    let shows_meta = status == 200 && endpoint.path == "/api/v1/sensors/{key}/meta";
+    let taken = is_write(endpoint) && matches!(status, 200 | 204 | 400 | 422);
     let takes = |name: &str| endpoint.query.iter().any(|parameter| parameter.name == name);
     let parts = takes("cursor") && takes("format");
     let is_query = endpoint.path == "/query";
     let has = move |name: &str| match name {
-        "ETag" => past && matches!(status, 200 | 304),
+        "ETag" => shows_meta || (past && matches!(status, 200 | 304)),
         "Retry-After" => token && matches!(status, 429 | 503),
         "WWW-Authenticate" => status == 401,
         "X-Hourglass-Ack" => taken || (changes && status == 503),
         "X-Hourglass-Notice" => (takes("format") || is_query) && status == 200,
-        "X-Hourglass-Warning" => taken || (is_query && matches!(status, 200 | 400)),
+        "X-Hourglass-Warning" => {
+            taken
+                || (is_query || imports_meta) && matches!(status, 200 | 400)
+                || changes_meta && matches!(status, 200 | 204)
+        }
         _ => parts && status == 200,
     };
     HEADERS.iter().map(|(name, _)| *name).filter(move |name| has(name))

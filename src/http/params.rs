@@ -204,8 +204,11 @@ const SINCE: Parameter = parameter(
 );
 const DAY: Parameter =
     parameter("day", r#"{"type":"integer","examples":[20468]}"#, "The UTC day, counted from 1970-01-01.");
-const KNOWN: Parameter =
-    parameter("known", TEXT, "The digest of this day in the last backup: if the day still has it, the answer is 204.");
+const KNOWN: Parameter = parameter(
+    "known",
+    TEXT,
+    "The digest in the last backup, of this day or of these sensors (`content`): if it is still the same, the answer is 204.",
+);
 const BEGAN: Parameter = parameter(
     "began",
     r#"{"type":"integer","minimum":0,"examples":[1768435200000]}"#,

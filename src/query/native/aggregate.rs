@@ -323,7 +323,7 @@ async fn planned(budget: &Budget, asked: &Aggregation, entries: &[DirectoryEntry
                 calls.push(Call { function: function.function(), input: Input::Field(fields.len() - 1) });
                 of_column.push((name.to_owned(), function));
             }
-            if asked.families == Families::First {
+            if asked.families != Families::All {
                 notices.extend(left_out(name, family, sensors));
             }
         }
