@@ -134,7 +134,7 @@ const RESULTS: &[DescribedAnswer] = &[
 pub const META_CHANGED: &[DescribedAnswer] = &[
     (200, "The metadata as it is now, with its ETag.", &[json("Anything")]),
     (204, "Changed. The token may not read what holds now.", &[]),
-    (412, "The metadata is not as If-Match says.", FAILED),
+    (412, "The metadata is not as If-Match or If-None-Match says.", FAILED),
 ];
 const FORM_READ: &[DescribedAnswer] = &[
     (413, "The body is too large (limits.body_bytes).", FAILED_V1),

@@ -1,11 +1,13 @@
 //! Refuses ambiguous request heads. Request smuggling: if a proxy in front of the service sees another end of a
 //! request than the service does, part of one client's body is taken for another client's request. Hyper refuses most
 //! of these heads (a space before a colon, a folded line, lengths that differ); the rest is refused here. Credentials: of two
-//! `Authorization` headers, a proxy may have judged the one that the service does not.
+//! `Authorization` headers, a proxy may have judged the one that the service does not. Names: of bytes that are no UTF-8, decoders make
+//! the same text.
 
 use std::fmt;
 
 use axum::http::{Request, StatusCode, Version, header};
+use percent_encoding::percent_decode_str;
 
 use crate::edge::ConnectionState;
 
@@ -25,13 +27,17 @@ pub enum Unsound {
     Length,
     /// Too many headers.
     Headers,
+    /// A parameter that is no UTF-8: what took the place of its bytes would be the name of another database.
+    Query,
 }
 
 impl Unsound {
     pub fn status(self) -> StatusCode {
         match self {
             Self::Headers => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Credentials | Self::Host | Self::TransferEncoding | Self::Length => StatusCode::BAD_REQUEST,
+            Self::Credentials | Self::Host | Self::TransferEncoding | Self::Length | Self::Query => {
+                StatusCode::BAD_REQUEST
+            }
         }
     }
 }
@@ -43,6 +49,7 @@ impl fmt::Display for Unsound {
             Self::Host => f.write_str("the request must have exactly one Host header"),
             Self::TransferEncoding => f.write_str("Transfer-Encoding must be chunked, and given only once"),
             Self::Length => f.write_str("a chunked request must have no Content-Length and must not be pipelined"),
+            Self::Query => f.write_str("the parameters of the URL are not UTF-8: percent-encode UTF-8 bytes"),
             Self::Headers => write!(f, "the request has more than {HEADERS_MAX} headers"),
         }
     }
@@ -57,6 +64,13 @@ pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<Unsou
     }
     if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
         return Some(Unsound::Credentials);
+    }
+    if request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains('%') && percent_decode_str(query).decode_utf8().is_err())
+    {
+        return Some(Unsound::Query);
     }
     if request.version() == Version::HTTP_2 {
         return None;

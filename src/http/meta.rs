@@ -1,11 +1,12 @@
 //! Metadata of sensors: one sensor's as JSON, many as NDJSON or CSV.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
@@ -29,6 +30,8 @@ use crate::reading::time::write_rfc3339;
 const REASONS: usize = 20;
 /// Times the bytes of a body that its parsed lines take, about.
 const PARSED: usize = 6;
+/// Most bytes of a column's name; `limits.name_bytes` is at most as large.
+const NAME_MAX: usize = 16 << 10;
 /// The column of a CSV body that names the sensor.
 const SENSOR: &str = "sensor";
 
@@ -58,14 +61,31 @@ fn tag_of(text: &str) -> String {
     format!("\"{:016x}\"", rapidhash::v3::rapidhash_v3(text.as_bytes()))
 }
 
-/// Whether metadata is as the request's `If-Match` says; it is without one.
+/// Whether metadata is as the request's conditions say; it is without one.
 fn is_as_known(headers: &HeaderMap, meta: &Meta) -> bool {
-    if !headers.contains_key(header::IF_MATCH) {
-        return true;
-    }
-    let sent: Vec<&str> = headers.get_all(header::IF_MATCH).iter().filter_map(|value| value.to_str().ok()).collect();
     let tag = tag_of(&meta.json(string));
-    sent.iter().flat_map(|value| value.split(',')).any(|sent| matches!(sent.trim(), "*") || sent.trim() == tag)
+    let sent = |name: HeaderName| {
+        let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(str::trim)
+    };
+    let is_met =
+        !headers.contains_key(header::IF_MATCH) || sent(header::IF_MATCH).any(|sent| sent == "*" || sent == tag);
+    let is_other = |sent: &str| sent != tag && (sent != "*" || meta.is_without_values());
+    is_met && sent(header::IF_NONE_MATCH).all(is_other)
+}
+
+/// Refuses conditions that cannot be judged, or whose answer would tell a caller what it may not read.
+fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> Result<(), ApiError> {
+    if let Some(name) =
+        [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE].iter().find(|name| headers.contains_key(*name))
+    {
+        return Err(ApiError::Bad(format!("the header {name} is not supported: send If-Match with an ETag")));
+    }
+    let has_some = [header::IF_MATCH, header::IF_NONE_MATCH].iter().any(|name| headers.contains_key(name));
+    match has_some && !by.may_read(database) {
+        true => Err(ApiError::Forbidden(format!("{} may not read database {database:?}, as If-Match asks", by.name()))),
+        false => Ok(()),
+    }
 }
 
 /// The sensor of a path, if the caller may see it, and the request's parameters.
@@ -78,16 +98,18 @@ fn named(
 ) -> Result<(Sensor, Parameters), ApiError> {
     let Path(key) = key.map_err(|error| ApiError::Bad(error.body_text()))?;
     let parameters = Parameters::of(app, query, known, by.clone())?;
-    let sensor = sensor_of(app, by, &key).map_err(ApiError::Forbidden)?;
+    let sensor = sensor_of(app, by, &key)?;
     Ok((parameters.pinned_names(sensor)?, parameters))
 }
 
 /// A sensor by its key, if the caller's token is not pinned to others.
-fn sensor_of(app: &App, by: &Caller, key: &str) -> Result<Sensor, String> {
-    let sensor = Parameters::key(app, key).map_err(|error| error.message())?;
+fn sensor_of(app: &App, by: &Caller, key: &str) -> Result<Sensor, ApiError> {
+    let sensor = Parameters::key(app, key)?;
     match by.pins().iter().find(|pin| !pin.matches(&sensor)) {
         None => Ok(sensor),
-        Some(Pin { key, .. }) => Err(format!("{} may not use this sensor, by its tag {key:?}", by.name())),
+        Some(Pin { key, .. }) => {
+            Err(ApiError::Forbidden(format!("{} may not use this sensor, by its tag {key:?}", by.name())))
+        }
     }
 }
 
@@ -125,15 +147,22 @@ async fn change(
     let changed = async {
         let (sensor, parameters) = named(app, by, key, query, params::META_CHANGE)?;
         let database = writable(&parameters, by)?;
-        let (bytes, _admission) = body::read(app, headers, &mut body).await?;
+        check_conditions(headers, by, &database)?;
+        let (bytes, mut admission) = body::read(app, headers, &mut body).await?;
+        let most = app.ingest.meta_text_max();
+        if bytes.len() > most {
+            return Err(ApiError::Bad(format!("the body has more than {most} bytes (limits.meta_bytes)")));
+        }
+        admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
         let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
             return Err(ApiError::Bad("the body is no JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
         };
         let arrival =
             MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, headers)?, is_dry: false };
-        let wishes = vec![MetaWish { sensor, wish: wish(values) }];
-        let outcomes = app.ingest.change_meta(arrival, wishes, |meta| is_as_known(headers, meta)).await?;
-        match outcomes.into_iter().next() {
+        let wish = MetaWish { sensor, wish: wish(values) };
+        let (may, mut outcome) = (|meta: &Meta| is_as_known(headers, meta), None);
+        app.ingest.change_meta(arrival, std::iter::once((0, Ok(wish))), may, |_, of| outcome = Some(of)).await?;
+        match outcome {
             Some(Ok(MetaOutcome { values, unlike, .. })) => {
                 // Who may only write is not told what there is.
                 let response = match by.may_read(&database) {
@@ -144,7 +173,8 @@ async fn change(
             }
             Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
             Some(Err(refused @ MetaRefusal::Pinned { .. })) => Err(ApiError::Forbidden(refused.to_string())),
-            Some(Err(refused)) => Err(ApiError::Bad(refused.to_string())),
+            Some(Err(refused @ MetaRefusal::TooManyRemoved { .. })) => Err(ApiError::Busy(refused.to_string())),
+            Some(Err(refused)) => Err(ApiError::Bad(told_to(&refused, by, &database))),
             None => Err(ApiError::Bad("nothing was asked for".to_owned())),
         }
     };
@@ -186,63 +216,105 @@ pub async fn import(
         let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
         let (bytes, mut admission) = body::read(&app, &headers, &mut body).await?;
         admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
-        let is_csv = headers.get(header::CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"text/csv"));
-        let rows = if is_csv { of_csv(&bytes)? } else { of_lines(&bytes) };
-        let (mut wishes, mut lines, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-        for (line, row) in rows {
+        let most = app.ingest.meta_text_max();
+        let rows: Box<dyn Iterator<Item = Row> + Send> = match is_csv(&headers) {
+            true => Box::new(of_csv(&bytes, most)?),
+            false => Box::new(of_lines(&bytes, most)),
+        };
+        let rows = rows.map(|(line, row)| {
             let wish = row.and_then(|(key, values)| {
-                Ok(MetaWish { sensor: sensor_of(&app, &by, &key)?, wish: Wish::Patch(values) })
+                let sensor = sensor_of(&app, &by, &key).map_err(|error| error.message())?;
+                Ok(MetaWish { sensor, wish: Wish::Patch(values) })
             });
-            match wish {
-                Ok(wish) => {
-                    wishes.push(wish);
-                    lines.push(line);
-                }
-                Err(why) => refused.push((line, why)),
-            }
-        }
+            (line, wish.map_err(MetaRefusal::Unreadable))
+        });
         let arrival =
             MetaArrival { database: &database, received: now_ns(), by: &by, ack: ack_level(None, &headers)?, is_dry };
-        let outcomes = app.ingest.change_meta(arrival, wishes, |_| true).await?;
-        let (mut changed, mut new, mut unchanged) = (0, 0, 0);
-        let unlike: Vec<KindFault> = outcomes.iter().flatten().filter_map(|outcome| outcome.unlike.clone()).collect();
-        for (line, outcome) in lines.into_iter().zip(outcomes) {
-            match outcome {
-                Ok(MetaOutcome { is_changed: false, .. }) => unchanged += 1,
-                Ok(MetaOutcome { is_new, .. }) => {
-                    changed += 1;
-                    new += usize::from(is_new);
-                }
-                Err(why) => refused.push((line, why.to_string())),
-            }
-        }
-        refused.sort_unstable();
-        let reasons: Vec<Value> =
-            refused.iter().take(REASONS).map(|(line, why)| json!({ "line": line, "error": why })).collect();
-        let mut told = json!({
-            "dry_run": is_dry, "changed": changed, "new": new, "unchanged": unchanged, "rejected": refused.len(),
-            "reasons": reasons,
-        });
-        let mut status = StatusCode::OK;
-        if !refused.is_empty() {
-            status = StatusCode::BAD_REQUEST;
-            told["error"] = json!(format!(
-                "{} lines were refused; the others {}",
-                refused.len(),
-                if is_dry { "would be taken" } else { "were taken" }
-            ));
-            told["code"] = json!("invalid");
-        }
-        Ok(warned((status, axum::Json(told)).into_response(), unlike.len(), unlike.first()))
+        let mut told = Imported::default();
+        let tell = |line, outcome| told.add((line, outcome), &by, &database);
+        app.ingest.change_meta(arrival, rows, |_| true, tell).await?;
+        let (unlike, first) = (told.unlike, told.first_unlike.take());
+        Ok(warned(told.answer(is_dry, by.may_read(&database)), unlike, first.as_ref()))
     };
     imported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+}
+
+/// Whether a body is CSV by its type.
+fn is_csv(headers: &HeaderMap) -> bool {
+    let of = headers.get(header::CONTENT_TYPE).and_then(|of| of.to_str().ok()).unwrap_or_default();
+    of.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/csv")
+}
+
+/// Why metadata is not changed, as the caller may know it: who may only write is not told what there is.
+fn told_to(refused: &MetaRefusal, by: &Caller, database: &str) -> String {
+    match refused {
+        MetaRefusal::TooLarge { sensor, limit, .. } if !by.may_read(database) => {
+            format!("the metadata of {sensor} would take more than {limit} bytes (limits.meta_bytes)")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What became of the lines of an import.
+#[derive(Default)]
+struct Imported {
+    changed: usize,
+    new: usize,
+    unchanged: usize,
+    rejected: usize,
+    /// Why, of the first ones by their line.
+    reasons: BTreeMap<usize, String>,
+    /// Those that are not as their kinds say, and how the first one is not.
+    unlike: usize,
+    first_unlike: Option<KindFault>,
+}
+
+impl Imported {
+    fn add(&mut self, (line, outcome): (usize, Result<MetaOutcome, MetaRefusal>), by: &Caller, database: &str) {
+        match outcome {
+            Ok(MetaOutcome { is_changed, is_new, unlike, .. }) => {
+                self.changed += usize::from(is_changed);
+                self.unchanged += usize::from(!is_changed);
+                self.new += usize::from(is_changed && is_new);
+                self.unlike += usize::from(unlike.is_some());
+                self.first_unlike = self.first_unlike.take().or(unlike);
+            }
+            Err(why) => {
+                self.rejected += 1;
+                self.reasons.insert(line, told_to(&why, by, database));
+                if self.reasons.len() > REASONS {
+                    self.reasons.pop_last();
+                }
+            }
+        }
+    }
+
+    /// Who may only write is not told what there is: all that is taken is changed.
+    fn answer(self, is_dry: bool, may_read: bool) -> Response {
+        let reasons: Vec<Value> =
+            self.reasons.iter().map(|(line, why)| json!({ "line": line, "error": why })).collect();
+        let mut told =
+            json!({ "dry_run": is_dry, "changed": self.changed, "rejected": self.rejected, "reasons": reasons });
+        match may_read {
+            true => (told["new"], told["unchanged"]) = (json!(self.new), json!(self.unchanged)),
+            false => told["changed"] = json!(self.changed + self.unchanged),
+        }
+        let mut status = StatusCode::OK;
+        if self.rejected > 0 {
+            status = StatusCode::BAD_REQUEST;
+            let others = if is_dry { "would be taken" } else { "were taken" };
+            told["error"] = json!(format!("{} lines were refused; the others {others}", self.rejected));
+            told["code"] = json!("invalid");
+        }
+        (status, axum::Json(told)).into_response()
+    }
 }
 
 /// A line's number, and its sensor and values.
 type Row = (usize, Result<(String, Map<String, Value>), String>);
 
-/// Lines such as `{"sensor":"climate,sensor=s1","meta":{"site":"lab"}}`.
-fn of_lines(body: &[u8]) -> Vec<Row> {
+/// Lines such as `{"sensor":"climate,sensor=s1","meta":{"site":"lab"}}`, of at most so many bytes.
+fn of_lines(body: &[u8], most: usize) -> impl Iterator<Item = Row> {
     let row = |line: &[u8]| match serde_json::from_slice(line) {
         Ok(Value::Object(mut of)) if of.len() == 2 => match (of.remove(SENSOR), of.remove("meta")) {
             (Some(Value::String(key)), Some(Value::Object(values))) => Ok((key, values)),
@@ -251,38 +323,45 @@ fn of_lines(body: &[u8]) -> Vec<Row> {
         Ok(_) => Err("expected an object with the members \"sensor\" and \"meta\"".to_owned()),
         Err(error) => Err(format!("it is no JSON: {error}")),
     };
-    let lines = body.split(|byte| *byte == b'\n').enumerate();
-    lines.filter(|(_, line)| !line.trim_ascii().is_empty()).map(|(at, line)| (at + 1, row(line))).collect()
+    let lines = body.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.trim_ascii().is_empty());
+    lines.map(move |(at, line)| (at + 1, if line.len() > most { Err(too_long(most)) } else { row(line) }))
 }
 
-/// Rows below a header of names, of which one is `sensor`. An empty cell says nothing of its name; one that is JSON, but not
-/// `null`, is that, everything else is text.
-fn of_csv(body: &[u8]) -> Result<Vec<Row>, ApiError> {
+fn too_long(most: usize) -> String {
+    format!("it has more than {most} bytes (limits.meta_bytes)")
+}
+
+/// Rows of at most so many bytes below a header of names, of which one is `sensor`. An empty cell says nothing of its name; one that is
+/// JSON, but not `null`, is that, everything else is text.
+fn of_csv(body: &[u8], most: usize) -> Result<impl Iterator<Item = Row>, ApiError> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
     let names = reader.headers().map_err(|error| ApiError::Bad(format!("the CSV's header: {error}")))?.clone();
     let Some(of_sensor) = names.iter().position(|name| name == SENSOR) else {
         return Err(ApiError::Bad("the CSV has no column named sensor: name the columns in the first line".to_owned()));
     };
-    let (mut rows, mut lines) = (Vec::new(), Lines { body, line: 1, byte: 0 });
-    for record in reader.records() {
+    // Each row that has a value of it repeats the name.
+    if let Some(name) = names.iter().find(|name| name.len() > NAME_MAX) {
+        let start: String = name.chars().take(20).collect();
+        return Err(ApiError::Bad(format!("the CSV's header: the name {start:?}… has more than {NAME_MAX} bytes")));
+    }
+    let mut lines = Lines { body, line: 1, byte: 0 };
+    Ok(reader.into_records().map(move |record| {
         let record = match record {
             Ok(record) => record,
-            Err(error) => {
-                rows.push((lines.at(error.position()), Err(error.to_string())));
-                continue;
-            }
+            Err(error) => return (lines.at(error.position()), Err(error.to_string())),
         };
         let line = lines.at(record.position());
+        if record.as_slice().len() > most {
+            return (line, Err(too_long(most)));
+        }
         if record.len() != names.len() {
-            rows.push((line, Err(format!("it has {} cells, where the header has {}", record.len(), names.len()))));
-            continue;
+            return (line, Err(format!("it has {} cells, where the header has {}", record.len(), names.len())));
         }
         let cells = names.iter().zip(&record).enumerate();
         let said = cells.filter(|(at, (_, cell))| *at != of_sensor && !cell.is_empty());
         let values = said.map(|(_, (name, cell))| (name.to_owned(), value_of(cell))).collect();
-        rows.push((line, Ok((record[of_sensor].to_owned(), values))));
-    }
-    Ok(rows)
+        (line, Ok((record[of_sensor].to_owned(), values)))
+    }))
 }
 
 /// Counts lines: the reader's own count is one behind where lines end with CR LF.
@@ -387,12 +466,16 @@ mod tests {
     #[test]
     fn rows_of_csv_are_patches_of_what_they_name() {
         let body = "site,sensor,floor,serial\r\nlab,\"m,s=1\",3,007\n,\"m,s=2\",true,\"a \"\"b\"\"\"\nx,m\n";
-        let rows = of_csv(body.as_bytes()).unwrap();
+        let rows: Vec<Row> = of_csv(body.as_bytes(), 100).unwrap().collect();
         let map = |json: &str| serde_json::from_str::<Map<String, Value>>(json).unwrap();
         assert_eq!(rows[0], (2, Ok(("m,s=1".to_owned(), map(r#"{"site":"lab","floor":3,"serial":"007"}"#)))));
         assert_eq!(rows[1], (3, Ok(("m,s=2".to_owned(), map(r#"{"floor":true,"serial":"a \"b\""}"#)))));
         assert!(rows[2].0 == 4 && rows[2].1.is_err() && rows.len() == 3, "{rows:?}");
-        assert!(of_csv(b"site,floor\n").is_err());
+        assert!(of_csv(b"site,floor\n", 100).is_err());
+        let wide = format!("sensor,{}\nm,1", "n".repeat(NAME_MAX + 1));
+        assert!(of_csv(wide.as_bytes(), 10_000).is_err(), "each row would repeat it");
+        let long: Vec<Row> = of_csv(b"sensor,site\nm,laboratory\nm,lab", 8).unwrap().collect();
+        assert!(long[0].1.is_err() && long[1].1.is_ok(), "{long:?}");
     }
 
     #[test]
@@ -412,9 +495,8 @@ mod tests {
 
     #[test]
     fn a_line_names_a_sensor_and_its_values() {
-        let rows = of_lines(
-            b"{\"sensor\":\"m\",\"meta\":{\"a\":null}}\n\n{\"sensor\":\"m\"}\n{\"sensor\":1,\"meta\":{}}\nx\n",
-        );
+        let lines = b"{\"sensor\":\"m\",\"meta\":{\"a\":null}}\n\n{\"sensor\":\"m\"}\n{\"sensor\":1,\"meta\":{}}\nx\n";
+        let rows: Vec<Row> = of_lines(lines, 100).collect();
         assert_eq!(
             rows.iter().map(|(line, row)| (*line, row.is_ok())).collect::<Vec<_>>(),
             [(1, true), (3, false), (4, false), (5, false)]

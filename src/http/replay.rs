@@ -24,7 +24,7 @@ use crate::access::{Caller, Event};
 use crate::bucket::settings::named_in_full;
 use crate::clock::{now_ns, now_seconds};
 use crate::faults;
-use crate::ingest::{Arrival, ExplainedPoint, IngestError, KeptLine, plain};
+use crate::ingest::{Arrival, ExplainedPoint, IngestError, KeptLine, is_json, plain};
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Limits, Precision, ValueType};
 use crate::wire::json::Items;
@@ -346,7 +346,7 @@ impl Fix {
         // Judged by the limits when it is explained.
         let unlimited = Limits { line_bytes: usize::MAX, tags: usize::MAX, fields: usize::MAX, name_bytes: usize::MAX };
         let text = line.text.as_bytes();
-        if text.trim_ascii_start().first().is_some_and(|byte| matches!(byte, b'{' | b'[')) {
+        if is_json(&line.text) {
             self.written(line, Items::new(text, precision, unlimited))
         } else {
             self.written(line, Lines::new(text, precision, unlimited))

@@ -53,8 +53,8 @@ pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};
 pub use self::refreshing::{Refreshing, RefreshingDone};
 pub use self::rejections::{
-    KeptLine, KeptLines, KeptRejection, LineOptions, RejectionOptions, Rejections, ShownAddresses, measurement_of,
-    plain,
+    KeptLine, KeptLines, KeptRejection, LineOptions, RejectionOptions, Rejections, ShownAddresses, is_json,
+    measurement_of, plain,
 };
 pub use self::request_keys::{KeyOptions, RequestKey};
 pub use self::retention::{settings_of_json, settings_to_json};

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::support::eventually;
 use crate::support::http::{Answer, get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
+use crate::support::process::{Folder, peak_bytes};
 use crate::support::random::Random;
 use crate::support::series::metric;
 use crate::support::server::{Launch, Server, program};
@@ -101,6 +101,90 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
         assert_eq!(meta(&server, "m,s=1"), None);
         server.stop();
     }
+}
+
+/// Of two lines for one sensor, the one with the greater text won, and a removal never: both were of one record, and so of one stamp.
+#[test]
+fn of_lines_for_one_sensor_the_later_one_wins() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).start();
+        let import = |server: &Server, query: &str, kind: &str, body: &str| {
+            post(&server.url(&format!("/api/v1/meta?db=d{query}")), body, &[("content-type", kind)]).expect(200).json()
+        };
+        let line = |key: &str, meta: Value| format!("{}\n", json!({ "sensor": key, "meta": meta }));
+        let lines = line("m,s=1", json!({"site": "roof", "owner": "ann"}))
+            + &line("m,s=2", json!({"site": "x"}))
+            + &line("m,s=1", json!({"site": "lab", "owner": null}));
+        import(&server, "", "application/x-ndjson", &lines);
+        // Its type is a name without regard to case.
+        import(&server, "", "Text/CSV; charset=utf-8", "sensor,site\n\"m,s=3\",zoo\n\"m,s=3\",attic\n");
+        let check = |server: &Server| {
+            assert_eq!(meta(server, "m,s=1"), Some(json!({"site": "lab"})));
+            assert_eq!(meta(server, "m,s=3"), Some(json!({"site": "attic"})));
+        };
+        check(&server);
+        server.kill();
+        server.restart("127.0.0.1:0");
+        replayed(&server);
+        check(&server);
+        // A dry run looked at each 500 lines by themselves.
+        let lines: String = (0..601).map(|n| line(&format!("n,s={}", n % 600), json!({"n": 1}))).collect();
+        for dry in [true, false] {
+            let told = import(&server, &format!("&dry_run={dry}"), "application/x-ndjson", &lines);
+            let counts = [&told["changed"], &told["new"], &told["unchanged"]];
+            assert_eq!(counts, [&json!(600), &json!(600), &json!(1)], "{told}");
+        }
+        server.stop();
+    }
+}
+
+/// A body of a few MiB took a GiB: what it is about was parsed as a whole before anything was compared with `limits.meta_bytes`.
+#[test]
+fn what_is_too_large_is_refused_before_it_is_parsed() {
+    let server = Launch::embedded().start();
+    let numbers = format!("{{\"x\":[{}]}}", vec!["{\"a\":1}"; 400_000].join(","));
+    let before = peak_bytes(server.pid());
+    let url = server.url(&path("m,s=1"));
+    for method in ["PUT", "PATCH"] {
+        let refused = request(method, &url, numbers.as_bytes(), &[]).unwrap().expect(400);
+        assert!(refused.text().contains("limits.meta_bytes"), "{}", refused.text());
+    }
+    let import = server.url("/api/v1/meta?db=d&dry_run=true");
+    let line = format!("{{\"sensor\":\"m,s=1\",\"meta\":{numbers}}}\n{{\"sensor\":\"m,s=2\",\"meta\":{{\"n\":1}}}}\n");
+    let told = post(&import, line, &[]).expect(400).json();
+    assert_eq!((&told["changed"], &told["rejected"]), (&json!(1), &json!(1)), "{told}");
+    let names = format!("sensor,{}\n{}", "n".repeat(1 << 20), "m,1\n".repeat(1000));
+    let told = post(&import, names, &[("content-type", "text/csv")]).expect(400).json();
+    assert!(told["error"].as_str().unwrap().contains("the CSV's header"), "{told}");
+    let told = post(&import, "x\n".repeat(1 << 20), &[]).expect(400).json();
+    assert_eq!((&told["rejected"], told["reasons"].as_array().unwrap().len()), (&json!(1 << 20), 20));
+    let grown = (peak_bytes(server.pid()) - before) >> 20;
+    assert!(grown < 100, "the server took {grown} MiB");
+}
+
+/// Conditions other than If-Match were ignored, and a key that is none was forbidden to everybody.
+#[test]
+fn conditions_hold_or_are_refused() {
+    let server = Launch::embedded().start();
+    let change = |key: &str, name: &str, value: &str| {
+        send(&server, "PATCH", key, &json!({"site": "lab"}), &[(name, value)]).status
+    };
+    assert_eq!(change("m,s=1", "if-none-match", "*"), 200, "there is nothing yet");
+    assert_eq!(change("m,s=1", "if-none-match", "*"), 412);
+    let tag = get(&server.url(&path("m,s=1"))).expect(200).header("etag").unwrap().to_owned();
+    assert_eq!(change("m,s=1", "if-none-match", &tag), 412);
+    assert_eq!(change("m,s=1", "if-none-match", "\"other\""), 200);
+    assert_eq!(change("m,s=1", "if-unmodified-since", "Thu, 15 Jan 2026 15:00:00 GMT"), 400);
+    for key in ["a\u{0}b", "m,s=1,s=2", "#"] {
+        for method in ["GET", "PUT", "PATCH"] {
+            assert_eq!(send(&server, method, key, &json!({}), &[]).status, 400, "{method} {key:?}");
+        }
+    }
+    // Different names of databases that are no UTF-8 were one.
+    for url in ["/write?db=%fe", "/api/v1/meta?db=%ff", "/write?db=d&x=%e9"] {
+        post(&server.url(url), "m v=1", &[]).expect(400);
+    }
+    get(&server.url("/api/v1/readings?measurement=m&tag.s=%e9")).expect(400);
 }
 
 /// A search looked at keys alone: whoever typed the name that the page shows of a sensor found nothing.
@@ -304,6 +388,19 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
         replayed(&server);
         assert_eq!(meta(&server, "m,s=1"), Some(json!({"unit": "K"})));
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
+        // Of a sensor without readings nothing is deleted, and lists went on to show its metadata.
+        send(&server, "PUT", "m,s=3", &json!({"site": 3}), &[("x-hourglass-ack", "store")]).expect(200);
+        server.kill();
+        server.restart("127.0.0.1:0");
+        replayed(&server);
+        let found = |server: &Server| {
+            let url = server.url("/api/v1/readings?db=d&measurement=m&tag.meta.site=3");
+            get(&url).expect(200).json()["series"].as_array().unwrap().len()
+        };
+        assert_eq!(found(&server), 0);
+        delete(&server, "DROP SERIES FROM m WHERE s = '3'");
+        write(&server, &format!("m,s=3 v=1 {T}\n"));
+        assert_eq!((found(&server), meta(&server, "m,s=3")), (0, None));
         delete(&server, "DROP DATABASE d");
         assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [None, None]);
     }
@@ -332,6 +429,26 @@ fn random_changes_survive_kills() {
                 5..7 => {
                     send(&server, "PATCH", &key, &json!({ name: null }), &[]).expect(200);
                     model.entry(key).or_default().remove(name);
+                }
+                // A file that names a sensor, and a name of it, several times.
+                11 => {
+                    let mut lines = String::new();
+                    for _ in 0..1 + random.below(6) {
+                        let key = format!("m,s={}", random.below(3));
+                        let name = ["a", "b.c", "$d"][random.below(3) as usize];
+                        let of = model.entry(key.clone()).or_default();
+                        let value = match random.below(3) {
+                            0 => Value::Null,
+                            _ => json!(random.below(5)),
+                        };
+                        match &value {
+                            Value::Null => drop(of.remove(name)),
+                            value => drop(of.insert(name.to_owned(), value.clone())),
+                        }
+                        lines += &json!({ "sensor": key, "meta": { name: value } }).to_string();
+                        lines.push('\n');
+                    }
+                    post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(200);
                 }
                 7..9 => write(&server, &format!("{key} v={step} {}\n", T + step)),
                 9 => drop(post(&server.url("/api/v1/flush"), "", &[]).expect(204)),

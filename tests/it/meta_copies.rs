@@ -132,6 +132,26 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     assert!(metric(&server, "hourglass_meta_copies_documents_total") >= 2.0);
 }
 
+/// Copies were compared in the filter of their update, where MongoDB takes a list for any of its elements, and 3 for 3.0: they stayed as
+/// they were for good, and the sensor's document said that they had followed.
+#[test]
+fn copies_follow_to_values_that_mongodb_takes_for_equal() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config(config("2s")).start();
+    let stored = Stored::of(&uri);
+    describe(&server, "PUT", "m,s=1", &json!({"site": ["lab", "roof"], "floor": 3}));
+    write(&server, &format!("m,s=1 v=1 {}\n", now()));
+    for (site, floor) in [(json!("lab"), json!(3.0)), (json!(["lab"]), json!(3)), (json!("lab"), json!(0.0))] {
+        describe(&server, "PUT", "m,s=1", &json!({"site": site, "floor": floor}));
+        let mut said = mongodb::bson::serialize_to_document(&json!({"floor": floor, "site": site})).unwrap();
+        if let Some(whole) = floor.as_i64() {
+            said.insert("floor", whole);
+        }
+        eventually("the copies follow", WITHIN, || (stored.copies("m,s=1") == [Some(said.clone())]).then_some(()));
+        eventually("nothing lags behind", WITHIN, || (left(&server)["left"] == 0).then_some(()));
+    }
+}
+
 /// A process dies after the document has the new metadata and before the copies do: the next start finds it by the document.
 #[test]
 fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {

@@ -269,7 +269,7 @@ impl MeasureOptions {
         let before = self.before.as_ref().context("--before")?;
         let program = if variant.first { std::path::absolute(before)? } else { bench.programs.hourglass.clone() };
         let now = std::mem::replace(&mut bench.programs.hourglass, program);
-        let started = bench.start_anew(variant.peer, folder, Sealing::Usual).await;
+        let started = bench.start_anew(variant.peer, folder, Sealing::Untold).await;
         bench.programs.hourglass = now;
         let (mut running, _) = started?;
         let delivery = Delivery::Until(bench.fleet, now_s()?);

@@ -56,6 +56,8 @@ pub enum Sealing {
     Fast,
     /// As rarely as it usually looks.
     Usual,
+    /// As the program does it without being told, which an older one may not know how.
+    Untold,
 }
 
 /// The running servers of a system.
@@ -258,7 +260,7 @@ impl Bench {
             Product::Victoria => &self.programs.victoria,
         };
         let mut variables = Vec::new();
-        if product == Product::Hourglass {
+        if product == Product::Hourglass && sealing != Sealing::Untold {
             let is_off = !peer.seals() || sealing == Sealing::Off;
             variables.push(("HOURGLASS_SEAL__AFTER", if is_off { "0s" } else { "1s" }.to_owned()));
             let interval = if sealing == Sealing::Fast { "1s" } else { "60s" };

@@ -82,6 +82,8 @@ impl Catalog {
             }
         }
         self.state.version.fetch_add(1, Ordering::Relaxed);
+        // Lists are read anew, though the deletion may have no targets: sensors of which only metadata was ever known.
+        self.deletions.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -126,6 +128,7 @@ impl Catalog {
 
     /// Ends what [`Catalog::begin_deletion`] began: the deletion is done or was given up.
     pub fn end_deletion(&self, deletion: &Deletion) {
+        self.deletions.fetch_add(1, Ordering::Relaxed);
         let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counts) = deleting.get_mut(&deletion.database) {
             counts.all -= 1;

@@ -46,6 +46,20 @@ impl MetaChange {
         Meta::change(stamp, self.replaces, self.values.iter().cloned())
     }
 
+    /// Adds a later change of the same sensor.
+    pub fn follow(&mut self, later: Self) {
+        if later.replaces {
+            *self = later;
+            return;
+        }
+        for (name, value) in later.values {
+            match self.values.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) => *known = value,
+                None => self.values.push((name, value)),
+            }
+        }
+    }
+
     /// The bytes of its names and values.
     pub fn bytes(&self) -> usize {
         self.values.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, |value| value.len())).sum()

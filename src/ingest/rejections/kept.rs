@@ -56,11 +56,21 @@ impl KeptRejection {
     }
 }
 
+/// Whether a line is JSON and not line protocol, in which names may begin with a bracket, too.
+#[must_use]
+pub fn is_json(line: &str) -> bool {
+    let begins = |open: char, next: [char; 2]| {
+        let behind = line.trim_start().strip_prefix(open);
+        behind.is_some_and(|behind| behind.trim_start().starts_with(next))
+    };
+    begins('{', ['"', '}']) || begins('[', ['{', ']'])
+}
+
 /// The measurement of a line, as far as it tells it.
 #[must_use]
 pub fn measurement_of(line: &str) -> String {
     let text = line.trim_start();
-    if !text.starts_with(['{', '[']) {
+    if !is_json(text) {
         return line_protocol_name(text);
     }
     // The text may be cut off, so it is not parsed as a whole.

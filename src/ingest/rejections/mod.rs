@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::kept::Kept;
-pub use self::kept::{KeptRejection, measurement_of};
+pub use self::kept::{KeptRejection, is_json, measurement_of};
 pub use self::lines::{KeptLine, KeptLines, LineOptions, SenderToken};
 use self::senders::{Senders, Turn, sender_key};
 use super::admission::validate::{Rejected, RejectedLine};

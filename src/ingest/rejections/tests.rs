@@ -173,6 +173,9 @@ fn the_measurement_of_a_line_is_found_as_far_as_it_tells() {
         (r#"{"measurement":"cut o…"#, ""),
         (r#"{"measurement":7}"#, ""),
         (r#"{"sensor":"s"}"#, ""),
+        // Taken for JSON, it could not be fixed and written again.
+        ("{m},s=a v=\"x\"", "{m}"),
+        ("[0] v=\"x\"", "[0]"),
     ];
     for (text, measurement) in cases {
         let rejection = KeptRejection { text: text.to_owned(), ..rejection("t", "a", 1) };

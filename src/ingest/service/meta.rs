@@ -1,6 +1,8 @@
 //! Changes of metadata: from what a client asks for to a WAL record. A patch is resolved against what the sensor has, so that the
 //! record is final.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::Ingest;
@@ -19,8 +21,11 @@ const NAMES_MAX: usize = 64;
 const DEPTH_MAX: usize = 8;
 /// Most removed names of one sensor that are remembered.
 const REMOVED_MAX: usize = 256;
-/// Sensors that are looked at together.
+/// Rows that are looked at together at most, and the memory that makes fewer of them.
 const TOGETHER: usize = 500;
+const TOGETHER_BYTES: usize = 1 << 20;
+/// The memory of one JSON value beside its text, about.
+const VALUE_BYTES: usize = 100;
 
 /// What is to become of a sensor's metadata.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +42,9 @@ pub struct MetaWish {
     pub sensor: Sensor,
     pub wish: Wish,
 }
+
+/// A row of a request by its number: what it wishes, or why it cannot be taken.
+pub type MetaRow = (usize, Result<MetaWish, MetaRefusal>);
 
 /// Who asks, and how.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +74,8 @@ pub struct MetaOutcome {
 /// Why the metadata of one sensor is not changed. Sent again, it would be refused again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaRefusal {
+    #[error("{0}")]
+    Unreadable(String),
     #[error("the metadata of {sensor} would take {bytes} bytes, more than {limit} (limits.meta_bytes)")]
     TooLarge { sensor: String, bytes: usize, limit: usize },
     #[error("the metadata of {sensor} would have {names} names, more than {NAMES_MAX}")]
@@ -84,56 +94,99 @@ pub enum MetaRefusal {
     Unlike { sensor: String, fault: KindFault },
     #[error("{by} may not change the metadata of {sensor}: it is that of a sensor with another tag {tag:?}, too")]
     Pinned { sensor: String, by: String, tag: String },
-    #[error("the metadata of {sensor} is not as If-Match says: read it again")]
+    #[error("the metadata of {sensor} is not as the condition of the request says: read it again")]
     Changed { sensor: String },
 }
 
-/// A wish that passed, before it is logged.
+/// What is to be logged of one stored sensor, and the wishes that it comes of. One change per sensor: those of a record have the same stamp,
+/// by which the later one could not win.
 struct Resolved {
-    place: usize,
+    places: Vec<usize>,
     change: MetaChange,
 }
 
+/// Changes of some wishes, in order.
+#[derive(Default)]
+struct ResolvedList {
+    all: Vec<Resolved>,
+    by_key: HashMap<Box<str>, usize>,
+}
+
+impl ResolvedList {
+    fn add(&mut self, place: usize, change: MetaChange) {
+        match self.by_key.get(&change.sensor.key).and_then(|at| self.all.get_mut(*at)) {
+            Some(earlier) => {
+                earlier.places.push(place);
+                earlier.change.follow(change);
+            }
+            None => {
+                self.by_key.insert(change.sensor.key.clone(), self.all.len());
+                self.all.push(Resolved { places: vec![place], change });
+            }
+        }
+    }
+}
+
 impl Ingest {
-    /// Changes metadata. `may` says of what a sensor has whether it may be changed. Returns one outcome per wish, in their
-    /// order; of two wishes for one sensor the later one sees what the earlier one did.
+    /// Bytes of the text of one sensor's metadata at most: with spaces, escapes and its key.
+    #[must_use]
+    pub fn meta_text_max(&self) -> usize {
+        4 * self.options.meta_bytes + (4 << 10)
+    }
+
+    /// Changes metadata, and tells the outcome of each row, in groups of about [`TOGETHER_BYTES`], so that rows need not be in memory
+    /// all at once. `may` says of what a sensor has whether it may be changed. Of two wishes for one sensor the later one sees what the
+    /// earlier one did.
     ///
     /// # Errors
     /// When what a sensor has cannot be read, or a change is not durable, or not known to be. Sending all again is harmless.
     pub async fn change_meta(
         &self,
         arrival: MetaArrival<'_>,
-        wishes: Vec<MetaWish>,
+        mut rows: impl Iterator<Item = MetaRow>,
         may: impl Fn(&Meta) -> bool,
-    ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
+        mut tell: impl FnMut(usize, Result<MetaOutcome, MetaRefusal>),
+    ) -> Result<(), IngestError> {
         self.member.check()?;
         self.submitter.read_only.check()?;
         let name = self.resolve(arrival.database, None).await?;
         let waited = self.options.ack_timeout;
         let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
         let turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
-        let (mut outcomes, mut logged) = (Vec::with_capacity(wishes.len()), Vec::new());
+        let (mut logged, mut would_be) = (Vec::new(), Metas::new());
         let settings = self.retention.settings.now();
         let relabels = settings.relabels(&name);
         let together = relabels.map_or(TOGETHER, |relabels| (TOGETHER / relabels.united_most().max(1)).max(1));
-        for some in wishes.chunks(together) {
-            let mut of_some = self.change_some((&name, relabels), arrival, some, &may, &mut logged).await?;
-            if wishes.len() > 1 {
-                // Nobody is told, and they may be large.
-                of_some.iter_mut().flatten().for_each(|outcome| outcome.values.clear());
+        let mut is_over = false;
+        while !is_over {
+            let (mut numbers, mut wishes, mut seen, mut bytes) = (Vec::new(), Vec::new(), 0, 0);
+            while seen < together && bytes < TOGETHER_BYTES && !is_over {
+                seen += 1;
+                match rows.next() {
+                    Some((number, Ok(wish))) => {
+                        bytes += wish.wish.memory();
+                        numbers.push(number);
+                        wishes.push(wish);
+                    }
+                    Some((number, Err(refused))) => tell(number, Err(refused)),
+                    None => is_over = true,
+                }
             }
-            outcomes.extend(of_some);
+            let of = (&*name, relabels, &mut would_be);
+            let outcomes = self.change_some(of, arrival, &wishes, &may, &mut logged).await?;
+            numbers.into_iter().zip(outcomes).for_each(|(number, outcome)| tell(number, outcome));
+            tokio::task::consume_budget().await;
         }
         drop(turn);
         for logged in logged {
             self.submitter.meta_stored(logged).await?;
         }
-        Ok(outcomes)
+        Ok(())
     }
 
     async fn change_some(
         &self,
-        (name, relabels): (&str, Option<&Relabels>),
+        (name, relabels, would_be): (&str, Option<&Relabels>, &mut Metas),
         arrival: MetaArrival<'_>,
         wishes: &[MetaWish],
         may: &impl Fn(&Meta) -> bool,
@@ -141,7 +194,11 @@ impl Ingest {
     ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
         let about: Vec<Described> = wishes.iter().map(|wish| Described::of(&wish.sensor, relabels)).collect();
         let mut metas = self.metas_of(name, &about).await?;
-        let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), Vec::new());
+        // What a dry run would have changed before.
+        for stored in about.iter().flat_map(|of| &of.stored) {
+            metas.extend(would_be.get(&stored.key).map(|meta| (stored.key.clone(), meta.clone())));
+        }
+        let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), ResolvedList::default());
         // Another instance may have logged and not stored an older change, which would win over no record at all.
         let is_shared = self.store.is_shared();
         for (place, (wish, mut about)) in wishes.iter().zip(about).enumerate() {
@@ -169,12 +226,16 @@ impl Ingest {
             for (is_changed, change) in changes {
                 if is_changed || is_shared && !wish.wish.is_nothing() {
                     metas.entry(change.sensor.key.clone()).or_default().merge(&change.at(stamp));
-                    resolved.push(Resolved { place, change });
+                    resolved.add(place, change);
                 }
             }
             outcomes.push(Ok(MetaOutcome { is_new, is_changed: after != before, values: after, unlike }));
         }
-        if !arrival.is_dry && !resolved.is_empty() {
+        let resolved = resolved.all;
+        if arrival.is_dry {
+            let changed = resolved.iter().filter_map(|of| metas.remove_entry(&of.change.sensor.key));
+            would_be.extend(changed);
+        } else if !resolved.is_empty() {
             logged.extend(self.log_meta(name, arrival, resolved, &mut outcomes).await?);
         }
         Ok(outcomes)
@@ -195,7 +256,8 @@ impl Ingest {
             let removed = own.map_or(0, |meta| meta.entries().count() - meta.values().count());
             let own = if is_one { before.clone() } else { own.map(values_of).unwrap_or_default() };
             let own_after = wish.said_of(&own, after);
-            self.check_meta(sensor, &own_after, removed)?;
+            // A replacement drops what was removed.
+            self.check_meta(sensor, &own_after, if matches!(wish, Wish::Put(_)) { 0 } else { removed })?;
             let change = wish.change(stored, &own, &own_after, self.store.is_shared());
             changes.push((own_after != own, change));
         }
@@ -259,10 +321,11 @@ impl Ingest {
         }
         let (mut changes, mut bytes, mut logged) = (Vec::new(), 0, Vec::new());
         let level = arrival.ack.unwrap_or(self.options.ack);
-        for Resolved { place, change } in resolved {
+        for Resolved { places, change } in resolved {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
                 let limit = self.catalog.full(&change.sensor).unwrap_or_else(|| "a quota of new sensors".to_owned());
-                outcomes[place] = Err(MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit });
+                let refused = MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit };
+                places.into_iter().for_each(|place| outcomes[place] = Err(refused.clone()));
                 continue;
             };
             self.metrics.meta_changes.increment(1);
@@ -290,6 +353,12 @@ pub fn values_of(meta: &Meta) -> Map<String, Value> {
 }
 
 impl Wish {
+    /// Bytes of memory, about.
+    fn memory(&self) -> usize {
+        let (Self::Put(values) | Self::Patch(values)) = self;
+        VALUE_BYTES + memory(values)
+    }
+
     /// Whether it changes nothing, whatever there is.
     fn is_nothing(&self) -> bool {
         matches!(self, Self::Patch(patch) if patch.is_empty())
@@ -375,6 +444,20 @@ fn storable(value: &Value) -> Value {
         }
         other => other.clone(),
     }
+}
+
+fn memory(values: &Map<String, Value>) -> usize {
+    values.iter().map(|(name, value)| name.len() + memory_of(value)).sum()
+}
+
+fn memory_of(value: &Value) -> usize {
+    VALUE_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(values) => values.iter().map(memory_of).sum(),
+            Value::Object(values) => memory(values),
+            _ => 0,
+        }
 }
 
 fn depth(value: &Value) -> usize {

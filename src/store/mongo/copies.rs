@@ -67,7 +67,7 @@ impl MongoStore {
             return Ok(done);
         }
         let unreadable = |detail| StorageError::Unreadable { id: database.to_owned(), detail };
-        let updates = of.iter().map(|of| mending(of, &names, scope)).collect::<Result<Vec<Bson>, _>>();
+        let updates = of.iter().map(|of| refreshing(of, &names, scope)).collect::<Result<Vec<Bson>, _>>();
         let updates = updates.map_err(unreadable)?;
         for collection in [&collections.buckets, &collections.overflow, &collections.days] {
             let (changed, is_complete) = self.mend(collection, updates.clone()).await?;
@@ -173,9 +173,9 @@ fn of_document(document: &RawDocumentBuf) -> Result<SensorCopies, StorageError> 
     SensorCopies::of(document).map_err(|detail| StorageError::Unreadable { id: id(), detail })
 }
 
-fn mending(of: &SensorCopies, names: &[&str], scope: CopyScope) -> Result<Bson, String> {
-    let (differs, update) = of.mending(names)?;
-    let mut filter = doc! { "sensor": &of.sensor, "$or": differs };
+fn refreshing(of: &SensorCopies, names: &[&str], scope: CopyScope) -> Result<Bson, String> {
+    let update = of.update(names)?;
+    let mut filter = doc! { "sensor": &of.sensor };
     if let CopyScope::Since(hour) = scope {
         filter.insert("start", doc! { "$gte": date(hour) });
     }

@@ -1,6 +1,9 @@
 //! Tokens for sensors with a tag: they write no other, and see no other, whatever is asked and however.
 
+use serde_json::json;
+
 use super::{await_status, create, guarded, with};
+use crate::support::http::request;
 use crate::support::server::Server;
 
 #[test]
@@ -237,4 +240,24 @@ fn a_dry_run_tells_nothing_of_sensors_that_may_not_be_written() {
         };
         assert_eq!(column("plant"), column("other"));
     }
+}
+
+/// Who may only write learned by dry runs what a sensor's metadata is, and which sensors there are.
+#[test]
+fn who_may_only_write_metadata_is_not_told_what_there_is() {
+    let (server, admin) = guarded("");
+    let writer = create(&server, &["--name", "writer", "--write", "a"]);
+    await_status(&server, &writer, 403);
+    with(&admin, "PUT", &server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=a"), r#"{"code":"4711"}"#).expect(200);
+    for (sensor, code) in [("m,s=1", "4711"), ("m,s=1", "4710"), ("m,s=2", "4711")] {
+        let line = json!({"sensor": sensor, "meta": {"code": code}}).to_string();
+        let told = with(&writer, "POST", &server.url("/api/v1/meta?db=a&dry_run=true"), &line).expect(200).json();
+        assert_eq!(told, json!({"dry_run": true, "changed": 1, "rejected": 0, "reasons": []}), "{line}");
+    }
+    let headers = [("Authorization", &*format!("Token {writer}")), ("If-Match", "\"0000000000000000\"")];
+    let url = server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=a");
+    request("PATCH", &url, b"{}", &headers).unwrap().expect(403);
+    let long = json!({"x": "y".repeat(9000)}).to_string();
+    let refused = with(&writer, "PATCH", &url, &long).expect(400).text().to_owned();
+    assert!(refused.contains("more than 8192 bytes") && !refused.contains("take 9"), "{refused}");
 }
