@@ -21,9 +21,10 @@ const WALK: Duration = Duration::from_secs(3600);
 const RETRY: Duration = Duration::from_secs(30);
 /// Sensors that are looked at together.
 const EXAMINED: usize = 2000;
-/// Sensors that are refreshed together: at least and at most, and how long that shall take.
-const TOGETHER: (usize, usize) = (1, 512);
-const STEP: Duration = Duration::from_millis(100);
+/// Sensors that are refreshed together: at least and at most, and how long that shall take. A step is four writes that wait for MongoDB's
+/// journal, whatever is in them: fewer sensors than these would not make it shorter under load, and all of them take for ever.
+const TOGETHER: (usize, usize) = (64, 1024);
+const STEP: Duration = Duration::from_millis(500);
 /// The longest rest after a step.
 const REST_MAX: Duration = Duration::from_secs(5);
 /// The latest pages begin in the hour before the current one, or later.
