@@ -128,11 +128,14 @@ fn of_lines_for_one_sensor_the_later_one_wins() {
         replayed(&server);
         check(&server);
         // A dry run looked at each 500 lines by themselves.
-        let lines: String = (0..601).map(|n| line(&format!("n,s={}", n % 600), json!({"n": 1}))).collect();
+        let mut lines: String = (0..600).map(|n| line(&format!("n,s={n}"), json!({"n": 1}))).collect();
+        for n in [1, 2, 2, 1, 1] {
+            lines += &line("n,s=499", json!({ "n": n }));
+        }
         for dry in [true, false] {
             let told = import(&server, &format!("&dry_run={dry}"), "application/x-ndjson", &lines);
             let counts = [&told["changed"], &told["new"], &told["unchanged"]];
-            assert_eq!(counts, [&json!(600), &json!(600), &json!(1)], "{told}");
+            assert_eq!(counts, [&json!(602), &json!(600), &json!(3)], "{told}");
         }
         server.stop();
     }

@@ -127,6 +127,14 @@ impl ResolvedList {
     }
 }
 
+/// What the groups of a request's wishes leave to later ones.
+#[derive(Default)]
+struct Earlier {
+    /// What sensors would have, if it is a dry run.
+    would_be: Metas,
+    wishes: Stamp,
+}
+
 impl Ingest {
     /// Bytes of the text of one sensor's metadata at most: with spaces, escapes and its key.
     #[must_use]
@@ -153,7 +161,7 @@ impl Ingest {
         let waited = self.options.ack_timeout;
         let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
         let turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
-        let (mut logged, mut would_be) = (Vec::new(), Metas::new());
+        let (mut logged, mut earlier) = (Vec::new(), Earlier::default());
         let settings = self.retention.settings.now();
         let relabels = settings.relabels(&name);
         let together = relabels.map_or(TOGETHER, |relabels| (TOGETHER / relabels.united_most().max(1)).max(1));
@@ -172,7 +180,7 @@ impl Ingest {
                     None => is_over = true,
                 }
             }
-            let of = (&*name, relabels, &mut would_be);
+            let of = (&*name, relabels, &mut earlier);
             let outcomes = self.change_some(of, arrival, &wishes, &may, &mut logged).await?;
             numbers.into_iter().zip(outcomes).for_each(|(number, outcome)| tell(number, outcome));
             tokio::task::consume_budget().await;
@@ -186,7 +194,7 @@ impl Ingest {
 
     async fn change_some(
         &self,
-        (name, relabels, would_be): (&str, Option<&Relabels>, &mut Metas),
+        (name, relabels, earlier): (&str, Option<&Relabels>, &mut Earlier),
         arrival: MetaArrival<'_>,
         wishes: &[MetaWish],
         may: &impl Fn(&Meta) -> bool,
@@ -194,9 +202,8 @@ impl Ingest {
     ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
         let about: Vec<Described> = wishes.iter().map(|wish| Described::of(&wish.sensor, relabels)).collect();
         let mut metas = self.metas_of(name, &about).await?;
-        // What a dry run would have changed before.
         for stored in about.iter().flat_map(|of| &of.stored) {
-            metas.extend(would_be.get(&stored.key).map(|meta| (stored.key.clone(), meta.clone())));
+            metas.extend(earlier.would_be.get(&stored.key).map(|meta| (stored.key.clone(), meta.clone())));
         }
         let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), ResolvedList::default());
         // Another instance may have logged and not stored an older change, which would win over no record at all.
@@ -222,7 +229,8 @@ impl Ingest {
                 }
             };
             // Later than all that is stored, and in order: the next wish may be for one of these sensors, too.
-            let stamp = Stamp::MAX - (wishes.len() - place) as Stamp;
+            let stamp = Stamp::MAX - (1 << 32) + earlier.wishes;
+            earlier.wishes += 1;
             for (is_changed, change) in changes {
                 if is_changed || is_shared && !wish.wish.is_nothing() {
                     metas.entry(change.sensor.key.clone()).or_default().merge(&change.at(stamp));
@@ -234,7 +242,7 @@ impl Ingest {
         let resolved = resolved.all;
         if arrival.is_dry {
             let changed = resolved.iter().filter_map(|of| metas.remove_entry(&of.change.sensor.key));
-            would_be.extend(changed);
+            earlier.would_be.extend(changed);
         } else if !resolved.is_empty() {
             logged.extend(self.log_meta(name, arrival, resolved, &mut outcomes).await?);
         }
