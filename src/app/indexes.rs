@@ -33,7 +33,7 @@ fn ask(target: &Target) -> anyhow::Result<bool> {
     }
     if indexes.is_empty() {
         println!(
-            "there is no index: none is declared (index = true in a [[meta.copy]] or a [[kinds]] of the configuration), \
+            "no index is declared (index = true in a [[meta.copy]] or a [[kinds]] of the configuration), or \
              there is no database yet, or the service does not use MongoDB"
         );
     }
