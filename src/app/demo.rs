@@ -40,13 +40,13 @@ use crate::telemetry::logs;
 const USUAL_PORT: u16 = 8086;
 /// A sensor without a reading for so long is silent: soon, since nobody looks at a demo for long.
 const SILENT_AFTER: Duration = Duration::from_secs(60);
-/// A request that runs longer is logged. To seal a month takes some seconds.
+/// A query that runs longer is logged.
 const LOG_AFTER: Duration = Duration::from_secs(30);
 /// What the page shows first: the temperatures of a site's halls, each a line, with two shifts of a day.
 const FIRST_VIEW: &str = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%22%2C%22hall%22%5D\
     &where=%5B%22site%22%2C%22bremen%22%5D&by=line";
 /// What is logged: the factory's events, and of the service what people should know.
-const LOG_LEVEL: &str = "warn,hourglass::app::demo=info";
+const LOG_LEVEL: &str = "warn,hourglass::app::demo=info,hourglass::http::service=error";
 
 /// What `hourglass demo` is asked for.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! `GET /api/v1/tail`: readings as they are acked, as server-sent events, for as long as the client listens. The one answer that is not built
-//! whole before its status: it has no end. A task per client chooses its readings; what the client has not taken yet is bounded, and what does not
+//! `GET /api/v1/tail`: readings as they are acked, as server-sent events, for as long as the client listens. It is not built whole
+//! before its status: it has no end. A task per client chooses its readings; what the client has not taken yet is bounded, and what does not
 //! fit waits in the ring. What the ring has passed meanwhile is counted and told. Whether the caller may still read is checked every second.
 
 use std::collections::HashMap;
