@@ -43,7 +43,8 @@ const KNOWN_FOR: Duration = Duration::from_secs(3);
 const ATTEMPTS_MAX: usize = 30;
 /// How long one deletion of expired readings is waited for. It is in the log by then.
 const DELETED_WITHIN: Duration = Duration::from_secs(60);
-
+/// The wait after readings could not be expired.
+const RETRY: Duration = Duration::from_secs(30);
 /// How often is asked whether earlier requests are logged.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -56,7 +57,7 @@ type KeptBy = BTreeMap<String, (Keep, Keep)>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expired {
     All,
-    /// The rest is not known by all instances yet, or nothing is known at all.
+    /// The rest is not known by all instances yet, or readings validated before are not in the log, or nothing is known at all.
     Some,
 }
 
@@ -102,7 +103,7 @@ impl Retention {
 
     /// Runs until it is aborted. Looks for what has expired every `retention.interval`, and at once after a change.
     pub async fn run(self: Arc<Self>) {
-        let mut looked: Option<Instant> = None;
+        let mut next_look = Instant::now();
         let mut acted_on = KeptBy::new();
         let mut failing = false;
         loop {
@@ -111,22 +112,28 @@ impl Retention {
                 false => self.adopt_older_names().await,
             };
             let kept = kept_by(&self.settings.now());
-            let is_due = looked.is_none_or(|looked| looked.elapsed() >= self.pause) || kept != acted_on;
-            let done = match refreshed {
-                Ok(()) if is_due => {
-                    looked = Some(Instant::now());
+            let tried = match refreshed {
+                Ok(()) if next_look <= Instant::now() || kept != acted_on => {
                     let expired = self.expire().await;
-                    if let Ok(Expired::All) = expired {
-                        acted_on = kept;
-                    }
-                    expired.map(drop)
+                    let wait = match expired {
+                        Ok(Expired::All) => self.pause,
+                        Ok(Expired::Some) => REFRESH,
+                        Err(_) => RETRY,
+                    };
+                    next_look = Instant::now() + wait.min(self.pause);
+                    acted_on = kept;
+                    Some(expired.map(drop))
                 }
-                refreshed => refreshed.map_err(IngestError::from),
+                Ok(()) => None,
+                Err(error) => {
+                    next_look = Instant::now();
+                    Some(Err(error.into()))
+                }
             };
-            if let (Err(error), false) = (&done, failing) {
+            if let (Some(Err(error)), false) = (&tried, failing) {
                 tracing::warn!(%error, "the databases' settings could not be read, or readings not expired; it is tried again");
             }
-            failing = done.is_err();
+            failing = tried.map_or(failing, |tried| tried.is_err());
             tokio::time::sleep(REFRESH.min(self.pause)).await;
         }
     }
@@ -285,13 +292,14 @@ impl Retention {
             return Ok(Expired::Some);
         }
         let held = settings.of(database);
+        let mut done = Expired::All;
         if let Some(before) = settings.summaries_only_before(database, now) {
-            self.expire_readings((database, &held), before, now).await?;
+            done = self.expire_readings((database, &held), before, now).await?;
         }
-        let Some(cutoff) = settings.gone_before(database, now) else { return Ok(Expired::All) };
+        let Some(cutoff) = settings.gone_before(database, now) else { return Ok(done) };
         // A cutoff in the future is of a clock that was wrong.
         if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) {
-            return Ok(Expired::All);
+            return Ok(done);
         }
         faults::point("before_expiry");
         faults::halt_at("expiring").await;
@@ -315,7 +323,7 @@ impl Retention {
         self.metrics.expired();
         let kept = std::time::Duration::from_nanos(kept.ns().unsigned_abs());
         tracing::info!(%database, kept = crate::reading::duration::show_duration(kept), before = cutoff, "readings expired");
-        Ok(Expired::All)
+        Ok(done)
     }
 
     /// Notes that readings before a time have expired while their summaries stay. From then on no instance takes or shows any;
@@ -325,16 +333,16 @@ impl Retention {
         (database, held): (&str, &DatabaseSettings),
         before: i64,
         now: i64,
-    ) -> Result<(), StorageError> {
+    ) -> Result<Expired, StorageError> {
         // A day in the future is of a clock that was wrong.
         let is_new = |held: &DatabaseSettings| held.expired_readings.is_none_or(|gone| gone.before < before);
         if before > now || !is_new(held) {
-            return Ok(());
+            return Ok(Expired::All);
         }
         faults::point("before_expired_readings");
         faults::halt_at("expiring").await;
         if !self.store.is_shared() && !self.are_earlier_logged().await {
-            return Ok(());
+            return Ok(Expired::Some);
         }
         // Others refuse by their own clocks, and know of this after the next refresh.
         let margin = if self.store.is_shared() { self.member.clock.max_offset() + KNOWN_FOR } else { Duration::ZERO };
@@ -351,7 +359,7 @@ impl Retention {
         };
         self.change(database, note).await?;
         faults::point("after_expired_readings");
-        Ok(())
+        Ok(Expired::All)
     }
 
     /// Waits until what was validated before is in the log: it may have readings that are refused by now. The log may be full, so

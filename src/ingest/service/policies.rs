@@ -262,7 +262,8 @@ impl Ingest {
         (database, policy): (&str, &str),
         terms: PolicyTerms,
     ) -> Result<(String, i64), IngestError> {
-        if !self.is_database(database).await? {
+        // A policy has none of its own.
+        if database.contains('/') || !self.is_database(database).await? {
             return Err(PolicyError::NoDatabase(database.to_owned()).into());
         }
         let settings = self.settings_now().await?;

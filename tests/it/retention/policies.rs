@@ -48,6 +48,8 @@ fn policies_are_created_altered_and_dropped_as_in_influxdb() {
         run(&server, "ALTER RETENTION POLICY week ON w DURATION 9d");
         error(&server, "ALTER RETENTION POLICY nope ON w DURATION 8d", "retention policy not found: nope");
         error(&server, "ALTER RETENTION POLICY week ON nope DURATION 8d", "database not found: nope");
+        // A policy was altered as if it were a database with policies of its own.
+        error(&server, "ALTER RETENTION POLICY autogen ON \"w/week\" DURATION 8d", "database not found: w/week");
         run(&server, "ALTER RETENTION POLICY autogen ON w DURATION 30d");
         // Kept, shown, and said to be without effect.
         let said = ask(&server, "", "ALTER RETENTION POLICY week ON w REPLICATION 3 SHARD DURATION 2h");
