@@ -21,7 +21,7 @@ const WALK: Duration = Duration::from_secs(3600);
 const RETRY: Duration = Duration::from_secs(30);
 /// Sensors that are looked at together.
 const EXAMINED: usize = 2000;
-/// Sensors that are refreshed together: at least and at most, and how long that shall take. A step is four writes that wait for MongoDB's
+/// Sensors that are refreshed together: at least and at most, and how long that shall take. A step waits twice for MongoDB's
 /// journal, whatever is in them: fewer sensors than these would not make it shorter under load, and all of them take for ever.
 const TOGETHER: (usize, usize) = (64, 1024);
 const STEP: Duration = Duration::from_millis(500);

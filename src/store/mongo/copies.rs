@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
+use futures_util::future::join_all;
 use mongodb::Collection;
 
 use super::outcome::classify;
@@ -69,8 +70,11 @@ impl MongoStore {
         let unreadable = |detail| StorageError::Unreadable { id: database.to_owned(), detail };
         let updates = of.iter().map(|of| refreshing(of, &names, scope)).collect::<Result<Vec<Bson>, _>>();
         let updates = updates.map_err(unreadable)?;
-        for collection in [&collections.buckets, &collections.overflow, &collections.days] {
-            let (changed, is_complete) = self.mend(collection, updates.clone()).await?;
+        // Together, so that they wait for the journal once.
+        let everywhere = [&collections.buckets, &collections.overflow, &collections.days];
+        let mended = everywhere.map(|collection| self.mend(collection, updates.clone()));
+        for mended in join_all(mended).await {
+            let (changed, is_complete) = mended?;
             done.documents += changed;
             done.is_complete &= is_complete;
         }
