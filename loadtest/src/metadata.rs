@@ -30,7 +30,7 @@ const SITES: usize = 100;
 /// Lines per POST.
 const LINES: usize = 2000;
 /// Longest time until all copies are refreshed.
-const LONGEST: Duration = Duration::from_secs(900);
+const LONGEST: Duration = Duration::from_secs(3600);
 const HOURS: usize = 24;
 const DAY_S: i64 = 86_400;
 
@@ -46,8 +46,9 @@ pub struct Metadata {
     /// Readings per second while copies are refreshed.
     #[arg(long, default_value_t = 100_000)]
     rate: usize,
-    /// How long acks are measured without a refresh, before and after each one.
-    #[arg(long, default_value_t = 30)]
+    /// How long acks are measured without a refresh, before each one: more than the minute between two checkpoints of MongoDB,
+    /// which are in what is measured with a refresh, too.
+    #[arg(long, default_value_t = 70)]
     seconds: u64,
     /// How often all sensors' metadata changes under load.
     #[arg(long, default_value_t = 2)]

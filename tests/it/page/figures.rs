@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{now, page, write};
 use crate::support::browser::Browser;
 use crate::support::http::post;
-use crate::support::server::Server;
+use crate::support::server::{Launch, Server};
 
 const SERIES: u64 = 100;
 /// Readings of a POST while readings come in, and POSTs per second.
@@ -46,10 +46,12 @@ fn bytes_of_the_page() {
     println!("again: {again} bytes");
 }
 
-/// A hundred sensors with a reading per hour.
+/// A hundred sensors with a reading per hour, sealed.
 #[test]
 fn time_to_a_chart() {
-    let Some((server, browser)) = page() else { return };
+    let Some(browser) = Browser::start() else { return };
+    // Days are sealed once the documents of their sensors are written.
+    let server = Launch::embedded().config("[sensors]\nwrite_interval = \"100ms\"\n").start();
     let (hours, now) = (given("HOURGLASS_PAGE_DAYS", 14_u64) * 24, now());
     for first in (0..hours).step_by(100) {
         let of_hour = |at: u64| {
@@ -61,6 +63,10 @@ fn time_to_a_chart() {
     }
     crate::support::eventually("everything is stored", Duration::from_secs(300), || {
         (post(&server.url("/api/v1/flush"), "", &[]).status < 300).then_some(())
+    });
+    // As the service does by itself, in the background.
+    crate::support::eventually("days that are over are sealed", Duration::from_secs(300), || {
+        (post(&server.url("/api/v1/seal"), "", &[]).json()["left"]["unsettled"] == 0).then_some(())
     });
     for (range, text) in [("365d", "a year"), ("30d", "a month"), ("24h", "a day")] {
         for (function, way) in [("avg", "means"), ("raw", "readings, thinned")] {
