@@ -57,7 +57,7 @@ type KeptBy = BTreeMap<String, (Keep, Keep)>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expired {
     All,
-    /// The rest is not known by all instances yet, or readings validated before are not in the log, or nothing is known at all.
+    /// The rest is not known by all instances yet, readings validated before are not in the log, or nothing is known at all.
     Some,
 }
 
@@ -342,6 +342,7 @@ impl Retention {
         faults::point("before_expired_readings");
         faults::halt_at("expiring").await;
         if !self.store.is_shared() && !self.are_earlier_logged().await {
+            tracing::debug!(%database, "readings expire once those that were checked before are in the log; it is tried again");
             return Ok(Expired::Some);
         }
         // Others refuse by their own clocks, and know of this after the next refresh.

@@ -12,7 +12,7 @@ use super::{CONFIG, HOUR, SECOND, WITHIN, put, shown};
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
-use crate::support::series::flush;
+use crate::support::series::{flush, metric};
 use crate::support::server::{Launch, Server};
 use crate::support::{eventually, poll};
 
@@ -159,4 +159,57 @@ fn what_was_validated_before_its_day_expired_is_in_the_summary() {
         format!("/api/v1/summary?db=w&sensor=m,s=0&fields=temp&step=1h&from={}&to={}", first + HOUR, first + 2 * HOUR);
     let summary = get(&server.url(&path)).expect(200).text().to_owned();
     assert!(summary.contains("\"max\":7777.5"), "{summary}");
+}
+
+/// With `retention.interval` at its longest: nothing but a change, or what is to be tried again, has the service look for what has expired.
+fn launch_looking_rarely(halted: String) -> Launch {
+    let config = CONFIG.replace("interval = \"100ms\"", "interval = \"1h\"");
+    assert_ne!(config, CONFIG, "retention.interval is replaced");
+    let launch = Launch::embedded().config(format!("{config}{SEALS}[ingest]\nack_timeout = \"500ms\"\n"));
+    launch.env("HOURGLASS_TELEMETRY__LOG_LEVEL", "info,hourglass::ingest::retention=debug").env("FAULT_HALT_AT", halted)
+}
+
+fn said(server: &Server, text: &str) -> usize {
+    server.stderr().matches(text).count()
+}
+
+/// An expiry gave up waiting for a request that was not logged yet, and counted as done: readings stayed until the next look,
+/// `retention.interval` later.
+#[test]
+fn an_expiry_that_waited_in_vain_for_the_log_is_tried_again() {
+    let folder = Folder::new("in-vain");
+    let file = folder.file("halt");
+    let server = launch_looking_rarely(format!("before_append:{}", file.display())).start();
+    let first = first_day();
+    fill(&server, first);
+    std::fs::write(&file, "").expect("a file");
+    let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
+    let waiting = std::thread::spawn(move || post(&url, line, &[]));
+    halt(&file);
+    put(&server, "w", KEPT).expect(200);
+    let looks = || said(&server, "once those that were checked before");
+    eventually("it gives up, and tries again", WITHIN, || (looks() > 1).then_some(()));
+    std::fs::remove_file(&file).expect("the file is there");
+    waiting.join().expect("an answer").expect(204);
+}
+
+/// A service that took no changes tried every second to delete what had expired, for as long as that was.
+#[test]
+fn an_expiry_that_fails_is_not_tried_every_second() {
+    let folder = Folder::new("fails");
+    let file = folder.file("halt");
+    let server = launch_looking_rarely(format!("expiring:{}", file.display())).start();
+    fill(&server, first_day());
+    std::fs::write(&file, "").expect("a file");
+    put(&server, "w", r#"{"readings":"3d"}"#).expect(200);
+    eventually("it is halted", WITHIN, || file.with_extension("met").exists().then_some(()));
+    post(&server.url("/api/v1/read-only?state=on"), "", &[]).expect(200);
+    std::fs::remove_file(&file).expect("the file is there");
+    let failed = "expired readings could not be deleted";
+    eventually("it fails", WITHIN, || (said(&server, failed) > 0).then_some(()));
+    let again = poll(Duration::from_secs(5), || (said(&server, failed) > 1).then_some(()));
+    assert_eq!(again, None, "{}", server.stderr());
+    post(&server.url("/api/v1/read-only?state=off"), "", &[]).expect(200);
+    let expired = || (metric(&server, "hourglass_retention_expiries_total") == 1.0).then_some(());
+    eventually("it is tried again", Duration::from_secs(60), expired);
 }
