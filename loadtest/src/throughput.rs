@@ -55,7 +55,9 @@ async fn measured(system: &System<'_>, load: Load) -> Result<Figures> {
         figures.push(("peak MiB", process::peak_mib(system.pid()?)?));
         figures.push(("MiB after", process::resident_mib(system.pid()?)?.floor()));
     }
-    figures.push(("answers 503", to_f64(sent.refused)));
+    if sent.refused > 0 {
+        figures.push(("answers 503", to_f64(sent.refused)));
+    }
     Ok(figures)
 }
 

@@ -123,7 +123,8 @@ impl Work {
     async fn turn(&self, programs: &Programs, options: &Peers, results: &mut Results) -> Result<()> {
         let mut system = System::start(self.peer, programs, &options.programs.folder).await?;
         let bytes_before = system.data_bytes()?;
-        for (column, value) in measured(&system, self.load).await? {
+        // The title and the row have the number of readings.
+        for (column, value) in measured(&system, self.load).await?.into_iter().filter(|figure| figure.0 != "readings") {
             results.add(&self.table, &self.row, column, value);
         }
         ensure_stored(&system, self.load.delivery.fleet, self.readings()?).await?;
