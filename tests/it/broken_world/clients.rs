@@ -111,22 +111,6 @@ fn clients_that_leave_tear_nothing(server: &Server) {
 }
 
 #[test]
-fn a_slow_head_is_cut_while_others_work() {
-    let server = Launch::embedded().config("[server]\nheader_timeout = \"500ms\"\n").start();
-    let mut slow = Connection::open(&server);
-    slow.send(b"POST /write HTTP/1.1\r\nhost: te");
-    let trickle = || {
-        post(&server.url("/write"), format!("fast x=1 {START}"), &[]).expect(204);
-        // One more byte of a head that never ends, until nobody listens any more.
-        let cut = slow.0.write_all(b"s").is_err() || slow.is_answered_within(Duration::from_millis(20));
-        cut.then_some(())
-    };
-    eventually("the slow head is cut", PATIENCE, trickle);
-    let answer = slow.answer();
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
-}
-
-#[test]
 fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
     let config = "[limits]\nbody_bytes = \"1MiB\"\n\n[ingest]\nbytes_in_flight = \"4MiB\"\n";
     let server = Launch::embedded().config(config).start();
