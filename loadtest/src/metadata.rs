@@ -206,7 +206,7 @@ async fn await_refreshed(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Gives every sensor metadata, as `hourglass sensors import` does: batch by batch.
+/// Gives every sensor metadata, as `hourglass sensor import` does: batch by batch.
 async fn import(target: &Target, sensors: usize, round: usize) -> Result<Duration> {
     let mut bodies = Vec::new();
     for from in (0..sensors).step_by(LINES) {
