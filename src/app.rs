@@ -2,9 +2,9 @@
 //! The only module that may use all others.
 
 mod allocator;
+mod audit;
 mod backup;
 mod banner;
-mod client_tls;
 mod compact;
 mod compacting;
 mod copy;
@@ -15,12 +15,11 @@ mod digest;
 mod disk_space;
 mod drift;
 mod examine;
-mod explain;
+mod exchange;
 mod file_modes;
 mod fill;
 mod first_token;
 mod flush_wal;
-mod follow;
 mod healthcheck;
 mod indexes;
 mod listeners;
@@ -47,7 +46,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
-use crate::access::{Audit, AuditOptions, Quota};
+use crate::access::{Audit, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::Drift;
 use crate::bucket::{
@@ -68,9 +67,9 @@ use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
 
+pub use self::audit::{check_audit, print_audit};
 pub use self::backup::{BackupRequest, backup};
 use self::banner::Ready;
-pub use self::client_tls::TlsFiles;
 pub use self::compact::{CompactRequest, compact};
 use self::compacting::Compacted;
 pub use self::copy::copy;
@@ -79,14 +78,13 @@ pub use self::demo::{DemoRequest, demo};
 pub use self::digest::digest;
 pub use self::drift::{DriftTask, resolve_drift};
 pub use self::examine::examine;
-pub use self::explain::{ExplainRequest, explain};
+pub use self::exchange::{Exchange, exchange};
 pub use self::flush_wal::flush_wal;
-pub use self::follow::{FollowRequest, follow};
 pub use self::healthcheck::healthcheck;
 pub use self::indexes::indexes;
 use self::listeners::Listeners;
 pub use self::migrate::migrate;
-pub use self::post::Service;
+pub use self::post::{Service, TlsFiles};
 pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
 pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
 pub use self::restore::restore;
@@ -115,10 +113,6 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 pub fn run(settings: Settings) -> ExitCode {
     allocator::spare_memory(&settings);
     logs::start(&settings.telemetry.log_level, &settings.telemetry);
-    if let Err(error) = demo::adopt(&settings.server.data_dir) {
-        let folder = settings.server.data_dir.display();
-        tracing::warn!(%folder, %error, "reading the mark of a demo failed");
-    }
     data_folder::warn_of_others(&settings);
     run_server(settings, &Arc::new(Notify::new()), |ready| banner::print(&ready))
 }
@@ -147,6 +141,14 @@ fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
     // A store command that never returns must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(100));
     done
+}
+
+/// Prints the error, if there is one, and returns the exit status.
+fn ended(done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
@@ -193,7 +195,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
     let options = http_options(&settings);
-    let audit = Arc::new(Audit::new(&settings.server.data_dir, audit_options(&settings)));
+    let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));
     metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
     let (of_store, backups) = (store.clone(), Arc::new(Semaphore::new(1)));
     let compacting = http::Compacting::default();
@@ -446,15 +448,6 @@ fn least(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
     let mut random = [0];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok(wal::LeastSequence::new(move || stamps.stamp(random[0])))
-}
-
-fn audit_options(settings: &Settings) -> AuditOptions {
-    AuditOptions {
-        file_bytes: settings.audit.file_bytes as u64,
-        files: settings.audit.files,
-        refusals_per_second: u32::try_from(settings.audit.refusals_per_second).unwrap_or(u32::MAX),
-        uses: settings.audit.uses,
-    }
 }
 
 fn ingest_options(settings: &Settings) -> ingest::IngestOptions {

@@ -66,7 +66,6 @@ fn asked() -> Aggregation {
         families: Families::First,
         group_by: GroupBy::Tags(vec!["site".to_owned()]),
         fill: Fill::None,
-        as_stored: false,
     }
 }
 

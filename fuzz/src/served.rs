@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hourglass::access::{Audit, AuditOptions, Mode, Quota, TokenFile, TokenRegistry};
+use hourglass::access::{Audit, Mode, Quota, TokenFile, TokenRegistry};
 use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, Store};
 use hourglass::clock::{ClockBounds, StampClock};
@@ -146,7 +146,7 @@ fn app() -> (Arc<App>, Metrics) {
     let backups = Arc::new(tokio::sync::Semaphore::new(1));
     let (access, audit) = (
         Arc::new(TokenRegistry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken)),
-        Arc::new(Audit::new(folder.path(), AuditOptions::default())),
+        Arc::new(Audit::new(folder.path(), 1 << 20)),
     );
     drop(folder);
     let started = (0, Instant::now());

@@ -29,10 +29,7 @@ pub fn compact(settings: &Settings, request: CompactRequest) -> ExitCode {
         Some(service) => Target::of(service).and_then(|target| ask(&target, request.runs)),
         None => stopped(settings, request.runs),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => super::failed(&error),
-    }
+    super::ended(done)
 }
 
 fn ask(target: &Target, runs: bool) -> anyhow::Result<()> {

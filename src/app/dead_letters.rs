@@ -31,7 +31,7 @@ pub fn send_dead_letters(settings: &Settings, service: &Service) -> ExitCode {
     let is_plain = !service.url.starts_with("https://");
     ended(match settings.server.listen {
         None if is_plain => sent.context(
-            "this configuration has no plain HTTP listener (server.listen is empty): name the one with TLS, --to https://HOST:PORT",
+            "this configuration has no plain HTTP listener (server.listen is empty): name the one with TLS, --server https://HOST:PORT",
         ),
         _ => sent,
     })

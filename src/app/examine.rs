@@ -1,4 +1,4 @@
-//! `check-config --probe` and `doctor`: tries what a start needs, without starting and without leaving anything behind.
+//! `config check --probe` and `doctor`: tries what a start needs, without starting and without leaving anything behind.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -112,7 +112,7 @@ impl Found {
             if needed && !has_one && !makes_one {
                 bail!(
                     "tokens are required, because other machines may reach {} or because of auth.required, and there is \
-                     no valid token: hourglass token create --name first --admin '*'",
+                     no valid token: hourglass token add --name first --admin '*'",
                     settings.front()
                 );
             }

@@ -1,4 +1,4 @@
-//! `hourglass flush-wal`: flushes the whole WAL of a folder to the store, without serving requests.
+//! `hourglass wal flush`: flushes the whole WAL of a folder to the store, without serving requests.
 
 use std::process::ExitCode;
 use std::sync::Arc;

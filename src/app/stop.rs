@@ -96,7 +96,7 @@ pub async fn close(
         tracing::warn!(
             records = left,
             folder = %folder.display(),
-            "records stay in the WAL and are not yet in the store: keep the folder, and start again or run hourglass flush-wal"
+            "records stay in the WAL and are not yet in the store: keep the folder, and start again or run hourglass wal flush"
         );
     }
     // Closing waits for the disk, even if that takes a little longer than the timeout.

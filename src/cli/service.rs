@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::store::{FolderFlags, StoreFlags};
+use crate::app::{Service, TlsFiles};
 
 /// A running service, and who asks it.
 #[derive(Debug, Args)]
 pub struct TargetFlags {
     /// The address of the service: http://HOST:PORT or https://HOST:PORT.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
-    pub to: String,
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086", env = "HOURGLASS_SERVER")]
+    pub server: String,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub by: CredentialFlags,
 }
 
@@ -21,31 +21,45 @@ pub struct TargetFlags {
 #[derive(Debug, Args)]
 pub struct DatabaseFlags {
     /// The database.
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", env = "HOURGLASS_DB")]
     pub db: String,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub service: TargetFlags,
 }
 
-/// By what a service and its client know each other.
+/// The credentials of a client.
 #[derive(Debug, Args)]
 pub struct CredentialFlags {
     /// A token that may do what the command asks for: an admin's, unless it is about the readings of a database only.
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", env = "HOURGLASS_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// A file that contains the token. Other users of the machine can see a token on the command line.
-    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    /// A file that contains the token; it wins over --token, which other users of the machine can see.
+    #[arg(long, value_name = "FILE", env = "HOURGLASS_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
     /// With https://, the authorities that are trusted, in PEM [default: the system's, or those of SSL_CERT_FILE].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "HOURGLASS_CA")]
     pub ca: Option<PathBuf>,
     /// With https://, a client's certificate chain in PEM, for a service that asks for one.
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "key", env = "HOURGLASS_CERT")]
     pub cert: Option<PathBuf>,
     /// The private key of --cert, in PEM.
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, value_name = "FILE", requires = "cert", env = "HOURGLASS_KEY")]
     pub key: Option<PathBuf>,
+}
+
+impl From<TargetFlags> for Service {
+    fn from(flags: TargetFlags) -> Self {
+        flags.by.for_service(flags.server)
+    }
+}
+
+impl CredentialFlags {
+    /// The service at this URL, and the credentials for it.
+    #[must_use]
+    pub fn for_service(self, url: String) -> Service {
+        let Self { token, token_file, ca, cert, key } = self;
+        Service { url, token, token_file, tls: TlsFiles { ca, cert, key } }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,10 +76,8 @@ pub enum DeadLettersCommand {
 #[derive(Debug, Args)]
 pub struct SendFlags {
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub target: TargetFlags,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub folder: FolderFlags,
 }
 
@@ -74,15 +86,13 @@ pub struct SendFlags {
 pub struct CompactFlags {
     /// The address of a running service. Without it, the service must be stopped.
     #[arg(long, value_name = "URL")]
-    pub to: Option<String>,
+    pub server: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub by: CredentialFlags,
     /// Have MongoDB compact the collections, on the node that takes writes, one after the other.
     #[arg(long)]
     pub run: bool,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub store: StoreFlags,
 }
 
@@ -92,12 +102,11 @@ pub struct UndoFlags {
     /// The id of the deletion.
     pub id: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub target: TargetFlags,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum SensorsCommand {
+pub enum SensorCommand {
     /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. Each changes what it
     /// names and leaves the rest. Exit status: 0 if no line was refused, else 1.
     Import {
@@ -172,7 +181,6 @@ pub struct RelabelFlags {
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub target: DatabaseFlags,
 }
 
@@ -250,28 +258,5 @@ pub struct RejectedFlags {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub target: DatabaseFlags,
-}
-
-/// The flags of `explain`.
-#[derive(Debug, Args)]
-pub struct ExplainFlags {
-    /// The file; `-` or nothing for the standard input.
-    pub file: Option<PathBuf>,
-    /// The database.
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub db: String,
-    /// The retention policy.
-    #[arg(long, value_name = "NAME")]
-    pub rp: Option<String>,
-    /// The unit of the timestamps: ns, us, ms, s, m, h or auto.
-    #[arg(long, value_name = "UNIT")]
-    pub precision: Option<String>,
-    /// Print the service's answer as it is.
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub target: TargetFlags,
 }

@@ -33,7 +33,7 @@ pub use settings::{
 };
 pub use store_uri::{StoreUri, redact_uri};
 
-/// The lowest layer: every key with its meaning, unit, default and bounds. `hourglass config default` prints it.
+/// The lowest layer: every key with its meaning, unit, default and bounds. `hourglass config show-defaults` prints it.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
 
 /// The highest layer: the flags of `hourglass serve` that set keys.

@@ -80,12 +80,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             max_lifetime: reader.duration("auth.max_lifetime", Duration::ZERO..=100 * 365 * 24 * HOUR),
             cache_max_age: reader.duration("auth.cache_max_age", MINUTE..=365 * 24 * HOUR),
         },
-        audit: AuditSettings {
-            file_bytes: reader.size("audit.file_bytes", 64 * KIB..=GIB),
-            files: reader.count("audit.files", 1..=100),
-            refusals_per_second: reader.count("audit.refusals_per_second", 1..=1000),
-            uses: reader.duration("audit.uses", Duration::ZERO..=365 * 24 * HOUR),
-        },
+        audit: AuditSettings { max_bytes: reader.size("audit.max_bytes", 256 * KIB..=16 * GIB) },
         status: StatusSettings { listen: reader.optional_address("status.listen") },
         tls: TlsSettings {
             listen: reader.optional_address("tls.listen"),

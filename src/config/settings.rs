@@ -153,13 +153,8 @@ pub struct AuthSettings {
 /// `[audit]`: the audit trail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditSettings {
-    pub file_bytes: usize,
-    /// Older files of each kind.
-    pub files: usize,
-    /// Of one reason.
-    pub refusals_per_second: usize,
-    /// Zero for never.
-    pub uses: Duration,
+    /// Of each log with its older files.
+    pub max_bytes: usize,
 }
 
 /// When a request needs a token.

@@ -6,7 +6,6 @@ mod certificate;
 mod connection_limits;
 mod connection_state;
 mod files_version;
-mod io;
 mod peer;
 mod proxies;
 mod stream;

@@ -55,10 +55,8 @@ async fn begun(app: &App, by: Caller, Extension(address): Address, query: Pairs)
     }
     let tokens = app.access.stored().await;
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
-    if let Caller::Holder(_) = by {
-        let (statement, outcome) = ("BACKUP".to_owned(), "begun".to_owned());
-        app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome });
-    }
+    let (statement, outcome) = ("BACKUP".to_owned(), "begun".to_owned());
+    app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome });
     let databases = app.store.databases().await.map_err(failed)?;
     let rows = app.store.read_settings().await.map_err(failed)?;
     let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));

@@ -16,7 +16,7 @@ use super::errors::{ApiError, Dialect};
 use super::influx_query::Address;
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
-use crate::access::{Caller, Event};
+use crate::access::Event;
 use crate::clock::now_ns;
 use crate::reading::time::write_rfc3339;
 
@@ -157,11 +157,8 @@ pub async fn compact(
         Err(error) => return error.respond(Dialect::Native),
     };
     let round = round.unwrap_or_else(|| {
-        // Without access control it is not audited.
-        if let Caller::Holder(_) = by {
-            let (statement, outcome) = ("COMPACT".to_owned(), "begun".to_owned());
-            app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome });
-        }
+        let (statement, outcome) = ("COMPACT".to_owned(), "begun".to_owned());
+        app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome });
         app.compacting.ask(runs)
     });
     let ended = app.compacting.wait(round, WAIT).await;

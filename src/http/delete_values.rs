@@ -126,7 +126,6 @@ impl ByValue {
         let asked = StatementContext {
             database: self.database.as_deref(),
             policy: self.policy.as_deref(),
-            as_stored: false,
             now: self.now,
             budget: &budget,
             by: &self.by,

@@ -83,7 +83,7 @@ pub async fn resolve(
         if !is_dry {
             let outcome =
                 resolved.as_ref().map_or_else(ApiError::message, |moved| format!("{} moved", moved["readings"]));
-            app.audit.note(&Event::Change { by: by.name(), address, statement, database: &database, outcome });
+            app.audit.note(&Event::Change { by: &by, address, statement, database: &database, outcome });
         }
         resolved
     };

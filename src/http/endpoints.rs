@@ -15,8 +15,8 @@ use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
     App, backup, compact, databases, dead_letters, drift, explain, groups, indexes, influx_query, lists, meta, migrate,
-    openapi, overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens,
-    trash, ui, write,
+    openapi, overview, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens, trash, ui,
+    write,
 };
 
 pub struct Endpoint {
@@ -223,8 +223,6 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/compact", Admin, "give space back to the disk: 200 when done", params::COMPACT, &[],
         &[&[(200, "What came back.", &[json("Compacted")]), (202, "Compaction is under way: ask again with `round`.", &[json("Compacted")])],
             ASKED], false, route (post(compact::compact));
-    "POST" "/api/v1/read-only", Admin, "refuse changes with 503 until the process ends, for hourglass copy --switch, or take them again", params::READ_ONLY, &[],
-        &[&[(200, "Changes are refused, or taken.", &[json("Anything")])], ASKED], false, route (post(read_only::set));
     "POST" "/api/v1/migrate", Admin, "rewrite documents of older forms now: 200 when done", params::MIGRATE, &[],
         &[&[(200, "No document of an older form is left that can be rewritten.", &[json("Migrated")]),
             (202, "Documents are being looked at and rewritten: ask again with `round`.", &[json("Migrated")])],

@@ -123,7 +123,6 @@ impl ApiError {
                 | IngestError::TooManyDeletions { .. }
                 | IngestError::Clock { .. }
                 | IngestError::NotJoined
-                | IngestError::ReadOnly
                 | IngestError::Ahead { .. }
                 | IngestError::LongDeletions { .. }
                 | IngestError::Behind(_)
@@ -147,7 +146,6 @@ impl ApiError {
                 | QueryError::TooManySensors { .. }
                 | QueryError::TooManyColumns
                 | QueryError::TooManyPatterns
-                | QueryError::NoCopies
                 | QueryError::Pattern { .. } => StatusCode::BAD_REQUEST,
                 QueryError::Full { .. }
                 | QueryError::TokenFull { .. }
@@ -255,7 +253,6 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::BeingDropped { .. } => "being_deleted",
         IngestError::DatabaseFailing { .. } => "database_failing",
         IngestError::NotJoined => "not_registered",
-        IngestError::ReadOnly => "read_only",
         IngestError::LongDeletions { .. } | IngestError::TooManyDeletions { .. } => "too_many_deletions",
         IngestError::Clock { .. } | IngestError::Ahead { .. } => "clock",
         IngestError::OverQuota(_) => "over_quota",
@@ -278,7 +275,7 @@ fn code_of_query(error: &QueryError) -> &'static str {
         | QueryError::TooManySensors { .. }
         | QueryError::TooManyColumns
         | QueryError::TooManyPatterns => "query_too_large",
-        QueryError::Pattern { .. } | QueryError::NoCopies => "invalid",
+        QueryError::Pattern { .. } => "invalid",
         QueryError::Full { .. } | QueryError::TokenFull { .. } | QueryError::Overloaded { .. } => "overloaded",
         QueryError::Timeout { .. } => "timeout",
     }

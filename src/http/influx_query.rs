@@ -18,7 +18,6 @@ use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
 use super::guard::Guard;
 use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
 use super::preview::previewed;
-use super::summary::as_stored;
 use super::unknown_parameters::unknown_of;
 use super::write::{flag, stays_away};
 use crate::access::{Caller, Event, cut};
@@ -27,7 +26,6 @@ use crate::clock::now_ns;
 use crate::http::parameters::By;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
-use crate::query::QueryError;
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
 /// Most statements in one query.
@@ -39,7 +37,7 @@ const CHUNK_ROWS: usize = 10_000;
 
 /// The names of [`QueryParameters`].
 const ACTED_ON: &[&str] =
-    &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run", "undo", "meta"];
+    &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run", "undo"];
 
 /// The parameters of `/query`; unknown ones are ignored with a warning.
 #[derive(Debug, Default, Deserialize)]
@@ -55,7 +53,6 @@ pub struct QueryParameters {
     guard: Option<String>,
     dry_run: Option<String>,
     undo: Option<String>,
-    meta: Option<String>,
 }
 
 impl QueryParameters {
@@ -73,7 +70,6 @@ impl QueryParameters {
             guard: self.guard.or(other.guard),
             dry_run: self.dry_run.or(other.dry_run),
             undo: self.undo.or(other.undo),
-            meta: self.meta.or(other.meta),
         }
     }
 }
@@ -172,10 +168,6 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
     };
     Guard::named(parameters.guard.as_deref())?;
     let way = Way::of(&parameters)?;
-    let as_stored = as_stored(parameters.meta.as_deref().filter(|meta| !meta.is_empty()))?;
-    if as_stored && !app.query.keeps_copies() {
-        return Err(QueryError::NoCopies.into());
-    }
     let budget = app.query.begin(sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match statements(q, parameters.params.as_deref()) {
@@ -199,7 +191,6 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
         let asked = StatementContext {
             database: database.as_deref(),
             policy: policy.as_deref(),
-            as_stored,
             now,
             budget: &budget,
             by: sender.by,
@@ -370,7 +361,7 @@ fn note_change(
     }
     let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |_| "done".to_owned());
     let (statement, database) = (cut(&statement.to_string()), &*cut(changed_database(statement, database)));
-    let event = Event::Change { by: sender.by.name(), address: sender.address, statement, database, outcome };
+    let event = Event::Change { by: sender.by, address: sender.address, statement, database, outcome };
     match changed {
         Ok(_) => app.audit.note(&event),
         Err(_) => app.audit.note_denied(&event, Instant::now()),

@@ -14,7 +14,7 @@ use super::errors::{ApiError, Dialect};
 use super::influx_query::Address;
 use super::parameters::{By, Pairs, Parameters};
 use super::{params, seal};
-use crate::access::{Caller, Event};
+use crate::access::Event;
 use crate::ingest::MigrationDone;
 use crate::reading::time::write_rfc3339;
 
@@ -37,11 +37,8 @@ pub async fn migrate(
     };
     let migration = app.ingest.migration();
     let round = round.unwrap_or_else(|| {
-        // Without access control it is not audited.
-        if let Caller::Holder(_) = by {
-            let (statement, outcome) = ("MIGRATE".to_owned(), "begun".to_owned());
-            app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome });
-        }
+        let (statement, outcome) = ("MIGRATE".to_owned(), "begun".to_owned());
+        app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome });
         migration.ask()
     });
     let ended = migration.wait(round, WAIT).await;

@@ -36,7 +36,6 @@ mod overview;
 mod parameters;
 mod params;
 mod preview;
-mod read_only;
 mod readings;
 mod rejections;
 mod relabel;

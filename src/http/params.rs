@@ -111,11 +111,6 @@ const LIMIT: Parameter =
     parameter("limit", r#"{"type":"integer","minimum":1,"examples":[100]}"#, "Most items in this part of the answer.");
 const CURSOR: Parameter = parameter("cursor", TEXT, "The value of `next` in the previous part, unchanged.");
 const ROUND: Parameter = parameter("round", TEXT, "The value of `round` in an answer 202, to wait for the same round.");
-const STATE: Parameter = parameter(
-    "state",
-    r#"{"type":"string","enum":["on","off"]}"#,
-    "Whether changes are refused (`on`) or taken (`off`).",
-);
 const RUN: Parameter =
     parameter("run", FLAG, "Whether MongoDB runs `compact` on each collection that has space to give back.");
 const STEP: Parameter =
@@ -141,16 +136,6 @@ const GROUP_BY: Parameter = parameter(
     "group_by",
     r#"{"type":"string","examples":["none","site","*"]}"#,
     "One series per sensor (`none`), per combination of values of these tags, or one per measurement (`*`).",
-);
-const META_AS: Parameter = parameter(
-    "meta",
-    r#"{"type":"string","enum":["now","as_stored"]}"#,
-    "What `meta.NAME` means: the metadata as it is now, or, with copies of it in pages (`[[meta.copy]]`), what pages hold.",
-);
-const META_NOW: Parameter = parameter(
-    "meta",
-    r#"{"type":"string","enum":["now"]}"#,
-    "What `meta.NAME` means: readings are chosen by the metadata as it is now. `as_stored`, which summaries and InfluxQL know, is answered 400.",
 );
 const FILL: Parameter = parameter(
     "fill",
@@ -226,7 +211,6 @@ pub const READINGS: &[Parameter] = &[
     TO,
     READ_PRECISION,
     FIELDS,
-    META_NOW,
     ORDER,
     LIMIT,
     CURSOR,
@@ -250,7 +234,6 @@ pub const SUMMARY: &[Parameter] = &[
     AGG,
     ZONE,
     GROUP_BY,
-    META_AS,
     FILL,
     FORMAT,
     GUARD,
@@ -290,8 +273,6 @@ pub const REPLAY: &[Parameter] =
     &[DB, REJECTED_CODE, REJECTED_OF, CONTAINS, REJECTED_SINCE, LIMIT, CURSOR, REPLAY_DRY_RUN];
 /// Of `POST /api/v1/drift/resolve`.
 pub const DRIFT: &[Parameter] = &[DB, DRIFT_MEASUREMENT, DRIFT_FIELD, DRIFT_TO, REPLAY_DRY_RUN];
-/// Of `POST /api/v1/read-only`.
-pub const READ_ONLY: &[Parameter] = &[STATE];
 /// Of `POST /api/v1/compact`.
 pub const COMPACT: &[Parameter] = &[ROUND, RUN];
 /// Of `POST /api/v1/seal`.
@@ -314,7 +295,7 @@ pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
 pub const WRITE_V3: &[Parameter] = &[DB, WRITE_PRECISION, PARTIAL, ACK];
 /// Of `/query`.
 pub const QUERY: &[Parameter] =
-    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN, KEEP_UNDO, META_AS];
+    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN, KEEP_UNDO];
 /// Of `GET /api/v1/backup`.
 pub const BACKUP: &[Parameter] = &[SINCE];
 /// Of `GET /api/v1/backup/days`.

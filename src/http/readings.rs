@@ -13,7 +13,6 @@ use super::format::Format;
 use super::parameters::{Pairs, Parameters};
 use super::params;
 use super::series::{self, SensorReadings, TableColumns};
-use super::summary::as_stored;
 use super::text::Text;
 use crate::access::Caller;
 use crate::http::parameters::By;
@@ -44,10 +43,6 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     let parameters = Parameters::of(app, query, params::READINGS, by)?;
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
-    if as_stored(parameters.get("meta"))? {
-        let why = "parameter meta: readings are chosen by metadata as it is now; ask /api/v1/summary or /query for what goes by as_stored, or leave it out";
-        return Err(ApiError::Bad(why.to_owned()));
-    }
     let selected = parameters.selector(app, &budget).await?;
     let asked = ReadingsQuery {
         selector: selected.selector.clone(),

@@ -100,7 +100,7 @@ pub async fn replay(
         if !is_dry {
             let statement = "REPLAY REJECTIONS".to_owned();
             let outcome = told.as_ref().map_or_else(ApiError::message, |told| format!("{} written", told["taken"]));
-            app.audit.note(&Event::Change { by: by.name(), address, statement, database: &database, outcome });
+            app.audit.note(&Event::Change { by: &by, address, statement, database: &database, outcome });
         }
         told
     };

@@ -15,7 +15,7 @@ use super::influx_query::Address;
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use super::write::flushed;
-use crate::access::{Caller, Event};
+use crate::access::Event;
 use crate::ingest::{Left, Sealing, SealingDone};
 use crate::reading::time::write_rfc3339;
 
@@ -41,11 +41,8 @@ pub async fn seal(
     // One database that cannot be stored keeps no other from being sealed.
     let unflushed = if round.is_none() { unflushed(&app).await } else { None };
     let round = round.unwrap_or_else(|| {
-        // Without access control it is not audited.
-        if let Caller::Holder(_) = by {
-            let (statement, outcome) = ("SEAL".to_owned(), "begun".to_owned());
-            app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome });
-        }
+        let (statement, outcome) = ("SEAL".to_owned(), "begun".to_owned());
+        app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome });
         sealing.ask()
     });
     let ended = sealing.wait(round, WAIT).await;

@@ -197,7 +197,6 @@ impl HttpService {
             Needs::Admin => caller.is_admin(),
         };
         if allowed {
-            self.note_use(&caller, asked);
             return Ok(caller);
         }
         self.note_denied("forbidden", asked, Some(caller.name()));
@@ -233,16 +232,6 @@ impl HttpService {
     /// What a token may be bound to of the client's verified certificate.
     fn certified(&self) -> &[Box<str>] {
         self.peer.as_ref().map_or(&[], |peer| peer.identities())
-    }
-
-    /// Writes a sample of the token's uses, where `audit.uses` asks for them.
-    fn note_use(&self, caller: &Caller, Asked { route, address }: Asked) {
-        if let (Some(interval), Caller::Holder(holder)) = (self.app.audit.uses(), caller) {
-            let interval = i64::try_from(interval.as_secs()).unwrap_or(i64::MAX);
-            if let Some(requests) = holder.uses.sample(now_seconds(), interval) {
-                self.app.audit.note(&Event::Used { token: caller.name(), address, route, requests });
-            }
-        }
     }
 
     /// `token` is the token's name if it is known, else the id in the text that was sent.

@@ -97,7 +97,7 @@ pub async fn undo(
         let outcome = undone.as_ref().map_or_else(|error| error.message(), |_| "done".to_owned());
         if let Ok((database, _)) = &undone {
             let statement = format!("UNDO {id}");
-            app.audit.note(&Event::Change { by: by.name(), address, statement, database, outcome });
+            app.audit.note(&Event::Change { by: &by, address, statement, database, outcome });
         }
         undone.map(|(_, undone)| undone)
     };

@@ -186,10 +186,7 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
         (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done, except for {}", refused.described()),
         (Ok(()), _) => "done".to_owned(),
     };
-    // Without access control flushes are not audited.
-    if let Caller::Holder(_) = by {
-        app.audit.note(&Event::Change { by: by.name(), address, statement: "FLUSH".to_owned(), database: "", outcome });
-    }
+    app.audit.note(&Event::Change { by: &by, address, statement: "FLUSH".to_owned(), database: "", outcome });
     match (flushed, refused) {
         (Err(error), _) => ApiError::from(error).respond(Dialect::Native),
         (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead-letter file: {error}")).respond(Dialect::Native),

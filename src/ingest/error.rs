@@ -103,7 +103,7 @@ pub enum IngestError {
     /// The sender may bring no further database into being; waiting does not help.
     #[error(
         "the new database {name:?} is refused: {exhausted}; the databases that it may write to count: drop one, or give \
-         the token more (hourglass token create --databases, or quota.token_databases)"
+         the token more (hourglass token add --databases, or quota.token_databases)"
     )]
     DatabaseQuota { name: String, exhausted: Exhausted },
     /// The database cannot be created while it is dropped.
@@ -181,12 +181,6 @@ pub enum IngestError {
         /// At most its first 64 characters.
         name: String,
     },
-    /// Its readings have been copied to another service.
-    #[error(
-        "this service takes no changes any more: hourglass copy --switch copies its readings to another one; send them there, or \
-         retry later"
-    )]
-    ReadOnly,
     #[error("the service is shutting down")]
     Stopping,
 }

@@ -46,10 +46,6 @@ pub enum QueryError {
         /// The message of the `regex` crate.
         detail: String,
     },
-    #[error(
-        "pages hold no copies of metadata: meta=as_stored needs a store in MongoDB and [[meta.copy]] in the configuration"
-    )]
-    NoCopies,
     #[error("the query took longer than {} (query.timeout): use a shorter range or a lower limit", show_duration(*limit))]
     Timeout { limit: Duration },
     #[error("too many queries: {limit} are running (query.concurrent); try again later")]

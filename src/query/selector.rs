@@ -61,18 +61,6 @@ impl Selector {
     }
 }
 
-impl Selector {
-    /// The same without tests of metadata.
-    #[must_use]
-    pub fn without_meta(&self) -> Self {
-        let mut any = self.clone();
-        if let Self::Matching { tags, .. } = &mut any {
-            tags.retain(|filter| !filter.key.starts_with(META_PREFIX));
-        }
-        any
-    }
-}
-
 /// A selector with its patterns compiled.
 #[derive(Debug)]
 pub struct Chooser<'a> {

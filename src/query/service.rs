@@ -59,12 +59,6 @@ impl Query {
         self.engine.settings.now()
     }
 
-    /// Whether pages and days hold copies of metadata.
-    #[must_use]
-    pub fn keeps_copies(&self) -> bool {
-        self.engine.store.keeps_copies()
-    }
-
     /// The budget of a request that begins now; the caller and the text go into the slow-query log.
     #[must_use]
     pub fn begin(&self, by: &Caller, text: &str) -> Budget {

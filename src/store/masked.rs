@@ -18,8 +18,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, HeldCopies, MonthId,
-    MonthWrite, Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, MonthId, MonthWrite,
+    Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::clock::{latest_ns, note_passed, now_ns};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
@@ -505,15 +505,6 @@ impl Store for Masked {
 
     fn keeps_copies(&self) -> bool {
         self.store.keeps_copies()
-    }
-
-    async fn held_copies(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-    ) -> Result<Vec<HeldCopies>, StorageError> {
-        self.store.held_copies(database, sensors, hours).await
     }
 
     async fn refresh_copies(

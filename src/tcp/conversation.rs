@@ -380,7 +380,6 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::TooManyDeletions { .. }
         | IngestError::Clock { .. }
         | IngestError::NotJoined
-        | IngestError::ReadOnly
         | IngestError::KeyInFlight
         | IngestError::KeyUnwritten { .. }
         | IngestError::TimesTaken

@@ -492,7 +492,7 @@ fn describe() {
     level("hourglass_build_info", "Always 1; the labels are the version and the kind of store");
     level(
         "hourglass_backup_proved_timestamp_seconds",
-        "When the last backup began that was restored and compared (hourglass backup --prove), in seconds since the epoch; 0 if none was",
+        "When the last backup began that was restored and compared (hourglass backup create --prove), in seconds since the epoch; 0 if none was",
     );
     level("hourglass_memory_limit_bytes", "Bytes of memory that hourglass may use (server.memory)");
     level("hourglass_memory_part_bytes", "Bytes that a part of hourglass may use at most, by the key that bounds it");

@@ -29,7 +29,7 @@ fn token_command(data_dir: &Path, words: &[&str]) -> Output {
 /// A new token's text.
 #[track_caller]
 pub fn create(server: &Server, words: &[&str]) -> String {
-    let words: Vec<&str> = ["create"].into_iter().chain(words.iter().copied()).collect();
+    let words: Vec<&str> = ["add"].into_iter().chain(words.iter().copied()).collect();
     let made = token_command(&server.data_dir(), &words);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     String::from_utf8(made.stdout).unwrap().trim().to_owned()

@@ -1,10 +1,9 @@
-//! `hourglass digest`, `backup`, `restore` and `copy` on both stores: what a backup holds is compared with what was
+//! `hourglass backup digest`, `backup`, `restore` and `copy` on both stores: what a backup holds is compared with what was
 //! acknowledged, digests with each other; the command and the service are killed in the middle; files are damaged.
 
 mod copies;
 mod described;
 mod digests;
-mod following;
 mod interrupted;
 mod over_tls;
 mod snapshots;
@@ -78,7 +77,8 @@ fn path(path: &Path) -> &str {
 /// The digest of a store whose service is stopped.
 #[track_caller]
 fn digest(store: &str, data_dir: &Path) -> Value {
-    let ran = hourglass(&["digest", "--json", "--store", store, "--data-dir", path(data_dir)]).good();
+    let ran =
+        hourglass(&["backup", "digest", "--output", "json", "--store", store, "--data-dir", path(data_dir)]).good();
     let digest: Value = serde_json::from_str(&ran.stdout).expect("one line of JSON");
     assert_eq!(digest["unflushed_records"], 0, "{digest}");
     digest
@@ -92,12 +92,12 @@ fn folder(name: &str) -> Folder {
 #[track_caller]
 fn backup(server: &Server, to: &Path, more: &[&str]) -> Ran {
     let from = server.url("");
-    hourglass(&[&["backup", path(to), "--from", &from], more].concat())
+    hourglass(&[&["backup", "create", path(to), "--server", &from], more].concat())
 }
 
 #[track_caller]
 fn restore(from: &Path, store: &str, data_dir: &Path) -> Ran {
-    hourglass(&["restore", path(from), "--store", store, "--data-dir", path(data_dir)])
+    hourglass(&["backup", "restore", path(from), "--store", store, "--data-dir", path(data_dir)])
 }
 
 /// A reading every ten minutes of three days, of four sensors; each has a field of another kind now and then.

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use crate::support::browser::Browser;
 use crate::support::eventually;
 use crate::support::http;
+use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::{Folder, Process};
-use crate::support::server::program;
+use crate::support::server::{Launch, program};
 
 /// A debug build on a busy machine makes two days of history in seconds.
 const READY: Duration = Duration::from_secs(120);
@@ -224,29 +225,35 @@ fn a_taken_port_is_told_with_the_demos_own_flag() {
 }
 
 #[test]
-fn what_a_killed_one_left_goes_with_the_next_and_nothing_else() {
+fn it_serves_only_from_a_folder_that_holds_nothing_else() {
     let temp = Folder::new("demo");
-    let mut killed = Demo::start(&temp, &["--port", "0"]);
-    let left = killed.folder();
-    killed.process.kill();
-    assert!(left.join("hourglass.redb").is_file());
-    let foreign = temp.file("tmp/hourglass-demo-mine");
+    let foreign = temp.file("mine");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("hourglass.redb"), "mine").unwrap();
-
-    let mut running = Demo::start(&temp, &["--port", "0"]);
-    let folder = running.folder();
-    assert!(!left.exists() && folder.is_dir());
-    // In the middle of its history.
-    running.end_by("TERM");
-    assert_eq!(entries(&temp.file("tmp")), ["hourglass-demo-mine"]);
-    assert_eq!(fs::read_to_string(foreign.join("hourglass.redb")).unwrap(), "mine");
-
     let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&foreign).output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("hourglass: ") && said.contains("is not empty, and not of a demo"), "{said}");
+    assert!(said.starts_with("hourglass: ") && said.contains("is not empty"), "{said}");
     assert_eq!(entries(&foreign), ["hourglass.redb"]);
+}
+
+/// In MongoDB, everything is left, and another demo does not add to it.
+#[test]
+fn with_mongodb_it_needs_an_empty_database_and_removes_nothing() {
+    let temp = Folder::new("demo");
+    let store = mongod().uri(&fresh_database_name());
+    let mut demo = Demo::start(&temp, &["--port", "0", "--store", &store]);
+    demo.row("stop");
+    let folder = demo.folder();
+    demo.end_by("INT");
+    assert!(demo.said().contains("everything is left in the database: hourglass serve --store"), "{}", demo.said());
+    assert!(!folder.exists());
+    let refused = program().args(["demo", "--port", "0", "--store", &store]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(1) && said.contains("needs an empty database"), "{said}");
+    let server = Launch::with_store(&store).start();
+    let url = server.url("/api/v1/measurements");
+    eventually("it is there", READY, || asked(&url).to_string().contains("vibration").then_some(()));
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn the_config_map_is_a_sound_configuration() {
     assert!(toml.contains(mounted), "{toml}");
     fs::write(&uri, "mongodb://a:27017,b:27017/plant?replicaSet=rs0\n").expect("a file can be written");
     fs::write(&file, toml.replace(mounted, &uri.display().to_string())).expect("a file can be written");
-    let said = program().args(["check-config", "--config"]).arg(&file).output().expect("hourglass can be run");
+    let said = program().args(["config", "check", "--config"]).arg(&file).output().expect("hourglass can be run");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
 

@@ -190,7 +190,7 @@ fn converts(server: &Server) {
     write(server, "m,s=c temp=\"6\" 1717200000\nm,s=c temp=7 1717200001", 204);
     assert_eq!(resolve(server, "float", true), (4, 2));
     let url = server.url("");
-    let words = ["drift", "resolve", "d", "m", "temp", "--as", "float", "--to", &url];
+    let words = ["drift", "resolve", "d", "m", "temp", "--as", "float", "--server", &url];
     let counted = program().args(words).output().expect("it runs");
     let told = String::from_utf8_lossy(&counted.stdout);
     assert!(

@@ -56,7 +56,7 @@ fn declared_indexes_are_made_shown_used_and_dropped() {
     found.sort();
     assert_eq!(found, ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.meta.site"]);
     each_query_uses_an_index(&uri, &shown(&server));
-    let told = program().args(["indexes", "--to", &server.url("")]).output().unwrap();
+    let told = program().args(["indexes", "--server", &server.url("")]).output().unwrap();
     let text = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.status.success() && text.contains("d.buckets hourglass.meta.site ready"), "{text}");
     assert!(text.contains(r#"db.getCollection("d.buckets").find({ "meta.site": "VALUE", start: "#), "{text}");
@@ -74,7 +74,7 @@ fn declared_indexes_are_made_shown_used_and_dropped() {
     server.restart_as(Launch::with_store(&uri).listen("127.0.0.1:0"));
     eventually("none is left", WITHIN, || buckets().is_empty().then_some(()));
     assert!(shown(&server).is_empty() && stored(&uri, "d.buckets").contains(&"own".to_owned()));
-    let told = program().args(["indexes", "--to", &server.url("")]).output().unwrap();
+    let told = program().args(["indexes", "--server", &server.url("")]).output().unwrap();
     assert!(told.status.success() && String::from_utf8_lossy(&told.stdout).contains("no index is declared"));
 }
 

@@ -167,7 +167,7 @@ fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kinds.toml");
         std::fs::write(&file, config).unwrap();
-        let told = program().arg("check-config").arg("--config").arg(&file).output().unwrap();
+        let told = program().args(["config", "check"]).arg("--config").arg(&file).output().unwrap();
         let text = String::from_utf8_lossy(&told.stderr).into_owned() + &String::from_utf8_lossy(&told.stdout);
         assert!(!told.status.success() && text.contains(why), "{config}: {text}");
     }

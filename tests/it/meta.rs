@@ -260,7 +260,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         let other = Launch::embedded().start();
         let run = |arguments: &[&str], input: &[u8], server: &Server| {
             let mut command = program();
-            command.arg("sensors").args(arguments).args(["--db", "d", "--to", &server.url("")]);
+            command.arg("sensor").args(arguments).args(["--db", "d", "--server", &server.url("")]);
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let mut stdin = child.stdin.take().unwrap();
             std::thread::scope(|scope| {

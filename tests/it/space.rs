@@ -66,7 +66,7 @@ fn compact(server: &Server) -> Value {
 
 fn digest(store: &str, folder: &Path) -> String {
     let mut command = program();
-    command.args(["digest", "--json", "--store", store, "--data-dir"]).arg(folder);
+    command.args(["backup", "digest", "--output", "json", "--store", store, "--data-dir"]).arg(folder);
     let output = command.output().expect("hourglass can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
@@ -126,7 +126,7 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
         let output = program().arg("compact").args(more).output().expect("hourglass can be run");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
-    run(&["--to", &server.url("")]);
+    run(&["--server", &server.url("")]);
     assert!(server.stop().success());
     let before = digest("embedded", &server.data_dir());
     run(&["--data-dir", server.data_dir().to_str().expect("UTF-8")]);
@@ -171,7 +171,8 @@ fn of_mongodb_each_collection_is_told_and_compacted_when_asked() {
         told["spaces"].as_array().expect("a list").iter().filter_map(|space| space["name"].as_str()).collect();
     assert!(names.contains(&"d.buckets"), "{told}");
     assert_eq!(told["times"], 0, "nothing is compacted unless asked");
-    let output = program().args(["compact", "--run", "--to", &server.url("")]).output().expect("hourglass can be run");
+    let output =
+        program().args(["compact", "--run", "--server", &server.url("")]).output().expect("hourglass can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(count(&server, "climate", "temp"), 1);
 }

@@ -66,7 +66,7 @@ fn arrows_point_one_way() {
             ],
         ),
         ("tcp", &["access", "bucket", "edge", "ingest", "reading", "telemetry", "wire"]),
-        ("cli", &["access", "config", "reading"]),
+        ("cli", &["access", "app", "config", "reading"]),
         ("clock", &["reading"]),
         ("faults", &[]),
     ];
@@ -132,6 +132,7 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
         ("hyper::", &["http"]),
         ("hyper_util::", &["http"]),
         ("rustls", &["app", "edge"]),
+        ("ureq", &["app"]),
         ("metrics::counter", &["telemetry"]),
         ("counter!(", &["telemetry"]),
         ("gauge!(", &["telemetry"]),

@@ -385,7 +385,7 @@ fn sealed(store: String) -> Server {
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     let mut seal = program();
-    seal.args(["seal", "--to", &server.url("")]);
+    seal.args(["seal", "--server", &server.url("")]);
     let Output { status, stdout, stderr } = seal.output().expect("hourglass can be run");
     let said = [stdout, stderr].map(|said| String::from_utf8(said).expect("UTF-8")).concat();
     assert!(status.success(), "{said}");

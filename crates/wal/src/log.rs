@@ -126,13 +126,6 @@ impl Wal {
         state.above.max(state.told)
     }
 
-    /// Whether no record is on its way to the disk, and the callbacks of all durable ones have run.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        let state = self.shared.lock();
-        state.unresolved == 0 && state.told >= state.durable
-    }
-
     /// Maximum bytes of one payload, before compression.
     #[must_use]
     pub fn record_limit(&self) -> u64 {

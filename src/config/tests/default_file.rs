@@ -130,7 +130,7 @@ fn the_defaults_are_these() {
             max_lifetime: Duration::ZERO,
             cache_max_age: seconds(168 * 3600),
         },
-        audit: AuditSettings { file_bytes: 16 * MIB, files: 3, refusals_per_second: 10, uses: Duration::ZERO },
+        audit: AuditSettings { max_bytes: 64 * MIB },
         status: StatusSettings { listen: None },
         tls: TlsSettings {
             listen: None,

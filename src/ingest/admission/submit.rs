@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
-use super::read_only::ReadOnly;
 use super::under_way::{Judged, UnderWay};
 use crate::bucket::{StorageError, ValueMove};
 use crate::faults;
@@ -87,7 +86,6 @@ pub(in crate::ingest) struct Submitter {
     /// Knows whether this process may ack anything.
     pub member: Arc<Member>,
     pub tail: Arc<Tail>,
-    pub read_only: ReadOnly,
     /// What was validated and is not logged yet.
     pub under_way: UnderWay,
     /// `ingest.ack_timeout`.
@@ -331,8 +329,7 @@ impl Submitter {
             // The receiver is gone if the client disconnected; its readings are kept all the same.
             let _ = ack.send(appended);
         };
-        let queue = || self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error));
-        self.read_only.unless_on(queue)?;
+        self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
             Some(AppendDeadline { at, waited, key }) => {

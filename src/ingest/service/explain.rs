@@ -113,8 +113,7 @@ impl Ingest {
 
     /// Why a write would be refused before its lines are looked at.
     fn refused(&self, copy: &Database, by: &Caller) -> Option<IngestError> {
-        let checked = self.member.check().and_then(|()| self.submitter.read_only.check());
-        let checked = checked.and_then(|()| QuotaCharge::of(by, copy, None, Instant::now()).admit());
+        let checked = self.member.check().and_then(|()| QuotaCharge::of(by, copy, None, Instant::now()).admit());
         checked.and_then(|()| self.check_share(copy)).err()
     }
 

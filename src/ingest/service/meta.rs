@@ -156,7 +156,6 @@ impl Ingest {
         mut tell: impl FnMut(usize, Result<MetaOutcome, MetaRefusal>),
     ) -> Result<(), IngestError> {
         self.member.check()?;
-        self.submitter.read_only.check()?;
         let name = self.resolve(arrival.database, None).await?;
         let waited = self.options.ack_timeout;
         let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;

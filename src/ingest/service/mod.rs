@@ -59,9 +59,6 @@ use crate::telemetry::Metrics;
 use crate::wal::Wal;
 use crate::wire::Points;
 
-/// The longest wait for records that the WAL has taken.
-const SETTLING: Duration = Duration::from_secs(10);
-
 /// The result of a write request: `accepted` readings are durable.
 #[derive(Debug)]
 pub struct Ack {
@@ -277,8 +274,7 @@ impl Ingest {
     pub fn refusal(&self) -> Option<String> {
         let folder = self.options.wal_dir.display();
         let unwritable = self.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
-        let refused = unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()));
-        refused.or_else(|| self.submitter.read_only.check().err().map(|error| error.to_string()))
+        unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
     }
 
     /// Which readings wait because a page or a sensor's document cannot be read or written, and why; `None` without
@@ -316,7 +312,6 @@ impl Ingest {
         admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         self.member.check()?;
-        self.submitter.read_only.check()?;
         let name = self.resolve(arrival.database, None).await?;
         let arrival = Arrival { database: &name, ..arrival };
         let database = self.database(&name, arrival.by).await?;
@@ -548,24 +543,6 @@ impl Ingest {
             .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })
     }
 
-    /// Refuses all changes from now on, or takes them again. On return, everything acked before is logged, and nothing else
-    /// will be. Returns how often this process was told to refuse them while it took them.
-    ///
-    /// # Errors
-    /// If the WAL does not write what it took.
-    pub async fn set_read_only(&self, is_on: bool) -> Result<u64, IngestError> {
-        let turns = self.submitter.read_only.set(is_on);
-        let began = Instant::now();
-        while is_on && !self.wal.is_settled() {
-            if began.elapsed() > SETTLING {
-                self.submitter.read_only.set(false);
-                return Err(IngestError::Timeout { waited: SETTLING, key: "the log" });
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        Ok(turns)
-    }
-
     /// This opening of the WAL as the registry lists it, and the time by which it stamps, in milliseconds since the epoch.
     #[must_use]
     pub fn opening(&self) -> (u64, u64) {
@@ -587,7 +564,6 @@ impl Ingest {
         by: &Caller,
         set: impl Fn(&mut DatabaseSettings),
     ) -> Result<(), IngestError> {
-        self.submitter.read_only.check()?;
         let database = self.database(name, by).await?;
         if self.catalog.is_dropping(name) {
             return Err(IngestError::BeingDropped { name: name.to_owned() });

@@ -7,7 +7,6 @@ use tokio::sync::{Semaphore, mpsc};
 use super::{Ingest, Stores};
 use crate::bucket::{HourVersions, KnownSettings};
 use crate::clock::{StampClock, now_ns};
-use crate::ingest::admission::read_only::ReadOnly;
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::admission::under_way::UnderWay;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
@@ -205,7 +204,6 @@ impl Ingest {
             catalog: catalog.clone(),
             member: member.clone(),
             tail: tail.clone(),
-            read_only: ReadOnly::default(),
             under_way: UnderWay::default(),
             ack_timeout: options.ack_timeout,
             deletions: options.deletions,

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::as_stored::AsStored;
 use super::filter::{Lookup, ResolvedReference, arithmetic, holds};
 use super::fold::OpenWindow;
 use super::frame::{Frame, GroupContent, GroupRows, OldKeys, ReadingSource, ResultRow, label};
@@ -41,8 +40,6 @@ pub struct Evaluation<'a> {
     pub has_several_sources: bool,
     /// Keys of tags in `Plan::group_by` that sensors of this read may have under later ones.
     pub old_keys: OldKeys,
-    /// What pages hold of the sensors' metadata; `None` for the metadata as it is now.
-    pub as_stored: Option<&'a AsStored>,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
     gathered_by: Arc<[usize]>,
     /// By measurement and by the values of the tags in `Plan::group_by`.
@@ -106,7 +103,6 @@ impl<'a> Evaluation<'a> {
             span: None,
             has_several_sources: false,
             old_keys: OldKeys::default(),
-            as_stored: None,
             gathered_by,
             groups: BTreeMap::new(),
             held,

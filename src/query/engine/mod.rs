@@ -2,7 +2,6 @@
 //! from stored readings, and merges in readings that are acked but not flushed. It knows no query language.
 
 pub mod aggregates;
-pub mod as_stored;
 mod cache;
 pub mod choose;
 pub mod columns;

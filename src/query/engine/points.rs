@@ -50,16 +50,6 @@ impl PointCursor {
     pub fn cell(&self, field: usize, at: usize) -> Option<&Value> {
         self.columns[field].get(at)?.as_ref()
     }
-
-    /// Some of the readings, by their indexes.
-    #[must_use]
-    pub fn part(&self, of: Range<usize>) -> Self {
-        let cells = |column: &Vec<Option<Value>>| {
-            let end = of.end.min(column.len());
-            column[of.start.min(end)..end].to_vec()
-        };
-        Self { times: self.times[of.clone()].to_vec(), columns: self.columns.iter().map(cells).collect() }
-    }
 }
 
 /// Pages read at a time: at first, and at most. The limit is low because the next pages may be larger than those

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::Engine;
-use super::as_stored::AsStored;
 use super::directory::{DirectoryEntry, meta_text};
 use super::evaluate::{Evaluation, Filter};
 use super::filter::{Lookup, ResolvedReference, holds};
@@ -17,9 +16,8 @@ use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
 use super::windows::Windows;
-use crate::bucket::meta::META_PREFIX;
 use crate::clock::now_ns;
-use crate::influxql::{Expr, ReferenceKind};
+use crate::influxql::ReferenceKind;
 use crate::query::engine::frame::{Frame, OldKeys, ReadingSource};
 use crate::query::engine::memory::CHOOSE;
 use crate::query::pattern::Patterns;
@@ -40,15 +38,12 @@ impl Engine {
         entries: &[DirectoryEntry],
         evaluation: &mut Evaluation<'_>,
     ) -> Result<(), QueryError> {
-        let Evaluation { plan, frame, patterns, budget, as_stored, .. } = *evaluation;
+        let Evaluation { plan, frame, patterns, budget, .. } = *evaluation;
         let old_keys = evaluation.old_keys.clone();
         let mut held = budget.hold(0)?;
         let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
-            let holds = match as_stored {
-                None => by_itself(entry, plan, patterns),
-                Some(stored) => stored.passes(&entry.sensor.key, |entry| by_itself(entry, plan, patterns)),
-            };
+            let holds = by_itself(entry, plan, patterns);
             if has_selected(entry, plan) && holds != Some(false) {
                 chosen.push((entry, holds.is_none()));
             }
@@ -76,7 +71,7 @@ impl Engine {
         let gone = self.settings.now().readings_from(database, now_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
         let are_told = !plan.has_ends()
-            || (!evaluation.has_several_sources && are_alone(plan, &chosen, (as_stored, &old_keys), budget).await?);
+            || (!evaluation.has_several_sources && are_alone(plan, &chosen, &old_keys, budget).await?);
         let hours = match (summarized(plan, frame, &chosen, &range), gone) {
             _ if !are_told => None,
             (None, Some(from)) => {
@@ -105,14 +100,7 @@ impl Engine {
                 let (entry, of_condition) = chosen[place];
                 let filter = Filter { of_sensor: true, of_condition };
                 let points = meant(plan, entry, &points);
-                match as_stored {
-                    None => evaluation.feed(&member(plan, entry, &old_keys), &points, filter).await?,
-                    Some(stored) => {
-                        for (entry, points) in stored.split(&entry.sensor.key, &points) {
-                            evaluation.feed(&member(plan, entry, &old_keys), &points, filter).await?;
-                        }
-                    }
-                }
+                evaluation.feed(&member(plan, entry, &old_keys), &points, filter).await?;
             }
         }
         if let Some(hours) = hours {
@@ -130,15 +118,9 @@ impl Engine {
                     true => summaries.into(),
                     false => summaries.iter().filter(|one| are_numbers[one.field]).cloned().collect(),
                 };
-                match as_stored {
-                    None => evaluation.absorb(&member(plan, entry, &old_keys), &numbers),
-                    Some(stored) => stored.each_summary(&entry.sensor.key, &numbers, |entry, some| {
-                        evaluation.absorb(&member(plan, entry, &old_keys), some)
-                    }),
-                }
+                evaluation.absorb(&member(plan, entry, &old_keys), &numbers)
             };
-            // Totals of days know no hours, which copies may differ by.
-            match is_by_day(frame) && as_stored.is_none() {
+            match is_by_day(frame) {
                 true => self.each_total(&wanted, take).await?,
                 false => self.each_summary(&wanted, take).await?,
             }
@@ -153,31 +135,6 @@ impl Engine {
         let Some(relabels) = self.relabels(database) else { return OldKeys::default() };
         let later = keys.iter().map(|key| (key.clone(), relabels.later_keys(key)));
         later.filter(|(_, later)| !later.is_empty()).collect()
-    }
-
-    /// What is stored of the metadata of those of these sensors that the plan may read.
-    ///
-    /// # Errors
-    /// As [`Engine::stored_meta`]; if there are too many.
-    pub async fn stored_meta_of(
-        &self,
-        (budget, database): (&Budget, &str),
-        entries: &[DirectoryEntry],
-        (plan, frame, patterns): (&Plan, &Frame, &Patterns),
-    ) -> Result<AsStored, QueryError> {
-        let (mut wanted, mut held) = (Vec::new(), budget.hold(0)?);
-        let is_wanted = |entry: &&DirectoryEntry| {
-            let may_hold = |condition: &Expr| holds(condition, &WhateverIsSaid(Alone(entry, plan)), patterns);
-            has_selected(entry, plan) && plan.condition.as_ref().is_none_or(|of| may_hold(of) != Some(false))
-        };
-        for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
-            wanted.extend(some.iter().filter(is_wanted));
-            held.set(2 * wanted.len() * size_of::<&DirectoryEntry>())?;
-            budget.pause().await?;
-        }
-        self.check_sensors(wanted.len())?;
-        let is_chosen = |entry: &DirectoryEntry| by_itself(entry, plan, patterns) != Some(false);
-        self.stored_meta((budget, database), &wanted, &range(plan, frame), &is_chosen).await
     }
 }
 
@@ -203,18 +160,12 @@ fn is_by_day(frame: &Frame) -> bool {
 /// # Errors
 /// If the budget is exhausted.
 pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
-    let Evaluation { plan, patterns, budget, as_stored, .. } = *evaluation;
+    let Evaluation { plan, patterns, budget, .. } = *evaluation;
     let old_keys = evaluation.old_keys.clone();
     for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
         for entry in some {
-            match as_stored {
-                None if by_itself(entry, plan, patterns) == Some(false) => {}
-                None => evaluation.count_in(&member(plan, entry, &old_keys))?,
-                Some(stored) => {
-                    stored
-                        .held(&entry.sensor.key)
-                        .try_for_each(|entry| evaluation.count_in(&member(plan, entry, &old_keys)))?;
-                }
+            if by_itself(entry, plan, patterns) != Some(false) {
+                evaluation.count_in(&member(plan, entry, &old_keys))?;
             }
         }
         budget.pause().await?;
@@ -233,23 +184,6 @@ impl Lookup for Alone<'_> {
             (Some(_), _) => ResolvedReference::Field(None),
             (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::of_tag(entry.tag_values(name)),
             (None, _) => ResolvedReference::Field(None),
-        }
-    }
-}
-
-/// The same of which metadata is not known, either.
-struct WhateverIsSaid<'a>(Alone<'a>);
-
-impl Lookup for WhateverIsSaid<'_> {
-    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
-        let is_tag = self.0.0.sensor.tag(name).is_some();
-        match self.0.find(name, kind) {
-            ResolvedReference::Tag(_) | ResolvedReference::TagOfNames(_)
-                if !is_tag && name.starts_with(META_PREFIX) =>
-            {
-                ResolvedReference::Unknown
-            }
-            known => known,
         }
     }
 }
@@ -305,14 +239,14 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     start..frame.max.saturating_add(1).saturating_add(behind)
 }
 
-/// Whether each of these sensors has its groups for itself, whatever was said of it.
+/// Whether each of these sensors has its group for itself.
 async fn are_alone(
     plan: &Plan,
     chosen: &[(&DirectoryEntry, bool)],
-    (as_stored, old_keys): (Option<&AsStored>, &OldKeys),
+    old_keys: &OldKeys,
     budget: &Budget,
 ) -> Result<bool, QueryError> {
-    let mut held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
+    let _held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
     let (state, mut groups) = (RandomState::new(), HashSet::with_capacity(chosen.len()));
     for some in chosen.chunks(CHOOSE) {
         let of_group = |entry: &DirectoryEntry| {
@@ -324,15 +258,8 @@ async fn are_alone(
             state.hash_one((&entry.sensor.measurement, tags))
         };
         // Two groups of the same hash cost some reading, and nothing else.
-        for (entry, _) in some {
-            let own: HashSet<u64> = match as_stored {
-                None => HashSet::from([of_group(entry)]),
-                Some(stored) => stored.entries(&entry.sensor.key).map(of_group).collect(),
-            };
-            held.grow(own.len().saturating_sub(1) * 3 * size_of::<u64>())?;
-            if !own.into_iter().all(|group| groups.insert(group)) {
-                return Ok(false);
-            }
+        if !some.iter().all(|(entry, _)| groups.insert(of_group(entry))) {
+            return Ok(false);
         }
         budget.pause().await?;
     }

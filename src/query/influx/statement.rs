@@ -89,8 +89,6 @@ pub struct StatementContext<'a> {
     pub database: Option<&'a str>,
     /// The request's retention policy.
     pub policy: Option<&'a str>,
-    /// Whether a SELECT goes by the metadata that pages and days hold, not by what is said now.
-    pub as_stored: bool,
     /// `now()` in nanoseconds.
     pub now: i64,
     pub budget: &'a Budget,

@@ -50,7 +50,7 @@ mod registry;
 mod settings;
 mod writer;
 
-pub use copies::{COPIED_FIELDS, SensorCopies, held, with_copies};
+pub use copies::{COPIED_FIELDS, SensorCopies, with_copies};
 pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scanned, decode_part, decode_raw_day};
 pub use decode::{
     PAGE_MARKS, PAGE_SIZE, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last,

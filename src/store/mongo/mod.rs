@@ -56,8 +56,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, HeldCopies, MonthId,
-    MonthWrite, Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, MonthId, MonthWrite,
+    Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::store::{ScanBudget, document};
@@ -407,15 +407,6 @@ impl Store for MongoStore {
 
     fn keeps_copies(&self) -> bool {
         !self.options.copies.is_empty()
-    }
-
-    async fn held_copies(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-    ) -> Result<Vec<HeldCopies>, StorageError> {
-        self.copies_held(database, sensors, hours).await
     }
 
     async fn refresh_copies(

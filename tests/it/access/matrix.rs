@@ -88,7 +88,6 @@ const CELLS: &[Asked] = &[
     ("POST", "/api/v1/backup/proved", "began=1", "", Needs::Admin),
     ("POST", "/api/v1/seal", "", "", Needs::Admin),
     ("POST", "/api/v1/compact", "", "", Needs::Admin),
-    ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
     ("POST", "/api/v1/migrate", "", "", Needs::Admin),
     (
         "POST",

@@ -72,7 +72,7 @@ fn lines_are_fixed_by_a_rule_and_written_once() {
     assert!(why.contains("no float"), "{why}");
     assert_eq!(readings(&server, &owner, "m").as_array().expect("a list").len(), 2, "a dry run writes nothing");
     let url = server.url("");
-    let words = ["--db", "a", "--to", &url, "--token", &owner];
+    let words = ["--db", "a", "--server", &url, "--token", &owner];
     let list = program().args(["rejections", "list"]).args(words).output().expect("it runs");
     assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains("warm"), "{list:?}");
     let dry = program().args(["rejections", "replay", "--cast", "temp=float"]).args(words).output().expect("it runs");

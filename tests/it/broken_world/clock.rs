@@ -145,7 +145,9 @@ fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
         let digest = |by: i64| {
             clock.set(by);
             let mut command = program();
-            command.args(["digest", "--json", "--store", &store, "--data-dir"]).arg(server.data_dir());
+            command
+                .args(["backup", "digest", "--output", "json", "--store", &store, "--data-dir"])
+                .arg(server.data_dir());
             let done = command.env("FAULT_STEP", clock.0.file("step")).output().expect("hourglass runs");
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
             serde_json::from_slice::<Value>(&done.stdout).expect("a digest")["total"].take()

@@ -68,7 +68,7 @@ impl Volume {
     fn send(&self) -> (i32, String) {
         let mut command = program();
         command.args(["dead-letters", "send", "--data-dir"]).arg(self.server.data_dir());
-        let output = command.args(["--to", &self.server.url("")]).output().expect("hourglass can be run");
+        let output = command.args(["--server", &self.server.url("")]).output().expect("hourglass can be run");
         let said = [output.stdout, output.stderr].concat();
         (output.status.code().expect("a status"), String::from_utf8(said).expect("UTF-8"))
     }

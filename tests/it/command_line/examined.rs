@@ -1,4 +1,4 @@
-//! `check-config --probe` and `doctor` find what `serve` would meet, and start nothing.
+//! `config check --probe` and `doctor` find what `serve` would meet, and start nothing.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::server::program;
 
-/// `check-config` said of each of these that it is valid, and `serve` then refused: a token missing for 0.0.0.0, a
+/// `config check` said of each of these that it is valid, and `serve` then refused: a token missing for 0.0.0.0, a
 /// certificate missing, a key that does not fit, one port three times, an unwritable folder, a file as folder,
 /// `user:p@ss@` in the URI, a port that is taken. The first two of the table need no network, port or disk.
 #[test]
@@ -55,9 +55,9 @@ fn what_would_end_a_start_is_found_without_starting() {
     ] {
         std::fs::write(&file, config).unwrap();
         let of = |command: &[&str]| run(&[command, &["--config", file.to_str().unwrap()], &flags].concat(), &[]);
-        let (code, _, said) = of(&["check-config"]);
+        let (code, _, said) = of(&["config", "check"]);
         assert_eq!(code, if plain { EXIT_CONFIG } else { 0 }, "{expected}: {said}");
-        for command in [&["check-config", "--probe"][..], &["doctor"]] {
+        for command in [&["config", "check", "--probe"][..], &["doctor"]] {
             let (code, _, said) = of(command);
             assert_eq!(code, EXIT_CONFIG, "{expected}: {said}");
             assert!(said.lines().any(|line| line.contains(expected)), "{expected}: {said}");
@@ -78,7 +78,7 @@ fn a_sound_configuration_is_measured_and_nothing_is_left() {
     let flags = ["--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap(), "--store"];
     for (store, more) in [("embedded", &[][..]), (&store, &["clock offset", "MongoDB  "])] {
         let flags = [&flags[..], &[store]].concat();
-        let (code, printed, said) = run(&[&["check-config", "--probe"][..], &flags].concat(), &[]);
+        let (code, printed, said) = run(&[&["config", "check", "--probe"][..], &flags].concat(), &[]);
         assert_eq!((code, printed.as_str()), (0, "nothing is wrong: serve would start\n"), "{said}");
         let (code, printed, said) = run(&[&["doctor"][..], &flags].concat(), &[]);
         assert_eq!(code, 0, "{said}");
@@ -164,7 +164,7 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
     std::fs::write(unreadable.join("tokens.json"), "no tokens").unwrap();
     // A token whose life is over.
     let old = folder.file("old");
-    let made = run(&["token", "create", "--name", "a", "--read", "*", "--data-dir", old.to_str().unwrap()], &[]);
+    let made = run(&["token", "add", "--name", "a", "--read", "*", "--data-dir", old.to_str().unwrap()], &[]);
     assert_eq!(made.0, 0, "{}", made.2);
     let tokens = std::fs::read_to_string(old.join("tokens.json")).unwrap();
     let (before, after) = tokens.split_once("\"created\": ").unwrap();
@@ -262,7 +262,7 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
     ]
 }
 
-/// `check-config --probe` found eight mistakes; these are those that operators made besides, each told by its key.
+/// `config check --probe` found eight mistakes; these are those that operators made besides, each told by its key.
 #[test]
 fn a_table_of_mistakes_is_found_each_by_its_key() {
     let folder = Folder::new("mistakes");
@@ -284,7 +284,7 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
         let mut environment = vec![("HOURGLASS_SERVER__LISTEN", "127.0.0.1:0")];
         environment.extend(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let flags: &[&str] = if config.contains("data_dir") { &[] } else { &["--data-dir", data] };
-        let command = [&["check-config", "--config", file.to_str().unwrap()], flags].concat();
+        let command = [&["config", "check", "--config", file.to_str().unwrap()], flags].concat();
         let (code, _, said) = run(&command, &environment);
         assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{told:?}: {said}");
         let (code, printed, said) = run(&[&command[..], &["--probe"]].concat(), &environment);
@@ -299,7 +299,7 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
     let (authority, list) = (shown(&own.file("ca.pem")), shown(&own.file("crl.pem")));
     let more = format!("client_auth = \"required\"\nclient_ca_file = {authority}\nclient_crl_file = {list}\n");
     std::fs::write(&file, own.config(&more)).unwrap();
-    let flags = ["check-config", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
+    let flags = ["config", "check", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
     let (code, _, said) = run(&[&flags[..], &[file.to_str().unwrap()]].concat(), &[]);
     assert_eq!(code, 0, "{said}");
 }
@@ -311,7 +311,7 @@ fn what_a_process_holds_or_may_not_open_is_found() {
     let log = data.join("log");
     std::fs::create_dir_all(&log).unwrap();
     let lock = std::fs::File::create(log.join("lock")).unwrap();
-    let flags = ["check-config", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+    let flags = ["config", "check", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
     assert_eq!(run(&flags, &[]).0, 0, "nobody holds it");
     lock.lock().unwrap();
     let (code, _, said) = run(&flags, &[]);

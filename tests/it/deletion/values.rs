@@ -415,7 +415,7 @@ fn undo_by_the_command_writes_back_what_has_not_expired() {
     put.expect("an answer").expect(200);
     let undo = |arguments: &[&str]| -> Output {
         let mut command = program();
-        command.arg("undo").args(arguments).args(["--to", &server.url("")]);
+        command.arg("undo").args(arguments).args(["--server", &server.url("")]);
         command.output().expect("it runs")
     };
     let listed = undo(&[]);

@@ -113,7 +113,7 @@ fn migration(server: &Server) -> Value {
 
 fn migrate(server: &Server) -> String {
     let mut command = program();
-    let output = command.args(["migrate", "--to", &server.url("")]).output().expect("hourglass can be run");
+    let output = command.args(["migrate", "--server", &server.url("")]).output().expect("hourglass can be run");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     said

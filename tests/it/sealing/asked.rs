@@ -33,7 +33,7 @@ fn what_was_acknowledged_before_is_sealed() {
     for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
         let server = Launch::with_store(store).config(LAZY).start();
         write(&server);
-        let output = program().args(["seal", "--to", &server.url("")]).output().expect("hourglass can be run");
+        let output = program().args(["seal", "--server", &server.url("")]).output().expect("hourglass can be run");
         let told = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && told.contains("1 days with 24 readings sealed"), "{output:?}");
         assert_eq!(sealing(&server)["days"], 1);
@@ -75,7 +75,8 @@ fn the_command_says_what_it_waits_for() {
     killed.kill();
     write(&server);
     let mut command = program();
-    let mut child = command.args(["seal", "--to", &server.url("")]).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut child =
+        command.args(["seal", "--server", &server.url("")]).stdout(Stdio::piped()).spawn().expect("it runs");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
     let waiting = lines.by_ref().find(|line| line.contains("; waiting for 1 more")).expect("why it waits");
     let now = sealing(&server);

@@ -113,7 +113,7 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
     assert_eq!(round["left"], json!({"unsettled": 0, "large": 0, "failed": 0, "databases_off": 1}), "{round}");
     let count = |collection: &str| documents(&name, collection).len();
     assert_eq!((count("d.days"), count("d.buckets"), count("o.days"), count("o.buckets")), (1, 0, 0, 24));
-    let output = program().args(["seal", "--to", &server.url("")]).output().expect("hourglass can be run");
+    let output = program().args(["seal", "--server", &server.url("")]).output().expect("hourglass can be run");
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && told.contains("not sealed, as seal_form says: 1 databases"), "{told}");
     let ask = |database: &str| {

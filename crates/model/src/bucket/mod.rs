@@ -30,7 +30,7 @@ mod legacy;
 mod merge;
 mod moving;
 
-pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope, HeldCopies};
+pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
 pub use declared::{DeclaredIndex, IndexOf, IndexRule, IndexRules};
 pub use expired::ExpiredDay;

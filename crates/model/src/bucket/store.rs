@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use smallvec::SmallVec;
 
-use super::copies::{CopiesRefreshed, CopyScope, HeldCopies};
+use super::copies::{CopiesRefreshed, CopyScope};
 use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
 use super::declared::DeclaredIndex;
 use super::groups::Regrouped;
@@ -661,17 +661,6 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Whether pages and days hold copies of metadata, by the rules that the store was opened with.
     fn keeps_copies(&self) -> bool {
         false
-    }
-
-    /// What the pages and days of several sensors hold as copies of metadata: per sensor in the order given. Nothing for those
-    /// without copies; nothing at all in a store that keeps none.
-    async fn held_copies(
-        &self,
-        _database: &str,
-        sensors: &[&str],
-        _hours: Range<Hour>,
-    ) -> Result<Vec<HeldCopies>, StorageError> {
-        Ok(vec![HeldCopies::new(); sensors.len()])
     }
 
     /// Sets the copies in pages and days of these sensors as their documents say now. Changes nothing else of them, no rev

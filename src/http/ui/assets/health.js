@@ -59,7 +59,7 @@ function draw(news, place, now) {
       figure("Store", bytes(disk.store_bytes), `${bytes(disk.store_free_bytes)} free`),
       figure("Disk lasts", disk.days_left === null ? "–" : `${number(Math.round(disk.days_left))} days`, disk.days_left === null ? "it does not grow, or is watched too shortly" : "as it lately grew"),
       figure("Sealed", number(sealing.days), sealing.error ? visible(sealing.error) : "days of a sensor since the start"),
-      figure("Proved backup", backup.proved ? ago(backup.proved) : "none", backup.proved ? time(backup.proved) : "hourglass backup makes one"),
+      figure("Proved backup", backup.proved ? ago(backup.proved) : "none", backup.proved ? time(backup.proved) : "hourglass backup create makes one"),
       figure("Running", seconds(now.uptime_seconds), `version ${now.version}`)),
     h("div", { class: "columns" }, card("Readings per second", places[0]), card("Acks, 99 of 100", places[1]), card("Not stored yet", places[2])));
   const times = samples.map((sample) => sample.time_ms / 1000);

@@ -143,7 +143,7 @@ impl World {
             Some("backup") => Some(std::thread::spawn(move || {
                 let began = Instant::now();
                 let mut command = program();
-                command.arg("backup").arg(to).args(["--from", &base, "--patience", "20s"]);
+                command.args(["backup", "create"]).arg(to).args(["--server", &base, "--patience", "20s"]);
                 command.envs(killed_at.map(|point| ("FAULT_KILL_AT", point)));
                 let output = command.output().expect("hourglass can be run");
                 output.status.success().then(|| Taken { began, ended: Instant::now() })
@@ -319,7 +319,7 @@ impl World {
         let from = self.backups.path().to_str().expect("UTF-8");
         let restore = |store: &str, data: &Path| {
             let data = data.to_str().expect("UTF-8");
-            let arguments = ["restore", from, "--store", store, "--data-dir", data];
+            let arguments = ["backup", "restore", from, "--store", store, "--data-dir", data];
             ran_twice(&arguments, (number % 3 == 2).then_some("day_restored:1"));
         };
         let server = self.other(number.is_multiple_of(2), restore, &when);
@@ -359,7 +359,8 @@ impl World {
         let copy = |store: &str, folder: &Path| {
             let to = if store == "embedded" { folder.to_str().expect("UTF-8") } else { store };
             let [config, data] = [&config, &data].map(|path| path.to_str().expect("UTF-8"));
-            let arguments = ["copy", "--from", &from, "--to", to, "--config", config, "--data-dir", data];
+            let arguments =
+                ["backup", "copy", "--source", &from, "--target", to, "--config", config, "--data-dir", data];
             ran_twice(&arguments, Some("day_copied:2"));
         };
         let server = self.other(!self.is_shared(), copy, &when);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::factory::Defect;
-use crate::app::post::escaped;
+use crate::escaped;
 
 /// A fault that goes on, or comes again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

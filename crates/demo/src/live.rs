@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::factory::{Defect, Factory, GATEWAYS};
 use super::faults::{Fault, Faults};
 use super::sender::Sender;
-use crate::clock::now_seconds;
+use crate::now_seconds;
 
 /// Most seconds that are sent later: after a longer pause of the machine there is a gap.
 const CATCH_UP_S: i64 = 300;

@@ -181,10 +181,11 @@ fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
 
 #[cfg(test)]
 mod tests {
+    use hourglass_model::reading::{Limits, Precision};
+    use hourglass_wire::Points;
+    use hourglass_wire::line_protocol::Lines;
+
     use super::*;
-    use crate::reading::{Limits, Precision};
-    use crate::wire::Points;
-    use crate::wire::line_protocol::Lines;
 
     const BEGAN: i64 = 1_768_485_600;
 
