@@ -204,7 +204,7 @@ async fn await_refreshed(system: &System<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives every sensor metadata, as `hourglass sensors import` does: batch by batch.
+/// Gives every sensor metadata, as `hourglass sensor import` does: batch by batch.
 async fn import(options: &Metadata, system: &System<'_>, round: usize) -> Result<Duration> {
     let sensors = options.sensors;
     let delivery = Delivery::in_time_order(options.fleet(1));
