@@ -13,9 +13,9 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 pub use self::check::TrailReport;
@@ -156,7 +156,7 @@ impl Audit {
             _ => "failed",
         };
         let suppressed = {
-            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut refused = self.refused.lock();
             let refused = match refused.entry(reason) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => new.insert(Refused { since: now, told: 0, suppressed: 0 }),
