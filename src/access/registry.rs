@@ -6,9 +6,11 @@ mod changes;
 pub use self::changes::{NewToken, NotMade};
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+
+use parking_lot::RwLock;
 
 use super::caller::{Caller, Denied, Holder};
 use super::file::TokenFile;
@@ -278,7 +280,7 @@ impl TokenRegistry {
         let before = self.known();
         if matches!(error, TokenStoreError::Unreadable { .. }) && !before.guarded {
             let known = KnownTokens { guarded: true, ..KnownTokens::default() };
-            *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+            *self.known.write() = Arc::new(known);
         }
     }
 
@@ -307,11 +309,11 @@ impl TokenRegistry {
             known.by_name.insert(token.name.clone(), holder);
         }
         known.tokens = tokens;
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        *self.known.write() = Arc::new(known);
     }
 
     fn known(&self) -> Arc<KnownTokens> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.read().clone()
     }
 
     /// The number of tokens, revoked ones included.

@@ -5,10 +5,11 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
@@ -159,7 +160,7 @@ impl Tls {
     }
 
     fn current(&self) -> Arc<Loaded> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 
     /// For a listener that offers these protocols by ALPN.
@@ -199,7 +200,7 @@ impl Tls {
                 self.metrics.certificate(loaded.not_after);
                 let generation = self.generation() + 1;
                 let loaded = Arc::new(Loaded { generation, ..loaded });
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+                *self.current.write() = loaded;
                 self.generation.store(generation, Ordering::Release);
                 self.metrics.tls_loaded(true);
                 tracing::info!("TLS certificate and key reloaded");

@@ -1,13 +1,14 @@
 //! Gives space back to the disk: asks for it, and tells how far it is. `app` does it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -90,7 +91,7 @@ impl Compacting {
     /// What was done so far.
     #[must_use]
     pub fn done(&self) -> CompactingDone {
-        self.0.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.done.lock().clone()
     }
 
     /// Whether a round is under way.
@@ -129,7 +130,7 @@ impl Compacting {
 
     /// Changes what is told.
     pub fn tell(&self, change: impl FnOnce(&mut CompactingDone)) {
-        change(&mut self.0.done.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.done.lock());
     }
 
     /// A round has ended.

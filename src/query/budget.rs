@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -106,7 +107,7 @@ impl Budgets {
     }
 
     fn of_token(&self, name: &str) -> Arc<AtomicUsize> {
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.lock();
         if let Some(used) = tokens.get(name).and_then(Weak::upgrade) {
             return used;
         }
@@ -162,14 +163,14 @@ impl Budget {
 
     /// Records that the request needs readings of a database that have expired: it has readings from this time on.
     pub fn note_expired(&self, database: &str, from: i64) {
-        let mut expired = self.0.expired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut expired = self.0.expired.lock();
         expired.insert(database.to_owned(), from);
     }
 
     /// Removes and returns what was recorded of expired readings.
     #[must_use]
     pub fn take_expired(&self) -> BTreeMap<String, i64> {
-        std::mem::take(&mut self.0.expired.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.expired.lock())
     }
 
     /// When the request times out.
@@ -259,7 +260,7 @@ impl Budget {
     }
 
     fn state(&self) -> MutexGuard<'_, ComputeTurn> {
-        self.0.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.turn.lock()
     }
 }
 

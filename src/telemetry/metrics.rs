@@ -2,13 +2,14 @@
 //! Each label has a small fixed set of values; a sensor's key is never a label.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::recent::Recent;
 
@@ -123,14 +124,14 @@ impl Metrics {
     /// Counts one answered request. `route` is the pattern of a route, never the path that the client sent.
     pub fn request(&self, route: &'static str, method: &'static str, status: u16, took: Duration) {
         let key = (route, method, status);
-        let known = self.requests.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self.requests.read().get(&key).cloned();
         let (count, seconds) = known.unwrap_or_else(|| {
             let handles = self.with(|| {
                 let count = counter!("hourglass_http_requests_total",
                     "route" => route, "method" => method, "status" => status.to_string());
                 (count, histogram!("hourglass_http_request_seconds", "route" => route))
             });
-            self.requests.write().unwrap_or_else(PoisonError::into_inner).insert(key, handles.clone());
+            self.requests.write().insert(key, handles.clone());
             handles
         });
         count.increment(1);
@@ -291,7 +292,7 @@ impl Metrics {
     /// Locks out other scrapes while the guard lives, so that the values of [`Metrics::account`] and
     /// [`Metrics::backlog`] that [`Metrics::render`] shows were all taken at the same moment.
     pub fn scraping(&self) -> MutexGuard<'_, ()> {
-        self.scraping.lock().unwrap_or_else(PoisonError::into_inner)
+        self.scraping.lock()
     }
 
     /// Counts a query as running until the guard is dropped.

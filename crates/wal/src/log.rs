@@ -4,9 +4,11 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::damage::Damage;
 use super::disk::Disk;
@@ -163,7 +165,7 @@ impl Wal {
     /// segment before. Appends are taken all the while. Returns whether it does so now.
     pub fn rest_if_quiet(&self, now: Instant) -> bool {
         let largest = self.shared.options.segment_bytes;
-        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut quiet = self.quiet.lock();
         let mut state = self.shared.lock();
         let appended = state.stats.appended_bytes;
         if appended - quiet.appended > first_bytes(largest) / 16 {

@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 
 pub use self::check::TrailReport;
@@ -134,7 +134,7 @@ impl Audit {
             _ => "failed",
         };
         let suppressed = {
-            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut refused = self.refused.lock();
             let refused = refused.entry(reason).or_insert(Refused { since: now, told: 0, suppressed: 0 });
             if now.saturating_duration_since(refused.since) >= MINUTE {
                 (refused.since, refused.told) = (now, 0);

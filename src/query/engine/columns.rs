@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::directory::DirectoryEntry;
 use crate::query::{Budget, HeldBytes, QueryError};
@@ -73,7 +75,7 @@ impl SensorList {
     }
 
     fn column(&self, budget: &Budget, name: &str) -> Arc<Column> {
-        let columns = || self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let columns = || self.columns.lock();
         if let Some((_, known)) = columns().iter().find(|(known, _)| **known == *name) {
             return known.clone();
         }
@@ -144,8 +146,7 @@ mod tests {
     fn a_list_keeps_the_columns_of_the_names_asked_for_last() {
         let (list, budget) = (list(), Budgets::new(QueryOptions::of_tests()).begin(&Caller::Anybody, ""));
         (0..COLUMNS_MAX + 3).for_each(|n| drop(list.column(&budget, &format!("meta.{n}"))));
-        let kept: Vec<String> =
-            list.columns.lock().expect("one thread").iter().map(|(name, _)| name.to_string()).collect();
+        let kept: Vec<String> = list.columns.lock().iter().map(|(name, _)| name.to_string()).collect();
         assert_eq!(kept, (3..COLUMNS_MAX + 3).map(|n| format!("meta.{n}")).collect::<Vec<_>>());
     }
 }

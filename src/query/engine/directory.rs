@@ -3,8 +3,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::columns::SensorList;
 use super::memory::document_bytes;
@@ -132,15 +134,15 @@ pub fn next_batch<'d>(batch: usize, documents: impl ExactSizeIterator<Item = &'d
 
 impl Directory {
     pub fn get(&self, database: &str) -> Option<KnownSensors> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(database).cloned()
+        self.known.lock().get(database).cloned()
     }
 
     pub fn forget(&self, database: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
+        self.known.lock().remove(database);
     }
 
     pub fn put(&self, database: &str, known: KnownSensors) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(database.to_owned(), known);
+        self.known.lock().insert(database.to_owned(), known);
     }
 }
 
