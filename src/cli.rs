@@ -9,9 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use self::service::{
-    CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, JobCommand,
-    RejectedFlags, RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, SensorsFormat,
-    TargetFlags, UndoFlags,
+    CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, JobCommand, RejectedFlags,
+    RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, SensorsFormat, TargetFlags, UndoFlags,
 };
 pub use self::store::{
     BackupFlags, CheckFlags, CopyFlags, DemoFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags,
@@ -75,10 +74,9 @@ pub enum Command {
     /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
     /// failed, for example because the WAL could not be opened. Stop the service first.
     FlushWal(FlushWalFlags),
-    /// Give space that sealing, deletions and retention freed back to the disk, of a store of which every service is stopped: of the
-    /// embedded file, or with --run of MongoDB's collections, which are listed without. A running service does it with
-    /// `job run compact`.
-    Compact(CompactFlags),
+    /// Give space that sealing, deletions and retention freed back to the disk: compact the embedded file of a stopped service. It may
+    /// be interrupted at any time. A running service does it with `job run compact`.
+    Compact(FolderFlags),
     /// List the background jobs of the running service, or run one now.
     Job {
         #[command(subcommand)]

@@ -63,8 +63,8 @@ fn main() -> ExitCode {
             Ok(settings) => app::flush_wal(&settings, flags.patience()),
             Err(problems) => cli::report(&problems),
         },
-        Command::Compact(flags) => match cli::settings(&flags.store.settings()) {
-            Ok(settings) => app::compact(&settings, flags.run),
+        Command::Compact(flags) => match cli::settings(&flags.settings()) {
+            Ok(settings) => app::compact(&settings),
             Err(problems) => cli::report(&problems),
         },
         Command::Undo(flags) => app::undo(flags.id.as_deref(), &target(flags.target)),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::store::{FolderFlags, StoreFlags};
+use super::store::FolderFlags;
 
 /// A running service, and who asks it.
 #[derive(Debug, Args)]
@@ -67,17 +67,6 @@ pub struct SendFlags {
     #[command(flatten)]
     #[expect(missing_docs, reason = "flattened")]
     pub folder: FolderFlags,
-}
-
-/// The flags of `compact`.
-#[derive(Debug, Args)]
-pub struct CompactFlags {
-    /// Have MongoDB compact the collections, on the node that takes writes, one after the other.
-    #[arg(long)]
-    pub run: bool,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub store: StoreFlags,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,11 +1,10 @@
 //! Keeps groups' documents as the sensors' documents say. The store notes which of these it writes; what is known only there
 //! would be lost with the process, and a walk at the start and every hour looks at all sensors.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{DatabaseWalk, Job, JobError, Run, Step};
 use crate::bucket::{Regrouped, StorageError, Store};
 
 /// How often it is looked for sensors whose documents were written.
@@ -23,15 +22,8 @@ pub struct Group {
     next_walk: Instant,
 }
 
-/// The position of a run: it walks all sensors if that is due, and in between and then looks at those whose documents were
-/// written.
-#[derive(Default)]
-pub struct GroupWalk {
-    is_begun: bool,
-    databases: VecDeque<String>,
-    /// The last sensor of the first database that was looked at.
-    after: String,
-}
+/// The walk of a run through all sensors, ended at once if that is not due; `None` before this is known.
+type GroupWalk = Option<DatabaseWalk>;
 
 impl Group {
     #[must_use]
@@ -39,21 +31,20 @@ impl Group {
         Self { raw, next_walk: Instant::now() }
     }
 
-    async fn look(&self, database: &str, walk: &mut GroupWalk, run: &Run) -> Result<(), StorageError> {
+    /// Looks at all sensors, some at a time; returns false at the end.
+    async fn look(&self, walk: &mut DatabaseWalk, run: &Run) -> Result<bool, StorageError> {
+        let Some(database) = walk.current(&*self.raw).await? else { return Ok(false) };
         let mut tries = 1;
         let (done, last) = loop {
-            match self.raw.regroup_after(database, &walk.after, TOGETHER).await {
+            match self.raw.regroup_after(&database, &walk.after, TOGETHER).await {
                 Err(error) if error.is_transient() && tries < TRIES => tokio::time::sleep(PAUSE).await,
                 looked => break looked?,
             }
             tries += 1;
         };
         show(&done, run);
-        if last.is_none() {
-            walk.databases.pop_front();
-        }
-        walk.after = last.unwrap_or_default();
-        Ok(())
+        walk.go_on(last);
+        Ok(true)
     }
 }
 
@@ -72,22 +63,21 @@ impl Job for Group {
     }
 
     async fn step(&mut self, walk: &mut GroupWalk, run: &Run) -> Result<Step, JobError> {
-        if !walk.is_begun && (run.is_asked || self.next_walk <= Instant::now()) {
-            walk.databases = self.raw.databases().await?.into();
-            self.next_walk = Instant::now() + WALK;
-        }
-        walk.is_begun = true;
-        if let Some(database) = walk.databases.front().cloned()
-            && let Err(error) = self.look(&database, walk, run).await
-        {
-            self.next_walk = Instant::now();
-            return Err(error.into());
-        }
+        let began = Instant::now();
+        let walk = walk.get_or_insert_with(|| {
+            if !run.is_asked && self.next_walk > began {
+                return DatabaseWalk::ended();
+            }
+            self.next_walk = began + WALK;
+            DatabaseWalk::default()
+        });
+        let goes_on = self.look(walk, run).await.inspect_err(|_| self.next_walk = began)?;
+        // Also between the steps of a walk.
         let done = self.raw.regroup(TOGETHER).await?;
         show(&done, run);
         if done.is_incomplete {
-            self.next_walk = Instant::now();
+            self.next_walk = began;
         }
-        Ok(if done.left > 0 || !walk.databases.is_empty() { Step::More } else { Step::Done })
+        Ok(if goes_on || done.left > 0 { Step::More } else { Step::Done })
     }
 }

@@ -1,10 +1,9 @@
 //! Makes the indexes that the configuration declares, and drops those that it does not declare any more.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{DatabaseWalk, Job, JobError, Run, Step};
 use crate::bucket::Store;
 
 /// The wait between two looks at all databases: a new one has its indexes within this time.
@@ -20,7 +19,7 @@ pub struct Index {
 
 impl Job for Index {
     const NAME: &'static str = "index";
-    type Walk = Option<VecDeque<String>>;
+    type Walk = DatabaseWalk;
 
     fn interval(&self) -> Option<Duration> {
         (self.is_declared || !self.has_run).then_some(PAUSE)
@@ -31,17 +30,14 @@ impl Job for Index {
     }
 
     async fn step(&mut self, walk: &mut Self::Walk, run: &Run) -> Result<Step, JobError> {
-        let Some(databases) = walk else {
-            run.set_left(None);
-            *walk = Some(self.raw.databases().await?.into());
-            return Ok(Step::More);
-        };
-        let Some(database) = databases.pop_front() else {
+        let Some(database) = walk.current(&*self.raw).await? else {
             self.has_run = true;
             run.set_left(Some(0));
             return Ok(Step::Done);
         };
+        run.set_left(None);
         run.count("changed", self.raw.settle_indexes(&database).await?);
+        walk.go_on(None);
         Ok(Step::More)
     }
 }

@@ -1,11 +1,12 @@
 //! What a job is, and what it may ask of the runner.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::runner::JobState;
-use crate::bucket::StorageError;
+use crate::bucket::{StorageError, Store};
 use crate::ingest::IngestError;
 use crate::store::embedded::CompactError;
 
@@ -106,5 +107,38 @@ impl Run {
         if !self.is_asked {
             tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
         }
+    }
+}
+
+/// A walk through all databases, some sensors at a time.
+#[derive(Debug, Default)]
+pub struct DatabaseWalk {
+    /// The databases that are left; `None` before they were listed.
+    databases: Option<VecDeque<String>>,
+    /// The last sensor of the current database that was walked; empty before the first.
+    pub after: String,
+}
+
+impl DatabaseWalk {
+    /// A walk that has ended.
+    pub fn ended() -> Self {
+        Self { databases: Some(VecDeque::new()), after: String::new() }
+    }
+
+    /// Returns the database that is being walked; `None` at the end.
+    pub async fn current(&mut self, store: &dyn Store) -> Result<Option<String>, StorageError> {
+        let databases = match &mut self.databases {
+            Some(databases) => databases,
+            none => none.insert(store.databases().await?.into()),
+        };
+        Ok(databases.front().cloned())
+    }
+
+    /// Continues after a sensor, or with the next database if there is none.
+    pub fn go_on(&mut self, after: Option<String>) {
+        if after.is_none() {
+            self.databases.as_mut().and_then(VecDeque::pop_front);
+        }
+        self.after = after.unwrap_or_default();
     }
 }

@@ -1,10 +1,9 @@
 //! Removes outlier marks some time after a sensor last outgrew a page, also from sensors that have gone silent.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{DatabaseWalk, Job, JobError, Run, Step};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{StorageError, Store};
 use crate::clock::now_ns;
@@ -20,15 +19,6 @@ pub struct Outliers {
     pub store: Arc<dyn Store>,
     /// How long a mark stays, in nanoseconds.
     pub ttl_ns: i64,
-}
-
-/// The position of a run.
-#[derive(Default)]
-pub struct OutliersWalk {
-    /// The databases that are left; `None` before they were listed.
-    databases: Option<VecDeque<String>>,
-    /// The last sensor of the first database that was looked at.
-    after: Option<String>,
 }
 
 impl Outliers {
@@ -54,27 +44,20 @@ impl Outliers {
 
 impl Job for Outliers {
     const NAME: &'static str = "outliers";
-    type Walk = OutliersWalk;
+    type Walk = DatabaseWalk;
 
     fn interval(&self) -> Option<Duration> {
         Some(PAUSE)
     }
 
-    async fn step(&mut self, walk: &mut OutliersWalk, run: &Run) -> Result<Step, JobError> {
-        let Some(databases) = &mut walk.databases else {
-            walk.databases = Some(self.store.databases().await?.into());
-            return Ok(Step::More);
-        };
-        let Some(database) = databases.front() else { return Ok(Step::Done) };
-        let last = match self.clear(database, walk.after.take(), run).await {
+    async fn step(&mut self, walk: &mut DatabaseWalk, run: &Run) -> Result<Step, JobError> {
+        let Some(database) = walk.current(&*self.store).await? else { return Ok(Step::Done) };
+        let after = Some(walk.after.clone()).filter(|after| !after.is_empty());
+        match self.clear(&database, after, run).await {
             Err(error) if error.is_of_store() => return Err(error.into()),
             // A document or a database that cannot be read keeps its marks and does not stop the others.
-            last => last.unwrap_or_default(),
-        };
-        if last.is_none() {
-            databases.pop_front();
+            last => walk.go_on(last.unwrap_or_default()),
         }
-        walk.after = last;
         Ok(Step::More)
     }
 }

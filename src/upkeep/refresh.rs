@@ -5,11 +5,10 @@
 //! What is known only here would be lost with the process: a sensor's document says for which change its copies are done, and
 //! a walk at the start and every hour finds those for which it does not.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{DatabaseWalk, Job, JobError, Run, Step};
 use crate::bucket::{CopyScope, StorageError, Store};
 use crate::clock::now_ns;
 use crate::faults;
@@ -38,14 +37,8 @@ pub struct Refresh {
     together: usize,
 }
 
-/// The position of a run: it walks all sensors if that is due, and then refreshes those known to lag behind.
-#[derive(Default)]
-pub struct RefreshWalk {
-    is_begun: bool,
-    databases: VecDeque<String>,
-    /// The last sensor of the first database that was looked at.
-    after: String,
-}
+/// The walk of a run through all sensors, ended at once if that is not due; `None` before this is known.
+type RefreshWalk = Option<DatabaseWalk>;
 
 impl Refresh {
     #[must_use]
@@ -53,15 +46,13 @@ impl Refresh {
         Self { raw, stale, settle, next_walk: Instant::now(), together: TOGETHER.0 }
     }
 
-    /// Finds sensors whose documents do not say that their copies are done.
-    async fn find(&self, database: &str, walk: &mut RefreshWalk) -> Result<(), StorageError> {
-        let (stale, last) = self.raw.next_stale_copies(database, &walk.after, EXAMINED).await?;
-        stale.iter().for_each(|sensor| self.stale.note_found(database, sensor));
-        if last.is_none() {
-            walk.databases.pop_front();
-        }
-        walk.after = last.unwrap_or_default();
-        Ok(())
+    /// Finds sensors whose documents do not say that their copies are done; returns false at the end.
+    async fn find(&self, walk: &mut DatabaseWalk) -> Result<bool, StorageError> {
+        let Some(database) = walk.current(&*self.raw).await? else { return Ok(false) };
+        let (stale, last) = self.raw.next_stale_copies(&database, &walk.after, EXAMINED).await?;
+        stale.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
+        walk.go_on(last);
+        Ok(true)
     }
 
     async fn refresh(&mut self, next: &NextCopies, began: Instant, run: &Run) -> Result<(), StorageError> {
@@ -99,16 +90,14 @@ impl Job for Refresh {
     async fn step(&mut self, walk: &mut RefreshWalk, run: &Run) -> Result<Step, JobError> {
         let began = Instant::now();
         run.set_left(Some(self.stale.count()));
-        if !walk.is_begun && (run.is_asked || self.next_walk <= began || self.stale.take_incomplete()) {
-            walk.databases = self.raw.databases().await?.into();
-            self.next_walk = began + WALK;
-        }
-        walk.is_begun = true;
-        if let Some(database) = walk.databases.front().cloned() {
-            if let Err(error) = self.find(&database, walk).await {
-                self.next_walk = began;
-                return Err(error.into());
+        let walk = walk.get_or_insert_with(|| {
+            if !(run.is_asked || self.next_walk <= began || self.stale.take_incomplete()) {
+                return DatabaseWalk::ended();
             }
+            self.next_walk = began + WALK;
+            DatabaseWalk::default()
+        });
+        if self.find(walk).await.inspect_err(|_| self.next_walk = began)? {
             return Ok(Step::More);
         }
         let Some(next) = self.stale.next(self.together, self.settle, began) else { return Ok(Step::Done) };

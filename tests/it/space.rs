@@ -144,19 +144,17 @@ fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
 }
 
-/// MongoDB compacts when the job is run; the command tells of each collection what could come back.
+/// MongoDB compacts when the job is run, and the state of the job has the space as measured.
 #[test]
-fn of_mongodb_each_collection_is_told_and_compacted_when_asked() {
+fn mongodb_compacts_when_asked() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
     post(&server.url("/write?db=d&precision=s"), format!("climate,s=1 temp=1 {START}\n"), &[]).expect(204);
     flush(&server);
-    let output = program().args(["compact", "--store", &uri]).output().expect("hourglass can be run");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("d.buckets: "), "{output:?}");
     assert_eq!(job(&server, "compact")["last_success"], json!(null), "nothing is compacted unless asked");
     let output =
         program().args(["job", "run", "compact", "--to", &server.url("")]).output().expect("hourglass can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(job(&server, "compact")["progress"]["bytes"].as_u64() > Some(0));
     assert_eq!(count(&server, "climate", "temp"), 1);
 }

@@ -244,7 +244,7 @@ impl MeasureOptions {
         }
         let used = Usage::now(&running.pids())?;
         running.server.reconnect().await?;
-        let sealed = sealing(&mut running.server, "/progress/readings").await?;
+        let sealed = seal_job(&mut running.server, "/progress/readings").await?;
         let mut figures = Figures::new();
         figures.insert("ack p50, ms".to_owned(), percentile_ms(&latencies, 50));
         figures.insert("ack p99, ms".to_owned(), percentile_ms(&latencies, 99));
@@ -256,7 +256,7 @@ impl MeasureOptions {
             let (before, sealed_before) = (Usage::now(&running.pids())?, sealed);
             seal_all(&mut running).await?;
             let used = Usage::now(&running.pids())?;
-            let sealed = sealing(&mut running.server, "/progress/readings").await? - sealed_before;
+            let sealed = seal_job(&mut running.server, "/progress/readings").await? - sealed_before;
             if sealed > 0.0 {
                 figures.insert("CPU µs per reading sealed".to_owned(), (used.cpu_s - before.cpu_s) * 1e6 / sealed);
             }
@@ -306,9 +306,9 @@ impl MeasureOptions {
         let started = Instant::now();
         let expected = to_f64(usize::try_from(delivery.readings())?);
         let sealed = loop {
-            let sealed = sealing(&mut running.server, "/progress/readings").await?;
-            let left =
-                sealing(&mut running.server, "/left").await? + sealing(&mut running.server, "/progress/large").await?;
+            let sealed = seal_job(&mut running.server, "/progress/readings").await?;
+            let left = seal_job(&mut running.server, "/left").await?
+                + seal_job(&mut running.server, "/progress/large").await?;
             // What cannot be sealed is left, and told.
             if sealed >= expected || left > 0.0 && started.elapsed() > Duration::from_secs(30) {
                 break sealed;
@@ -392,7 +392,7 @@ async fn metric(server: &mut crate::servers::http::HttpServer, name: &str) -> Re
 }
 
 /// A figure of the job that seals, by its JSON pointer; 0 while it is not known.
-async fn sealing(server: &mut crate::servers::http::HttpServer, figure: &str) -> Result<f64> {
+async fn seal_job(server: &mut crate::servers::http::HttpServer, figure: &str) -> Result<f64> {
     let (status, text) = server.connection().get("/api/v1/jobs/seal").await?;
     ensure!(status == 200, "/api/v1/jobs/seal was answered {status}");
     let job: serde_json::Value = serde_json::from_str(&text)?;

@@ -87,8 +87,8 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/backup/sensors", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/backup/proved", "began=1", "", Needs::Admin),
     ("GET", "/api/v1/jobs", "", "", Needs::Admin),
-    ("GET", "/api/v1/jobs/seal", "", "", Needs::Admin),
-    ("POST", "/api/v1/jobs/seal/run", "", "", Needs::Admin),
+    ("GET", "/api/v1/jobs/{key}", "", "", Needs::Admin),
+    ("POST", "/api/v1/jobs/{key}/run", "", "", Needs::Admin),
     ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
     (
         "POST",
@@ -197,6 +197,7 @@ impl Matrix {
         let query = query.replace(OWN, own.as_deref().unwrap_or_default());
         let key = match *path {
             path if path.contains("/sensors/") => "m,site=lab",
+            path if path.contains("/jobs/") => "seal",
             "/ui/{key}" => "page.css",
             "/api/v1/tokens/{key}/revoke" => "made",
             _ => "site",
