@@ -6,7 +6,6 @@ mod audit;
 mod backup;
 mod banner;
 mod compact;
-mod compacting;
 mod copy;
 mod data_folder;
 mod dead_letters;
@@ -21,16 +20,14 @@ mod fill;
 mod first_token;
 mod flush_wal;
 mod healthcheck;
-mod indexes;
+mod jobs;
 mod listeners;
-mod migrate;
 mod origin;
 mod post;
 mod progress;
 mod rejections;
 mod relabel;
 mod restore;
-mod seal;
 mod sensors;
 mod stop;
 mod tokens;
@@ -65,13 +62,14 @@ use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
+use crate::upkeep::{self, Compact};
 use crate::wal::{self, Folder, Recovery, Wal};
 
 pub use self::audit::{check_audit, print_audit};
 pub use self::backup::{BackupRequest, backup};
 use self::banner::Ready;
-pub use self::compact::{CompactRequest, compact};
-use self::compacting::Compacted;
+
+pub use self::compact::compact;
 pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::demo::{DemoRequest, demo};
@@ -81,14 +79,12 @@ pub use self::examine::examine;
 pub use self::exchange::{Exchange, exchange};
 pub use self::flush_wal::flush_wal;
 pub use self::healthcheck::healthcheck;
-pub use self::indexes::indexes;
+pub use self::jobs::{list_jobs, run_job};
 use self::listeners::Listeners;
-pub use self::migrate::migrate;
 pub use self::post::{Service, TlsFiles};
 pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
 pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
 pub use self::restore::restore;
-pub use self::seal::seal;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
 use self::stop::{RunEnd, shut_down};
 pub use self::tokens::tokens;
@@ -198,16 +194,15 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));
     metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
     let (of_store, backups) = (store.clone(), Arc::new(Semaphore::new(1)));
-    let compacting = http::Compacting::default();
-    let compacts = tokio::spawn(compacting::keep_compact(opened.compacted(&settings), compacting.clone()));
+    let jobs = upkeep::start(&ingest, opened.compact_job(&settings), metrics.clone());
     let app = Arc::new(App {
+        jobs,
         ingest,
         query,
         access,
         audit,
         metrics,
         store: of_store,
-        compacting,
         backups,
         by_value: Arc::new(Semaphore::new(1)),
         health,
@@ -242,7 +237,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
             RunEnd::Failed
         }
     };
-    [watcher, upkeep, space, tokens, compacts].iter().for_each(JoinHandle::abort);
+    [watcher, upkeep, space, tokens].iter().for_each(JoinHandle::abort);
     Ok(if asked { ending } else { RunEnd::Failed })
 }
 
@@ -325,10 +320,10 @@ impl OpenedStore {
         }
     }
 
-    fn compacted(self, settings: &Settings) -> Compacted {
+    fn compact_job(self, settings: &Settings) -> Compact {
         match self {
-            Self::Embedded(store) => Compacted::Embedded { store, percent: settings.embedded.compact_at as u64 },
-            Self::Mongo(store) => Compacted::Mongo(store),
+            Self::Embedded(store) => Compact::Embedded { store, percent: settings.embedded.compact_at as u64 },
+            Self::Mongo(store) => Compact::Mongo(store),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use hourglass::app;
-use hourglass::cli::{self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, WalCommand};
+use hourglass::cli::{self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, JobCommand, WalCommand};
 use hourglass::cli::{Request, with_settings};
 use hourglass::config;
 use hourglass_demo::Simulation;
@@ -72,19 +72,15 @@ fn run(command: Command) -> ExitCode {
             println!("hourglass {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Command::Compact(flags) => with_settings(flags.store, |settings| {
-            let service = flags.server.map(|server| flags.by.for_service(server));
-            app::compact(settings, app::CompactRequest { service, runs: flags.run })
-        }),
+        Command::Compact(flags) => with_settings(flags, app::compact),
+        Command::Job { command: JobCommand::List(flags) } => app::list_jobs(&flags.into()),
+        Command::Job { command: JobCommand::Run { name, target } } => app::run_job(&target.into(), &name),
         Command::Undo(flags) => app::undo(flags.id.as_deref(), &flags.target.into()),
         Command::Drift {
             command: cli::DriftCommand::Resolve { database, measurement, field, kind, write, target: by },
         } => app::resolve_drift(&app::DriftTask { database, measurement, field, kind, write }, &by.into()),
         Command::Rejections { command } => rejections(command),
         Command::Relabel { command } => relabel(command),
-        Command::Indexes(flags) => app::indexes(&flags.into()),
-        Command::Migrate(flags) => app::migrate(&flags.into()),
-        Command::Seal(flags) => app::seal(&flags.into()),
     }
 }
 

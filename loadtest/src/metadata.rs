@@ -197,8 +197,8 @@ async fn await_refreshed(system: &System<'_>) -> Result<()> {
     while idle < 3 {
         ensure!(begun.elapsed() < LONGEST, "copies are left after {LONGEST:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let status: Value = serde_json::from_str(&system.get("/api/v1/status").await?)?;
-        let left = status["meta_copies"]["left"].as_u64().context("no meta_copies.left in the status")?;
+        let job: Value = serde_json::from_str(&system.get("/api/v1/jobs/refresh").await?)?;
+        let left = job["left"].as_u64().context("no left in the state of the job")?;
         idle = if left == 0 { idle + 1 } else { 0 };
     }
     Ok(())

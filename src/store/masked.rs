@@ -546,10 +546,6 @@ impl Store for Masked {
         self.store.settle_indexes(database).await
     }
 
-    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
-        self.store.declared_indexes(database).await
-    }
-
     async fn databases(&self) -> Result<Vec<String>, StorageError> {
         self.store.databases().await
     }

@@ -121,7 +121,8 @@ impl Sender {
             Answer { status: 204, .. } => {}
             answer => bail!("{answer}"),
         }
-        let mut path = "/api/v1/seal".to_owned();
+        let first = "/api/v1/jobs/seal/run";
+        let mut path = first.to_owned();
         while !self.is_told() {
             let answer = self.post(&path, "text/plain", b"")?;
             let Answer { status: status @ (200 | 202), text } = &answer else { bail!("{answer}") };
@@ -129,8 +130,8 @@ impl Sender {
                 break;
             }
             let body: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
-            let round = body["round"].as_str().context("the answer has no round")?;
-            path = format!("/api/v1/seal?round={}", escaped(round));
+            let run = body["run"].as_str().context("the answer has no run")?;
+            path = format!("{first}?run={}", escaped(run));
         }
         Ok(())
     }

@@ -235,7 +235,7 @@ impl Turns<'_> {
 
     /// Fails unless all readings are sealed, and on MongoDB no hour page is left.
     async fn ensure_sealed(&self, system: &System<'_>) -> Result<()> {
-        let sealed = system.metric("hourglass_seal_readings_total").await?;
+        let sealed = super::sealing::seal_job(system, "/progress/readings").await?;
         let readings = float(self.options.fleet().readings());
         ensure!(sealed >= readings, "{sealed} readings were sealed instead of {readings}");
         if let Ok(mongod) = system.mongod() {

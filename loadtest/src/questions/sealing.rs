@@ -179,7 +179,7 @@ impl<'a> Turn<'a> {
         };
         let offered = offered??;
         let used = system.usage()?;
-        let sealed = system.metric("hourglass_seal_readings_total").await?;
+        let sealed = seal_job(system, "/progress/readings").await?;
         self.add("ack p50, ms", quantile_ms(&offered.acks, 0.5));
         self.add("ack p99, ms", offered.p99_ms());
         self.add("CPU s per s", (used.cpu_s - before.cpu_s) / (used.at - before.at).as_secs_f64());
@@ -189,7 +189,7 @@ impl<'a> Turn<'a> {
             let before = system.usage()?;
             seal_all(&system).await?;
             let used = system.usage()?;
-            let rest = system.metric("hourglass_seal_readings_total").await? - sealed;
+            let rest = seal_job(system, "/progress/readings").await? - sealed;
             if rest > 0.0 {
                 self.add("CPU µs per reading sealed", (used.cpu_s - before.cpu_s) * 1e6 / rest);
             }
@@ -212,7 +212,7 @@ impl<'a> Turn<'a> {
         system.restart().await?;
         let started = Instant::now();
         seal_all(&system).await?;
-        let sealed = system.metric("hourglass_seal_readings_total").await?;
+        let sealed = seal_job(system, "/progress/readings").await?;
         let sealing = process::peak_mib(system.pid()?)?;
         system.stop()?;
         self.add("readings", float(delivery.fleet.readings()));
@@ -254,14 +254,20 @@ fn hour_by_hour(fleet: Fleet) -> Delivery {
     Delivery { fleet, order: Order::Sensor { period_ms: HOUR_S * 1000 } }
 }
 
+/// A figure of the job that seals, by its JSON pointer; 0 while it is not known.
+pub async fn seal_job(system: &System<'_>, figure: &str) -> Result<f64> {
+    let job: serde_json::Value = serde_json::from_str(&system.get("/api/v1/jobs/seal").await?)?;
+    Ok(job.pointer(figure).and_then(serde_json::Value::as_f64).unwrap_or(0.0))
+}
+
 /// Asks for rounds of sealing until nothing is left that could be sealed.
 pub async fn seal_all(system: &System<'_>) -> Result<()> {
     let started = Instant::now();
     loop {
-        let answer = system.connect().await?.post("/api/v1/seal", Bytes::new()).await?;
-        ensure!([200, 202].contains(&answer.status), "/api/v1/seal was answered {}", answer.status);
+        let answer = system.connect().await?.post("/api/v1/jobs/seal/run", Bytes::new()).await?;
+        ensure!([200, 202].contains(&answer.status), "the job seal was answered {}", answer.status);
         let body: serde_json::Value = serde_json::from_slice(&answer.body)?;
-        if answer.status == 200 && body["error"].is_null() && body["left"]["unsettled"] == 0 {
+        if answer.status == 200 && body["last_error"].is_null() && body["progress"]["unsettled"] == 0 {
             return Ok(());
         }
         ensure!(started.elapsed() < LONGEST, "not all days were sealed within {LONGEST:?}: {body}");

@@ -448,10 +448,6 @@ impl Store for MongoStore {
         self.settled_indexes(database).await
     }
 
-    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
-        self.shown_indexes(database).await
-    }
-
     async fn databases(&self) -> Result<Vec<String>, StorageError> {
         let collection = setup::databases(&self.mongo);
         let list = async move { reads::names(&collection).await };

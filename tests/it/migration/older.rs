@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::golden::{CONFIG, answers, load_file, load_mongo};
 use super::{found, update};
 use crate::support::http::{get, post};
+use crate::support::jobs::job;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::process::Folder;
@@ -107,13 +108,10 @@ impl Golden {
     }
 }
 
-fn migration(server: &Server) -> Value {
-    get(&server.url("/api/v1/status")).expect(200).json()["migration"].clone()
-}
-
 fn migrate(server: &Server) -> String {
     let mut command = program();
-    let output = command.args(["migrate", "--server", &server.url("")]).output().expect("hourglass can be run");
+    let output =
+        command.args(["job", "run", "migrate", "--server", &server.url("")]).output().expect("hourglass can be run");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     said
@@ -136,7 +134,7 @@ fn what_the_released_form_has_is_read_migrated_and_clean() {
         let mut server = golden.start();
         assert_eq!(parsed(&answers(&server)), parsed(ANSWERS), "{}", golden.store);
         let said = migrate(&server);
-        assert!(said.contains(" 0 of older forms left"), "{said}");
+        assert!(said.contains("left 0"), "{said}");
         assert_eq!(parsed(&answers(&server)), parsed(ANSWERS), "{}", golden.store);
         // Sealing, corrections and late readings work on it as on any other.
         post(&server.url("/write?db=factory"), "climate,room=lab,s=1 temp=1 1768435200000000007", &[]).expect(204);
@@ -158,12 +156,11 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
         assert!(pages >= 3, "{pages} pages");
         let mut server = golden.start();
         let done = eventually("pages are rewritten", PATIENCE, || {
-            let done = migration(&server);
-            (done["rewritten"] == pages && done["left"] == 0 && !done["ended"].is_null()).then_some(done)
+            let done = job(&server, "migrate");
+            (done["progress"]["rewritten"] == pages && done["left"] == 0 && !done["last_success"].is_null())
+                .then_some(done)
         });
-        assert_eq!((&done["newer"], &done["error"]), (&Value::from(0), &Value::Null), "{done}");
-        assert_eq!(metric(&server, "hourglass_migration_documents_rewritten_total"), pages as f64);
-        assert_eq!(metric(&server, "hourglass_migration_left"), 0.0);
+        assert_eq!((&done["progress"]["newer"], &done["last_error"]), (&Value::from(0), &Value::Null), "{done}");
         assert_eq!(parsed(&answers(&server)), expected, "{}", golden.store);
         verify(&golden, &mut server);
         let stored = match &golden.uri {

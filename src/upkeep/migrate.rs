@@ -1,0 +1,165 @@
+//! Rewrites documents of older forms in the form of today. Each by compare-and-set, with the same readings: no reading is
+//! lost, doubled or reverted, whoever else writes, deletes, seals or rewrites meanwhile, and if the process stops at any
+//! step. A page that a version without stamps wrote keeps its `applied` and gets a floor of 0: its cells stay older than
+//! every stamp, and what WALs of that version still have of it merges as before (`bucket::legacy`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::job::{Job, JobError, Run, Step};
+use crate::bucket::raw::{Cursor, OtherForms};
+use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::{Bucket, StorageError, Store};
+use crate::faults;
+use crate::ingest::deleter::{DatabaseTurns, is_listed};
+
+/// Documents that are looked at together.
+const EXAMINED: usize = 2000;
+/// Pages that are rewritten together: all of them are in memory.
+const TOGETHER: usize = 32;
+/// The wait between two rounds.
+const PAUSE: Duration = Duration::from_secs(3600);
+/// The wait before a round is tried again that failed, or left something.
+const RETRY: Duration = Duration::from_secs(60);
+/// The job that rewrites documents of older forms.
+pub struct Migrate {
+    /// The store as it is, with what is deleted and not removed yet.
+    pub raw: Arc<dyn Store>,
+    /// Deletions of this process exclude rewriting, database by database.
+    pub turns: Arc<DatabaseTurns>,
+    /// A run has been started.
+    pub has_run: bool,
+}
+
+/// The position of a run.
+#[derive(Default)]
+pub struct MigrateWalk {
+    /// The databases that are left; `None` before they were listed.
+    databases: Option<VecDeque<String>>,
+    pass: Pass,
+    from: Option<Cursor>,
+    /// Documents of older forms that this pass has counted in the database.
+    older: u64,
+    /// Documents that earlier databases left.
+    left: u64,
+    newer: u64,
+}
+
+/// Each database is walked once to count documents of older forms. If there are any, it is walked again to rewrite them, and
+/// once more to count those that could not be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Pass {
+    #[default]
+    Counts,
+    Rewrites,
+    CountsAgain,
+}
+
+impl Job for Migrate {
+    const NAME: &'static str = "migrate";
+    type Walk = MigrateWalk;
+
+    fn interval(&self) -> Option<Duration> {
+        Some(PAUSE)
+    }
+
+    fn is_due(&mut self) -> bool {
+        !self.has_run
+    }
+
+    async fn step(&mut self, walk: &mut MigrateWalk, run: &Run) -> Result<Step, JobError> {
+        let Some(databases) = &mut walk.databases else {
+            self.has_run = true;
+            run.set("newer", 0);
+            run.set_left(None);
+            // All databases if somebody asked, whatever was noted of them.
+            let listed = if run.is_asked { self.raw.databases().await? } else { self.raw.unmigrated().await? };
+            walk.databases = Some(listed.into());
+            return Ok(Step::More);
+        };
+        let Some(database) = databases.front().cloned() else {
+            run.set_left(Some(walk.left));
+            return Ok(if walk.left > 0 { Step::Again(RETRY) } else { Step::Done });
+        };
+        let found = self.raw.other_forms(&database, walk.from.as_ref(), EXAMINED).await?;
+        walk.older += found.pages.len() as u64;
+        match walk.pass {
+            Pass::Rewrites => self.rewrite(&database, &found, run).await?,
+            Pass::Counts => run.count("examined", found.examined),
+            Pass::CountsAgain => {}
+        }
+        if walk.pass != Pass::Rewrites {
+            run.set_left(Some(walk.left + walk.older));
+        }
+        if walk.pass == Pass::Counts {
+            walk.newer += found.newer;
+            run.set("newer", walk.newer);
+        }
+        walk.from = found.next;
+        if walk.from.is_none() {
+            self.end_pass(&database, walk).await?;
+        }
+        Ok(Step::More)
+    }
+}
+
+impl Migrate {
+    async fn end_pass(&self, database: &str, walk: &mut MigrateWalk) -> Result<(), StorageError> {
+        let documents = std::mem::take(&mut walk.older);
+        match walk.pass {
+            Pass::Counts if documents > 0 => {
+                tracing::info!(%database, documents, "rewriting documents of older forms");
+                walk.pass = Pass::Rewrites;
+                return Ok(());
+            }
+            Pass::Rewrites => {
+                walk.pass = Pass::CountsAgain;
+                return Ok(());
+            }
+            Pass::CountsAgain => tracing::info!(%database, left = documents, "documents of older forms rewritten"),
+            Pass::Counts => {}
+        }
+        walk.pass = Pass::Counts;
+        walk.left += documents;
+        walk.databases.as_mut().and_then(VecDeque::pop_front);
+        if documents == 0 {
+            self.raw.note_migrated(database).await?;
+        }
+        Ok(())
+    }
+
+    async fn rewrite(&self, database: &str, found: &OtherForms, run: &Run) -> Result<(), StorageError> {
+        let store = &*self.raw;
+        for lot in found.pages.chunks(TOGETHER) {
+            let turn = self.turns.of(database);
+            let _turn = turn.lock().await;
+            if !is_listed(store, database).await? {
+                // It was dropped since these were listed.
+                return Ok(());
+            }
+            let mut read: Vec<(&BucketId, Bucket)> = Vec::new();
+            for (id, number) in lot {
+                // One that cannot be read, or is gone, is none that can be rewritten.
+                let page = store.read_pages(database, id, &[*number]).await;
+                for page in page.or_else(|error| if error.is_of_document() { Ok(Vec::new()) } else { Err(error) })? {
+                    let mut bucket = Bucket::from_stored([page]);
+                    bucket.mark_anew(false);
+                    read.push((id, bucket));
+                }
+            }
+            let writes: Vec<PageWrite<'_>> =
+                read.iter().map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] }).collect();
+            let outcomes = store.write_pages(database, &writes).await;
+            // What somebody else changed meanwhile, or the store refuses, the next pass counts again.
+            run.count("rewritten", outcomes.iter().filter(|written| **written == Written::Yes).count() as u64);
+            let away = |written| match written {
+                Written::Failed(error) if error.is_away() => Some(error),
+                _ => None,
+            };
+            outcomes.into_iter().find_map(away).map_or(Ok(()), Err)?;
+            faults::point("rewritten");
+        }
+        Ok(())
+    }
+}
