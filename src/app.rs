@@ -24,7 +24,6 @@ mod follow;
 mod healthcheck;
 mod indexes;
 mod listeners;
-mod migrate;
 mod origin;
 mod post;
 mod progress;
@@ -85,7 +84,6 @@ pub use self::follow::{FollowRequest, follow};
 pub use self::healthcheck::healthcheck;
 pub use self::indexes::indexes;
 use self::listeners::Listeners;
-pub use self::migrate::migrate;
 pub use self::post::Service;
 pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
 pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
@@ -297,6 +295,9 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
     let store = open_mongo(settings).await?;
     let health = Health::of(store.check().await);
     match &health {
+        Health::StoreUnusable { cause: Unusable::Older, detail } => {
+            anyhow::bail!("store: {} ({detail}): {}", Unusable::Older, Unusable::Older.advice());
+        }
         Health::StoreUnusable { cause, detail } if !has_served(settings) => {
             return Err(NeverServed::new(*cause, detail).into());
         }

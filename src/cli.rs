@@ -112,9 +112,6 @@ pub enum Command {
     /// Print the indexes that the running service's configuration declares (`index = true`), whether MongoDB has them, and the queries
     /// that use them. Exit status: 0 if none is missing, else 1.
     Indexes(TargetFlags),
-    /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
-    /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.
-    Migrate(TargetFlags),
     /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
     /// run meanwhile.
     DeadLetters {
@@ -147,16 +144,14 @@ pub enum ConfigCommand {
     Default,
 }
 
-/// The settings by defaults, file, environment and flags. Prints a warning to stderr for each key set by an old name.
+/// The settings by defaults, file, environment and flags.
 ///
 /// # Errors
 /// All problems at once.
 pub fn settings(flags: &ServeFlags) -> Result<Settings, Vec<Problem>> {
     let ServeFlags { listen, data_dir, store, memory, .. } = flags.clone();
     let overrides = Overrides { listen, data_dir, store, memory };
-    let (settings, renamed) = config::load(flags.config.as_deref(), config::environment(), &overrides)?;
-    renamed.iter().for_each(|renamed| eprintln!("hourglass: {renamed}"));
-    Ok(settings)
+    config::load(flags.config.as_deref(), config::environment(), &overrides)
 }
 
 /// Prints the problems of a configuration, one per line, and returns the exit status.

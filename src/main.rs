@@ -85,7 +85,6 @@ fn main() -> ExitCode {
         Command::Sensors { command } => sensors(command),
         Command::Relabel { command } => relabel(command),
         Command::Indexes(flags) => app::indexes(&target(flags)),
-        Command::Migrate(flags) => app::migrate(&target(flags)),
         Command::Seal(flags) => app::seal(&target(flags)),
         Command::DeadLetters { command } => dead_letters(command),
         Command::Token { command } => cli::tokens(command, app::tokens),

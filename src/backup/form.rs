@@ -2,7 +2,7 @@
 //! docs/backup.md describes it byte by byte.
 //!
 //! ```text
-//! file    := "hourglass backup 2\n"  frame…          the last frame is an end
+//! file    := "hourglass backup 1\n"  frame…          the last frame is an end
 //! frame   := length: u32  crc32c: u32  payload       little-endian; both are of the payload
 //! payload := "S" JSON         a sensor: {"measurement", "tags": [[key, value]…], "fields": [[name, family]…]}
 //!          | "R" sealed       readings of the last sensor, packed as docs/sealed-days.md says
@@ -11,8 +11,6 @@
 //!          | "E" JSON         the end: {"sensors", "readings", "cells", "digest"}, and where there are some "summaries" and
 //!                             "metadata"; of sensors "content", a digest of all "D"
 //! ```
-//!
-//! Version 1 had neither "H" nor "D".
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -32,9 +30,7 @@ use crate::store::sealed;
 use super::read::{ExpiredPart, Part, Piece};
 
 /// The first bytes.
-pub const HEAD: &[u8] = b"hourglass backup 2\n";
-/// Those of the version before, which is read, too.
-const OLDER_HEAD: &[u8] = b"hourglass backup 1\n";
+pub const HEAD: &[u8] = b"hourglass backup 1\n";
 /// A longer frame is damage: parts are far smaller.
 const FRAME_MAX: usize = 256 << 20;
 const FRAME_HEAD: usize = 8;
@@ -258,7 +254,7 @@ impl<R: Read> FrameReader<R> {
     pub fn new(mut from: R) -> Result<Self, NoBackup> {
         let mut head = [0; HEAD.len()];
         from.read_exact(&mut head)?;
-        if head != HEAD && head != OLDER_HEAD {
+        if head != HEAD {
             return Err(NoBackup::Head);
         }
         Ok(Self { from, frames: Frames::default(), last: None })
@@ -405,12 +401,15 @@ mod tests {
         assert_eq!((held.set.summaries, held.set.metadata), (3, 3));
     }
 
-    /// A backup of the version before has no other kinds of frames.
     #[test]
-    fn the_form_before_is_read() {
-        let older = [OLDER_HEAD, &file()[HEAD.len()..]].concat();
-        assert_eq!(read(&older).unwrap(), read(&file()).unwrap());
-        assert!(matches!(read(b"hourglass backup 3\n"), Err(NoBackup::Head)));
+    fn another_version_is_refused() {
+        assert!(matches!(
+            read(
+                b"hourglass backup 2
+"
+            ),
+            Err(NoBackup::Head)
+        ));
     }
 
     #[test]

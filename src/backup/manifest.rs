@@ -8,8 +8,8 @@ use super::form::Held;
 use crate::reading::Day;
 use crate::reading::time::write_rfc3339;
 
-/// The form of manifests. Form 1 had no sensors and no summaries of readings that had expired.
-const FORM: u32 = 2;
+/// The form of manifests.
+const FORM: u32 = 1;
 
 /// The content of `manifest.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct KeptDatabase {
     /// Of its days and of its sensors' metadata.
     #[serde(flatten)]
     pub set: SetDigest,
-    /// Its sensors; `None` if it has none, and in form 1.
+    /// Its sensors; `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensors: Option<KeptSensors>,
     pub days: Vec<KeptDay>,
@@ -82,7 +82,7 @@ pub enum NoManifest {
     #[error("it cannot be read: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
-        "it has form {0}, and this version knows 1 to {FORM}: use the version that made the backup, or a later one"
+        "it has form {0}, and this version knows only {FORM}: use the version that made the backup, or a later one"
     )]
     Form(u32),
     #[error("it names the file {0:?}, which is not in the backup's folder")]
@@ -111,7 +111,7 @@ impl Manifest {
             form: u32,
         }
         let Form { form } = serde_json::from_slice(text)?;
-        if !(1..=FORM).contains(&form) {
+        if form != FORM {
             return Err(NoManifest::Form(form));
         }
         let manifest: Self = serde_json::from_slice(text)?;

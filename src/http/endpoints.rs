@@ -14,9 +14,9 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, drift, explain, groups, indexes, influx_query, lists, meta, migrate,
-    openapi, overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens,
-    trash, ui, write,
+    App, backup, compact, databases, dead_letters, drift, explain, groups, indexes, influx_query, lists, meta, openapi,
+    overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens, trash,
+    ui, write,
 };
 
 pub struct Endpoint {
@@ -225,10 +225,6 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
             ASKED], false, route (post(compact::compact));
     "POST" "/api/v1/read-only", Admin, "refuse changes with 503 until the process ends, for hourglass copy --switch, or take them again", params::READ_ONLY, &[],
         &[&[(200, "Changes are refused, or taken.", &[json("Anything")])], ASKED], false, route (post(read_only::set));
-    "POST" "/api/v1/migrate", Admin, "rewrite documents of older forms now: 200 when done", params::MIGRATE, &[],
-        &[&[(200, "No document of an older form is left that can be rewritten.", &[json("Migrated")]),
-            (202, "Documents are being looked at and rewritten: ask again with `round`.", &[json("Migrated")])],
-            ASKED], false, route (post(migrate::migrate));
     "GET" "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything", params::BACKUP, &[],
         &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route (get(backup::begin));
     "GET" "/api/v1/backup/days", Admin, "the UTC days that have readings or summaries, for hourglass backup", params::BACKUP_DAYS, &[],

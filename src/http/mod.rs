@@ -29,7 +29,6 @@ mod influx_render;
 mod json;
 mod lists;
 pub mod meta;
-mod migrate;
 mod named_sensors;
 mod openapi;
 mod overview;

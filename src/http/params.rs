@@ -298,8 +298,6 @@ pub const COMPACT: &[Parameter] = &[ROUND, RUN];
 pub const SEAL: &[Parameter] = &[ROUND];
 /// Of `POST /api/v1/trash/ID/undo`.
 pub const UNDO: &[Parameter] = &[CURSOR];
-/// Of `POST /api/v1/migrate`.
-pub const MIGRATE: &[Parameter] = &[ROUND];
 /// Of the lists of measurements, of a tag's values, and of fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `GET /api/v1/tags`.

@@ -15,11 +15,11 @@ use serde_json::json;
 use super::endpoints::{self, ENDPOINTS, Endpoint};
 use super::errors::{NO_ENDPOINT, WRONG_METHOD};
 use super::format::preferred;
-use super::{App, Health, SeesDetails, compact, meta, migrate, seal, ui};
+use super::{App, Health, SeesDetails, compact, meta, seal, ui};
 use crate::bucket::Unusable;
 use crate::clock::{now_ns, now_seconds};
 use crate::http::answer::INFLUX_VERSION;
-use crate::ingest::{FailingDatabase, Ledger, MigrationDone, RefreshingDone, SealingDone};
+use crate::ingest::{FailingDatabase, Ledger, RefreshingDone, SealingDone};
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
@@ -281,7 +281,6 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "refusing": refusal(&app, &health),
         "sealing": seal::shown_now(app.ingest.sealing()),
         "compacting": compact::shown(&app.compacting),
-        "migration": migrate::shown(&app.ingest.migration().done()),
         "meta_copies": meta::refreshing_shown(&app.ingest.refreshing().done()),
         "groups": meta::refreshing_shown(&app.ingest.grouping().done()),
         "store": store,
@@ -322,8 +321,6 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let compacted = app.compacting.done();
     let free = compacted.spaces.iter().map(|space| space.free).sum();
     app.metrics.compacting(app.compacting.is_running(), compacted.times, compacted.given_back, free);
-    let MigrationDone { rewritten, left, newer, .. } = app.ingest.migration().done();
-    app.metrics.migration(rewritten, [left, newer]);
     let RefreshingDone { sensors, documents, left, .. } = app.ingest.refreshing().done();
     app.metrics.meta_copies([sensors, documents], left);
     let RefreshingDone { sensors, documents, left, .. } = app.ingest.grouping().done();

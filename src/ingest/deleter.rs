@@ -54,7 +54,7 @@ pub struct Deleter {
     pub opening: u64,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
-    /// Locks by database. Deletions, sweeps after earlier deletions, the sealer and the migrator exclude each other.
+    /// Locks by database. Deletions, sweeps after earlier deletions and the sealer exclude each other.
     pub turns: Arc<DatabaseTurns>,
 }
 

@@ -20,7 +20,7 @@ use super::admission::submit::Submitter;
 use super::deletion::ALWAYS;
 use super::error::IngestError;
 use super::member::Member;
-use crate::bucket::settings::{Drift, ExpiredReadings, Settings, owner};
+use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Relabel, Relabels, SealForm, StorageError, Store};
 use crate::clock::now_ns;
@@ -109,7 +109,7 @@ impl Retention {
         loop {
             let refreshed = match self.is_current() {
                 true => Ok(()),
-                false => self.adopt_older_names().await,
+                false => self.refresh().await.map(drop),
             };
             let kept = kept_by(&self.settings.now());
             let tried = match refreshed {
@@ -167,20 +167,6 @@ impl Retention {
             }
         }
         Ok(self.settings.now())
-    }
-
-    /// Reads the settings. A database whose name has a slash, from a version without policies, becomes a policy.
-    async fn adopt_older_names(&self) -> Result<(), StorageError> {
-        let is_first = self.lock().is_none();
-        let settings = self.refresh().await?;
-        if is_first {
-            for name in self.store.databases().await? {
-                if owner(&name) != name && !settings.by_database.contains_key(&name) {
-                    self.change(&name, |_| true).await?;
-                }
-            }
-        }
-        Ok(())
     }
 
     fn remember(&self, settings: &Settings) {

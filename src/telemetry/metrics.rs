@@ -157,15 +157,6 @@ impl Metrics {
         });
     }
 
-    /// How many documents of older forms were rewritten, how many are left, and how many have a newer form.
-    pub fn migration(&self, rewritten: u64, [left, newer]: [u64; 2]) {
-        self.with(|| {
-            counter!("hourglass_migration_documents_rewritten_total").absolute(rewritten);
-            gauge!("hourglass_migration_left").set(u32::try_from(left).unwrap_or(u32::MAX));
-            gauge!("hourglass_migration_newer").set(u32::try_from(newer).unwrap_or(u32::MAX));
-        });
-    }
-
     /// How many sensors' copies of metadata were set, in how many documents, and of how many sensors they lag behind.
     pub fn meta_copies(&self, [sensors, documents]: [u64; 2], left: u64) {
         self.with(|| {
@@ -614,9 +605,6 @@ fn describe() {
     level("hourglass_seal_running", "1 while days are being sealed");
     count("hourglass_seal_documents_total", "Days of a sensor that were sealed");
     count("hourglass_seal_readings_total", "Readings in them");
-    count("hourglass_migration_documents_rewritten_total", "Documents of older forms that were rewritten");
-    level("hourglass_migration_left", "Documents of older forms that are known and not rewritten yet");
-    level("hourglass_migration_newer", "Documents of a newer form than this version knows that the last walk met");
     level("hourglass_seal_left", "Days of a sensor that the last round of sealing left in hour pages");
     count("hourglass_store_conflicts_total", "Page writes that found another rev and were merged and written again");
     count("hourglass_store_overflow_pages_total", "Overflow pages written");

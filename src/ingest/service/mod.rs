@@ -43,7 +43,6 @@ use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
 use crate::ingest::member::Member;
-use crate::ingest::migration::Migration;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
 use crate::ingest::refreshing::Refreshing;
@@ -133,7 +132,6 @@ pub struct Ingest {
     member: Arc<Member>,
     sealing: Sealing,
     trash: Arc<Trash>,
-    migration: Migration,
     refreshing: Refreshing,
     grouping: Refreshing,
     tail: Arc<Tail>,
@@ -174,12 +172,6 @@ impl Ingest {
     #[must_use]
     pub fn grouping(&self) -> &Refreshing {
         &self.grouping
-    }
-
-    /// What the rewriting of documents of older forms has done, and how to ask for it now.
-    #[must_use]
-    pub fn migration(&self) -> &Migration {
-        &self.migration
     }
 
     /// Readings as they are acked.

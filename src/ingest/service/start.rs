@@ -25,8 +25,6 @@ use crate::ingest::indexer;
 use crate::ingest::member::Member;
 use crate::ingest::membership::folder_mark::FolderMark;
 use crate::ingest::membership::registry_view::RegistryView;
-use crate::ingest::migration::Migration;
-use crate::ingest::migrator::Migrator;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
 use crate::ingest::refresher::Refresher;
@@ -85,7 +83,6 @@ impl Ingest {
             raw,
             metrics: metrics.clone(),
             caps: options.caps,
-            log: Arc::from(format!("{:016x}", wal.id())),
             registry_view: registry_view.clone(),
             clock: clock.clone(),
             presence: presence.clone(),
@@ -172,9 +169,6 @@ impl Ingest {
             tokio::spawn(rejections.clone().keep_saving()),
         ];
         let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
-        let migration = Migration::default();
-        let migrator = Migrator { context: context.clone(), turns: turns.clone(), migration: migration.clone() };
-        tasks.push(tokio::spawn(migrator.run()));
         if store.keeps_copies() {
             let (raw, settle) = (context.raw.clone(), options.copies_settle);
             let refresher = Refresher { store: raw, refreshing: refreshing.clone(), settle };
@@ -252,7 +246,6 @@ impl Ingest {
             member,
             sealing,
             trash,
-            migration,
             refreshing,
             grouping,
             tail,

@@ -89,7 +89,6 @@ const CELLS: &[Asked] = &[
     ("POST", "/api/v1/seal", "", "", Needs::Admin),
     ("POST", "/api/v1/compact", "", "", Needs::Admin),
     ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
-    ("POST", "/api/v1/migrate", "", "", Needs::Admin),
     (
         "POST",
         "/api/v1/relabel",
