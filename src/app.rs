@@ -294,6 +294,9 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
     let store = open_mongo(settings).await?;
     let health = Health::of(store.check().await);
     match &health {
+        Health::StoreUnusable { cause: Unusable::Older, detail } => {
+            anyhow::bail!("store: {} ({detail}): {}", Unusable::Older, Unusable::Older.advice());
+        }
         Health::StoreUnusable { cause, detail } if !has_served(settings) => {
             return Err(NeverServed::new(*cause, detail).into());
         }

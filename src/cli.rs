@@ -165,7 +165,7 @@ pub fn parse() -> Request {
     Request::Command(arguments.command)
 }
 
-/// The settings by defaults, file, environment and flags. Prints a warning to stderr for each key set by an old name.
+/// The settings by defaults, file, environment and flags.
 ///
 /// # Errors
 /// All problems at once.
@@ -173,9 +173,7 @@ pub fn settings(flags: impl Into<ServeFlags>) -> Result<Settings, Vec<Problem>> 
     let ServeFlags { stored: StoreFlags { folder, store }, listen, memory } = flags.into();
     let overrides = Overrides { listen, data_dir: folder.data_dir, store, memory };
     let environment = config::environment().filter(|(name, _)| !VARIABLES.contains(&name.as_str()));
-    let (settings, renamed) = config::load(folder.config.as_deref(), environment, &overrides)?;
-    renamed.iter().for_each(|renamed| eprintln!("hourglass: {renamed}"));
-    Ok(settings)
+    config::load(folder.config.as_deref(), environment, &overrides)
 }
 
 /// Runs a command with the settings, or prints what is wrong with them.

@@ -55,7 +55,7 @@ impl Rows {
     #[must_use]
     pub fn stored(&self) -> Bucket {
         let mut bucket = Bucket::default();
-        bucket.apply(self.rows(1), &MergeOptions { caps: &CAPS, floor: 0, restamps: false, log: "" });
+        bucket.apply(self.rows(1), &MergeOptions { caps: &CAPS, floor: 0, restamps: false });
         bucket.mark_written(&[0]);
         bucket
     }

@@ -22,7 +22,7 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::bucket::exact::{SumPart, SumRest};
+use crate::bucket::exact::SumPart;
 use crate::bucket::expired::ExpiredHour;
 use crate::bucket::{ExpiredDay, Meta, Readings, Summary};
 use crate::reading::Value;
@@ -211,7 +211,7 @@ fn summary_number(place: &[u8; 32], of: &ExpiredHour, summary: &Summary) -> u128
     let hash = Sha256::new().chain_update(place).chain_update(of.hour.0.to_be_bytes()).chain_update([5]);
     let values = [&figures.min, &figures.max, &figures.first, &figures.last, &figures.sum];
     let hash = values.into_iter().fold(hash.chain_update(figures.count.to_be_bytes()), with_value);
-    let rest = figures.rest.iter().flat_map(SumRest::parts);
+    let rest = figures.rest.parts();
     let with_part = |hash: Sha256, part: SumPart| {
         hash.chain_update(part.significand().to_be_bytes()).chain_update(part.exponent().to_be_bytes())
     };

@@ -345,7 +345,7 @@ impl<'a> Fill<'a> {
         let rows: Vec<(i64, Vec<(u16, Value)>)> = readings.times().iter().zip(&rows).map(row).collect();
         let rows = rows.iter().map(|(time, cells)| Row { time: *time, stamp: *stamp, names: &names, cells });
         // Below the stamp, so that it counts as the record's that wrote these cells.
-        let options = MergeOptions { caps, floor: stamp.saturating_sub(1), restamps: false, log: "" };
+        let options = MergeOptions { caps, floor: stamp.saturating_sub(1), restamps: false };
         bucket.apply(rows, &options);
     }
 

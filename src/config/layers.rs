@@ -11,7 +11,6 @@ use toml::de::{DeTable, DeValue};
 use super::lists::{self, LISTS};
 use super::nearest::nearest;
 use super::problem::{ConfigSource, Problem, ProblemReason, show_text};
-use super::renamed::{RenamedKey, former_names, new_name, old_names, replacement, was_section};
 use super::settings::{GroupSettings, MetaSettings};
 use super::{DEFAULT, Overrides};
 use crate::kinds::Kinds;
@@ -29,8 +28,6 @@ pub struct Layers {
     entries: BTreeMap<String, Vec<LayerEntry>>,
     /// Whether a file could not be read completely, so that values may be missing.
     pub torn: bool,
-    /// The keys that a layer set by an old name.
-    pub renamed: Vec<RenamedKey>,
     /// The lists of the file.
     pub lists: Lists,
 }
@@ -82,7 +79,7 @@ impl WrittenValue {
 
 impl Layers {
     pub fn defaults() -> Self {
-        let mut layers = Self { entries: BTreeMap::new(), torn: false, renamed: Vec::new(), lists: Lists::default() };
+        let mut layers = Self { entries: BTreeMap::new(), torn: false, lists: Lists::default() };
         let (table, errors) = DeTable::parse_recoverable(DEFAULT);
         assert!(errors.is_empty(), "config/default.toml: {errors:?}");
         for leaf in leaves(table.get_ref(), "") {
@@ -128,29 +125,19 @@ impl Layers {
         }
         let mut leaves = leaves(table.get_ref(), "");
         leaves.retain(|leaf| !matches!(leaf, Leaf::Key { key, .. } if LISTS.contains(&key.as_str())));
-        // Old names last, so that `push_old` finds the new name of the same key, whatever their order in the file.
-        leaves.sort_by_key(|leaf| matches!(leaf, Leaf::Key { key, .. } if new_name(key).is_some()));
         for leaf in leaves {
             let (reason, span) = match leaf {
                 Leaf::Key { key, value, span } if self.entries.contains_key(&key) => {
                     self.push(&key, value, at(line_of(text, &span)));
                     continue;
                 }
-                Leaf::Key { key, value, span } if new_name(&key).is_some() => {
-                    self.push_old(&key, value, at(line_of(text, &span)), problems);
-                    continue;
-                }
                 Leaf::Key { key, span, .. } if self.is_section(&key) => {
                     (ProblemReason::NotASection { section: key }, span)
                 }
-                Leaf::EmptyTable { key, .. } if self.is_section(&key) || was_section(&key) => continue,
+                Leaf::EmptyTable { key, .. } if self.is_section(&key) => continue,
                 Leaf::EmptyTable { key, span } if self.entries.contains_key(&key) => {
                     self.push(&key, WrittenValue::Other("table"), at(line_of(text, &span)));
                     continue;
-                }
-                Leaf::Key { key, span, .. } if replacement(&key).is_some() => {
-                    let instead = replacement(&key).unwrap_or_default().to_owned();
-                    (ProblemReason::Removed { key, instead }, span)
                 }
                 Leaf::Key { key, span, .. } | Leaf::EmptyTable { key, span } => {
                     let nearest = nearest(&key, self.known());
@@ -163,9 +150,6 @@ impl Layers {
 
     /// Adds the environment as the highest layer so far.
     pub fn add_environment(&mut self, variables: impl Iterator<Item = (String, String)>, problems: &mut Vec<Problem>) {
-        // Old names last, as in a file.
-        let mut variables: Vec<_> = variables.collect();
-        variables.sort_by_key(|(name, _)| old_names().any(|old| variable_of(old) == *name));
         for (name, value) in variables {
             let Some(path) = name.strip_prefix(PREFIX) else { continue };
             if TEST_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || is_of_orchestrator(path, &value) {
@@ -176,16 +160,8 @@ impl Layers {
                 self.push(&key, WrittenValue::Bare(value), ConfigSource::Variable { name });
                 continue;
             }
-            if let Some(old) = old_names().find(|key| variable_of(key) == name) {
-                self.push_old(old, WrittenValue::Bare(value), ConfigSource::Variable { name }, problems);
-                continue;
-            }
             // Ignoring HOURGLASS_STORE_URI, with one underscore too few, would send the readings to the wrong store.
-            let removed = former_names().find(|(key, _)| replacement(key).is_some() && is_spelt(key, &name));
-            let reason = match removed {
-                Some((key, new)) => ProblemReason::Removed { key: key.to_owned(), instead: variable_of(new) },
-                None => ProblemReason::UnknownVariable { nearest: self.nearest_variable(&name, path) },
-            };
+            let reason = ProblemReason::UnknownVariable { nearest: self.nearest_variable(&name, path) };
             problems.push(Problem { source: ConfigSource::Variable { name }, reason });
         }
     }
@@ -193,8 +169,7 @@ impl Layers {
     /// The variable of the key that was meant.
     fn nearest_variable(&self, name: &str, path: &str) -> Option<String> {
         let spelt = self.known().find(|key| is_spelt(key, name));
-        let former = || former_names().find(|(key, _)| is_spelt(key, name)).map(|(_, new)| new);
-        if let Some(key) = spelt.or_else(former) {
+        if let Some(key) = spelt {
             return Some(variable_of(key));
         }
         let meant = path.to_lowercase();
@@ -238,24 +213,6 @@ impl Layers {
 
     fn push(&mut self, key: &str, value: WrittenValue, source: ConfigSource) {
         self.entries.entry(key.to_owned()).or_default().push(LayerEntry { value, source });
-    }
-
-    /// Adds a value of a key that is set by its old name. It is a problem if the same layer sets the new name too.
-    fn push_old(&mut self, old: &str, value: WrittenValue, source: ConfigSource, problems: &mut Vec<Problem>) {
-        let Some(new) = new_name(old) else { return };
-        self.push(new, value, source.clone());
-        let old = old.to_owned();
-        if self.entries(new).iter().filter(|entry| entry.source.same_layer(&source)).count() > 1 {
-            problems
-                .push(Problem { source: source.clone(), reason: ProblemReason::TwoNames { old: old.clone(), new } });
-        }
-        self.renamed.push(RenamedKey { source, old, new });
-    }
-
-    /// The names of all keys.
-    #[cfg(test)]
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.known()
     }
 
     fn known(&self) -> impl Iterator<Item = &str> {

@@ -7,7 +7,6 @@ mod machine;
 mod memory;
 mod nearest;
 mod problem;
-mod renamed;
 mod resolve;
 mod settings;
 mod store_uri;
@@ -22,7 +21,6 @@ use std::path::{Path, PathBuf};
 use layers::Layers;
 
 pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
-pub use renamed::RenamedKey;
 pub use settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
     CopySettings, CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, GroupSettings, IngestSettings,
@@ -49,8 +47,7 @@ pub struct Overrides {
     pub memory: Option<String>,
 }
 
-/// Merges the defaults, the file, the variables and the flags. Returns the settings and the keys that were set by an
-/// old name. Of `env`, only variables of the form `HOURGLASS_SECTION__KEY` count; see [`environment`].
+/// Merges the defaults, the file, the variables and the flags. Of `env`, only variables of the form `HOURGLASS_SECTION__KEY` count; see [`environment`].
 ///
 /// # Errors
 /// All problems at once, ordered by layer and by line of the file.
@@ -58,7 +55,7 @@ pub fn load(
     file: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
     flags: &Overrides,
-) -> Result<(Settings, Vec<RenamedKey>), Vec<Problem>> {
+) -> Result<Settings, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut layers = Layers::defaults();
     if let Some(path) = file {
@@ -75,7 +72,7 @@ pub fn load(
     layers.add_flags(flags);
     let settings = resolve::resolve(&layers, machine::memory(), &mut problems);
     problems.sort_by(|one, other| one.source.cmp(&other.source));
-    if problems.is_empty() { Ok((settings, layers.renamed)) } else { Err(problems) }
+    if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
 
 /// This process's environment, for [`load`]. Invalid UTF-8 becomes replacement characters; `std::env::vars` would panic

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::deletion::ALWAYS;
 use super::error::IngestError;
 use super::member::Member;
-use crate::bucket::settings::{Drift, ExpiredReadings, Settings, owner};
+use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Relabel, Relabels, SealForm, StorageError, Store};
 use crate::clock::now_ns;
@@ -70,7 +70,7 @@ impl Retention {
         let mut is_failing = false;
         loop {
             if !self.is_current() {
-                let read = self.adopt_older_names().await;
+                let read = self.refresh().await.map(drop);
                 if let (Err(error), false) = (&read, is_failing) {
                     tracing::warn!(%error, "the databases' settings could not be read; it is tried again");
                 }
@@ -114,20 +114,6 @@ impl Retention {
             }
         }
         Ok(self.settings.now())
-    }
-
-    /// Reads the settings. A database whose name has a slash, from a version without policies, becomes a policy.
-    async fn adopt_older_names(&self) -> Result<(), StorageError> {
-        let is_first = self.lock().is_none();
-        let settings = self.refresh().await?;
-        if is_first {
-            for name in self.store.databases().await? {
-                if owner(&name) != name && !settings.by_database.contains_key(&name) {
-                    self.change(&name, |_| true).await?;
-                }
-            }
-        }
-        Ok(())
     }
 
     fn remember(&self, settings: &Settings) {

@@ -143,8 +143,8 @@ fn put_figures(out: &mut Vec<u8>, figures: &[Figures]) {
         put_cells(out, &cells, &mut room);
     }
     for one in figures {
-        if let (Value::Float(sum), Some(rest)) = (&one.sum, &one.rest) {
-            put_rest(out, *sum, rest);
+        if let Value::Float(sum) = &one.sum {
+            put_rest(out, *sum, &one.rest);
         }
     }
 }

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use crate::bucket::day::{in_several, keep_expired, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
-use crate::bucket::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
@@ -625,23 +625,6 @@ impl Store for Masked {
         max: usize,
     ) -> Result<Walked<RawDay>, StorageError> {
         self.store.walk_days(database, from, max).await
-    }
-
-    async fn other_forms(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        most: usize,
-    ) -> Result<OtherForms, StorageError> {
-        self.store.other_forms(database, from, most).await
-    }
-
-    async fn unmigrated(&self) -> Result<Vec<String>, StorageError> {
-        self.store.unmigrated().await
-    }
-
-    async fn note_migrated(&self, database: &str) -> Result<(), StorageError> {
-        self.store.note_migrated(database).await
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {

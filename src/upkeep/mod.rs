@@ -7,7 +7,6 @@ mod expire;
 mod group;
 mod index;
 mod job;
-mod migrate;
 mod outliers;
 mod refresh;
 mod runner;
@@ -35,7 +34,6 @@ pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     jobs.add(expire::Expire::new(retention.clone(), submitter.clone()));
     jobs.add(strip::Strip { sealer, retention: retention.clone(), left: HashMap::new() });
     jobs.add(sweep::Sweep { member: member.clone(), deleter: deleter.clone() });
-    jobs.add(migrate::Migrate { raw: raw.clone(), turns: turns.clone(), has_run: false });
     jobs.add(outliers::Outliers { store: store.clone(), ttl_ns: options.outlier_ttl_ns() });
     jobs.add(compact);
     if store.keeps_copies() {

@@ -108,9 +108,6 @@ pub enum Note {
     RecentLags,
     /// A field has another family in the pages than in the document.
     Family,
-    /// An older version computed the sums, which are not exact. Queries read the readings instead, until the page is
-    /// written again.
-    OlderSums,
     /// An instance is about to seal the day, or ended before it could.
     Claim,
     /// The stamps are wrong, but are not repaired while a deletion in this database is remembered.
@@ -124,7 +121,6 @@ impl fmt::Display for Note {
             Self::MarkedAhead => "page 0 is marked hasOverflow, but there is no second page yet",
             Self::SeenLags => "sensor document: firstSeen or lastSeen is behind the pages",
             Self::RecentLags => "sensor document: the recent readings are behind the pages",
-            Self::OlderSums => "page has inexact sums of an older version, so queries read its readings instead",
             Self::Claim => "day is claimed by an instance that is about to seal it, or that ended before it could",
             Self::Deletion => {
                 "page with wrong stamps is not repaired while a deletion is remembered: keep an instance running, retry"

@@ -99,7 +99,6 @@ fn stored(page: &RawPage) -> StoredPage {
         closed: page.closed,
         has_overflow: page.has_overflow,
         readings,
-        applied: page.applied.clone(),
         cut: false,
         left_out: None,
     }

@@ -57,7 +57,7 @@ pub fn is_sound(page: &RawPage) -> bool {
 #[must_use]
 pub fn set_of(page: &RawPage) -> Readings {
     let mut set: Readings = page.readings.iter().cloned().collect();
-    if let Ok(Some(order)) = &page.order
+    if let Ok(order) = &page.order
         && set.decode_stamps(order.floor, &order.stamps).is_err()
     {
         set.raise_floor(order.last);
@@ -153,12 +153,6 @@ fn check_summary(page: &RawPage, readings: &Readings, findings: &mut Findings) {
     for (name, summary) in readings.summaries() {
         let expected = summary.figures();
         let found = stored.remove(&**name);
-        if let Some(Some(found)) = found
-            && is_of_older(found, &expected, readings.cells(name).unwrap_or_default())
-        {
-            findings.note(&page.key, Note::OlderSums);
-            continue;
-        }
         if found.flatten() != Some(&expected) {
             let text = found.map_or_else(|| "none".into(), |f| f.map_or_else(|| "malformed".into(), figures));
             findings.differs(&page.key, What::Summary, format!("{name}: {}", figures(&expected)), text);
@@ -174,8 +168,7 @@ fn check_stamps(page: &RawPage, readings: &Readings, findings: &mut Findings) {
     let mut differs =
         |found: String| findings.differs(&page.key, What::Stamps, "stamps that are those of its readings", found);
     let order = match &page.order {
-        Ok(None) => return,
-        Ok(Some(order)) => order,
+        Ok(order) => order,
         Err(trouble) => return differs(trouble.clone()),
     };
     let mut set = readings.clone();
@@ -188,36 +181,6 @@ fn check_stamps(page: &RawPage, readings: &Readings, findings: &mut Findings) {
         if said != is {
             differs(format!("{name} {said}, but by its stamps {is}"));
         }
-    }
-}
-
-/// Whether an older version computed this summary of these cells. It added floats one by one, and integers among them
-/// as their nearest doubles.
-fn is_of_older(found: &Figures, expected: &Figures, cells: &[Option<Value>]) -> bool {
-    if found.rest.is_some() {
-        return false;
-    }
-    let doubles = || cells.iter().flatten().filter_map(double);
-    let is_float = cells.iter().flatten().any(|value| matches!(value, Value::Float(_)));
-    let sum = if is_float { doubles().reduce(|sum, value| sum + value).map(Value::Float) } else { None };
-    let sum = sum.unwrap_or_else(|| expected.sum.clone());
-    let values = |of: &Figures| [of.min.clone(), of.max.clone(), of.first.clone(), of.last.clone()];
-    let same = Figures::with_mean(expected.count, values(expected), sum, None);
-    // Of 0.0 and -0.0, it took the first one as the minimum and as the maximum.
-    let is_zero = |value: &Value| double(value) == Some(0.0);
-    let alike = |a: &Value, b: &Value| a == b || (is_zero(a) && is_zero(b));
-    alike(&found.min, &same.min)
-        && alike(&found.max, &same.max)
-        && *found == Figures { min: found.min.clone(), max: found.max.clone(), ..same }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "the older version used the nearest double")]
-fn double(value: &Value) -> Option<f64> {
-    match value {
-        Value::Float(v) => Some(*v),
-        Value::Integer(v) => Some(*v as f64),
-        Value::Unsigned(v) => Some(*v as f64),
-        Value::Boolean(_) | Value::String(_) => None,
     }
 }
 
@@ -296,12 +259,9 @@ fn millis(ms: i64) -> String {
 
 fn figures(figures: &Figures) -> String {
     let Figures { count, min, max, sum, rest, avg, first, last } = figures;
-    let rest = match (sum, rest) {
-        (_, None) => " without rest of the exact sum".to_owned(),
-        (Value::Float(sum), Some(rest)) => {
-            rest.doubles(*sum).map(|part| format!(" and {part:?}")).collect::<Vec<_>>().concat()
-        }
-        (_, Some(_)) => String::new(),
+    let rest = match sum {
+        Value::Float(sum) => rest.doubles(*sum).map(|part| format!(" and {part:?}")).collect::<Vec<_>>().concat(),
+        _ => String::new(),
     };
     let [min, max, sum, avg, first, last] = [min, max, sum, avg, first, last].map(value);
     format!("count {count}, min {min}, max {max}, sum {sum}{rest}, avg {avg}, first {first}, last {last}")

@@ -26,7 +26,6 @@
 //! | `sums` | sums of whatever arrived in whatever order are the exact ones, rounded once; Python's fractions say so too |
 //! | `memory` | an hour of a fast sensor in 64 MiB, on both stores |
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
-//! | `migration` | what other versions stored: read, rewritten in the background; what is newer is waited for |
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
 //! | `groups` | groups of sensors: what is acked on both stores; documents in MongoDB through moves, kills and two instances |
 //! | `indexes` | declared indexes on a real mongod: made, used by the queries that they are shown with, dropped |
@@ -36,6 +35,7 @@
 //! | `page` | the page in a real Chromium: views, hostile names, snippets that are run; and what listeners hear |
 //! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
+//! | `versions` | what other versions stored: what is newer is waited for, what is older than version 1 stops the start |
 //! | `tidy` | the arrows between rooms, and other rules that a test can hold |
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -66,7 +66,6 @@ mod memory;
 mod meta;
 mod meta_copies;
 mod metrics;
-mod migration;
 mod page;
 mod patterns;
 mod proof;
@@ -81,3 +80,4 @@ mod sums;
 mod tcp;
 mod tidy;
 mod verify;
+mod versions;

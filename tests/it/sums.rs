@@ -6,13 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use hourglass::bucket::exact::{ExactSum, SumRest};
-use mongodb::bson::{Bson, Document};
 use serde_json::json;
 
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::packages::{not_run, on_path};
-use crate::support::pages::{Kind, Stored};
+use crate::support::pages::Stored;
 use crate::support::random::Random;
 use crate::support::series::{flush, windows};
 use crate::support::server::{Launch, Server};
@@ -132,51 +131,6 @@ fn a_sum_of_floats_depends_on_neither_order_nor_flushes_nor_pages() {
         check("after it");
         let known = [("if-none-match", tag.as_str())];
         request("GET", &world.server.url(path), b"", &known).expect("an answer").expect(304);
-    }
-}
-
-/// Pages of released programs have sums that were added up from left to right, and no rest. Their sums are not believed.
-#[test]
-fn what_an_older_program_added_up_is_summed_anew() {
-    for mut world in worlds() {
-        write_numbers(&world, "m", |n| n, 2);
-        world.write(&format!(
-            "m v=0.1 {0}\nm v=0.2 {1}\nm v=1e16 {2}\n",
-            START + HOUR,
-            START + HOUR + 1,
-            START + HOUR + 2
-        ));
-        flush(&world.server);
-        let ask = |world: &World| {
-            [(START, START + HOUR), (START, START + 2 * HOUR), (START + HOUR, START + 2 * HOUR)]
-                .map(|range| (world.sum("m", range, "48h"), world.by_statement("m", range)))
-        };
-        let expected = ask(&world);
-        let address = world.server.address();
-        assert!(world.server.stop().success());
-        let is_embedded = world.stored.is_embedded();
-        let older = |page: &mut Document| {
-            let v = page.get_document_mut("summary").expect("a summary").get_document_mut("v").expect("of v");
-            v.remove("rest").expect("a rest");
-            let sum = v.get_f64("sum").expect("a sum") * 1.5;
-            v.extend([("sum".to_owned(), Bson::Double(sum)), ("avg".to_owned(), Bson::Double(0.0))]);
-            if is_embedded {
-                page.insert("schemaVersion", 0);
-            }
-        };
-        let mut pages = Vec::new();
-        for kind in [Kind::Buckets, Kind::Overflow] {
-            world.stored.each_document(kind, |page| pages.push((kind, page.get_str("_id").expect("an id").to_owned())));
-        }
-        pages.sort_by_key(|(_, id)| id.clone());
-        pages.dedup_by_key(|(_, id)| id.clone());
-        assert!(pages.len() > 5, "{pages:?}");
-        pages.iter().for_each(|(kind, id)| world.stored.change(*kind, id, older));
-        world.server.restart(address);
-        for _ in 0..2 {
-            // The second time from what is remembered.
-            assert_eq!(ask(&world), expected);
-        }
     }
 }
 

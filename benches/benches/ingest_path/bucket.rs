@@ -83,7 +83,7 @@ fn merge_60_duplicates(bencher: Bencher<'_, '_>, held: usize) {
 }
 
 fn merge(bencher: Bencher<'_, '_>, onto: &Bucket, rows: &Rows, is_right: impl Fn(Applied) -> bool) {
-    let options = MergeOptions { caps: &CAPS, floor: 0, restamps: true, log: "" };
+    let options = MergeOptions { caps: &CAPS, floor: 0, restamps: true };
     // A later stamp than the stored readings have, or the rows would count as already applied.
     let apply = |mut bucket: Bucket| (bucket.apply(rows.rows(2), &options), bucket);
     assert!(is_right(apply(onto.clone()).0), "the rows are what the name says");

@@ -54,7 +54,7 @@ const LZ4: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub(super) log: u64,
-    /// Id of the opening of the WAL that wrote the segment; 0 in segments of a version that left the field empty.
+    /// Id of the opening of the WAL that wrote the segment.
     pub(super) opening: u64,
     pub(super) segment: u64,
     /// Every sequence in the segment is at least this one.
@@ -141,7 +141,7 @@ impl SegmentHeader {
 
 /// Id of an opening: the upper half of the log's id, so that no two logs share one, and a random lower half.
 pub(super) fn opening_of(log: u64, random: u32) -> u64 {
-    if random == 0 { 0 } else { log & !u64::from(u32::MAX) | u64::from(random) }
+    log & !u64::from(u32::MAX) | u64::from(random)
 }
 
 pub(super) fn segment_name(first: Sequence) -> String {

@@ -10,8 +10,7 @@ pub struct Recovery {
     pub log: u64,
     /// Id of this opening: random, new every time.
     pub opening: u64,
-    /// Earlier openings whose records are still there, each with its last sequence; id 0 for those of a version that
-    /// had no opening ids.
+    /// Earlier openings whose records are still there, each with its last sequence.
     pub openings: Vec<(u64, Sequence)>,
     /// Sequence of the last record found, or 0. Records appended from now on have higher sequences.
     pub last: Sequence,

@@ -248,5 +248,5 @@ fn the_defaults_are_these() {
     assert_eq!(Settings::default(), expected);
     // The machine that runs this may be a small one.
     let memory = owned(&[("HOURGLASS_SERVER__MEMORY", "512MiB")]);
-    assert_eq!(load(None, memory, &Overrides::default()).unwrap(), (expected, Vec::new()));
+    assert_eq!(load(None, memory, &Overrides::default()).unwrap(), expected);
 }

@@ -2,7 +2,6 @@
 
 mod default_file;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,23 +11,12 @@ use super::*;
 /// Loads a file of this text, these variables and these flags. Problems are returned as printed, without the file's
 /// folder.
 fn load_all(file: &str, variables: &[(&str, &str)], flags: &Overrides) -> Result<Settings, Vec<String>> {
-    load_with_old_names(file, variables, flags).map(|(settings, _)| settings)
-}
-
-/// As [`load_all`], with the warnings about old names.
-fn load_with_old_names(
-    file: &str,
-    variables: &[(&str, &str)],
-    flags: &Overrides,
-) -> Result<(Settings, Vec<String>), Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("my.toml");
     std::fs::write(&path, file).unwrap();
     let shown = |text: String| text.replace(&format!("{}/", folder.path().display()), "");
     let loaded = load(Some(&path), owned(variables), flags);
-    let (settings, renamed) =
-        loaded.map_err(|problems| Vec::from_iter(problems.iter().map(|problem| shown(problem.to_string()))))?;
-    Ok((settings, renamed.iter().map(|renamed| shown(renamed.to_string())).collect()))
+    loaded.map_err(|problems| Vec::from_iter(problems.iter().map(|problem| shown(problem.to_string()))))
 }
 
 fn owned(variables: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
@@ -264,9 +252,6 @@ fn an_unknown_variable_stops_the_start_when_it_must_be_ours() {
     // If a variable with one underscore too few were ignored, the readings would go to the embedded store.
     let single = "HOURGLASS_STORE_URI";
     check_variable(single, "x", &[&format!("variable {single}: names no key; did you mean HOURGLASS_STORE__URI?")]);
-    // After the rename of [log], this old name with one underscore too few was ignored, and the WAL began in an empty folder.
-    let old = "HOURGLASS_LOG_DIR";
-    check_variable(old, "x", &[&format!("variable {old}: names no key; did you mean HOURGLASS_WAL__DIR?")]);
     // Variables of Kubernetes for services named hourglass and hourglass-pods, of the tests, and of other programs.
     for (foreign, value) in [
         ("HOURGLASS_PORT", "tcp://10.0.0.7:8086"),
@@ -304,8 +289,6 @@ fn no_variable_that_begins_with_our_name_is_ignored() {
         ("HOURGLASS_LISTEN", Some("HOURGLASS_SERVER__LISTEN")),
         ("HOURGLASS_server__listen", Some("HOURGLASS_SERVER__LISTEN")),
         ("HOURGLASS_INGEST_SHRADS", Some("HOURGLASS_INGEST__SHARDS")),
-        ("HOURGLASS_LOG_DIR", Some("HOURGLASS_WAL__DIR")),
-        ("HOURGLASS_FLUSH_FLIGHTS", Some("HOURGLASS_FLUSH__TASKS")),
         // Not as Kubernetes sets it.
         ("HOURGLASS_PORT", None),
         ("HOURGLASS_SERVER_PORT", None),
@@ -319,27 +302,6 @@ fn no_variable_that_begins_with_our_name_is_ignored() {
             Some(meant) => assert_eq!(found[0], format!("{start}; did you mean {meant}?")),
             None => assert!(found[0].starts_with(&start), "{}", found[0]),
         }
-    }
-}
-
-/// `query.points_max` of 0.1.0 was an unknown key, with a wrong guess of what was meant.
-#[test]
-fn a_removed_key_is_answered_with_its_replacement() {
-    let known: BTreeSet<String> = Layers::defaults().names().map(str::to_owned).collect();
-    for (old, new) in renamed::former_names() {
-        assert!(!known.contains(old) && known.contains(new), "{old} {new}");
-        let Some(new) = renamed::replacement(old) else { continue };
-        check_file(&format!("{old} = 1"), &[&format!("my.toml:1: {old} was removed; {new} takes its place")]);
-        let variable = |key: &str, between: &str| format!("HOURGLASS_{}", key.to_uppercase().replace('.', between));
-        for between in ["__", "_"] {
-            let name = variable(old, between);
-            let instead = variable(new, "__");
-            check_variable(&name, "1", &[&format!("variable {name}: {old} was removed; {instead} takes its place")]);
-        }
-    }
-    let documented = include_str!("../../../docs/upgrading.md");
-    for (old, new) in [("query.answer_bytes", "query.request_bytes"), ("query.points_max", "query.request_bytes")] {
-        assert!(documented.contains(&format!("`{old}`")) && renamed::replacement(old) == Some(new), "{old}");
     }
 }
 
@@ -492,43 +454,4 @@ fn no_problem_shows_credentials() {
             assert!(!shown.contains("user:pw"), "{file}: {shown}");
         }
     }
-}
-
-#[test]
-fn an_old_name_of_a_key_works_and_is_told_with_the_new_one() {
-    let file = "[log]\ndir = \"/var/log\"\ncompress = false\n[flush]\nflights = 3\n";
-    let variables = [("HOURGLASS_HOT__MAX_BYTES", "64MiB")];
-    let (settings, told) = load_with_old_names(file, &variables, &Overrides::default()).unwrap();
-    assert_eq!(settings.wal.dir, Path::new("/var/log"));
-    assert!(!settings.wal.compress);
-    assert_eq!((settings.flush.tasks, settings.memtable.max_bytes), (3, 64 * MIB));
-    let next = |old: &str| format!("; the next version will not accept {old}");
-    let expected = [
-        format!("my.toml:5: warning: flush.flights is now named flush.tasks{}", next("flush.flights")),
-        format!("my.toml:2: warning: log.dir is now named wal.dir{}", next("log.dir")),
-        format!("my.toml:3: warning: log.compress is now named wal.compress{}", next("log.compress")),
-        format!(
-            "variable HOURGLASS_HOT__MAX_BYTES: warning: hot.max_bytes is now named memtable.max_bytes{}",
-            next("hot.max_bytes")
-        ),
-    ];
-    assert_eq!(BTreeSet::from_iter(told), BTreeSet::from(expected));
-
-    // A higher layer overrides it by either name.
-    let variables = [("HOURGLASS_WAL__DIR", "/new")];
-    let settings = load_all("[log]\ndir = \"/old\"\n", &variables, &Overrides::default()).unwrap();
-    assert_eq!(settings.wal.dir, Path::new("/new"));
-    let variables = [("HOURGLASS_LOG__DIR", "/old")];
-    let settings = load_all("[wal]\ndir = \"/new\"\n", &variables, &Overrides::default()).unwrap();
-    assert_eq!(settings.wal.dir, Path::new("/old"));
-}
-
-#[test]
-fn both_names_of_a_key_in_one_layer_are_a_problem() {
-    let problem = "log.dir is the old name of wal.dir, and both are set; keep wal.dir";
-    check_file("[log]\ndir = \"/a\"\n[wal]\ndir = \"/b\"\n", &[&format!("my.toml:2: {problem}")]);
-    check_file("[wal]\ndir = \"/b\"\n[log]\ndir = \"/a\"\n", &[&format!("my.toml:4: {problem}")]);
-    let variables = [("HOURGLASS_WAL__DIR", "/b"), ("HOURGLASS_LOG__DIR", "/a")];
-    let found = load_all("", &variables, &Overrides::default()).unwrap_err();
-    assert_eq!(found, [format!("variable HOURGLASS_LOG__DIR: {problem}")]);
 }

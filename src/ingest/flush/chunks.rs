@@ -195,7 +195,7 @@ fn readings_of(run: &BucketFlush, room: &mut Unpacked) -> (Readings, Applied) {
     let fields = run.known.fields();
     room.unpack_in_time_order([&*run.load.rows]);
     let mut bucket = Bucket::default();
-    let options = MergeOptions { caps: &UNCAPPED, floor: SETTLED, restamps: false, log: "" };
+    let options = MergeOptions { caps: &UNCAPPED, floor: SETTLED, restamps: false };
     let applied = bucket.apply(room.rows(&fields.names), &options);
     let readings = bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default();
     (readings, applied)

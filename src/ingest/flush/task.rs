@@ -60,8 +60,6 @@ pub struct FlushContext {
     pub metrics: Metrics,
     /// When a page is full.
     pub caps: Caps,
-    /// The WAL's name, by which pages written before there were stamps know it.
-    pub log: Arc<str>,
     /// This process's view of the registry: the floor, and what is deleted.
     pub registry_view: Arc<RegistryView>,
     /// The clock that stamps are made from, by which days are sealed.
@@ -351,7 +349,7 @@ impl FlushContext {
     fn merge_options(&self, hour: Hour) -> MergeOptions<'_> {
         let view = self.registry_view.view();
         let floor = if day::may_be_sealed(hour, latest_ns()) { SETTLED } else { view.floor };
-        MergeOptions { caps: &self.caps, floor, restamps: view.restamps, log: &self.log }
+        MergeOptions { caps: &self.caps, floor, restamps: view.restamps }
     }
 
     /// The time by which days are over, in nanoseconds since the epoch.

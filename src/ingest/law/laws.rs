@@ -35,7 +35,7 @@ fn apply(bucket: &mut Bucket, (stamp, cells): &Said, floor: Stamp, max_readings:
     let fields = &names().fields;
     let rows = rows.iter().map(|(time, cells)| Row { time: *time, stamp: *stamp, names: fields, cells });
     let caps = Caps { max_readings, max_bytes: 1 << 20, hard_bytes: 1 << 20 };
-    bucket.apply(rows, &MergeOptions { caps: &caps, floor, restamps: true, log: "" });
+    bucket.apply(rows, &MergeOptions { caps: &caps, floor, restamps: true });
 }
 
 fn set(said: &[Said], floor: Stamp) -> Readings {

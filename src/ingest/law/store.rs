@@ -39,16 +39,7 @@ impl SharedStore {
             let mut readings = document.readings.clone().pack().unpack();
             let cut = cut(&mut readings, covers);
             let (rev, closed, has_overflow) = (document.rev, document.closed, document.has_overflow);
-            StoredPage {
-                number: *number,
-                rev,
-                closed,
-                has_overflow,
-                readings,
-                applied: Vec::new(),
-                cut,
-                left_out: None,
-            }
+            StoredPage { number: *number, rev, closed, has_overflow, readings, cut, left_out: None }
         };
         self.pages.get(&key).into_iter().flatten().map(page).collect()
     }

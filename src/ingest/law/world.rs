@@ -187,7 +187,7 @@ impl World {
             flush.bucket.delete(range, *before);
         }
         let restamps = view.restamps;
-        let options = MergeOptions { caps: &self.caps, floor: view.floor, restamps, log: "" };
+        let options = MergeOptions { caps: &self.caps, floor: view.floor, restamps };
         let mut unpacked = Unpacked::default();
         unpacked.unpack_in_time_order([&*flush.rows]);
         let (mut kept, mut places) = (Vec::new(), Vec::new());

@@ -1,13 +1,12 @@
 //! The format of a deletion's WAL record.
 //!
 //! ```text
-//! record   := version:u8 (1, 2 with a statement, 3 by value, 4 of values that move)  request:text (reserved, empty)
-//!             received:varint (zigzag ns)  database:text  scope
+//! record   := version:u8 (1)  request:text (reserved, empty)  received:varint (zigzag ns)  database:text  scope
 //! scope    := 0:varint                                              the database
-//!           | 1:varint readings  [statement:text]                   (statement: version 2)
-//!           | 2:varint                                              a mark (version 3)
-//!           | 3:varint before:varint (stamp)  count:varint cells…   cells older than a mark (version 3)
-//!           | 4:varint from:text into:text type:text before:varint count:varint cells…   values that move (version 4)
+//!           | 1:varint readings  count:varint (0 or 1) statement:text…
+//!           | 2:varint                                              a mark
+//!           | 3:varint before:varint (stamp)  count:varint cells…   cells older than a mark
+//!           | 4:varint from:text into:text type:text before:varint count:varint cells…   values that move
 //! readings := from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
 //! cells    := sensor  count:varint time:varint… (zigzag ns, from the one before)
 //! ```
@@ -23,9 +22,6 @@ use crate::reading::varint::{put_varint, unzigzag, zigzag};
 /// The record kind of deletions, which the WAL stores beside the payload.
 pub const KIND_DELETION: u8 = 2;
 const VERSION: u8 = 1;
-const VERSION_WITH_STATEMENT: u8 = 2;
-const VERSION_BY_VALUE: u8 = 3;
-const VERSION_MOVING: u8 = 4;
 const DATABASE: u64 = 0;
 const READINGS: u64 = 1;
 const MARK: u64 = 2;
@@ -33,27 +29,20 @@ const CELLS: u64 = 3;
 const MOVING: u64 = 4;
 
 pub fn encode(deletion: &Deletion) -> Vec<u8> {
-    let statement = match &deletion.scope {
-        Scope::Readings { statement, .. } => statement.as_deref(),
-        _ => None,
-    };
-    let mut out = vec![match &deletion.scope {
-        Scope::Cells { moving: Some(_), .. } => VERSION_MOVING,
-        Scope::Mark | Scope::Cells { .. } => VERSION_BY_VALUE,
-        _ if statement.is_some() => VERSION_WITH_STATEMENT,
-        _ => VERSION,
-    }];
+    let mut out = vec![VERSION];
     put_text(&mut out, "");
     put_varint(&mut out, zigzag(deletion.received));
     put_text(&mut out, &deletion.database);
     match &deletion.scope {
         Scope::Database => put_varint(&mut out, DATABASE),
-        Scope::Readings { sensors, range, .. } => {
+        Scope::Readings { sensors, range, statement } => {
             put_varint(&mut out, READINGS);
             put_varint(&mut out, zigzag(range.start));
             put_varint(&mut out, zigzag(range.end));
             put_length(&mut out, sensors.len());
             sensors.iter().for_each(|sensor| put_sensor(&mut out, sensor));
+            put_length(&mut out, statement.iter().len());
+            statement.iter().for_each(|statement| put_text(&mut out, statement));
         }
         Scope::Mark => put_varint(&mut out, MARK),
         Scope::Cells { sensors, before, moving } => {
@@ -79,7 +68,6 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
             }
         }
     }
-    statement.into_iter().for_each(|statement| put_text(&mut out, statement));
     out
 }
 
@@ -88,32 +76,27 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
 /// # Errors
 /// When the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
-    let version = match payload.first() {
-        Some(&known @ (VERSION_WITH_STATEMENT | VERSION_BY_VALUE | VERSION_MOVING)) => known,
-        _ => VERSION,
-    };
-    PayloadReader::read((kind, KIND_DELETION), (payload, version), |bytes| {
+    PayloadReader::read((kind, KIND_DELETION), (payload, VERSION), |bytes| {
         bytes.text()?;
         let received = unzigzag(bytes.varint()?);
         let database = bytes.text()?.to_owned();
         let scope = match bytes.varint()? {
-            MARK if version == VERSION_BY_VALUE => Scope::Mark,
-            CELLS if version == VERSION_BY_VALUE => {
+            MARK => Scope::Mark,
+            CELLS => {
                 let before = bytes.varint()?;
                 Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)?, moving: None }
             }
-            MOVING if version == VERSION_MOVING => {
+            MOVING => {
                 let (from, into) = (bytes.text()?.into(), bytes.text()?.into());
                 let moving = Some(ValueMove { from, into, to: ValueType::from_name(bytes.text()?)? });
                 let before = bytes.varint()?;
                 Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)?, moving }
             }
-            _ if version >= VERSION_BY_VALUE => return None,
             DATABASE => Scope::Database,
             READINGS => {
                 let range = unzigzag(bytes.varint()?)..unzigzag(bytes.varint()?);
                 let sensors = bytes.list(PayloadReader::sensor)?;
-                let statement = if version == VERSION { None } else { Some(bytes.text()?.to_owned()) };
+                let statement = bytes.list(|bytes| bytes.text().map(str::to_owned))?.pop();
                 Scope::Readings { range, sensors, statement }
             }
             _ => return None,
@@ -175,18 +158,18 @@ mod tests {
         let sensors = vec![Sensor::new("m", [("t", "a")]).expect("one tag")];
         let scope = Scope::Readings { sensors: sensors.clone(), range: -1..300, statement: None };
         let deletion = Deletion { received: 5, database: "d".into(), scope };
-        assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x01\x01\xd8\x04\x01\x01m\x01\x01t\x01a");
+        assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x01\x01\xd8\x04\x01\x01m\x01\x01t\x01a\x00");
         let scope = Scope::Readings { sensors, range: -1..300, statement: Some("x".to_owned()) };
         let deletion = Deletion { scope, ..deletion };
-        assert_eq!(encode(&deletion), b"\x02\x00\x0a\x01d\x01\x01\xd8\x04\x01\x01m\x01\x01t\x01a\x01x");
+        assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x01\x01\xd8\x04\x01\x01m\x01\x01t\x01a\x01\x01x");
         assert_eq!(decode(KIND_DELETION, &encode(&deletion)), Ok(deletion.clone()));
         let deletion = Deletion { scope: Scope::Database, ..deletion };
         assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x00");
         let deletion = Deletion { scope: Scope::Mark, ..deletion };
-        assert_eq!(encode(&deletion), b"\x03\x00\x0a\x01d\x02");
+        assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x02");
         let sensor = Sensor::new("m", [("t", "a")]).expect("one tag");
         let cells = DeletedTimes { sensor, times: [-1, 300].into() };
         let deletion = Deletion { scope: Scope::Cells { sensors: vec![cells], before: 7, moving: None }, ..deletion };
-        assert_eq!(encode(&deletion), b"\x03\x00\x0a\x01d\x03\x07\x01\x01m\x01\x01t\x01a\x02\x01\xda\x04");
+        assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x03\x07\x01\x01m\x01\x01t\x01a\x02\x01\xda\x04");
     }
 }

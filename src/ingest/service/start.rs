@@ -76,7 +76,6 @@ impl Ingest {
             raw,
             metrics: metrics.clone(),
             caps: options.caps,
-            log: Arc::from(format!("{:016x}", wal.id())),
             registry_view: registry_view.clone(),
             clock: clock.clone(),
             presence: presence.clone(),

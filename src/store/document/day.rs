@@ -7,13 +7,12 @@ use std::sync::Arc;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::columns::{columns_document, readings_of};
-use super::decode::{self, Trouble, check_version, date, field_value, get, named, whole};
+use super::decode::{self, Trouble, check_version, date, field_value, get, named, rest_of, whole};
 use super::elements::items;
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, chunks_of, day_id};
 use crate::bucket::columns::Cell;
 use crate::bucket::day::{by_hour, within};
-use crate::bucket::exact::SumRest;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, StoredOtherwise};
 use crate::bucket::store::{PageSummaries, Projection, ScannedPage};
@@ -24,14 +23,8 @@ use crate::reading::{Day, Hour, Value};
 use crate::store::names::{from_key, key};
 use crate::store::sealed;
 
-/// Schema version of chunks, and of hours that are parts of their own.
-const PARTS_VERSION: u64 = 2;
-/// Schema version of parts whose readings have expired.
-const EXPIRED_VERSION: u64 = 3;
-/// Schema version of parts whose readings are columns.
-const COLUMNS_VERSION: u64 = 4;
-/// The newest of them.
-pub(super) const NEWEST_VERSION: u64 = COLUMNS_VERSION;
+/// The field that says what a part holds, which only parts of days have.
+const KIND: &str = "kind";
 /// Estimated bytes of a day without its readings.
 const HEAD_BYTES: usize = 8 * 1024;
 /// Characters of a differing value that are shown.
@@ -48,15 +41,11 @@ const FIGURES: [&str; 5] = ["min", "max", "sum", "first", "last"];
 /// A whole document, with the rev it has once written.
 #[must_use]
 pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
-    day_document_with(write, form, Others::Shown)
-}
-
-fn day_document_with(write: &DayWrite<'_>, form: SealForm, of_others: Others) -> Vec<u8> {
     let (DayId { sensor, day, part }, hours) = (write.id, write.id.hours());
     let columns = columns(write, form);
     let mut w = BsonWriter::document(bytes_about(write, columns.as_deref()));
     w.text("_id", &day_id(&sensor.key, *day, *part));
-    w.count("schemaVersion", version(write, columns.is_some()));
+    w.count("schemaVersion", SCHEMA_VERSION);
     w.text("sensor", &sensor.key);
     identity(&mut w, sensor);
     // A query for a range looks at all parts that begin in its days.
@@ -71,7 +60,7 @@ fn day_document_with(write: &DayWrite<'_>, form: SealForm, of_others: Others) ->
             w.count("hour", u64::from(*hour));
         }
     }
-    content(&mut w, write, columns.as_deref(), of_others);
+    content(&mut w, write, columns.as_deref());
     w.finish()
 }
 
@@ -81,9 +70,7 @@ pub fn day_update(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     let columns = columns(write, form);
     let mut w = BsonWriter::document(bytes_about(write, columns.as_deref()));
     w.begin("$set");
-    // The form may have changed.
-    w.count("schemaVersion", version(write, columns.is_some()));
-    content(&mut w, write, columns.as_deref(), Others::Shown);
+    content(&mut w, write, columns.as_deref());
     w.end();
     w.finish()
 }
@@ -94,12 +81,42 @@ fn columns(write: &DayWrite<'_>, form: SealForm) -> Option<Vec<u8>> {
     write.readings.filter(|_| has_form).and_then(columns_document)
 }
 
-fn version(write: &DayWrite<'_>, in_columns: bool) -> u64 {
-    match write.id.part {
-        _ if write.expired.is_some() => EXPIRED_VERSION,
-        _ if in_columns => COLUMNS_VERSION,
-        DayPart::Whole => SCHEMA_VERSION,
-        DayPart::Hour(_) | DayPart::Chunk { .. } => PARTS_VERSION,
+/// What a part holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Packed readings and their summaries.
+    Packed,
+    /// Readings as columns and their summaries.
+    Columns,
+    /// Packed readings with stamps, without summaries.
+    Chunk,
+    /// Summaries of readings that have expired.
+    Expired,
+}
+
+impl Kind {
+    const ALL: [(Self, &str); 4] =
+        [(Self::Packed, "packed"), (Self::Columns, "columns"), (Self::Chunk, "chunk"), (Self::Expired, "expired")];
+
+    fn of_write(write: &DayWrite<'_>, in_columns: bool) -> Self {
+        match write.id.part {
+            _ if write.expired.is_some() => Self::Expired,
+            DayPart::Chunk { .. } => Self::Chunk,
+            _ if in_columns => Self::Columns,
+            _ => Self::Packed,
+        }
+    }
+
+    /// Reads the kind of a document of a known version.
+    fn of_document(document: &RawDocument) -> Result<Self, Trouble> {
+        check_version(document)?;
+        let name = get(document, KIND)?.as_str().unwrap_or_default();
+        let known = Self::ALL.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind);
+        known.ok_or_else(|| format!("it has the unknown kind {name:?}"))
+    }
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 }
 
@@ -107,7 +124,8 @@ fn bytes_about(write: &DayWrite<'_>, columns: Option<&[u8]>) -> usize {
     HEAD_BYTES + columns.map_or(write.readings.map_or(0, Readings::len) * 4, <[u8]>::len)
 }
 
-fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>, of_others: Others) {
+fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
+    w.text(KIND, Kind::of_write(write, columns.is_some()).name());
     let none = Readings::default();
     let readings = write.readings.unwrap_or(&none);
     let times = readings.times();
@@ -133,7 +151,7 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>, of_
     }
     w.begin("day");
     readings.summaries().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
-    for (name, cells) in others(readings).filter(|_| of_others == Others::Shown) {
+    for (name, cells) in others(readings) {
         let (count, [first, last]) = ends(cells);
         w.begin(&key(name));
         w.count("count", count);
@@ -142,17 +160,16 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>, of_
         w.end();
     }
     w.end();
-    by_hours(w, write.id.day, readings, of_others);
+    by_hours(w, write.id.day, readings);
     match columns {
         Some(columns) => w.raw("readings", columns),
         None => w.binary("readings", &sealed::pack(readings)),
     }
 }
 
-/// What is left of readings that have expired. The version goes with it: older programs would take the part for empty.
+/// What is left of readings that have expired.
 fn expired_content(w: &mut BsonWriter, write: &DayWrite<'_>, expired: &ExpiredDay, floor: u64) {
     let ms = |time: Option<i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS));
-    w.boolean("expired", true);
     w.count("rev", write.next_rev);
     w.count("count", expired.count());
     w.date("first", ms(expired.hours.first().map(|hour| hour.first)));
@@ -179,13 +196,6 @@ fn expired_content(w: &mut BsonWriter, write: &DayWrite<'_>, expired: &ExpiredDa
     w.binary("readings", &[]);
 }
 
-/// Whether a document tells of fields without numbers. Those that were sealed first do not, and are as good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Others {
-    Shown,
-    Left,
-}
-
 /// The fields without a number, for people to read: queries take them from the readings.
 fn others(readings: &Readings) -> impl Iterator<Item = (&Arc<str>, &[Cell])> {
     let is_other = |value: &Value| matches!(value, Value::Boolean(_) | Value::String(_));
@@ -210,7 +220,7 @@ fn shown_or_null(w: &mut BsonWriter, name: &str, value: Option<&Value>) {
 
 /// `hours: { hour: [0, 1, …], count: [60, …], fields: { <field>: { count: […], min: […], … }, … }, others: { <field>: { count: […],
 /// first: […], last: […] }, … } }`; `others` are fields without numbers, if there are any.
-fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings, of_others: Others) {
+fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
     let start = day.hours().start.0;
     let hours = by_hour(readings.clone());
     w.begin("hours");
@@ -236,7 +246,7 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings, of_others: Others
         of_hours_of_field(w, name, &found);
     }
     w.end();
-    if of_others == Others::Shown && others(readings).next().is_some() {
+    if others(readings).next().is_some() {
         w.begin("others");
         for (name, _) in others(readings) {
             let ends: Vec<(u64, [Option<&Value>; 2])> =
@@ -265,7 +275,7 @@ fn of_hours_of_field(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) 
         });
     }
     let rests = found.iter().map(|one| match one {
-        Some(Figures { sum: Value::Float(sum), rest: Some(rest), .. }) => Some((*sum, rest)),
+        Some(Figures { sum: Value::Float(sum), rest, .. }) => Some((*sum, rest)),
         _ => None,
     });
     array(w, "rest", rests, |w, key, of| match of {
@@ -296,10 +306,7 @@ fn array<T>(w: &mut BsonWriter, name: &str, items: impl Iterator<Item = T>, put:
 /// # Errors
 /// [`StorageError::Unreadable`] for another schema version or a damaged document.
 pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
-    named(document, |document| {
-        part(document)?;
-        stored_day(document)
-    })
+    named(document, stored_day)
 }
 
 /// A day with what its document says otherwise than a write of its readings would.
@@ -314,20 +321,14 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageErro
         let id = DayId { sensor: decode::identity(document)?, day: start, part };
         let expired = day.expired.as_ref();
         let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
-        let form = match whole(document, "schemaVersion")? {
-            COLUMNS_VERSION => SealForm::Columns,
-            _ => SealForm::Packed,
-        };
-        let written = |of_others| RawDocumentBuf::from_bytes(day_document_with(&write, form, of_others));
-        let expected = written(Others::Shown).map_err(|e| e.to_string())?;
-        let before = written(Others::Left).map_err(|e| e.to_string())?;
+        let form = if Kind::of_document(document)? == Kind::Columns { SealForm::Columns } else { SealForm::Packed };
+        let expected = RawDocumentBuf::from_bytes(day_document(&write, form)).map_err(|e| e.to_string())?;
         let mut differs = Vec::new();
         for element in &expected {
             let (name, expected) = element.map_err(|e| e.to_string())?;
             // The readings were decoded; whichever bytes they came from are right.
             let found = document.get(name).map_err(|e| e.to_string())?;
-            let is_before = || before.get(name).ok().flatten() == found;
-            if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) && !is_before() {
+            if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
                 let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
                 differs.push(StoredOtherwise {
                     part: name.to_string(),
@@ -354,21 +355,11 @@ pub fn decode_part(document: &RawDocument) -> Result<DayPart, StorageError> {
 }
 
 fn part(document: &RawDocument) -> Result<DayPart, Trouble> {
-    match whole(document, "schemaVersion")? {
-        SCHEMA_VERSION => Ok(DayPart::Whole),
-        PARTS_VERSION => {
-            let hour = hour_of(document)?;
-            Ok(match document.get("chunk").map_err(|e| e.to_string())? {
-                Some(_) => DayPart::Chunk { stamp: whole(document, "chunk")?, hour },
-                None => DayPart::Hour(hour),
-            })
-        }
-        EXPIRED_VERSION | COLUMNS_VERSION => Ok(match document.get("hour").map_err(|e| e.to_string())? {
-            Some(_) => DayPart::Hour(hour_of(document)?),
-            None => DayPart::Whole,
-        }),
-        _ => Err(check_version(document).err().unwrap_or_default()),
-    }
+    Ok(match (Kind::of_document(document)?, document.get("hour").map_err(|e| e.to_string())?) {
+        (Kind::Chunk, _) => DayPart::Chunk { stamp: whole(document, "chunk")?, hour: hour_of(document)? },
+        (_, Some(_)) => DayPart::Hour(hour_of(document)?),
+        (_, None) => DayPart::Whole,
+    })
 }
 
 fn hour_of(document: &RawDocument) -> Result<u8, Trouble> {
@@ -376,14 +367,11 @@ fn hour_of(document: &RawDocument) -> Result<u8, Trouble> {
     u8::try_from(hour).ok().filter(|hour| *hour < 24).ok_or_else(|| format!("it has hour {hour}"))
 }
 
-fn is_expired(document: &RawDocument) -> Result<bool, Trouble> {
-    Ok(whole(document, "schemaVersion")? == EXPIRED_VERSION)
-}
-
 fn stored_day(document: &RawDocument) -> Result<StoredDay, Trouble> {
+    let kind = Kind::of_document(document)?;
     let rev = whole(document, "rev")?;
-    if !is_expired(document)? {
-        return Ok(StoredDay { rev, readings: readings(document)?, expired: None });
+    if kind != Kind::Expired {
+        return Ok(StoredDay { rev, readings: readings(document, kind)?, expired: None });
     }
     let mut readings = Readings::default();
     readings.raise_floor(whole(document, "floor")?);
@@ -392,7 +380,7 @@ fn stored_day(document: &RawDocument) -> Result<StoredDay, Trouble> {
 
 fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Trouble> {
     let (day, all) = (Day::of(Hour::of_ms(date(document, "start")?)), Projection::SUMMARIES);
-    let pages = summarized_hours(document, day, &all)?;
+    let pages = summarized_hours(document, Kind::Expired, day, &all)?;
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
     let counts = list(by_hour, "count", |value| value.as_i32())?;
     let (first, last) =
@@ -411,20 +399,24 @@ fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Trouble> {
     Ok(ExpiredDay { hours })
 }
 
-fn readings(document: &RawDocument) -> Result<Readings, Trouble> {
+fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Trouble> {
     let floor = whole(document, "floor")?;
     let binary = |name| -> Result<&[u8], Trouble> {
         Ok(get(document, name)?.as_binary().ok_or_else(|| format!("{name} is not binary data"))?.bytes)
     };
-    if document.get("chunk").map_err(|e| e.to_string())?.is_none() {
-        return match get(document, "readings")? {
-            RawBsonRef::Document(columns) => readings_of(columns, floor),
-            _ => sealed::unpack_readings(binary("readings")?, floor).map_err(|e| e.to_string()),
-        };
+    let unpack = |packed| sealed::unpack_readings(packed, floor).map_err(|e| e.to_string());
+    match kind {
+        Kind::Columns => {
+            let columns = get(document, "readings")?.as_document().ok_or("readings is not a document")?;
+            readings_of(columns, floor)
+        }
+        Kind::Packed | Kind::Expired => unpack(binary("readings")?),
+        Kind::Chunk => {
+            let mut readings = unpack(binary("packed")?)?;
+            readings.decode_stamps(floor, binary("stamps")?).map_err(|e| e.to_string())?;
+            Ok(readings)
+        }
     }
-    let mut readings = sealed::unpack_readings(binary("packed")?, floor).map_err(|e| e.to_string())?;
-    readings.decode_stamps(floor, binary("stamps")?).map_err(|e| e.to_string())?;
-    Ok(readings)
 }
 
 /// The hours of a day that lie in a range.
@@ -437,24 +429,30 @@ pub fn decode_day_scanned(
     projection: &Projection,
 ) -> Result<Vec<ScannedPage>, StorageError> {
     named(document, |document| {
-        let part = part(document)?;
+        let kind = Kind::of_document(document)?;
         let day = Day::of(Hour::of_ms(date(document, "start")?));
         let wanted = within(day, hours);
-        if projection.readings && is_expired(document)? {
+        if projection.readings && kind == Kind::Expired {
             return Ok(Vec::new());
         }
-        if projection.readings || part.is_chunk() {
-            return Ok(projection.pages_of(readings(document)?, &wanted));
+        if projection.readings || kind == Kind::Chunk {
+            return Ok(projection.pages_of(readings(document, kind)?, &wanted));
         }
-        let mut pages = summarized_hours(document, day, projection)?;
+        let mut pages = summarized_hours(document, kind, day, projection)?;
         pages.retain(|page| wanted.contains(&page.hour));
         Ok(pages)
     })
 }
 
 /// The hours of a part with their summaries.
-fn summarized_hours(document: &RawDocument, day: Day, projection: &Projection) -> Result<Vec<ScannedPage>, Trouble> {
-    let (oldest, is_expired) = (whole(document, "floor")?, is_expired(document)?);
+fn summarized_hours(
+    document: &RawDocument,
+    kind: Kind,
+    day: Day,
+    projection: &Projection,
+) -> Result<Vec<ScannedPage>, Trouble> {
+    let oldest = whole(document, "floor")?;
+    let is_expired = kind == Kind::Expired;
     // Of many wanted fields, a sensor may have few.
     let fields = projection.fields.as_ref().map_or(0, |fields| fields.len().min(FIELDS_FORESEEN));
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
@@ -497,7 +495,7 @@ fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -
             continue;
         };
         let count = u64::try_from(count).map_err(|e| e.to_string())?;
-        let summary = Summary::of_numbers(count, [min, max, first, last], sum, &rest_of(rest, sum)?);
+        let summary = Summary::of_numbers(count, [min, max, first, last], sum, &rest_of(Some(rest), sum)?);
         page.summary.push((name.clone(), summary));
     }
     Ok(())
@@ -530,20 +528,6 @@ pub(super) fn optional(value: RawBsonRef<'_>) -> Option<Option<Value>> {
     }
 }
 
-fn rest_of(stored: RawBsonRef<'_>, sum: Number) -> Result<SumRest, Trouble> {
-    let Number::Float(sum) = sum else { return Ok(SumRest::default()) };
-    let rest = match stored {
-        RawBsonRef::Double(0.0) => Some(SumRest::default()),
-        RawBsonRef::Double(one) => SumRest::of_doubles(sum, std::iter::once(one)),
-        RawBsonRef::Array(parts) => {
-            let parts: Option<Vec<f64>> = parts.into_iter().map(|part| part.ok()?.as_f64()).collect();
-            parts.and_then(|parts| SumRest::of_doubles(sum, parts.into_iter()))
-        }
-        _ => None,
-    };
-    rest.ok_or_else(|| "rest of an hour is malformed".to_owned())
-}
-
 pub(super) fn list<'d, T>(
     document: &'d RawDocument,
     name: &str,
@@ -557,7 +541,7 @@ pub(super) fn list<'d, T>(
 #[must_use]
 pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
     let mut wanted: Vec<Cow<'static, str>> =
-        ["_id", "schemaVersion", "sensor", "start", "floor", "hour", "chunk", "stamps", "packed", "hours.hour"]
+        ["_id", "schemaVersion", KIND, "sensor", "start", "floor", "hour", "chunk", "stamps", "packed", "hours.hour"]
             .map(Cow::Borrowed)
             .into();
     match &projection.fields {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
-use super::day::NEWEST_VERSION;
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::DECIMAL_HIGH;
@@ -14,7 +13,7 @@ use crate::bucket::exact::SumRest;
 use crate::bucket::page::{LeftOut, StoredPage};
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{Outlier, Projection, ScannedPage};
-use crate::bucket::summary::Figures;
+use crate::bucket::summary::Number;
 use crate::bucket::{Reading, Readings, SensorDocument, StorageError, Summary};
 use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
@@ -35,8 +34,8 @@ pub fn decode_page(document: &RawDocument) -> Result<StoredPage, StorageError> {
 }
 
 /// The fields that [`decode_page_marks`] reads.
-pub const PAGE_MARKS: [&str; 10] =
-    ["_id", "schemaVersion", "page", "rev", "closed", "hasOverflow", "applied", "count", "first", "last"];
+pub const PAGE_MARKS: [&str; 9] =
+    ["_id", "schemaVersion", "page", "rev", "closed", "hasOverflow", "count", "first", "last"];
 
 /// The size of the whole page, where it is asked for: a name that no page has.
 pub const PAGE_SIZE: &str = "size";
@@ -64,35 +63,23 @@ pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(
     })
 }
 
-/// The parts of a page that a query wants. If a sum in the summary was added up by an older program, the summary is
-/// computed again from the readings; if the document was read without them, the result is `None`, and it must be read
-/// again with them.
+/// The parts of a page that a query wants.
 ///
 /// # Errors
 /// As [`decode_page`].
-pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<Option<ScannedPage>, StorageError> {
+pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<ScannedPage, StorageError> {
     named(document, |document| {
         check_version(document)?;
-        let hour = Hour::of_ms(date(document, "start")?);
-        let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
-        let with_readings = projection.readings;
-        let mut stored = summaries(get(document, "summary")?.as_document().ok_or("summary is not a document")?)?;
-        if let Some(stored) = &mut stored {
-            stored.retain(|(name, _)| projection.has(name));
-        }
-        let has_readings = document.get("readings").map_err(|e| e.to_string())?.is_some();
-        let oldest = order(document)?.map_or(SETTLED, |order| order.oldest);
-        let set = || Ok::<_, Trouble>(projection.of(stamped(document)?));
-        let page = |summary: Vec<_>, readings| {
-            Some(ScannedPage { hour, number, summary: summary.into(), oldest, readings, is_expired: false })
-        };
-        Ok(match stored {
-            Some(stored) => page(stored, if with_readings { Some(set()?) } else { None }),
-            None if with_readings || has_readings => {
-                let set = set()?;
-                page(set.owned_summaries(), with_readings.then_some(set))
-            }
-            None => None,
+        let stored = get(document, "summary")?.as_document().ok_or("summary is not a document")?;
+        let mut summary = summaries(stored)?;
+        summary.retain(|(name, _)| projection.has(name));
+        Ok(ScannedPage {
+            hour: Hour::of_ms(date(document, "start")?),
+            number: page_number(document)?,
+            summary: summary.into(),
+            oldest: order(document)?.oldest,
+            readings: if projection.readings { Some(projection.of(stamped(document)?)) } else { None },
+            is_expired: false,
         })
     })
 }
@@ -108,14 +95,14 @@ pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
     })
 }
 
-/// The greatest stamp of a page; [`SETTLED`] for a page without stamps.
+/// The greatest stamp of a page.
 ///
 /// # Errors
 /// As [`decode_page`].
 pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
     named(document, |document| {
         check_version(document)?;
-        Ok(order(document)?.map_or(SETTLED, |order| order.last))
+        Ok(order(document)?.last)
     })
 }
 
@@ -139,9 +126,7 @@ pub(super) fn named<T>(
 
 /// Whether a later version wrote the document.
 fn is_newer(document: &RawDocument) -> bool {
-    // Only parts of days have a floor of their own.
-    let known = if matches!(document.get("floor"), Ok(Some(_))) { NEWEST_VERSION } else { SCHEMA_VERSION };
-    whole(document, "schemaVersion").is_ok_and(|version| version > known)
+    whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION)
 }
 
 pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Trouble> {
@@ -173,37 +158,40 @@ pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a Raw
 pub(super) fn check_version(document: &RawDocument) -> Result<(), Trouble> {
     match whole(document, "schemaVersion")? {
         SCHEMA_VERSION => Ok(()),
-        other => Err(format!("it has schema version {other}, this program knows only {SCHEMA_VERSION}")),
+        other => Err(other_version(other)),
     }
 }
 
-/// Checks the schema version of a document that may lack one: the registry and settings are of version 1 then. A later
-/// version raises it whenever it adds a field that must not be lost when the document is written back.
-pub(super) fn known_version(document: &Document, id: impl Fn() -> String) -> Result<(), StorageError> {
+/// As [`named`], for the registry and settings, which the driver reads as whole documents.
+pub(super) fn of_version(document: &Document, id: impl Fn() -> String) -> Result<(), StorageError> {
     let version = match document.get("schemaVersion") {
-        None => return Ok(()),
         Some(Bson::Int32(version)) => i64::from(*version),
         Some(Bson::Int64(version)) => *version,
-        Some(_) => return Ok(()),
+        _ => 0,
     };
-    match u64::try_from(version) {
-        Ok(version) if version > SCHEMA_VERSION => Err(StorageError::Newer {
-            id: id(),
-            detail: format!("it has schema version {version}, this program knows only {SCHEMA_VERSION}"),
-        }),
-        _ => Ok(()),
+    match u64::try_from(version).unwrap_or_default() {
+        SCHEMA_VERSION => Ok(()),
+        version if version > SCHEMA_VERSION => Err(StorageError::Newer { id: id(), detail: other_version(version) }),
+        version => Err(StorageError::Unreadable { id: id(), detail: other_version(version) }),
     }
+}
+
+fn other_version(version: u64) -> Trouble {
+    format!("it has schema version {version}, this program knows only {SCHEMA_VERSION}")
+}
+
+fn page_number(document: &RawDocument) -> Result<u32, Trouble> {
+    u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())
 }
 
 fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
     check_version(document)?;
     Ok(StoredPage {
-        number: u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?,
+        number: page_number(document)?,
         rev: whole(document, "rev")?,
         closed: boolean(document, "closed")?,
         has_overflow: boolean(document, "hasOverflow")?,
         readings: stamped(document)?,
-        applied: applied(document)?,
         cut: false,
         left_out: None,
     })
@@ -217,49 +205,34 @@ fn page_marks(document: &RawDocument) -> Result<StoredPage, Trouble> {
         None => document.as_bytes().len(),
     };
     Ok(StoredPage {
-        number: u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?,
+        number: page_number(document)?,
         rev: whole(document, "rev")?,
         closed: boolean(document, "closed")?,
         has_overflow: boolean(document, "hasOverflow")?,
         readings: Readings::default(),
-        applied: applied(document)?,
         cut: false,
         left_out: Some(LeftOut { count, bytes, span_ms: (date(document, "first")?, date(document, "last")?) }),
     })
 }
 
-/// The stamps of a page; `None` if a version without stamps wrote it last: every cell is then older than every stamp.
-pub(super) fn order(document: &RawDocument) -> Result<Option<StampOrder<'_>>, Trouble> {
-    let Some(RawBsonRef::Document(order)) = document.get("order").map_err(|e| e.to_string())? else { return Ok(None) };
-    if whole(order, "rev")? != whole(document, "rev")? {
-        return Ok(None);
-    }
+/// The stamps of a page.
+pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Trouble> {
+    let order = get(document, "order")?.as_document().ok_or("order is not a document")?;
     let stamps = match order.get("stamps").map_err(|e| e.to_string())? {
         None => &[],
         Some(stamps) => stamps.as_binary().ok_or("order.stamps is not binary data")?.bytes,
     };
     let floor = whole(order, "floor")?;
     let oldest = if matches!(order.get("first"), Ok(Some(_))) { whole(order, "first")? } else { floor };
-    Ok(Some(StampOrder { floor, oldest, last: whole(order, "last")?, stamps: stamps.into() }))
+    Ok(StampOrder { floor, oldest, last: whole(order, "last")?, stamps: stamps.into() })
 }
 
 /// The readings with their stamps.
 fn stamped(document: &RawDocument) -> Result<Readings, Trouble> {
     let mut set = readings(array(document, "readings")?)?;
-    if let Some(order) = order(document)? {
-        set.decode_stamps(order.floor, &order.stamps).map_err(|e| e.to_string())?;
-    }
+    let order = order(document)?;
+    set.decode_stamps(order.floor, &order.stamps).map_err(|e| e.to_string())?;
     Ok(set)
-}
-
-pub(super) fn applied(document: &RawDocument) -> Result<Vec<(Arc<str>, u64)>, Trouble> {
-    let mut applied = Vec::new();
-    for element in get(document, "applied")?.as_document().ok_or("applied is not a document")? {
-        let (instance, sequence) = element.map_err(|e| e.to_string())?;
-        let sequence = sequence.as_i64().and_then(|s| u64::try_from(s).ok()).ok_or("bad sequence in applied")?;
-        applied.push((Arc::from(from_key(instance.as_str())), sequence));
-    }
-    Ok(applied)
 }
 
 /// The names seen so far, so that a page's readings share them. Fields have the same order in nearly every reading, so
@@ -339,38 +312,38 @@ fn whole_decimal(bytes: &[u8; 16]) -> Option<u64> {
     (high == DECIMAL_HIGH.to_le_bytes()).then(|| u64::from_le_bytes(*low))
 }
 
-/// The stored summaries; `None` if an older program added up one of the sums.
-fn summaries(document: &RawDocument) -> Result<Option<Summaries>, Trouble> {
+/// The stored summaries.
+fn summaries(document: &RawDocument) -> Result<Summaries, Trouble> {
     let mut summaries = Vec::new();
     for element in document {
         let (field, summary) = element.map_err(|e| e.to_string())?;
         let summary = summary.as_document().ok_or("a summary is not a document")?;
-        let part = |name: &str| -> Result<Value, Trouble> {
-            field_value(get(summary, name)?).ok_or_else(|| format!("{name} of a summary is not a number"))
+        let part = |name: &str| -> Result<Number, Trouble> {
+            let value = field_value(get(summary, name)?);
+            value.as_ref().map(Number::of).ok_or_else(|| format!("{name} of a summary is not a number"))
         };
-        let (count, sum) = (whole(summary, "count")?, part("sum")?);
+        let sum = part("sum")?;
         let values = [part("min")?, part("max")?, part("first")?, part("last")?];
-        let rest = rest_of(summary, &sum)?;
-        let Some(summary) = Summary::of_figures(&Figures::with_mean(count, values, sum, rest)) else { return Ok(None) };
+        let rest = rest_of(summary.get("rest").map_err(|e| e.to_string())?, sum)?;
+        let summary = Summary::of_numbers(whole(summary, "count")?, values, sum, &rest);
         summaries.push((Arc::from(from_key(field.as_str())), summary));
     }
-    Ok(Some(summaries))
+    Ok(summaries)
 }
 
-/// The remainder that rounding the sum left; `None` if it is not stored.
-pub(super) fn rest_of(summary: &RawDocument, sum: &Value) -> Result<Option<SumRest>, Trouble> {
-    let Value::Float(sum) = *sum else { return Ok(Some(SumRest::default())) };
-    let no_rest = || "rest of a summary is malformed".to_owned();
-    match summary.get("rest").map_err(|e| e.to_string())? {
-        None => Ok(None),
-        Some(RawBsonRef::Double(0.0)) => Ok(Some(SumRest::default())),
-        Some(RawBsonRef::Double(one)) => SumRest::of_doubles(sum, std::iter::once(one)).map(Some).ok_or_else(no_rest),
+/// The remainder that rounding a sum left. A sum of integers has none.
+pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<SumRest, Trouble> {
+    let Number::Float(sum) = sum else { return Ok(SumRest::default()) };
+    let rest = match stored {
+        Some(RawBsonRef::Double(0.0)) => Some(SumRest::default()),
+        Some(RawBsonRef::Double(one)) => SumRest::of_doubles(sum, std::iter::once(one)),
         Some(RawBsonRef::Array(parts)) => {
-            let parts = parts.into_iter().map(|part| part.ok()?.as_f64()).collect::<Option<Vec<f64>>>();
-            parts.and_then(|parts| SumRest::of_doubles(sum, parts.into_iter())).map(Some).ok_or_else(no_rest)
+            let parts: Option<Vec<f64>> = parts.into_iter().map(|part| part.ok()?.as_f64()).collect();
+            parts.and_then(|parts| SumRest::of_doubles(sum, parts.into_iter()))
         }
-        Some(_) => Err(no_rest()),
-    }
+        _ => None,
+    };
+    rest.ok_or_else(|| "the rest of a sum is malformed".to_owned())
 }
 
 fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {

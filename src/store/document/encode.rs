@@ -35,7 +35,6 @@ pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
     readings(&mut w, &page.readings, 0..page.readings.len());
     w.end();
     summaries(&mut w, &page.readings);
-    applied(&mut w, page);
     order(&mut w, page);
     w.finish()
 }
@@ -176,20 +175,18 @@ pub(super) fn write_figures(w: &mut BsonWriter, name: &str, figures: &Figures) {
     ] {
         w.value(name, value);
         if name == "sum"
-            && let (Value::Float(sum), Some(rest)) = (value, &figures.rest)
+            && let Value::Float(sum) = value
         {
-            self::rest(w, "rest", *sum, rest);
+            self::rest(w, "rest", *sum, &figures.rest);
         }
     }
     w.end();
 }
 
-/// Writes the stamps. They are valid only together with the rev they were written with: a version that does not know
-/// `order` leaves it as it is.
+/// Writes the stamps.
 fn order(w: &mut BsonWriter, page: &Page) {
     let stamps = page.readings.stamps();
     w.begin("order");
-    w.count("rev", page.next_rev());
     w.long("floor", signed(stamps.floor()));
     if stamps.oldest() > stamps.floor() {
         w.long("first", signed(stamps.oldest()));
@@ -202,8 +199,7 @@ fn order(w: &mut BsonWriter, page: &Page) {
     w.end();
 }
 
-/// Writes the remainder that rounding a Double sum left. It is written even if it is 0, since a sum without one counts
-/// as an older program's.
+/// Writes the remainder that rounding a Double sum left, even if it is 0.
 pub(super) fn rest(w: &mut BsonWriter, key: &str, sum: f64, rest: &SumRest) {
     let mut doubles = rest.doubles(sum).peekable();
     let first = doubles.next().unwrap_or(0.0);
@@ -213,15 +209,6 @@ pub(super) fn rest(w: &mut BsonWriter, key: &str, sum: f64, rest: &SumRest) {
     w.begin_array(key);
     for (place, part) in std::iter::once(first).chain(doubles).enumerate() {
         w.float(&place.to_string(), part);
-    }
-    w.end();
-}
-
-/// Kept for pages that a version without stamps wrote. The field is always written, since that version requires it.
-fn applied(w: &mut BsonWriter, page: &Page) {
-    w.begin("applied");
-    for (instance, sequence) in &page.applied {
-        w.long(&key(instance), i64::try_from(*sequence).unwrap_or(i64::MAX));
     }
     w.end();
 }

@@ -8,8 +8,7 @@
 //!           hasOverflow: false,
 //!           readings: [ { ts: Date, ns: 250 (only when not 0), <field>: <value>, … }, … ],   in time order
 //!           summary: { <field>: { count, min, max, sum, rest, avg, first, last }, … },       numeric fields
-//!           order: { rev: 7, floor: Int64, first: Int64 (if above the floor), last: Int64, stamps: BinData (if any) },
-//!           applied: {},                                                             from versions without stamps
+//!           order: { floor: Int64, first: Int64 (if above the floor), last: Int64, stamps: BinData (if any) },
 //!           meta: { site: "lab" } }                                                  copied, see `copies`
 //! day:    see docs/sealed-days.md, and `columns` for readings that are not packed
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
@@ -22,13 +21,10 @@
 //! `sum` is the exact sum of the values, rounded once; `rest` is the remainder that this rounding leaves. It is 0,
 //! nearly always one Double, or an array of Doubles, each the rounded remainder after the ones before it; `sum` and all
 //! parts add up to the exact sum. If `sum` is an infinity, the parts alone are the exact sum, and the first one is
-//! stored divided by 2^64. Every `sum` that is a Double has a `rest`: where it is missing, an older program added up
-//! the sum, and it is computed again from the readings. An Int64 is exact by itself.
+//! stored divided by 2^64. Every `sum` that is a Double has a `rest`; an Int64 is exact by itself.
 //!
 //! A page's `rev` begins with its greatest stamp and grows by one with every write: see
-//! [`next_rev`](crate::bucket::Page::next_rev). `order` is valid only if its `rev` equals the page's: every write sets
-//! both, and a version that does not know `order` thus leaves a page without stamps, never with wrong ones. Stamps are
-//! milliseconds since the epoch times 2^20 (see [`stamp`](crate::reading::stamp)); [`stamps`](crate::bucket::stamps)
+//! [`next_rev`](crate::bucket::Page::next_rev). Stamps in `order` are milliseconds since the epoch times 2^20 (see [`stamp`](crate::reading::stamp)); [`stamps`](crate::bucket::stamps)
 //! describes their bytes.
 //!
 //! `_id` is the hour, the sensor's key and the page number. The hour comes first so that new pages land at one edge of
@@ -59,7 +55,7 @@ pub use decode::{
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
 pub use groups::{GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, place_prefix, settled};
 pub use month::{decode_month, month_document, month_id, month_update};
-pub use raw::{decode_raw_page, decode_raw_sensor, older_page};
+pub use raw::{decode_raw_page, decode_raw_sensor};
 pub use registry::{REGISTRY, decode_registry, registry_document};
 pub use settings::{decode_settings, settings_document};
 pub use writer::BsonWriter;
@@ -69,10 +65,6 @@ use std::fmt::Write;
 use crate::bucket::{DayPart, bucket_name};
 use crate::reading::time::write_seconds;
 use crate::reading::{Day, Hour};
-
-/// Which forms this program writes, as a number that grows whenever a version writes a form that the one before does not
-/// read, or no longer writes one that it reads.
-pub const FORMS: u64 = 1;
 
 /// A page's `_id`. Hours have four-digit years, so ids sort by time.
 #[must_use]

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::decode::{
-    NameCache, Trouble, applied, array, boolean, check_version, date, decode_sensor, field_value, get, identity, named,
-    order, reading_into, rest_of, whole,
+    NameCache, Trouble, array, boolean, check_version, date, decode_sensor, field_value, get, identity, named, order,
+    reading_into, rest_of, whole,
 };
 use super::page_id;
 use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::stamps::StampOrder;
-use crate::bucket::store::BucketId;
-use crate::bucket::summary::Figures;
+use crate::bucket::summary::{Figures, Number};
 use crate::bucket::{Reading, StorageError};
 use crate::reading::Hour;
 use crate::store::names::from_key;
@@ -36,26 +35,6 @@ pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bo
 #[must_use]
 pub fn decode_raw_sensor(document: &RawDocument, key: String) -> RawSensor {
     RawSensor { key, document: decode_sensor(document) }
-}
-
-/// The page that a document is, if a version without stamps wrote it last. The document need not have more than a page's
-/// identity, its rev and the rev of its `order`.
-///
-/// # Errors
-/// As [`decode_raw_page`].
-pub fn older_page(document: &RawDocument) -> Result<Option<(BucketId, u32)>, StorageError> {
-    named(document, |document| {
-        check_version(document)?;
-        if let Some(RawBsonRef::Document(order)) = document.get("order").map_err(|e| e.to_string())?
-            && whole(order, "rev")? == whole(document, "rev")?
-        {
-            return Ok(None);
-        }
-        let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
-        let id = BucketId { sensor: identity(document)?, hour: Hour::of_ms(date(document, "start")?) };
-        // What does not fit its key is for the check of all documents.
-        Ok((page_id(&id.sensor.key, id.hour, number) == text(document, "_id")?).then_some((id, number)))
-    })
 }
 
 fn text<'a>(document: &'a RawDocument, name: &'static str) -> Result<&'a str, Trouble> {
@@ -84,8 +63,7 @@ fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<
         last_ms: date(document, "last").ok(),
         readings: readings(document)?,
         summary: summary(document),
-        order: order(document).map(|order| order.map(StampOrder::into_owned)),
-        applied: applied(document)?,
+        order: order(document).map(StampOrder::into_owned),
     })
 }
 
@@ -116,7 +94,7 @@ fn figures_of(document: &RawDocument) -> Option<Figures> {
         count: whole(document, "count").ok()?,
         min: part("min")?,
         max: part("max")?,
-        rest: rest_of(document, &sum).ok()?,
+        rest: rest_of(document.get("rest").ok()?, Number::of(&sum)).ok()?,
         sum,
         avg: part("avg")?,
         first: part("first")?,

@@ -1,7 +1,7 @@
 //! The registry as a document, in both stores.
 //!
 //! ```text
-//! { _id: "registry", rev: Int64, floor: Int64,
+//! { _id: "registry", schemaVersion: 1, rev: Int64, floor: Int64,
 //!   logs: [ { opening: "<16 hex>", log: "<16 hex>", folder: "<16 hex>", watermark: Int64, beat: Int64, seen: Date,
 //!             takenBy: "<16 hex>", takenThrough: Int64, host }, … ],
 //!   deletions: [ { stamp: Int64, database, statement, from: Int64, to: Int64, done: true }, … ] }
@@ -9,7 +9,8 @@
 
 use bson::{Bson, Document, doc};
 
-use super::decode::known_version;
+use super::decode::of_version;
+use super::encode::SCHEMA_VERSION;
 use crate::bucket::StorageError;
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::{MemberRegistry, Registered, TakenOver};
@@ -47,7 +48,7 @@ pub fn registry_document(registry: &MemberRegistry) -> Document {
         Bson::from(document)
     };
     doc! {
-        "_id": REGISTRY, "rev": long(registry.rev + 1), "floor": long(registry.floor),
+        "_id": REGISTRY, "schemaVersion": long(SCHEMA_VERSION), "rev": long(registry.rev + 1), "floor": long(registry.floor),
         "logs": registry.logs.iter().map(log).collect::<Vec<Bson>>(),
         "deletions": registry.deletions.iter().map(deletion).collect::<Vec<Bson>>(),
     }
@@ -63,7 +64,7 @@ fn long(number: u64) -> i64 {
 /// [`StorageError::Newer`] if a later version wrote it, which may say more than this program would write back;
 /// [`StorageError::Unreadable`] if a field is missing or has another type than this program writes.
 pub fn decode_registry(document: &Document) -> Result<MemberRegistry, StorageError> {
-    known_version(document, || REGISTRY.to_owned())?;
+    of_version(document, || REGISTRY.to_owned())?;
     let detail = || "a field is missing or has an unexpected type".to_owned();
     decode(document).ok_or_else(|| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: detail() })
 }

@@ -1,7 +1,7 @@
 //! The settings of a database as a document, in both stores.
 //!
 //! ```text
-//! { _id: "<database>", rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
+//! { _id: "<database>", schemaVersion: 1, rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
 //!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0 for ever),
 //!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", drift: "<drift>", created, set: Int64 (stamps),
 //!   relabels: [{ id, kind, measurement, tag, from, to, since, made, by, final: "<text>" }] } all but rev only where they are set
@@ -9,7 +9,8 @@
 
 use bson::{Bson, Document, doc};
 
-use super::decode::known_version;
+use super::decode::of_version;
+use super::encode::SCHEMA_VERSION;
 use crate::bucket::settings::{Drift, ExpiredReadings};
 use crate::bucket::{DatabaseSettings, Keep, Relabel, Relabels, SealForm, StorageError};
 
@@ -35,7 +36,7 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         relabels,
     } = settings;
     let stamp = |stamp: u64| Bson::from(i64::try_from(stamp).unwrap_or(i64::MAX));
-    let mut document = doc! { "_id": database, "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
+    let mut document = doc! { "_id": database, "schemaVersion": i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX), "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
     let set = [
         ("readings", readings.map(|keep| Bson::from(keep.ns()))),
         ("default", default.as_ref().map(Bson::from)),
@@ -77,7 +78,7 @@ fn decode_relabels(document: &Document) -> Option<Relabels> {
 /// [`StorageError::Unreadable`] if a field has another type than this program writes: a retention must not be mistaken.
 pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings), StorageError> {
     let id = document.get_str("_id").unwrap_or("?").to_owned();
-    known_version(document, || format!("settings of {id}"))?;
+    of_version(document, || format!("settings of {id}"))?;
     let unreadable = || StorageError::Unreadable {
         id: format!("settings of {id}"),
         detail: "a field is missing or has an unexpected type".to_owned(),

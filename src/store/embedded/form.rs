@@ -1,16 +1,15 @@
-//! Page encoding of the embedded store, in two forms: packed, the form of all new pages, and BSON documents, the form
-//! of old pages and of pages too large for the packed form. The bytes are not trusted.
+//! Page encoding of the embedded store, in two forms: packed, and BSON documents for pages too large for that. The bytes
+//! are not trusted.
 //!
 //! ```text
-//! value  := document 0  |  packed 1 (from an older program, without rests and order)  |  packed 2
-//!           (the 0 is the last byte that every BSON document has)
+//! value  := document 0  |  packed version:u8 (1)        (the 0 is the last byte that every BSON document has)
 //! packed := rev:varint marks:u8 (1 closed | 2 has overflow)  count:varint
 //!           first:zigzag last:zigzag (ms after the hour's start)
-//!           sensor names summaries applied order readings
+//!           sensor names summaries order readings
 //! order  := floor:varint first:varint last:varint (both relative to the floor)  length:varint stamps
 //! sensor    := tags:varint length:varint…            of measurement, names and values, as parts of the sensor's key
 //! names     := count:varint text…                    summaries := count:varint (name:varint count:varint cells rest)…
-//! applied   := count:varint (text sequence:varint)…  text      := length:varint bytes
+//! text      := length:varint bytes
 //! readings, cells: see `bucket::columns`; stamps: see `bucket::stamps`
 //! the cells of a summary are min, max, first, last and sum
 //! rest      := if the sum is a float, the remainder that rounding left, see `store::rest`; else nothing
@@ -31,7 +30,6 @@ use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{BucketId, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{Page, Reading, Readings, StorageError, StoredPage, Summary};
-use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 use crate::reading::{Hour, Sensor, Stamp, Value};
@@ -44,10 +42,8 @@ use crate::store::rest::{put_rest, take_rest};
 
 /// Last byte of a page in the form of a BSON document.
 const DOCUMENT: u8 = 0;
-/// Last byte of a packed page from before stamps and rests existed.
-const UNSTAMPED: u8 = 1;
-/// Last byte of a packed page.
-const PACKED: u8 = 2;
+/// Last byte of a packed page: the version of the form.
+const PACKED: u8 = 1;
 
 const CLOSED: u8 = 1;
 const HAS_OVERFLOW: u8 = 2;
@@ -78,12 +74,12 @@ pub(super) enum NoPage {
     Parts,
     #[error("the checksum of its summaries does not match; it was changed or damaged since it was written")]
     Sum,
-    #[error("it has no readings")]
-    Readings,
     #[error("its sensor has the tag {0} twice")]
     Tag(String),
-    #[error("it has form {0}, this program knows {DOCUMENT} to {PACKED}")]
-    Form(u8),
+    #[error("it has version {0}, this program knows only {PACKED}")]
+    Version(u8),
+    #[error("it has the unknown kind {0}")]
+    Kind(u8),
 }
 
 /// The part of a packed page before its readings.
@@ -96,9 +92,7 @@ struct PackedHead<'a> {
     parts: Vec<u64>,
     names: Vec<Arc<str>>,
     summaries: Vec<(Arc<str>, Figures)>,
-    applied: Vec<(Arc<str>, u64)>,
-    /// `None` in the form without stamps.
-    order: Option<StampOrder<'a>>,
+    order: StampOrder<'a>,
     readings: &'a [u8],
 }
 
@@ -119,11 +113,6 @@ pub(super) fn encode(id: &BucketId, page: &Page) -> Vec<u8> {
     put_parts(&mut out, &id.sensor);
     put_names(&mut out, &page.readings);
     put_summaries(&mut out, &page.readings);
-    put_varint(&mut out, page.applied.len() as u64);
-    for (instance, sequence) in &page.applied {
-        put_text(&mut out, instance);
-        put_varint(&mut out, *sequence);
-    }
     put_order(&mut out, &page.readings);
     out.extend_from_slice(readings);
     out.push(PACKED);
@@ -150,22 +139,17 @@ pub(super) fn put_names(out: &mut Vec<u8>, readings: &Readings) {
     names.for_each(|(name, _)| put_text(out, name));
 }
 
-pub(super) fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
-    put_numbered(out, readings.summaries().count(), readings.numbered_summaries());
-}
-
-/// Summaries with the numbers of their fields.
-pub(super) fn put_numbered<'s>(out: &mut Vec<u8>, count: usize, summaries: impl Iterator<Item = (usize, &'s Summary)>) {
-    put_varint(out, count as u64);
+fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
+    put_varint(out, readings.summaries().count() as u64);
     let mut room = Vec::new();
-    for (number, summary) in summaries {
+    for (number, summary) in readings.numbered_summaries() {
         let Figures { count, min, max, sum, rest, first, last, avg: _ } = summary.figures();
         put_varint(out, number as u64);
         put_varint(out, count);
         let float = if let Value::Float(sum) = sum { Some(sum) } else { None };
         put_cells(out, &[min, max, first, last, sum].map(Some), &mut room);
-        if let (Some(sum), Some(rest)) = (float, &rest) {
-            put_rest(out, sum, rest);
+        if let Some(sum) = float {
+            put_rest(out, sum, &rest);
         }
     }
 }
@@ -179,45 +163,42 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
 pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64, StorageError> {
     match form(bytes, &id)? {
         Form::Document(document) => document_rev(document),
-        Form::Packed(bytes, _) => PackedBytes::new(bytes).varint().map_err(|e| unreadable(id(), e.into())),
+        Form::Packed(bytes) => PackedBytes::new(bytes).varint().map_err(|e| unreadable(id(), e.into())),
     }
 }
 
-/// The greatest stamp of a stored page; [`SETTLED`] for a page without stamps.
+/// The greatest stamp of a stored page.
 pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp, StorageError> {
     match form(bytes, &id)? {
         Form::Document(document) => document_last(document),
-        Form::Packed(bytes, form) => PackedHead::read(bytes, form)
-            .map(|head| head.order.map_or(SETTLED, |order| order.last))
-            .map_err(|e| unreadable(id(), e)),
+        Form::Packed(bytes) => PackedHead::read(bytes).map(|head| head.order.last).map_err(|e| unreadable(id(), e)),
     }
 }
 
 /// Decodes a page with its readings; summaries are computed again from them.
 pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
-    let read = |bytes, form| {
-        let head = PackedHead::read(bytes, form)?;
+    let read = |bytes| {
+        let head = PackedHead::read(bytes)?;
         Ok(StoredPage {
             number: key.number,
             rev: head.rev,
             closed: head.closed(),
             has_overflow: head.has_overflow(),
             readings: head.set()?,
-            applied: head.applied,
             cut: false,
             left_out: None,
         })
     };
     match form(bytes, &|| key.id())? {
         Form::Document(document) => decode_page(document),
-        Form::Packed(bytes, form) => read(bytes, form).map_err(|e| unreadable(key.id(), e)),
+        Form::Packed(bytes) => read(bytes).map_err(|e| unreadable(key.id(), e)),
     }
 }
 
 /// Decodes a page without its readings.
 pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
-    let read = |bytes: &[u8], form| {
-        let head = PackedHead::read(bytes, form)?;
+    let read = |bytes: &[u8]| {
+        let head = PackedHead::read(bytes)?;
         let count = usize::try_from(head.count).unwrap_or(usize::MAX);
         Ok(StoredPage {
             number: key.number,
@@ -227,43 +208,35 @@ pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage,
             readings: Readings::default(),
             cut: false,
             left_out: Some(LeftOut { count, bytes: bytes.len(), span_ms: head.span_ms(key.hour) }),
-            applied: head.applied,
         })
     };
     match form(bytes, &|| key.id())? {
         Form::Document(document) => decode_page_marks(document),
-        Form::Packed(bytes, form) => read(bytes, form).map_err(|e| unreadable(key.id(), e)),
+        Form::Packed(bytes) => read(bytes).map_err(|e| unreadable(key.id(), e)),
     }
 }
 
-/// Decodes the parts of a page that a query wants; `None` if it wants none of the page's times. If an older program's summary has inexact sums, it is computed again
-/// from the readings.
+/// Decodes the parts of a page that a query wants; `None` if it wants none of the page's times.
 pub(super) fn decode_for_scan(
     bytes: &[u8],
     key: PageKey<'_>,
     projection: &Projection,
 ) -> Result<Option<ScannedPage>, StorageError> {
-    let read = |bytes, form| {
-        let head = PackedHead::read(bytes, form)?;
+    let read = |bytes| {
+        let head = PackedHead::read(bytes)?;
         let (first, last) = head.span_ms(key.hour);
         if projection.span_ms().is_some_and(|(from, to)| last < from || to < first) {
             return Ok(None);
         }
-        let of_figures = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
-        let (hour, number, oldest) = (key.hour, key.number, head.order.as_ref().map_or(SETTLED, |order| order.oldest));
         let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
-        let stored: Option<Vec<(Arc<str>, Summary)>> = wanted.map(of_figures).collect();
-        let readings = if projection.readings || stored.is_none() { Some(projection.of(head.set()?)) } else { None };
-        let summary = stored.or_else(|| readings.as_ref().map(Readings::owned_summaries)).unwrap_or_default().into();
-        let readings = readings.filter(|_| projection.readings);
-        Ok(Some(ScannedPage { hour, number, summary, oldest, readings, is_expired: false }))
+        let summary = wanted.map(|(name, figures)| (name.clone(), Summary::of_figures(figures))).collect();
+        let readings = if projection.readings { Some(projection.of(head.set()?)) } else { None };
+        let oldest = head.order.oldest;
+        Ok(Some(ScannedPage { hour: key.hour, number: key.number, summary, oldest, readings, is_expired: false }))
     };
     match form(bytes, &|| key.id())? {
-        Form::Document(document) => match decode_scanned(document, projection)? {
-            Some(page) => Ok(Some(page)),
-            None => Err(unreadable(key.id(), NoPage::Readings)),
-        },
-        Form::Packed(bytes, form) => read(bytes, form).map_err(|e| unreadable(key.id(), e)),
+        Form::Document(document) => decode_scanned(document, projection).map(Some),
+        Form::Packed(bytes) => read(bytes).map_err(|e| unreadable(key.id(), e)),
     }
 }
 
@@ -272,12 +245,12 @@ pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage,
     let id = key.id();
     match form(bytes, &|| id.clone())? {
         Form::Document(document) => decode_raw_page(document, &id, None),
-        Form::Packed(bytes, form) => kept((bytes, form), key, &id).map_err(|e| unreadable(id, e)),
+        Form::Packed(bytes) => kept(bytes, key, &id).map_err(|e| unreadable(id, e)),
     }
 }
 
-fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
-    let head = PackedHead::read(bytes, form)?;
+fn kept(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
+    let head = PackedHead::read(bytes)?;
     let (times, columns) = unpack(head.readings, head.names.len(), CELLS_MAX)?;
     let fields = |index: usize| {
         let cells = head.names.iter().zip(&columns);
@@ -304,15 +277,14 @@ fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<RawPag
         last_ms: Some(start_ms.saturating_add(head.last_ms)),
         readings: readings.collect(),
         summary: head.summaries.into_iter().map(|(name, figures)| (name, Some(figures))).collect(),
-        order: Ok(head.order.map(StampOrder::into_owned)),
-        applied: head.applied,
+        order: Ok(head.order.into_owned()),
     })
 }
 
 enum Form<'a> {
     Document(&'a RawDocument),
-    /// The bytes without the form's number, and that number.
-    Packed(&'a [u8], u8),
+    /// The bytes without the version.
+    Packed(&'a [u8]),
 }
 
 fn form<'a>(bytes: &'a [u8], id: &impl Fn() -> String) -> Result<Form<'a>, StorageError> {
@@ -321,21 +293,16 @@ fn form<'a>(bytes: &'a [u8], id: &impl Fn() -> String) -> Result<Form<'a>, Stora
             let document = RawDocument::from_bytes(bytes);
             document.map(Form::Document).map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })
         }
-        Some((form @ &(UNSTAMPED | PACKED), packed)) => Ok(Form::Packed(packed, *form)),
-        Some((other, _)) => Err(unreadable(id(), NoPage::Form(*other))),
+        Some((&PACKED, packed)) => Ok(Form::Packed(packed)),
+        Some((other, _)) => Err(unreadable(id(), NoPage::Version(*other))),
         None => Err(unreadable(id(), ColumnsDamage::Cut { at: 0, len: 0 }.into())),
     }
-}
-
-/// Whether a stored value, with its checksum, has the form of new pages.
-pub(super) fn is_current(value: &[u8]) -> bool {
-    value.split_last_chunk::<4>().and_then(|(bytes, _)| bytes.last()) == Some(&PACKED)
 }
 
 fn unreadable(id: String, why: NoPage) -> StorageError {
     let detail = why.to_string();
     match why {
-        NoPage::Form(form) if form > PACKED => StorageError::Newer { id, detail },
+        NoPage::Version(_) => StorageError::Newer { id, detail },
         _ => StorageError::Unreadable { id, detail },
     }
 }
@@ -353,34 +320,22 @@ impl<'a> PackedHead<'a> {
         (ms(self.first_ms), ms(self.last_ms))
     }
 
-    fn read(bytes: &'a [u8], form: u8) -> Result<Self, NoPage> {
+    fn read(bytes: &'a [u8]) -> Result<Self, NoPage> {
         let mut bytes = PackedBytes::new(bytes);
         let (rev, marks, count) = (bytes.varint()?, bytes.byte()?, bytes.varint()?);
         if marks > CLOSED | HAS_OVERFLOW {
             return Err(ColumnsDamage::Unknown { what: "its marks", found: u64::from(marks) }.into());
         }
         let (first_ms, last_ms) = (unzigzag(bytes.varint()?), unzigzag(bytes.varint()?));
-        let tags = bytes.varint()?;
-        let mut parts = vec![bytes.varint()?];
-        // A huge count does no harm: every iteration consumes bytes.
-        for _ in 0..tags {
-            parts.extend([bytes.varint()?, bytes.varint()?]);
-        }
-        let mut names = Vec::new();
-        for _ in 0..bytes.varint()? {
-            names.push(Arc::from(bytes.text()?));
-        }
+        let parts = take_parts(&mut bytes)?;
+        let names: Vec<Arc<str>> = take_names(&mut bytes)?.into_iter().map(Arc::from).collect();
         let mut summaries = Vec::new();
         for _ in 0..bytes.varint()? {
-            summaries.push(summary(&mut bytes, form == PACKED, &names)?);
+            summaries.push(summary(&mut bytes, &names)?);
         }
-        let mut applied = Vec::new();
-        for _ in 0..bytes.varint()? {
-            applied.push((Arc::from(bytes.text()?), bytes.varint()?));
-        }
-        let order = if form == PACKED { Some(order(&mut bytes)?) } else { None };
+        let order = order(&mut bytes)?;
         let readings = bytes.rest();
-        Ok(Self { rev, marks, count, first_ms, last_ms, parts, names, summaries, applied, order, readings })
+        Ok(Self { rev, marks, count, first_ms, last_ms, parts, names, summaries, order, readings })
     }
 
     fn closed(&self) -> bool {
@@ -394,9 +349,7 @@ impl<'a> PackedHead<'a> {
     fn set(&self) -> Result<Readings, NoPage> {
         let (times, columns) = unpack(self.readings, self.names.len(), CELLS_MAX)?;
         let mut set = Readings::from_columns(times, self.names.iter().cloned().zip(columns))?;
-        if let Some(order) = &self.order {
-            set.decode_stamps(order.floor, &order.stamps)?;
-        }
+        set.decode_stamps(self.order.floor, &self.order.stamps)?;
         Ok(set)
     }
 }
@@ -416,11 +369,29 @@ fn order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, NoPage> {
     Ok(StampOrder { floor, oldest, last, stamps: bytes.take(length)?.into() })
 }
 
-pub(super) fn summary(
-    bytes: &mut PackedBytes<'_>,
-    has_rests: bool,
-    names: &[Arc<str>],
-) -> Result<(Arc<str>, Figures), NoPage> {
+/// The lengths of the parts of a sensor's key.
+pub(super) fn take_parts(bytes: &mut PackedBytes<'_>) -> Result<Vec<u64>, NoPage> {
+    let tags = bytes.varint()?;
+    // A huge number of tags does no harm: each takes two bytes.
+    let mut parts = Vec::with_capacity(usize::try_from(tags).unwrap_or(usize::MAX).min(bytes.left()) * 2 + 1);
+    parts.push(bytes.varint()?);
+    for _ in 0..tags {
+        parts.extend([bytes.varint()?, bytes.varint()?]);
+    }
+    Ok(parts)
+}
+
+pub(super) fn take_names<'a>(bytes: &mut PackedBytes<'a>) -> Result<Vec<&'a str>, NoPage> {
+    let count = bytes.varint()?;
+    // Each name takes a byte.
+    let mut names = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX).min(bytes.left()));
+    for _ in 0..count {
+        names.push(bytes.text()?);
+    }
+    Ok(names)
+}
+
+fn summary(bytes: &mut PackedBytes<'_>, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), NoPage> {
     let number = bytes.varint()?;
     let name = usize::try_from(number).ok().and_then(|number| names.get(number)).ok_or(NoPage::Name(number))?;
     let count = bytes.varint()?;
@@ -429,9 +400,8 @@ pub(super) fn summary(
     let cells: [Value; 5] = cells.and_then(|cells| cells.try_into().ok()).ok_or(missing)?;
     let [min, max, first, last, sum] = cells;
     let rest = match &sum {
-        Value::Float(_) if !has_rests => None,
-        Value::Float(sum) => Some(take_rest(bytes, *sum)?),
-        _ => Some(SumRest::default()),
+        Value::Float(sum) => take_rest(bytes, *sum)?,
+        _ => SumRest::default(),
     };
     Ok((name.clone(), Figures::with_mean(count, [min, max, first, last], sum, rest)))
 }

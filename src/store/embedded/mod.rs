@@ -33,7 +33,7 @@ pub use self::file::FILE_NAME;
 
 use self::file::{DatabaseFile, FileFailure};
 use self::keys::Keys;
-use crate::bucket::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
@@ -90,14 +90,18 @@ pub enum FileOpenError {
         path: PathBuf,
     },
     /// The file was written by a later hourglass.
-    #[error("{} has format {found}, this program knows {known}: use the version that wrote it", path.display())]
-    OtherFormat {
+    #[error("{} has version {found}, this program knows {}: use the version that wrote it", path.display(), tables::VERSION)]
+    Newer {
         /// The file.
         path: PathBuf,
-        /// The file's format.
+        /// The file's version.
         found: u64,
-        /// This program's.
-        known: u64,
+    },
+    /// The file was written before version 1.
+    #[error("{} is older than version 1 of the file, which no hourglass reads any more: use another data folder", path.display())]
+    Older {
+        /// The file.
+        path: PathBuf,
     },
     /// The system refused to read or write the file.
     #[error("opening {}: {source}", path.display())]
@@ -243,9 +247,8 @@ impl EmbeddedStore {
                 let readers = Arc::new(Semaphore::new(2 * cores));
                 Ok(Self { path: path.to_owned(), file: Arc::new(file), cache_bytes: 0, readers, cores })
             }
-            Ok(Err(found)) => {
-                Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_MONTHS })
-            }
+            Ok(Err(0)) => Err(FileOpenError::Older { path: path.to_owned() }),
+            Ok(Err(found)) => Err(FileOpenError::Newer { path: path.to_owned(), found }),
             Err(StorageError::Unreadable { detail, .. }) => {
                 Err(FileOpenError::Unreadable { path: path.to_owned(), detail })
             }
@@ -653,25 +656,6 @@ impl Store for EmbeddedStore {
     ) -> Result<Walked<RawDay>, StorageError> {
         let (name, from) = (database.to_owned(), from.cloned());
         self.read(move |db| walk::days(db, &name, from.as_ref(), max)).await
-    }
-
-    async fn other_forms(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        most: usize,
-    ) -> Result<OtherForms, StorageError> {
-        let (name, from) = (database.to_owned(), from.cloned());
-        self.read(move |db| walk::other_forms(db, &name, from.as_ref(), most)).await
-    }
-
-    async fn unmigrated(&self) -> Result<Vec<String>, StorageError> {
-        self.read(tables::unmigrated).await
-    }
-
-    async fn note_migrated(&self, database: &str) -> Result<(), StorageError> {
-        let name = database.to_owned();
-        self.run(SMALL_BYTES, move |db| tables::note_migrated(db, &name)).await
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {

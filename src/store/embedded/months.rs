@@ -7,7 +7,7 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::tables::{FORMAT_WITH_MONTHS, MONTHS, Put, Tables, mark_format, unseal, write_each};
+use super::tables::{MONTHS, Put, Tables, unseal, write_each};
 use crate::bucket::columns::PackedBytes;
 use crate::bucket::store::{Projection, Written};
 use crate::bucket::{MonthId, MonthWrite, StorageError, StoredMonth};
@@ -32,7 +32,6 @@ fn parts<'v>(key: &[u8], value: &'v [u8]) -> (u64, &'v [u8]) {
 
 /// Implements `Store::write_months`.
 pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec<Written>, FileFailure> {
-    mark_format(database, FORMAT_WITH_MONTHS)?;
     // The sealer found parts of days before it added them up. If the database was dropped since, this must not list it again.
     write_each(database, (name, false), puts, |tables, put| {
         let fits = put.fits(&tables.months, |key, value| Ok::<_, StorageError>(parts(key, value).0))?;

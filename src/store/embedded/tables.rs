@@ -12,7 +12,7 @@ use super::file::FileFailure;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, StorageError};
-use crate::store::document::{FORMS, REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
+use crate::store::document::{REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
 
 /// A table of pages or sensor documents: the value is the bytes, then a checksum of key and bytes.
 pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -29,32 +29,17 @@ pub(super) const MONTHS: DocumentTable = TableDefinition::new("months");
 pub(super) const SENSORS: DocumentTable = TableDefinition::new("sensors");
 /// Keys of the sensors whose documents have an outlier mark, so that listing a few outliers does not read all sensors.
 pub(super) const OUTLIERS: TableDefinition<&[u8], ()> = TableDefinition::new("outliers");
-/// Database name to incarnation, which is always 0: no other process has to detect a drop.
-pub(super) const DATABASES: TableDefinition<&str, u64> = TableDefinition::new("databases");
+/// The names of databases.
+pub(super) const DATABASES: TableDefinition<&str, ()> = TableDefinition::new("databases");
 /// The registry, in BSON, under its `_id`.
 const REGISTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("registry");
-/// The settings of databases, in BSON, by name. Made with the first settings: older versions do not know the table.
+/// The settings of databases, in BSON, by name.
 const SETTINGS: TableDefinition<&str, &[u8]> = TableDefinition::new("settings");
 /// Facts about the file itself.
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// Version of the file's format, under `format` in [`META`]: that of a file without sealed days.
-pub(super) const FORMAT: u64 = 3;
-/// That of a file with sealed days, which programs that do not know them would miss.
-const FORMAT_WITH_DAYS: u64 = 4;
-/// That of a file with chunks, or days in several parts.
-pub(super) const FORMAT_WITH_PARTS: u64 = 5;
-/// The version of a file that has parts whose readings have expired.
-pub(super) const FORMAT_WITH_EXPIRED: u64 = 6;
-/// That of a file with totals of months, which programs that do not know them would leave as they are when days change.
-pub(super) const FORMAT_WITH_MONTHS: u64 = 7;
-/// Older formats: 1 has only pages in the form of documents, 2 has pages without stamps. Pages are readable in every
-/// form, so opening such a file upgrades it to [`FORMAT`]; each page is written in the new form when it changes.
-const FORMATS_BEFORE: [u64; 2] = [1, 2];
-
-/// In [`META`], before a database's name, and alone for all databases of a file that was new then: the forms among whose
-/// documents there is none of an older form.
-const MIGRATED: &str = "migrated";
+/// Version of the file, under `version` in [`META`]. It grows where one version would misread a file of another one.
+pub(super) const VERSION: u64 = 1;
 
 /// The tables of one write transaction.
 pub(super) struct Tables<'t> {
@@ -64,7 +49,7 @@ pub(super) struct Tables<'t> {
     pub(super) months: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) sensors: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) outliers: Table<'t, &'static [u8], ()>,
-    pub(super) databases: Table<'t, &'static str, u64>,
+    pub(super) databases: Table<'t, &'static str, ()>,
 }
 
 /// A page or document to be written under a key by compare-and-set.
@@ -100,35 +85,21 @@ impl Put {
     }
 }
 
-/// Makes the tables of a new file, or upgrades an older format. Returns the format as the inner error if this program
-/// does not know it.
+/// Makes the tables of a new file. Returns the version of a file of another one as the inner error; 0 for one from before
+/// version 1.
 pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailure> {
-    let mut is_new = false;
     match database.begin_read()?.open_table(META) {
-        Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
-            FORMAT..=FORMAT_WITH_MONTHS => {
-                let read = database.begin_read()?;
-                let has_days = read.open_table(DAYS).is_ok() && read.open_table(CHUNKS).is_ok();
-                if has_days && read.open_table(MONTHS).is_ok() {
-                    return Ok(Ok(()));
-                }
-                let transaction = begin(database)?;
-                drop(Tables::open(&transaction)?);
-                transaction.commit()?;
-                return Ok(Ok(()));
-            }
-            before if FORMATS_BEFORE.contains(&before) => {}
-            other => return Ok(Err(other)),
-        },
-        Err(TableError::TableDoesNotExist(_)) => is_new = true,
+        Ok(meta) => {
+            let version = meta.get("version")?.map_or(0, |version| version.value());
+            return Ok(if version == VERSION { Ok(()) } else { Err(version) });
+        }
+        Err(TableError::TableDoesNotExist(_)) => {}
         Err(other) => return Err(other.into()),
     }
     let transaction = begin(database)?;
     drop(Tables::open(&transaction)?);
-    transaction.open_table(META)?.insert("format", FORMAT)?;
-    if is_new {
-        transaction.open_table(META)?.insert(MIGRATED, FORMS)?;
-    }
+    drop((transaction.open_table(REGISTRIES)?, transaction.open_table(SETTINGS)?));
+    transaction.open_table(META)?.insert("version", VERSION)?;
     transaction.commit()?;
     Ok(Ok(()))
 }
@@ -154,7 +125,7 @@ pub(super) fn write_each<W>(
     }
     let done = outcomes.contains(&Written::Yes);
     if done && lists && tables.databases.get(name)?.is_none() {
-        tables.databases.insert(name, 0)?;
+        tables.databases.insert(name, ())?;
     }
     drop(tables);
     if done {
@@ -167,33 +138,12 @@ pub(super) fn write_each<W>(
 
 /// As [`write_each`], for sealed days.
 pub(super) fn write_days(database: &Database, name: &str, days: &[DayPut]) -> Result<Vec<Written>, FileFailure> {
-    let needed = match days.iter().any(|day| day.is_expired) {
-        true => FORMAT_WITH_EXPIRED,
-        false if days.iter().any(|day| day.is_new_form) => FORMAT_WITH_PARTS,
-        false => FORMAT_WITH_DAYS,
-    };
-    mark_format(database, needed)?;
     write_each(database, (name, days.iter().any(|day| !day.removed)), days, days::write)
-}
-
-/// Raises the file's format to this one, so that programs that do not know it refuse the file.
-pub(super) fn mark_format(database: &Database, needed: u64) -> Result<(), FileFailure> {
-    let marked = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
-    if marked < Some(needed) {
-        let transaction = begin(database)?;
-        transaction.open_table(META)?.insert("format", needed)?;
-        transaction.commit()?;
-    }
-    Ok(())
 }
 
 /// Reads the registry; an empty one if there is none.
 pub(super) fn read_registry(database: &Database) -> Result<MemberRegistry, FileFailure> {
-    let table = match database.begin_read()?.open_table(REGISTRIES) {
-        Ok(table) => table,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(MemberRegistry::default()),
-        Err(other) => return Err(other.into()),
-    };
+    let table = database.begin_read()?.open_table(REGISTRIES)?;
     let Some(value) = table.get(REGISTRY)? else { return Ok(MemberRegistry::default()) };
     Ok(registry_of(value.value())?)
 }
@@ -226,11 +176,7 @@ pub(super) fn write_registry(database: &Database, registry: &MemberRegistry) -> 
 
 /// Reads the settings of all databases.
 pub(super) fn read_settings(database: &Database) -> Result<Vec<(String, DatabaseSettings)>, FileFailure> {
-    let table = match database.begin_read()?.open_table(SETTINGS) {
-        Ok(table) => table,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-        Err(other) => return Err(other.into()),
-    };
+    let table = database.begin_read()?.open_table(SETTINGS)?;
     table.iter()?.map(|row| Ok(settings_of(row?.1.value())?)).collect()
 }
 
@@ -278,7 +224,7 @@ pub(super) fn create_database(database: &Database, name: &str) -> Result<(), Fil
     {
         let mut databases = transaction.open_table(DATABASES)?;
         if databases.get(name)?.is_none() {
-            databases.insert(name, 0)?;
+            databases.insert(name, ())?;
         }
     }
     transaction.commit()?;
@@ -298,29 +244,6 @@ pub(super) fn databases(database: &Database) -> Result<Vec<String>, FileFailure>
     let transaction = database.begin_read()?;
     let table = transaction.open_table(DATABASES)?;
     table.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect()
-}
-
-/// Implements `Store::unmigrated`.
-pub(super) fn unmigrated(database: &Database) -> Result<Vec<String>, FileFailure> {
-    let meta = database.begin_read()?.open_table(META)?;
-    let noted = |key: &str| Ok::<_, FileFailure>(meta.get(key)?.is_some_and(|forms| forms.value() >= FORMS));
-    let mut left = Vec::new();
-    if !noted(MIGRATED)? {
-        for name in databases(database)? {
-            if !noted(&format!("{MIGRATED} {name}"))? {
-                left.push(name);
-            }
-        }
-    }
-    Ok(left)
-}
-
-/// Implements `Store::note_migrated`.
-pub(super) fn note_migrated(database: &Database, name: &str) -> Result<(), FileFailure> {
-    let transaction = begin(database)?;
-    transaction.open_table(META)?.insert(&*format!("{MIGRATED} {name}"), FORMS)?;
-    transaction.commit()?;
-    Ok(())
 }
 
 /// The bytes of a stored value, with its checksum verified.

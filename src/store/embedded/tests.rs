@@ -120,7 +120,7 @@ fn add(bucket: &mut Bucket, second: i64, text_bytes: usize) {
     let cells = [(0, Value::String("x".repeat(text_bytes).into()))];
     let stamp = second.unsigned_abs() + 1;
     let row = Row { time: HOUR.start_ns() + second * 1_000_000_000, stamp, names: &names, cells: &cells };
-    bucket.apply([row].into_iter(), &MergeOptions { caps: &caps, floor: 0, restamps: false, log: "" });
+    bucket.apply([row].into_iter(), &MergeOptions { caps: &caps, floor: 0, restamps: false });
 }
 
 async fn write(store: &EmbeddedStore, writes: &[(&BucketId, &Bucket)]) -> Vec<Written> {

@@ -8,8 +8,7 @@ use super::form::{self, PageKey};
 use super::keys::Keys;
 use super::tables::{DAYS, PAGES, SENSORS, unseal, unseal_document};
 use crate::bucket::StorageError;
-use crate::bucket::raw::{Cursor, OtherForms, RawBucket, RawDay, RawPage, RawSensor, Walked};
-use crate::bucket::store::BucketId;
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, Walked};
 use crate::reading::Hour;
 use crate::store::document::decode_raw_sensor;
 
@@ -113,41 +112,6 @@ pub(super) fn days(
         walked.found.push(days::raw(key, value));
     }
     Ok(walked)
-}
-
-/// Implements `Store::other_forms`. Only what is not of this program's form is decoded.
-pub(super) fn other_forms(
-    database: &Database,
-    name: &str,
-    from: Option<&Cursor>,
-    most: usize,
-) -> Result<OtherForms, FileFailure> {
-    let keys = Keys::of(name);
-    let all = keys.all();
-    let start = from.map_or(&*all.start, |from| &*from.0);
-    let transaction = database.begin_read()?;
-    let table = transaction.open_table(PAGES)?;
-    let (mut found, mut bytes) = (OtherForms::default(), 0);
-    for row in table.range::<&[u8]>(start..&*all.end)? {
-        let (key, value) = row?;
-        let (key, value) = (key.value(), value.value());
-        if found.examined >= most.max(1) as u64 || bytes >= PART_BYTES {
-            found.next = Some(Cursor(key.to_vec()));
-            break;
-        }
-        (found.examined, bytes) = (found.examined + 1, bytes + value.len());
-        if form::is_current(value) {
-            continue;
-        }
-        match page(&keys, key, value) {
-            Ok(page) if matches!(page.order, Ok(None)) => {
-                found.pages.push((BucketId { hour: page.hour(), sensor: page.sensor }, page.number));
-            }
-            Err(StorageError::Newer { .. }) => found.newer += 1,
-            Ok(_) | Err(_) => {}
-        }
-    }
-    Ok(found)
 }
 
 /// Implements `Store::estimate_pages`; exact in this store.

@@ -61,7 +61,7 @@ impl MongoStore {
         let mut found = Vec::new();
         for (lot, keys) in sensors.chunks(super::scan::SENSORS).enumerate() {
             let filter = doc! { "sensor": { "$in": keys }, "start": days.clone() };
-            let sent = doc! { "_id": 1, "schemaVersion": 1, "sensor": 1, "start": 1, "hour": 1, "chunk": 1 };
+            let sent = doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "sensor": 1, "start": 1, "hour": 1, "chunk": 1 };
             let places: HashMap<&str, usize> = keys.iter().enumerate().map(|(place, key)| (*key, place)).collect();
             for part in self.parts(database, filter, Document::new(), Some(sent), Extent::ALL).await? {
                 let Some(place) = part.get_str("sensor").ok().and_then(|sensor| places.get(sensor)) else { continue };
@@ -361,7 +361,7 @@ impl PartsScan {
         let filter = doc! { "sensor": sensor, "start": {
             "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start),
         } };
-        let sent = Some(doc! { "_id": 1, "schemaVersion": 1, "start": 1, "hour": 1, "chunk": 1 });
+        let sent = Some(doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "start": 1, "hour": 1, "chunk": 1 });
         let all = (filter, doc! { "start": 1 }, sent, Extent::ALL);
         let mut by_day: BTreeMap<i64, Vec<(DayPart, String)>> = BTreeMap::new();
         for part in find_in_session(&mut self.session, &self.collection, all).await? {

@@ -10,7 +10,6 @@ mod connect;
 mod copies;
 mod days;
 mod declared;
-mod forms;
 mod given_up;
 mod groups;
 mod indexes;
@@ -26,6 +25,7 @@ mod setup;
 mod space;
 mod tokens;
 mod told;
+mod versions;
 mod walk;
 mod writes;
 
@@ -50,7 +50,7 @@ use self::settings::SealForms;
 use self::setup::Collections;
 use self::writes::MongoWrite;
 use crate::bucket::page::StoredPage;
-use crate::bucket::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
@@ -604,28 +604,6 @@ impl Store for MongoStore {
     ) -> Result<Walked<RawDay>, StorageError> {
         let (collection, from) = (Collections::of(&self.mongo, database).days, from.cloned());
         self.read(async move { walk::days(&collection, from, max).await }).await
-    }
-
-    async fn other_forms(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        most: usize,
-    ) -> Result<OtherForms, StorageError> {
-        let (collections, from) = (Collections::of(&self.mongo, database), from.cloned());
-        self.read(async move { forms::other(&collections, from, most).await }).await
-    }
-
-    async fn unmigrated(&self) -> Result<Vec<String>, StorageError> {
-        let databases = setup::databases(&self.mongo);
-        self.read(async move { forms::unmigrated(&databases).await }).await
-    }
-
-    async fn note_migrated(&self, database: &str) -> Result<(), StorageError> {
-        let (databases, name) = (setup::databases(&self.mongo), database.to_owned());
-        let of = Collections::of(&self.mongo, database);
-        let noted = async move { forms::note_migrated(&databases, &name).await };
-        self.run_write(setup::prefix(&of.buckets), noted).await?
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {

@@ -9,6 +9,7 @@ use mongodb::{Client, Database};
 
 use super::MongoStore;
 use super::outcome::classify;
+use super::setup;
 use crate::bucket::{StorageError, Unusable};
 
 /// The wire version of MongoDB 5.0, the first with snapshot reads outside transactions.
@@ -49,7 +50,7 @@ impl MongoStore {
     }
 }
 
-/// Reads and writes nothing, with the rights that both need.
+/// Reads and writes nothing, with the rights that both need; refuses a store from before version 1.
 async fn touch(mongo: &Database) -> Result<(), StorageError> {
     let nothing = || doc! { "_id": { "$in": [] } };
     let update = doc! { "q": nothing(), "u": { "$set": { "probed": true } } };
@@ -59,7 +60,16 @@ async fn touch(mongo: &Database) -> Result<(), StorageError> {
     ] {
         mongo.run_command(command).await.map_err(|e| classify(&e))?;
     }
-    Ok(())
+    let databases = setup::databases(mongo);
+    let older = databases.find_one(doc! { "schemaVersion": { "$exists": false } });
+    match older.await.map_err(|e| classify(&e))? {
+        Some(older) => {
+            let name = older.get_str("_id").unwrap_or_default();
+            let detail = format!("the database {name:?} has no schemaVersion");
+            Err(StorageError::Unusable { cause: Unusable::Older, detail })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether a server with this answer to `hello` can be used, and belongs to the set that is wanted.

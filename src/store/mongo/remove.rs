@@ -8,10 +8,10 @@ use mongodb::error::{Error, ErrorKind};
 
 use super::outcome::of_updates;
 use super::setup::{Collections, databases};
+use super::versions;
 use crate::bucket::StorageError;
 use crate::bucket::store::Written;
 use crate::reading::Stamp;
-use crate::store::document::SCHEMA_VERSION;
 
 /// Maximum sensors per command that removes pages.
 pub const SENSORS: usize = 20;
@@ -64,16 +64,15 @@ pub fn outcome(reply: Result<Document, Error>) -> Removed {
     }
 }
 
-/// Filter for pages with a cell that is not older than a stamp. A page that a version without stamps wrote last is
-/// older than any stamp.
+/// Filter for pages with a cell that is not older than a stamp.
 pub fn has_later(before: Stamp) -> Document {
     let before = i64::try_from(before).unwrap_or(i64::MAX);
-    doc! { "order.last": { "$gte": before }, "$expr": { "$eq": ["$order.rev", "$rev"] } }
+    doc! { "order.last": { "$gte": before } }
 }
 
 /// Filter for documents that a later version wrote.
 pub fn is_newer() -> Document {
-    doc! { "schemaVersion": { "$gt": i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX) } }
+    doc! { "schemaVersion": { "$gt": versions::own() } }
 }
 
 /// Drops a database's collections.
@@ -94,8 +93,8 @@ pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> 
     Ok(())
 }
 
-/// Marks a database as dropped. Versions without stamps detect a drop by the incarnation.
+/// Marks a database as dropped.
 pub async fn unlist(mongo: &Database, database: &str) -> Result<(), Error> {
-    let update = doc! { "$inc": { "incarnation": 1_i64 }, "$set": { "dropped": true } };
+    let update = doc! { "$set": { "dropped": true } };
     databases(mongo).update_one(doc! { "_id": database }, update).await.map(drop)
 }

@@ -41,7 +41,7 @@ pub fn sent(projection: &Projection) -> Option<Document> {
     let Some(fields) = &projection.fields else { return Some(without_readings()) };
     let mut wanted = doc! {
         "_id": 1, "schemaVersion": 1, "sensor": 1, "start": 1, "page": 1, "rev": 1, "hasOverflow": 1,
-        "order.rev": 1, "order.floor": 1, "order.first": 1, "order.last": 1,
+        "order.floor": 1, "order.first": 1, "order.last": 1,
     };
     if fields.is_empty() {
         // Projects `summary` to an empty document; without this it would be missing.
@@ -54,7 +54,7 @@ pub fn sent(projection: &Projection) -> Option<Document> {
 }
 
 fn without_readings() -> Document {
-    doc! { "readings": 0, "applied": 0, "tags": 0, "order.stamps": 0 }
+    doc! { "readings": 0, "tags": 0, "order.stamps": 0 }
 }
 
 /// The first pages of these sensors' buckets, in no order; `None` if they exceed the budget.
@@ -73,47 +73,18 @@ pub async fn first_pages(
         find = find.projection(sent);
     }
     let mut cursor = find.await.map_err(|e| classify(&e))?;
-    let (mut found, mut older) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
     while cursor.advance().await.map_err(|e| classify(&e))? {
         let page = cursor.current();
         let stored = page.as_bytes().len();
         let Some(place) = page.get_str("sensor").ok().and_then(|sensor| sensors.get(sensor)) else { continue };
         let scanned = document::decode_scanned(page, &projection)?;
-        if !room.take(scanned.as_ref().map_or(stored, |scanned| scanned.bytes(stored))) {
+        if !room.take(scanned.bytes(stored)) {
             return Ok(None);
         }
-        match scanned {
-            Some(scanned) => found.push(FoundPage { place: *place, page: scanned, has_overflow: has_overflow(page) }),
-            None => older.extend(page.get_str("_id").ok().map(str::to_owned)),
-        }
+        found.push(FoundPage { place: *place, page: scanned, has_overflow: has_overflow(page) });
     }
-    let place = |page: &RawDocument| sensors.get(page.get_str("sensor").ok()?).copied();
-    found.extend(older_pages(&collection, &older, place, &projection).await?);
     Ok(Some(found))
-}
-
-/// Pages per read when summaries have to be computed again.
-const OLDER_PAGES: usize = 100;
-
-/// Reads first pages again with their readings, because an older program added up their sums and the scan left the
-/// readings out.
-async fn older_pages(
-    collection: &Collection<RawDocumentBuf>,
-    ids: &[String],
-    place: impl Fn(&RawDocument) -> Option<usize>,
-    projection: &Projection,
-) -> Result<Vec<FoundPage>, StorageError> {
-    let mut found = Vec::with_capacity(ids.len());
-    for ids in ids.chunks(OLDER_PAGES) {
-        let pages = find(collection, doc! { "_id": { "$in": ids } }, Document::new(), None, Extent::ALL).await?;
-        for page in &pages {
-            // With its readings, `decode_scanned` always returns a page.
-            if let (Some(place), Some(scanned)) = (place(page), document::decode_scanned(page, projection)?) {
-                found.push(FoundPage { place, page: scanned, has_overflow: has_overflow(page) });
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// The projection of a page's marks and size.
@@ -126,10 +97,6 @@ pub(super) fn marks() -> Document {
 
 fn has_overflow(page: &RawDocument) -> bool {
     page.get_bool("hasOverflow").unwrap_or(false)
-}
-
-fn all_scanned(pages: &[RawDocumentBuf], projection: &Projection) -> Result<Option<Vec<ScannedPage>>, StorageError> {
-    pages.iter().map(|page| document::decode_scanned(page, projection)).collect()
 }
 
 impl MongoStore {
@@ -186,11 +153,7 @@ impl MongoStore {
         let pages =
             self.read(async move { reads::snapshot(&client, &of_scan, filter, sent, hour_bytes).await }).await?;
         let pages = pages.ok_or(StorageError::HourTooLarge { limit: hour_bytes, hour })?;
-        if let Some(scanned) = all_scanned(&pages, projection)? {
-            return Ok(scanned);
-        }
-        let pages = self.spilled(collections, sensor, hour, None).await?;
-        Ok(all_scanned(&pages, projection)?.unwrap_or_default())
+        pages.iter().map(|page| document::decode_scanned(page, projection)).collect()
     }
 
     /// Pages of one sensor by hour, ascending (1) or descending (-1).
@@ -230,30 +193,22 @@ impl MongoStore {
             self.read(async move { find(&collection, filter, doc! { "start": order }, asked, extent).await }).await?;
         let (mut found, mut bytes) = (Vec::with_capacity(first_pages.len()), 0);
         for first in &first_pages {
-            let (id, stored) = (first.get_str("_id").unwrap_or_default(), first.as_bytes().len());
-            let hour = first.get_datetime("start").map_or(hours.end, |start| Hour::of_ms(start.timestamp_millis()));
             let page = document::decode_scanned(first, projection)?;
-            bytes += page.as_ref().map_or(stored, |page| page.bytes(stored));
-            found.push((id, hour, page.map(|page| FoundPage { place: 0, page, has_overflow: has_overflow(first) })));
+            bytes += page.bytes(first.as_bytes().len());
+            found.push((page, has_overflow(first)));
             if bytes >= extent.bytes {
                 break;
             }
         }
-        let older = found.iter().filter(|(_, _, page)| page.is_none()).map(|(id, ..)| (*id).to_owned()).collect();
-        let mut older = self.older_of(collections, sensor, older, projection).await?;
         let (mut pages, mut last, mut is_filled) = (Vec::new(), None, bytes >= extent.bytes);
-        for (id, hour, page) in found {
+        for (page, has_overflow) in found {
+            let hour = page.hour;
             last = Some(hour);
-            // Neither exists if the page was deleted meanwhile.
-            if let Some(page) = page.or_else(|| older.remove(id)) {
-                if page.has_overflow {
-                    pages.extend(
-                        self.spilled_scanned(collections, sensor, page.page.hour, projection, extent.hour_bytes)
-                            .await?,
-                    );
-                } else {
-                    pages.push(page.page);
-                }
+            if has_overflow {
+                let hour_bytes = extent.hour_bytes;
+                pages.extend(self.spilled_scanned(collections, sensor, hour, projection, hour_bytes).await?);
+            } else {
+                pages.push(page);
             }
             if pages.len() >= extent.pages {
                 is_filled = true;
@@ -266,23 +221,6 @@ impl MongoStore {
             _ => hours.start..last.unwrap_or(hours.start),
         };
         Ok(Scanned { pages, rest })
-    }
-
-    /// First pages of a sensor by id, read again with their readings: see [`older_pages`].
-    async fn older_of(
-        &self,
-        collections: &Collections,
-        sensor: &str,
-        ids: Vec<String>,
-        projection: &Projection,
-    ) -> Result<HashMap<String, FoundPage>, StorageError> {
-        if ids.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let (collection, wanted) = (collections.buckets.clone(), projection.clone());
-        let pages = self.read(async move { older_pages(&collection, &ids, |_| Some(0), &wanted).await }).await?;
-        let id = |page: &FoundPage| document::page_id(sensor, page.page.hour, page.page.number);
-        Ok(pages.into_iter().map(|page| (id(&page), page)).collect())
     }
 
     /// All pages of several sensors, per sensor in the given order; `None` if they exceed the budget.

@@ -4,9 +4,9 @@ use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Collection, Database};
 
-use super::forms;
 use super::indexes::{self, Index};
 use super::told;
+use super::versions;
 use crate::bucket::StorageError;
 use crate::store::names::collection_prefix;
 
@@ -56,7 +56,7 @@ pub fn databases(mongo: &Database) -> Collection<Document> {
 pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     let collections = Collections::of(mongo, database);
     // The validators of a later version stay as they are.
-    let is_newer = doc! { "_id": database, "forms": { "$gt": forms::own() } };
+    let is_newer = doc! { "_id": database, "schemaVersion": { "$gt": versions::own() } };
     if databases(mongo).find_one(is_newer).await?.is_none() {
         create_collection(mongo, collections.buckets.name(), page_schema()).await?;
         create_collection(mongo, collections.overflow.name(), page_schema()).await?;
@@ -90,8 +90,7 @@ pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
         .update_one(
             doc! { "_id": database },
             doc! {
-                "$setOnInsert": { "incarnation": 0_i64, "migrated": forms::own() }, "$max": { "forms": forms::own() },
-                "$unset": { "dropped": 1 },
+                "$max": { "schemaVersion": versions::own() }, "$unset": { "dropped": 1 },
             },
         )
         .upsert(true)
@@ -150,7 +149,7 @@ async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Re
         result => result,
     };
     match result {
-        // The collection may have been restored without its validator, or come from an older version.
+        // The collection may have been restored without its validator.
         Err(error) if exists_already(&error) => restore_validator(mongo, name, schema).await,
         result => result.map(drop),
     }
@@ -204,7 +203,7 @@ fn page_schema() -> Document {
         "bsonType": "object",
         "required": [
             "_id", "schemaVersion", "sensor", "measurement", "tags", "start", "end", "page", "rev",
-            "closed", "count", "first", "last", "hasOverflow", "readings", "summary", "applied",
+            "closed", "count", "first", "last", "hasOverflow", "readings", "summary", "order",
         ],
         "properties": {
             "_id": { "bsonType": "string" },
@@ -223,7 +222,7 @@ fn page_schema() -> Document {
             "hasOverflow": { "bsonType": "bool" },
             "readings": { "bsonType": "array" },
             "summary": { "bsonType": "object" },
-            "applied": { "bsonType": "object" },
+            "order": { "bsonType": "object" },
         },
     }
 }
@@ -232,8 +231,8 @@ fn day_schema() -> Document {
     doc! {
         "bsonType": "object",
         "required": [
-            "_id", "schemaVersion", "sensor", "measurement", "tags", "start", "end", "rev", "count", "first", "last", "floor",
-            "day", "hours", "readings",
+            "_id", "schemaVersion", "kind", "sensor", "measurement", "tags", "start", "end", "rev", "count", "first", "last",
+            "floor", "day", "hours", "readings",
         ],
         "properties": {
             "_id": { "bsonType": "string" },
@@ -247,6 +246,7 @@ fn day_schema() -> Document {
             "count": { "bsonType": ["int", "long"], "minimum": 0 },
             "first": { "bsonType": "date" },
             "last": { "bsonType": "date" },
+            "kind": { "bsonType": "string" },
             "floor": { "bsonType": "long" },
             "day": { "bsonType": "object" },
             "hours": { "bsonType": "object" },

@@ -35,8 +35,7 @@ fn page(readings: Vec<Reading>) -> RawPage {
         last_ms: None,
         readings,
         summary: Vec::new(),
-        order: Ok(None),
-        applied: Vec::new(),
+        order: Err("not looked at".to_owned()),
     }
 }
 

@@ -117,7 +117,6 @@ fn the_status_has_these_keys_and_types() {
         "documents",
         "groups",
         "meta_copies",
-        "migration",
         "refusing",
         "sealing",
         "store",

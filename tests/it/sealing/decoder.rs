@@ -210,7 +210,7 @@ fn the_decoder_in_the_documents_reads_what_was_written() {
 fn a_day_without_readings_hides_no_other() {
     let Some(python) = require(Package::Zstandard) else { return };
     let folder = Folder::new("decoder");
-    let expired = json!({"sensor": "m", "expired": true, "readings": {"$binary": {"base64": "", "subType": "00"}}});
+    let expired = json!({"sensor": "m", "kind": "expired", "readings": {"$binary": {"base64": "", "subType": "00"}}});
     let columns =
         json!({"sensor": "m", "readings": {"at": [{"$date": "1970-01-01T00:00:01Z"}], "fields": {"v": [1.5]}}});
     std::fs::write(folder.file("days.json"), format!("{expired}\n{columns}\n{expired}\n")).expect("the disk takes it");

@@ -5,15 +5,15 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use hourglass::bucket::store::{Extent, PageWrite, Projection, SensorFilter, Written};
-use hourglass::bucket::{Bucket, Reading, SensorDocument, StorageError};
+use hourglass::bucket::{Reading, SensorDocument, StorageError};
 use hourglass::reading::{Hour, Value};
-use hourglass::store::document::{page_document, page_id};
+use hourglass::store::document::page_id;
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME, FileOpenError};
-use redb::{Database, ReadableDatabase, TableDefinition};
+use redb::{Database, TableDefinition};
 
 use super::place::{
     CAPS, DB, Documents, Embedded, PAGES, Place, SENSORS, assert_stored, bucket_id, bucket_of, merge, page_row, put,
-    read, reading, row_with, seconds, sensor, write_through,
+    read, reading, row_with, seconds, sensor,
 };
 use crate::support::process::Folder;
 
@@ -36,10 +36,10 @@ fn sealed(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// Says that the file is of this format.
-fn set_format(database: &Database, format: u64) {
+fn set_version(database: &Database, version: u64) {
     let transaction = database.begin_write().expect("begin");
     let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
-    transaction.open_table(meta).expect("the table").insert("format", format).expect("insert");
+    transaction.open_table(meta).expect("the table").insert("version", version).expect("insert");
     transaction.commit().expect("commit");
 }
 
@@ -176,62 +176,14 @@ async fn a_write_goes_on_when_its_caller_goes_away() {
 }
 
 #[test]
-fn a_file_of_a_later_format_is_refused() {
+fn a_file_of_a_later_version_is_refused() {
     let folder = Folder::new("embedded");
     drop(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store"));
     let database = Database::open(folder.file(FILE_NAME)).expect("the file");
-    // 4 is that of a file with sealed days, 5 with days in several parts, 6 with expired readings, 7 with totals of
-    // months.
-    set_format(&database, 8);
+    set_version(&database, 2);
     drop(database);
-    let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("an unknown format");
-    assert!(matches!(error, FileOpenError::OtherFormat { found: 8, known: 7, .. }), "{error}");
-}
-
-/// Files of the first format have every page as a document.
-#[tokio::test]
-async fn a_file_of_the_first_format_is_read_and_its_pages_are_packed_when_they_change() {
-    let mut place = Embedded::new();
-    let (old, other) = (bucket_id(&sensor("old", &[("a", "1 2")]), HOUR), bucket_id(&sensor("other", &[]), HOUR));
-    let mut buckets = Vec::new();
-    for id in [&old, &other] {
-        buckets.push(put(place.store(), id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await);
-    }
-    let documents = [&old, &other].map(|id| {
-        let written = bucket_of(&seconds(HOUR, 0, &[1, 2, 3]), &CAPS);
-        (page_id(&id.sensor.key, HOUR, 0), written.pages()[0].next_rev(), page_document(id, &written.pages()[0]))
-    });
-    place.with_file(|database| {
-        for (id, _, document) in &documents {
-            let (key, value) = page_row(database, id);
-            assert!(value.len() < document.len(), "it is packed");
-            set(database, PAGES, &key, &sealed(&key, document.clone()));
-        }
-        set_format(database, 1);
-    });
-    let scanned = place
-        .store()
-        .scan(DB, &old.sensor.key, HOUR..HOUR.next(), &Projection::ALL, Extent::pages(9))
-        .await
-        .expect("a scan")
-        .pages;
-    assert_eq!(scanned[0].readings.as_ref(), Some(&buckets[0].pages()[0].readings));
-    let walked = place.store().walk_buckets(DB, None, 9).await.expect("a part").found;
-    assert!(walked.iter().all(|bucket| bucket.pages[0].as_ref().is_ok_and(|page| page.id == page.key)), "{walked:?}");
-
-    let mut bucket = Bucket::from_stored(read(place.store(), DB, &old).await);
-    assert_eq!(bucket.pages()[0].rev(), documents[0].1);
-    merge(&mut bucket, &seconds(HOUR, 9, &[4]), &CAPS);
-    assert!(write_through(place.store(), DB, &old, &mut bucket).await);
-    assert_stored(&bucket, &read(place.store(), DB, &old).await);
-    place.with_file(|database| {
-        let last = |id: &str| page_row(database, id).1.iter().rev().nth(4).copied();
-        assert_eq!((last(&documents[0].0), last(&documents[1].0)), (Some(2), Some(0)), "only what changes is packed");
-        let transaction = database.begin_read().expect("begin");
-        let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
-        let format = transaction.open_table(meta).expect("the table").get("format").expect("read").map(|f| f.value());
-        assert_eq!(format, Some(3), "a program that knows no packed pages refuses it");
-    });
+    let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("an unknown version");
+    assert!(matches!(error, FileOpenError::Newer { found: 2, .. }), "{error}");
 }
 
 /// Not the checksum alone: whatever byte of a page is another one, and made to fit the checksum, the store tells what it

@@ -123,7 +123,7 @@ async fn write(
     let id = id(seed, key);
     let mut bucket = known.unwrap_or_default();
     for attempt in 0.. {
-        merge_as(&format!("writer {writer}"), step as u64 + 1, &mut bucket, readings, &CAPS);
+        merge_as(step as u64 + 1, &mut bucket, readings, &CAPS);
         if write_through(place.store(), key.0, &id, &mut bucket).await {
             return bucket;
         }

@@ -194,10 +194,10 @@ pub fn seconds(hour: Hour, from: i64, values: &[i64]) -> Vec<Reading> {
 pub fn merge(bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied {
     use std::sync::atomic::{AtomicU64, Ordering};
     static SEQUENCE: AtomicU64 = AtomicU64::new(1);
-    merge_as("suite", SEQUENCE.fetch_add(1, Ordering::Relaxed), bucket, readings, caps)
+    merge_as(SEQUENCE.fetch_add(1, Ordering::Relaxed), bucket, readings, caps)
 }
 
-pub fn merge_as(instance: &str, stamp: u64, bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied {
+pub fn merge_as(stamp: u64, bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied {
     type Parts = (i64, Vec<Arc<str>>, Vec<(u16, Value)>);
     let parts = |reading: &Reading| -> Parts {
         let cells = (0..).zip(&reading.fields).map(|(index, (_, value))| (index, value.clone()));
@@ -205,7 +205,7 @@ pub fn merge_as(instance: &str, stamp: u64, bucket: &mut Bucket, readings: &[Rea
     };
     let parts: Vec<Parts> = readings.iter().map(parts).collect();
     let rows = parts.iter().map(|(time, names, cells)| Row { time: *time, stamp, names, cells });
-    bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: true, log: instance })
+    bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: true })
 }
 
 /// A bucket of these readings that the store does not have.
@@ -277,7 +277,6 @@ pub fn assert_page(page: &Page, stored: &StoredPage) {
     assert_eq!(stored.number, page.number);
     assert_eq!(stored.rev, page.rev(), "rev of page {}", page.number);
     assert_eq!((stored.closed, stored.has_overflow), (page.closed, page.has_overflow), "marks of page {}", page.number);
-    assert_eq!(stored.applied, page.applied, "applied of page {}", page.number);
     assert_eq!(stored.readings, page.readings, "readings of page {}", page.number);
 }
 

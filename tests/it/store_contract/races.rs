@@ -28,7 +28,7 @@ async fn write_batches(store: &dyn Store, id: &BucketId, writer: i64, caps: &Cap
         loop {
             let mut bucket = Bucket::from_stored(read(store, DB, id).await);
             let sequence = u64::try_from(number).expect("small") + 1;
-            merge_as(&format!("writer {writer}"), sequence, &mut bucket, &batch(writer, number), caps);
+            merge_as(sequence, &mut bucket, &batch(writer, number), caps);
             if write_through(store, DB, id, &mut bucket).await {
                 break;
             }

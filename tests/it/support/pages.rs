@@ -105,7 +105,7 @@ const SENSORS: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDef
 /// Behind each page and document in the embedded file stands a checksum.
 const CHECKSUM_BYTES: usize = 4;
 const HOUR_MS: i64 = 3_600_000;
-const PAGE_KEYS: [&str; 18] = [
+const PAGE_KEYS: [&str; 17] = [
     "_id",
     "schemaVersion",
     "sensor",
@@ -122,11 +122,8 @@ const PAGE_KEYS: [&str; 18] = [
     "hasOverflow",
     "readings",
     "summary",
-    "applied",
     "order",
 ];
-/// Logs of versions without stamps that a page remembers, at most.
-const APPLIED_MAX: usize = 8;
 
 impl Stored {
     /// In MongoDB: `mongo_database` is the URI's database, `database` the one that clients name.
@@ -259,7 +256,7 @@ impl Stored {
             }
             let databases = mongo.collection::<Document>("databases");
             let listed = databases.find_one(doc! { "_id": &self.database }).await.expect("an answer");
-            assert!(listed.expect("the database is listed").contains_key("incarnation"));
+            assert!(listed.expect("the database is listed").contains_key("schemaVersion"));
         });
     }
 
@@ -348,10 +345,9 @@ impl Page {
         assert!(readings.len() <= caps.max_readings, "{id}: {} readings", readings.len());
         assert!(raw.as_bytes().len() <= caps.hard_bytes || readings.len() == 1, "{id}: {} bytes", raw.as_bytes().len());
         summary::check(document.get_document("summary").expect("a summary"), &readings, &id);
-        check_applied(document.get_document("applied").expect("a document"), &id);
         let (rev, closed) = (whole(document, "rev"), boolean(document, "closed"));
         assert!(rev >= 1, "{id}: rev {rev}");
-        order::check(document.get_document("order").expect("a document"), rev, &readings, &id);
+        order::check(document.get_document("order").expect("a document"), &readings, &id);
         Page { id, sensor, start, number, rev, closed, has_overflow: boolean(document, "hasOverflow"), readings }
     }
 }
@@ -438,17 +434,6 @@ fn value_of(value: RawBsonRef<'_>, id: &str) -> Value {
         RawBsonRef::String(v) => Value::String(v.into()),
         other => panic!("{id}: {other:?} is no value"),
     }
-}
-
-fn check_applied(applied: &RawDocument, id: &str) {
-    let mut instances = 0;
-    for element in applied {
-        let (instance, sequence) = element.expect("BSON");
-        let sequence = sequence.as_i64().unwrap_or_else(|| panic!("{id}: a sequence is an Int64"));
-        assert!(sequence >= 1 && !instance.as_str().is_empty(), "{id}: {sequence} of {}", instance.as_str());
-        instances += 1;
-    }
-    assert!(instances <= APPLIED_MAX, "{id}: {instances} instances");
 }
 
 fn name_of(key: &str) -> String {

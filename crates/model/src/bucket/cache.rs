@@ -216,7 +216,7 @@ mod tests {
         let (names, cells) = ([Arc::from("v")], [(0, Value::Float(1.0))]);
         let rows = (0..readings).map(|time| Row { time, stamp: 1, names: &names, cells: &cells });
         let mut bucket = Bucket::default();
-        bucket.apply(rows, &MergeOptions { caps: &caps, floor: 0, restamps: false, log: "" });
+        bucket.apply(rows, &MergeOptions { caps: &caps, floor: 0, restamps: false });
         bucket
     }
 

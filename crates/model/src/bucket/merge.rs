@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::legacy;
 use super::page::{Page, StoredPage};
 use super::readings::{Merged, PackedReadings, Reading, Readings};
 use crate::reading::time::MILLI_NS;
@@ -31,8 +30,6 @@ pub struct MergeOptions<'a> {
     /// Whether to store the newer stamp of an unchanged value. Needed while other instances may hold unflushed older
     /// values, which would otherwise win over it.
     pub restamps: bool,
-    /// The name of this instance's WAL, for WAL records that predate stamps.
-    pub log: &'a str,
 }
 
 /// The smallest stored cell: a type byte, a one-letter name with its terminator, a boolean. `max_bytes` divided by this
@@ -187,9 +184,10 @@ impl Bucket {
     pub fn make_first(&mut self) {
         let several = self.pages.len() > 1;
         let Some(last) = self.pages.last_mut().filter(|last| last.number > 0) else { return };
-        let (readings, closed, applied) = (std::mem::take(&mut last.readings), last.closed, last.applied.clone());
+        let readings = std::mem::take(&mut last.readings);
+        let closed = last.closed;
         last.removed = true;
-        self.pages.insert(0, Page { readings, closed, applied, has_overflow: several, ..Page::new(0) });
+        self.pages.insert(0, Page { readings, closed, has_overflow: several, ..Page::new(0) });
     }
 
     /// Drops the readings of pages that are not likely to be needed soon, if there are more than `most` pages: all but
@@ -441,9 +439,6 @@ impl Bucket {
 
     fn merge(&mut self, p: usize, index: usize, row: &Row<'_>, options: &MergeOptions<'_>) -> Merged {
         let page = &mut self.pages[p];
-        if legacy::has_landed(page, index, options.log, row.stamp) {
-            return Merged::Landed;
-        }
         let merged = page.readings.merge(index, row.stamp, row.fields());
         match merged {
             Merged::Changed => page.rewritten |= page.has_stored(index),
@@ -502,10 +497,8 @@ impl Bucket {
             page.closed = true;
             page.rewritten = true;
             let root = if page.stored.is_some() { Some(page.number) } else { page.moved_from };
-            let applied = page.applied.clone();
             let moved = self.add_page(later);
             self.pages[moved].closed = true;
-            self.pages[moved].applied = applied;
             self.pages[moved].moved_from = root;
         }
         if self.pages.len() > before {

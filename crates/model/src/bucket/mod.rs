@@ -26,7 +26,6 @@ pub mod summary;
 pub mod totals;
 pub mod unflushed;
 
-mod legacy;
 mod merge;
 mod moving;
 

@@ -1,7 +1,5 @@
 //! One page of a bucket in memory: its readings, its marks, and what the store is known to hold of it.
 
-use std::sync::Arc;
-
 use super::readings::{PackedReadings, Readings};
 use crate::reading::Stamp;
 use crate::reading::time::MILLI_NS;
@@ -19,9 +17,6 @@ pub struct StoredPage {
     pub has_overflow: bool,
     /// The readings with their stamps; their summaries are recomputed, not read.
     pub readings: Readings,
-    /// On a page from a version without stamps: per WAL, the highest record number merged into the page. See
-    /// [`super::legacy`].
-    pub applied: Vec<(Arc<str>, u64)>,
     /// Whether a remembered deletion removed readings here that the store still holds.
     pub cut: bool,
     /// What is known of readings that were not read; `readings` is then empty.
@@ -58,8 +53,6 @@ pub struct Page {
     pub has_overflow: bool,
     /// The readings.
     pub readings: Readings,
-    /// As in [`StoredPage`]; written back unchanged.
-    pub applied: Vec<(Arc<str>, u64)>,
     /// `None` if the page was never stored.
     pub(super) stored: Option<StoredState>,
     /// Stored readings changed, or new readings were added that must not be appended.
@@ -111,7 +104,6 @@ impl Page {
             closed: false,
             has_overflow: false,
             readings: Readings::default(),
-            applied: Vec::new(),
             stored: None,
             rewritten: false,
             touched: false,
@@ -188,7 +180,7 @@ impl Page {
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Self>() + self.readings.memory() + self.applied.capacity() * size_of::<(Arc<str>, u64)>()
+        size_of::<Self>() + self.readings.memory()
     }
 
     /// The last stored reading's time in whole milliseconds, the resolution of a stored date.
@@ -251,7 +243,6 @@ impl From<StoredPage> for Page {
             closed: page.closed,
             has_overflow: page.has_overflow,
             readings: page.readings,
-            applied: page.applied,
             rewritten: page.cut,
             touched: false,
             removed: false,

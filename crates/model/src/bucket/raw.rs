@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::day::{DayId, StoredDay};
 use super::readings::Reading;
 use super::stamps::StampOrder;
-use super::store::{BucketId, SensorDocument, StorageError};
+use super::store::{SensorDocument, StorageError};
 use super::summary::Figures;
 use crate::reading::{Hour, Sensor};
 
@@ -27,19 +27,6 @@ impl<T> Default for Walked<T> {
     fn default() -> Self {
         Self { found: Vec::new(), next: None }
     }
-}
-
-/// One step of a walk that looks for documents of other forms than this program writes.
-#[derive(Debug, Clone, Default)]
-pub struct OtherForms {
-    /// How many documents were looked at.
-    pub examined: u64,
-    /// Pages of an older form, by bucket and number, in the order of the store's keys.
-    pub pages: Vec<(BucketId, u32)>,
-    /// How many documents have a form that only a later version knows.
-    pub newer: u64,
-    /// Where the next step starts; `None` at the end.
-    pub next: Option<Cursor>,
 }
 
 /// All pages stored under one bucket's keys.
@@ -88,10 +75,8 @@ pub struct RawPage {
     pub readings: Vec<Reading>,
     /// The stored summary per field; `None` if malformed.
     pub summary: Vec<(Arc<str>, Option<Figures>)>,
-    /// The stored stamps: `None` if a version without stamps wrote the page last, an error text if they are unreadable.
-    pub order: Result<Option<StampOrder<'static>>, String>,
-    /// On a page from a version without stamps: per WAL, the highest record number merged into the page.
-    pub applied: Vec<(Arc<str>, u64)>,
+    /// The stored stamps; an error text if they are unreadable.
+    pub order: Result<StampOrder<'static>, String>,
 }
 
 impl RawPage {

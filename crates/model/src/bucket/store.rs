@@ -13,7 +13,7 @@ use super::groups::Regrouped;
 use super::merge::Bucket;
 use super::meta::Meta;
 use super::page::StoredPage;
-use super::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
+use super::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use super::readings::{Reading, Readings};
 use super::registry::MemberRegistry;
 use super::settings::DatabaseSettings;
@@ -181,6 +181,8 @@ pub enum Unusable {
     NotReplicaSet,
     /// A version without the transactions and snapshots that hourglass needs.
     TooOld,
+    /// A store that was written before version 1 of the stored documents.
+    Older,
 }
 
 impl Unusable {
@@ -192,6 +194,7 @@ impl Unusable {
             Self::WrongCredentials => "wrong credentials",
             Self::NotReplicaSet => "not a replica set",
             Self::TooOld => "too old",
+            Self::Older => "older than version 1",
         }
     }
 
@@ -205,6 +208,7 @@ impl Unusable {
                 "start mongod with --replSet (one node is enough) and name the same set in store.uri (replicaSet=)"
             }
             Self::TooOld => "use MongoDB 5.0 or newer",
+            Self::Older => "name another database in store.uri: no hourglass reads what was stored before version 1",
         }
     }
 }
@@ -264,7 +268,7 @@ impl StorageError {
             Self::Failing { .. } => "failing",
             Self::Refused { .. } => "refused",
             Self::Unusable { cause: Unusable::NotAuthorised | Unusable::WrongCredentials, .. } => "denied",
-            Self::Unusable { cause: Unusable::NotReplicaSet | Unusable::TooOld, .. } => "unsupported",
+            Self::Unusable { cause: Unusable::NotReplicaSet | Unusable::TooOld | Unusable::Older, .. } => "unsupported",
             Self::Address { .. } => "address",
             Self::Database { .. } => "database",
             Self::HourTooLarge { .. } => "large",
@@ -786,17 +790,6 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         from: Option<&Cursor>,
         max: usize,
     ) -> Result<Walked<RawDay>, StorageError>;
-
-    /// Looks at about `most` pages for those of another form than this program writes. Unreadable ones
-    /// are left out.
-    async fn other_forms(&self, database: &str, from: Option<&Cursor>, most: usize)
-    -> Result<OtherForms, StorageError>;
-
-    /// The databases that may have documents of an older form: no walk has noted that there are none.
-    async fn unmigrated(&self) -> Result<Vec<String>, StorageError>;
-
-    /// Notes that a walk found no document of an older form. Programs that know this form write no others.
-    async fn note_migrated(&self, database: &str) -> Result<(), StorageError>;
 
     /// The approximate number of pages and sealed days in all databases; a walk reports its progress with it.
     async fn estimate_pages(&self) -> Result<u64, StorageError>;

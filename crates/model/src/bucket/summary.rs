@@ -123,9 +123,8 @@ pub struct Figures {
     pub max: Value,
     /// The sum; an integer sum beyond 64 bits is the nearest double.
     pub sum: Value,
-    /// The rounding error of the sum; empty if the sum is an integer. `None` if unknown: an older version that added
-    /// doubles one by one wrote the document.
-    pub rest: Option<SumRest>,
+    /// The rounding error of the sum; empty if the sum is an integer.
+    pub rest: SumRest,
     /// The mean.
     pub avg: Value,
     /// The earliest value.
@@ -137,7 +136,7 @@ pub struct Figures {
 impl Figures {
     /// Figures with the mean computed from sum and count.
     #[must_use]
-    pub fn with_mean(count: u64, [min, max, first, last]: [Value; 4], sum: Value, rest: Option<SumRest>) -> Self {
+    pub fn with_mean(count: u64, [min, max, first, last]: [Value; 4], sum: Value, rest: SumRest) -> Self {
         let avg = Value::Float(mean(value_as_float(&sum), count));
         Self { count, min, max, sum, rest, avg, first, last }
     }
@@ -255,14 +254,11 @@ impl Summary {
         }
     }
 
-    /// Restores a summary from its figures; `None` if they lack the rest that the exact sum needs.
+    /// Restores a summary from its figures.
     #[must_use]
-    pub fn of_figures(figures: &Figures) -> Option<Self> {
+    pub fn of_figures(figures: &Figures) -> Self {
         let Figures { count, min, max, sum, rest, first, last, avg: _ } = figures;
-        let (values, sum, none) = ([min, max, first, last].map(Number::of), Number::of(sum), SumRest::default());
-        let are_whole = values.iter().chain([&sum]).all(|number| number.integer().is_some());
-        let rest = rest.as_ref().or(are_whole.then_some(&none))?;
-        Some(Self::of_numbers(*count, values, sum, rest))
+        Self::of_numbers(*count, [min, max, first, last].map(Number::of), Number::of(sum), rest)
     }
 
     /// As [`Self::of_figures`]; `values` are minimum, maximum, first and last.
@@ -333,12 +329,12 @@ impl Summary {
                         (Value::Float(sum), rest)
                     }
                 };
-                Figures::with_mean(f.count, values, sum, Some(rest))
+                Figures::with_mean(f.count, values, sum, rest)
             }
             Self::Floats(f) => {
                 let (sum, rest) = f.sum.parts();
                 let values = [f.min, f.max, f.first, f.last].map(Value::Float);
-                Figures::with_mean(f.count, values, Value::Float(sum), Some(rest))
+                Figures::with_mean(f.count, values, Value::Float(sum), rest)
             }
         }
     }
@@ -489,9 +485,8 @@ mod tests {
         let stored = fold(&[max.clone(), max, Value::Integer(1)]).unwrap().figures();
         assert_eq!(stored.sum, Value::Float(18_446_744_073_709_551_616.0));
         let negative = fold(&[Value::Integer(-i64::MAX), Value::Integer(-i64::MAX)]).unwrap();
-        let all = Summary::of_figures(&stored).unwrap().union(&negative);
+        let all = Summary::of_figures(&stored).union(&negative);
         assert_eq!(all.figures().sum, Value::Integer(1));
-        assert_eq!(Summary::of_figures(&Figures { rest: None, ..stored }), None, "unknown is not nothing");
     }
 
     #[test]
@@ -530,8 +525,8 @@ mod tests {
         fn a_summary_comes_back_from_its_figures(values in values()) {
             let Some(summary) = fold(&values) else { return Ok(()) };
             let read = Summary::of_figures(&summary.figures());
-            prop_assert_eq!(bits(read.clone()), bits(Some(summary.clone())));
-            prop_assert_eq!(read.map(|read| read.figures()), Some(summary.figures()));
+            prop_assert_eq!(bits(Some(read.clone())), bits(Some(summary.clone())));
+            prop_assert_eq!(read.figures(), summary.figures());
         }
 
         #[test]

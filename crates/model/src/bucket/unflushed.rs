@@ -61,7 +61,7 @@ impl UnflushedHour {
         unpacked.unpack_in_time_order(self.packed.iter().map(|packed| &**packed));
         let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
         let mut bucket = Bucket::default();
-        let options = MergeOptions { caps: &uncapped, floor: SETTLED, restamps: false, log: "" };
+        let options = MergeOptions { caps: &uncapped, floor: SETTLED, restamps: false };
         bucket.apply(unpacked.rows(&self.names), &options);
         bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
     }

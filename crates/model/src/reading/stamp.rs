@@ -6,21 +6,18 @@
 //! stamp := milliseconds since the epoch (44 bits)  random bits of this opening of the WAL (8)  counter (12)
 //! ```
 //!
-//! A stamp is also the record's sequence in its WAL: no two records of one WAL have the same stamp. Older versions
-//! numbered records from 1; such a sequence counts as a stamp that is older than every real one.
+//! A stamp is also the record's sequence in its WAL: no two records of one WAL have the same stamp.
 
 /// The write order of a WAL record; the upper 44 bits are milliseconds since the epoch.
 pub type Stamp = u64;
 
-/// Older than every stamp: marks cells at or below their page's floor, and cells stored without stamps.
+/// Older than every stamp: marks cells at or below their page's floor.
 pub const SETTLED: Stamp = 0;
 
 /// Bits below the milliseconds.
 pub const LOW_BITS: u32 = 20;
 /// Bits of the counter, which carries into the random bits.
 const COUNTER_BITS: u32 = 12;
-/// Sequences from older versions are below this, which as a stamp is in February 1970.
-const SEQUENCES_END: Stamp = 1 << 52;
 
 /// The first stamp of a millisecond since the epoch.
 #[must_use]
@@ -46,12 +43,6 @@ pub const fn first_for(millis: u64, random: u8) -> Stamp {
     first_of(millis) | (random as u64) << COUNTER_BITS
 }
 
-/// Whether the stamp is a sequence from an older version, which had no stamps.
-#[must_use]
-pub const fn is_sequence(stamp: Stamp) -> bool {
-    stamp < SEQUENCES_END
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +53,5 @@ mod tests {
         assert!(first_for(now, 255) + 4000 < first_for(now + 1, 0));
         assert_eq!((millis_of(first_for(now, 7) + 3), low_of(first_for(now, 7) + 3)), (now, 7 << 12 | 3));
         assert!(i64::try_from(first_of((1 << 43) - 1)).is_ok(), "they fit into what BSON has, until the year 2248");
-        assert!(is_sequence(1 << 40) && !is_sequence(first_of(now)));
     }
 }

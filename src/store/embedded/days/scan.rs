@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use redb::{AccessGuard, Database, ReadableDatabase};
 
-use super::{DayHead, Days, HourFigures, SETTLED, Summaries, shown, unreadable};
+use super::{CHUNK, DayHead, Days, EXPIRED, shown, unreadable};
 use crate::bucket::day::within;
 use crate::bucket::store::{DaysScanned, Extent, Order, PageSummaries, Projection, ScannedPage};
-use crate::bucket::summary::Figures;
 use crate::bucket::{DayPart, Summary};
-use crate::reading::{Day, Hour, Stamp};
+use crate::reading::{Day, Hour};
 use crate::store::embedded::file::FileFailure;
 use crate::store::embedded::form::NoPage;
 use crate::store::embedded::keys::Keys;
@@ -201,18 +200,19 @@ impl PartScan<'_> {
             },
         };
         let (value, projection) = (value.value(), self.projection);
-        let has_sum_of_head = value.first() == Some(&SETTLED);
+        // A head with summaries has a checksum of its own.
+        let has_sum_of_head = value.get(1) != Some(&CHUNK);
         let bytes = match has_sum_of_head && !projection.readings {
             true => value,
             false => unseal(&key, value, || shown(&key))?,
         };
         let damaged = |why: NoPage| unreadable(shown(&key), &why);
-        let head = DayHead::read(&key, bytes, day).map_err(damaged)?;
+        let head = DayHead::read(&key, bytes).map_err(damaged)?;
         let wanted = within(day, hours);
-        if projection.readings && head.is_expired {
+        if projection.readings && head.kind == EXPIRED {
             return Ok(bytes.len());
         }
-        if projection.readings || head.stamps.is_some() {
+        if projection.readings || head.kind == CHUNK {
             let readings = head.unpack().map_err(|why| unreadable(shown(&key), &*why))?;
             let found = projection.pages_of(readings, &wanted);
             let size = bytes.len().max(size_of_pages(&found));
@@ -220,12 +220,7 @@ impl PartScan<'_> {
             return Ok(size);
         }
         let before = pages.len();
-        match head.summaries {
-            Summaries::Listed(hours) => {
-                pages.extend(listed(hours, &wanted, (head.floor, head.is_expired), projection));
-            }
-            Summaries::ByColumn(_) => self.by_column(&head, day, &wanted, pages).map_err(damaged)?,
-        }
+        self.by_column(&head, day, &wanted, pages).map_err(damaged)?;
         Ok(pages[before..]
             .iter()
             .map(|page| size_of::<ScannedPage>() + page.summary.len() * size_of::<Summary>())
@@ -239,7 +234,8 @@ impl PartScan<'_> {
         wanted: &Range<Hour>,
         pages: &mut Vec<ScannedPage>,
     ) -> Result<(), NoPage> {
-        let Summaries::ByColumn(hours) = &head.summaries else { return Ok(()) };
+        let Some(hours) = &head.summaries else { return Ok(()) };
+        let is_expired = head.kind == EXPIRED;
         let names: Vec<Option<Arc<str>>> = head.names.iter().map(|name| self.projection.name_of(name)).collect();
         let (fields, start) = (names.iter().flatten().count(), day.hours().start.0);
         let mut places = [usize::MAX; 24];
@@ -249,7 +245,7 @@ impl PartScan<'_> {
                 places[usize::from(number)] = pages.len();
                 let summary = PageSummaries::with_capacity(fields);
                 let oldest = head.floor;
-                pages.push(ScannedPage { hour, number: 0, summary, oldest, readings: None, is_expired: false });
+                pages.push(ScannedPage { hour, number: 0, summary, oldest, readings: None, is_expired });
             }
         }
         Ok(hours.each(
@@ -264,17 +260,4 @@ impl PartScan<'_> {
             },
         )?)
     }
-}
-
-fn listed<'a>(
-    hours: Vec<(Hour, HourFigures)>,
-    wanted: &'a Range<Hour>,
-    (oldest, is_expired): (Stamp, bool),
-    projection: &'a Projection,
-) -> impl Iterator<Item = ScannedPage> + 'a {
-    hours.into_iter().filter(|(hour, _)| wanted.contains(hour)).map(move |(hour, figures)| {
-        let of_figures = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
-        let summary = figures.iter().filter(|(name, _)| projection.has(name)).filter_map(of_figures).collect();
-        ScannedPage { hour, number: 0, summary, oldest, readings: None, is_expired }
-    })
 }

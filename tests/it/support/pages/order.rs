@@ -7,11 +7,10 @@ use super::{Reading, keys, whole};
 /// Below the milliseconds of a stamp.
 const LOW_BITS: u32 = 20;
 
-/// Checks `order`: it belongs to this rev, and its floor, its first and its last agree with the stamps of the readings.
-pub fn check(order: &RawDocument, rev: i64, readings: &[Reading], id: &str) {
-    let known = ["rev", "floor", "first", "last", "stamps"];
+/// Checks `order`: its floor, its first and its last agree with the stamps of the readings.
+pub fn check(order: &RawDocument, readings: &[Reading], id: &str) {
+    let known = ["floor", "first", "last", "stamps"];
     assert!(keys(order).iter().all(|name| known.contains(name)), "{id}: order of {:?}", keys(order));
-    assert_eq!(whole(order, "rev"), rev, "{id}: the rev of order");
     let (floor, last) = (whole(order, "floor"), whole(order, "last"));
     let first = order.get("first").expect("BSON").map(|_| whole(order, "first"));
     let kept = match order.get("stamps").expect("BSON") {

@@ -48,8 +48,7 @@ impl Key {
     }
 }
 
-/// The document that a stored value, without its checksum, stands for. The schema version is the form's number less one: what
-/// an older program has written, without rests, is of version 0.
+/// The document that a stored value, without its checksum, stands for.
 pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
     let (form, packed) = value.split_last().expect("a form");
     if *form == 0 {
@@ -63,27 +62,21 @@ pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
     let mut summary = Document::new();
     for _ in 0..from.varint() {
         let name = &names[usize::try_from(from.varint()).expect("few")];
-        summary.insert(escaped(name), from.summary(*form > 1));
+        summary.insert(escaped(name), from.summary());
     }
-    let applied: Document = (0..from.varint())
-        .map(|_| (from.text(), Bson::Int64(from.varint().try_into().expect("a sequence"))))
-        .map(|(instance, sequence)| (escaped(&instance), sequence))
-        .collect();
-    let order = (*form > 1).then(|| from.order(rev));
+    let order = from.order();
     let readings = from.readings(&names);
     assert!(from.0.is_empty(), "{}: {} bytes are left over", key.id(), from.0.len());
-    let mut document = doc! {
-        "_id": key.id(), "schemaVersion": i32::from(*form) - 1, "sensor": &key.sensor,
+    doc! {
+        "_id": key.id(), "schemaVersion": i32::from(*form), "sensor": &key.sensor,
         "measurement": measurement, "tags": tags,
         "start": DateTime::from_millis(key.start), "end": DateTime::from_millis(key.start + HOUR_MS),
         "page": i32::try_from(key.number).expect("few"), "rev": i64::try_from(rev).expect("a rev"),
         "closed": marks & CLOSED != 0, "count": i64::try_from(count).expect("few"),
         "first": DateTime::from_millis(key.start + first), "last": DateTime::from_millis(key.start + last),
         "hasOverflow": marks & HAS_OVERFLOW != 0,
-        "readings": readings, "summary": summary, "applied": applied,
-    };
-    document.extend(order.map(|order| ("order".to_owned(), Bson::Document(order))));
-    document
+        "readings": readings, "summary": summary, "order": order,
+    }
 }
 
 /// The rev of a packed page; `None` of a document.
@@ -112,17 +105,9 @@ pub fn value(document: &Document, before: &Document) -> Vec<u8> {
     let names = names(readings.as_deref().unwrap_or_default(), document);
     put_varint(&mut out, names.len() as u64);
     names.iter().for_each(|name| put_text(&mut out, &unescaped(name)));
-    let form = u8::try_from(whole(&document["schemaVersion"]) + 1).expect("a form");
-    put_summaries(&mut out, document.get_document("summary").unwrap_or(&Document::new()), &names, form > 1);
-    let applied = document.get_document("applied").expect("a document");
-    put_varint(&mut out, applied.len() as u64);
-    for (instance, sequence) in applied {
-        put_text(&mut out, &unescaped(instance));
-        put_varint(&mut out, whole(sequence).unsigned_abs());
-    }
-    if form > 1 {
-        put_order(&mut out, document.get_document("order").expect("a document"));
-    }
+    let form = u8::try_from(whole(&document["schemaVersion"])).expect("a form");
+    put_summaries(&mut out, document.get_document("summary").unwrap_or(&Document::new()), &names);
+    put_order(&mut out, document.get_document("order").expect("a document"));
     match readings {
         Ok(readings) => put_readings(&mut out, &readings, &names),
         Err(_) => put_varint(&mut out, 60),
@@ -197,7 +182,7 @@ impl Reader<'_> {
         (measurement, tags.collect())
     }
 
-    fn summary(&mut self, has_rest: bool) -> Document {
+    fn summary(&mut self) -> Document {
         let count = i64::try_from(self.varint()).expect("few");
         let mut summary = doc! { "count": count };
         summary.extend(
@@ -209,7 +194,7 @@ impl Reader<'_> {
             other => whole(other) as f64 / count as f64,
         };
         summary.insert("avg", mean);
-        if let (Bson::Double(sum), true) = (&summary["sum"], has_rest) {
+        if let Bson::Double(sum) = &summary["sum"] {
             let sum = *sum;
             summary.insert("rest", self.rest(sum));
         }
@@ -237,10 +222,10 @@ impl Reader<'_> {
     }
 
     /// A page that is packed has an order of its own rev.
-    fn order(&mut self, rev: u64) -> Document {
+    fn order(&mut self) -> Document {
         let long = |value: u64| i64::try_from(value).expect("63 bits");
         let floor = self.varint();
-        let mut order = doc! { "rev": long(rev), "floor": long(floor) };
+        let mut order = doc! { "floor": long(floor) };
         match self.varint() {
             0 => {}
             behind => _ = order.insert("first", long(floor + behind)),
@@ -347,14 +332,14 @@ fn put_parts(out: &mut Vec<u8>, document: &Document) {
     }
 }
 
-fn put_summaries(out: &mut Vec<u8>, summary: &Document, names: &[String], has_rests: bool) {
+fn put_summaries(out: &mut Vec<u8>, summary: &Document, names: &[String]) {
     put_varint(out, summary.len() as u64);
     for (name, figures) in summary {
         let figures = figures.as_document().expect("a summary");
         put_varint(out, names.iter().position(|known| known == name).expect("a known field") as u64);
         put_varint(out, whole(&figures["count"]).unsigned_abs());
         FIGURES.iter().for_each(|name| put_cell(out, Some(&figures[*name])));
-        if let (Bson::Double(sum), true) = (&figures["sum"], has_rests) {
+        if let Bson::Double(sum) = &figures["sum"] {
             put_rest(out, *sum, figures.get("rest"));
         }
     }

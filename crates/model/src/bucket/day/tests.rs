@@ -73,7 +73,6 @@ fn stored(bucket: &Bucket) -> Vec<StoredPage> {
         closed: page.closed,
         has_overflow: page.has_overflow,
         readings: page.readings.clone(),
-        applied: Vec::new(),
         cut: false,
         left_out: None,
     };
@@ -161,7 +160,7 @@ impl World {
             let bucket = self.pages.entry(Hour::of(of_hour[0].0).0).or_default();
             let caps = caps();
             let floor = if self.is_over { 0 } else { self.floor };
-            let options = MergeOptions { caps: &caps, floor, restamps: true, log: "" };
+            let options = MergeOptions { caps: &caps, floor, restamps: true };
             let row = |(time, cells): &(i64, Vec<(u16, Value)>)| (*time, cells.clone());
             let of_hour: Vec<(i64, Vec<(u16, Value)>)> = of_hour.iter().map(row).collect();
             bucket

@@ -383,7 +383,7 @@ fn below_the_floor_only_what_is_absent_is_merged() {
     let names = [Arc::from("v")];
     let cells = [[(0, Value::Float(1.0))], [(0, Value::Float(2.0))]];
     let row = |time, cells| Row { time, stamp: 40, names: &names, cells };
-    let options = MergeOptions { caps: &roomy(), floor: 60, restamps: true, log: "" };
+    let options = MergeOptions { caps: &roomy(), floor: 60, restamps: true };
     let rows = [row(0, &cells[0]), row(1, &cells[1])];
     let applied = bucket.apply(rows.into_iter(), &options);
     assert_eq!((applied.new, applied.set_aside, bucket.set_aside()), (1, 1, &[1][..]));
@@ -404,7 +404,7 @@ fn below_the_floor_what_one_log_says_of_a_time_is_merged_or_set_aside_together()
     let cells = [[(0, Value::Float(2.0))], [(0, Value::Float(3.0))], [(1, Value::Integer(4))]];
     let row = |time, stamp, cells| Row { time, stamp, names: &names, cells };
     let of = |time| [row(time, 40, &cells[0]), row(time, 41, &cells[1]), row(time, 42, &cells[2])];
-    let options = MergeOptions { caps: &roomy(), floor: 60, restamps: true, log: "" };
+    let options = MergeOptions { caps: &roomy(), floor: 60, restamps: true };
     let applied = bucket.apply(of(0).into_iter().chain(of(1)), &options);
     assert_eq!((applied.new, applied.overwritten, applied.set_aside), (1, 2, 3));
     assert_eq!(bucket.set_aside(), [3, 4, 5]);
@@ -421,7 +421,6 @@ fn stored_pages(bucket: &Bucket) -> impl Iterator<Item = StoredPage> {
         closed: page.closed,
         has_overflow: page.has_overflow,
         readings: page.readings.clone(),
-        applied: Vec::new(),
         cut: false,
         left_out: None,
     })
@@ -432,16 +431,7 @@ fn stored(bucket: &Bucket) -> Bucket {
 }
 
 fn stored_page(closed: bool, readings: Readings) -> StoredPage {
-    StoredPage {
-        number: 0,
-        rev: 3,
-        closed,
-        has_overflow: false,
-        readings,
-        applied: Vec::new(),
-        cut: false,
-        left_out: None,
-    }
+    StoredPage { number: 0, rev: 3, closed, has_overflow: false, readings, cut: false, left_out: None }
 }
 
 /// Regression: a page was inserted by a separate write, after the write that closed the page before it. If another

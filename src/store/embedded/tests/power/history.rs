@@ -152,7 +152,7 @@ impl History {
             self.buckets
                 .entry(*number)
                 .or_default()
-                .apply([row].into_iter(), &MergeOptions { caps: &CAPS, floor: 0, restamps: false, log: "" });
+                .apply([row].into_iter(), &MergeOptions { caps: &CAPS, floor: 0, restamps: false });
         }
         loop {
             let groups: Vec<(usize, Vec<usize>)> = numbers

@@ -66,7 +66,7 @@ pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Or
     });
     // As the bucket cache does between two flush tasks.
     *bucket = std::mem::take(bucket).pack().unpack();
-    bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: origin.shared, log: "" })
+    bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: origin.shared })
 }
 
 pub(super) fn lay_over(model: &mut Model, rows: &[Given]) {
@@ -154,7 +154,6 @@ impl SimulatedStore {
             closed: record.closed,
             has_overflow: record.has_overflow,
             readings: record.readings.clone().pack().unpack(),
-            applied: Vec::new(),
             cut: false,
             left_out: None,
         })

@@ -1,23 +1,49 @@
+//! What other versions stored: what is newer is waited for, what is older than version 1 stops the start.
+
 use std::time::Duration;
 
 use hourglass::bucket::{StorageError, Store};
 use hourglass::reading::{Hour, Stamp};
 use hourglass::store::{EmbeddedStore, MongoOptions, MongoStore};
-use mongodb::bson::doc;
+use mongodb::bson::{Document, doc};
 use serde_json::Value;
 
-use super::{found, in_mongo, update};
-use crate::support::eventually;
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::series::readings;
 use crate::support::server::{Launch, Server};
+use crate::support::{eventually, poll};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The hour is the first of 1970: the page of a sensor is `1970-01-01T00 m,s=a 0`.
 const LINES: &str = "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1";
 const PAGE: &str = "1970-01-01T00 m,s=a 0";
+
+/// Runs something in the database of a connection string.
+fn in_mongo<T>(uri: &str, work: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(uri).await.expect("a good URI");
+        work(client.default_database().expect("a database")).await
+    })
+}
+
+/// Updates one document past its collection's validator.
+#[track_caller]
+fn update(uri: &str, collection: &str, which: Document, update: Document) {
+    in_mongo(uri, async |mongo| {
+        let command = doc! {
+            "update": collection, "updates": [{ "q": which, "u": update }], "bypassDocumentValidation": true,
+        };
+        assert_eq!(mongo.run_command(command).await.expect("an answer").get_i32("n").expect("a number"), 1);
+    });
+}
+
+/// The first document that matches.
+fn found(uri: &str, collection: &str, which: Document) -> Option<Document> {
+    in_mongo(uri, async |mongo| mongo.collection(collection).find_one(which).await.expect("an answer"))
+}
 
 fn impatient(store: &str) -> Launch {
     Launch::with_store(store).config("[ingest]\nack_timeout = \"1s\"\n[seal]\nafter = \"0s\"\n")
@@ -149,8 +175,6 @@ fn removals_leave_what_a_newer_version_wrote() {
             assert!(is_newer(store.remove_sensors("d", &[("m,s=a", None)]).await));
             let hours = Hour(0)..Hour(1);
             assert!(is_newer(store.remove_buckets("d", &["m,s=a"], hours, Stamp::MAX).await));
-            let found = store.other_forms("d", None, 100).await.expect("an answer");
-            assert_eq!((found.examined, found.pages.len(), found.newer), (3, 0, 1));
             store.close().await;
         });
         assert_eq!(stored.fingerprints(), before);
@@ -162,18 +186,18 @@ fn removals_leave_what_a_newer_version_wrote() {
 fn a_drop_waits_for_a_newer_version() {
     for (mut server, stored) in both() {
         let uri = (!stored.is_embedded()).then(|| server_uri(&stored));
-        let newer = |forms: i64, version: i32| match &uri {
+        let newer = |version: i32| match &uri {
             // A newer version says so once for the database: nobody reads all documents before a drop.
-            Some(uri) => update(uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "forms": forms } }),
+            Some(uri) => update(uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": version } }),
             None => stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", version))),
         };
-        newer(9, 2);
+        newer(2);
         server.restart("127.0.0.1:0");
         delete(&server, "DROP DATABASE d");
         eventually("the drop is tried", PATIENCE, || server.stderr().contains("newer version").then_some(()));
         server.kill();
         assert_eq!(ids(&stored, Kind::Buckets).len(), 3);
-        newer(1, 1);
+        newer(1);
         server.restart("127.0.0.1:0");
         eventually("the database is dropped", PATIENCE, || {
             let listed = post(&server.url("/query?q=SHOW+DATABASES"), "", &[]).text().to_owned();
@@ -197,7 +221,7 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     };
     assert_eq!(put("36500d"), 200);
     let newer = doc! { "$set": { "schemaVersion": 2, "added": "by a newer version" }, "$inc": { "rev": 1_i64 } };
-    let known = doc! { "$unset": { "schemaVersion": 1 }, "$inc": { "rev": 1_i64 } };
+    let known = doc! { "$set": { "schemaVersion": 1 }, "$inc": { "rev": 1_i64 } };
     for collection in ["settings", "registry"] {
         update(&uri, collection, doc! {}, newer.clone());
     }
@@ -225,7 +249,7 @@ fn what_a_newer_validator_refuses_waits() {
     let mut server = impatient(&uri).start();
     post(&server.url("/write?db=d&ack=store"), LINES, &[]).expect(204);
     assert!(server.stop().success());
-    update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "forms": 9_i64 } });
+    update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": 9_i64 } });
     let validator = doc! { "$or": [{ "added": { "$exists": true } }, { "measurement": "m" }] };
     in_mongo(&uri, async |mongo| {
         mongo.run_command(doc! { "collMod": "d.buckets", "validator": &validator }).await.expect("done");
@@ -242,10 +266,33 @@ fn what_a_newer_validator_refuses_waits() {
         listed.deserialize_current().expect("a collection").options
     });
     assert_eq!(options.validator, Some(validator), "it is the newer version's");
-    update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "forms": 1_i64 } });
+    update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": 1_i64 } });
     in_mongo(&uri, async |mongo| {
         mongo.run_command(doc! { "collMod": "d.buckets", "validator": {} }).await.expect("done");
     });
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     assert_eq!(readings(&server, "d", "n,s=a", None, 100).len(), 1);
+}
+
+/// Nothing of it could be read by the rules of version 1.
+#[test]
+fn a_store_from_before_version_1_stops_the_start() {
+    for (mut server, stored) in both() {
+        if stored.is_embedded() {
+            let file = redb::Database::open(server.data_dir().join("hourglass.redb")).expect("a file");
+            let meta: redb::TableDefinition<'_, &str, u64> = redb::TableDefinition::new("meta");
+            let transaction = file.begin_write().expect("a transaction");
+            transaction.open_table(meta).expect("the table").remove("version").expect("removed");
+            transaction.commit().expect("committed");
+        } else {
+            let unset = doc! { "$unset": { "schemaVersion": 1 } };
+            update(&server_uri(&stored), "databases", doc! { "_id": "d" }, unset);
+        }
+        let before = stored.fingerprints();
+        let store = if stored.is_embedded() { "embedded".to_owned() } else { server_uri(&stored) };
+        server.relaunch(impatient(&store));
+        assert!(poll(PATIENCE, || server.exited()).is_some(), "{}", server.stderr());
+        assert!(server.stderr().contains("older than version 1"), "{}", server.stderr());
+        assert_eq!(stored.fingerprints(), before);
+    }
 }
