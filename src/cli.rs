@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use self::service::{
-    CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, RejectedFlags,
-    RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, SensorsFormat, TargetFlags, UndoFlags,
+    CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, ExplainFlags, RejectedFlags, RejectionsCommand,
+    RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, SensorsFormat, TargetFlags,
 };
 pub use self::store::{
     BackupFlags, CheckFlags, CopyFlags, DemoFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags,
@@ -80,10 +80,6 @@ pub enum Command {
     /// Have the running service store what it acknowledged, and seal every day that is over, now, whatever `seal.after` says: history
     /// then takes a tenth of its space. Exit status: 0 if all that can be sealed is, else 1.
     Seal(TargetFlags),
-    /// Have the running service write back what a deletion by value (`DELETE … WHERE field …`) removed, as far as it is still
-    /// absent; without an id, list those deletions. They are kept for `undo.keep`. Exit status: 0 if nothing was refused,
-    /// else 1.
-    Undo(UndoFlags),
     /// Have the running service say what would become of each line of a file, of line protocol or JSON, if it were written:
     /// sensor, time, bucket, fields, warnings, and why it would be rejected. Nothing is kept. Exit status: 0 if all of it would be
     /// accepted, else 1.
@@ -99,12 +95,7 @@ pub enum Command {
         #[command(subcommand)]
         command: RelabelCommand,
     },
-    /// Make a field one of a type, and move values of other types that are kept beside it (`ingest.drift = "keep"`) into it.
-    Drift {
-        #[command(subcommand)]
-        command: DriftCommand,
-    },
-    /// List rejected lines of the running service, or fix them by a rule and write them with their senders' rights.
+    /// List or export the rejected lines of the running service, or remove those that are done.
     Rejections {
         #[command(subcommand)]
         command: RejectionsCommand,

@@ -69,7 +69,6 @@ fn main() -> ExitCode {
             }
             Err(problems) => cli::report(&problems),
         },
-        Command::Undo(flags) => app::undo(flags.id.as_deref(), &target(flags.target)),
         Command::Explain(flags) => app::explain(&app::ExplainRequest {
             file: flags.file,
             database: flags.db,
@@ -78,9 +77,6 @@ fn main() -> ExitCode {
             as_json: flags.json,
             service: target(flags.target),
         }),
-        Command::Drift {
-            command: cli::DriftCommand::Resolve { database, measurement, field, kind, write, target: by },
-        } => app::resolve_drift(&app::DriftTask { database, measurement, field, kind, write }, &target(by)),
         Command::Rejections { command } => rejections(command),
         Command::Sensors { command } => sensors(command),
         Command::Relabel { command } => relabel(command),
@@ -173,14 +169,13 @@ fn sensors(command: cli::SensorsCommand) -> ExitCode {
 }
 
 fn rejections(command: cli::RejectionsCommand) -> ExitCode {
-    let (replay, which) = match command {
-        cli::RejectionsCommand::List(which) => (None, which),
-        cli::RejectionsCommand::Replay { precision, rename, cast, write, which } => {
-            (Some(app::ReplayTask { precision, rename, cast, write }), which)
-        }
+    let (task, selection) = match command {
+        cli::RejectionsCommand::List(selection) => (app::RejectionsTask::List, selection),
+        cli::RejectionsCommand::Export(selection) => (app::RejectionsTask::Export, selection),
+        cli::RejectionsCommand::Done { through, selection } => (app::RejectionsTask::Done(through), selection),
     };
-    let cli::RejectedFlags { code, measurement, contains, since, target: flags } = which;
-    let wanted = [("code", code), ("measurement", measurement), ("contains", contains), ("since", since)];
+    let cli::RejectedFlags { code, measurement, contains, from, target: flags } = selection;
+    let selection = [("code", code), ("measurement", measurement), ("contains", contains), ("from", from)];
     let (database, service) = (flags.db, target(flags.service));
-    app::rejections(&app::RejectionsRequest { database, wanted, service, replay })
+    app::rejections(&app::RejectionsRequest { database, selection, service, task })
 }

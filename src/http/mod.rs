@@ -13,8 +13,6 @@ mod csv;
 mod databases;
 mod dead_letters;
 mod decompress;
-mod delete_values;
-mod drift;
 mod endpoints;
 mod errors;
 mod explain;
@@ -40,7 +38,6 @@ mod read_only;
 mod readings;
 mod rejections;
 mod relabel;
-mod replay;
 mod seal;
 mod senders;
 mod sensors;
@@ -52,7 +49,6 @@ mod summary;
 mod tail;
 mod text;
 mod tokens;
-mod trash;
 mod ui;
 mod unknown_parameters;
 mod write;
@@ -71,6 +67,7 @@ pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
 use crate::bucket::{GroupRules, StorageError, Store, Unusable};
+use crate::edits::Edits;
 use crate::ingest::Ingest;
 use crate::kinds::Kinds;
 use crate::query::Query;
@@ -155,7 +152,7 @@ pub struct SeesDetails(pub bool);
 #[derive(Debug)]
 pub struct App {
     pub ingest: Arc<Ingest>,
-    pub query: Query,
+    pub query: Arc<Query>,
     pub access: Arc<TokenRegistry>,
     pub audit: Arc<Audit>,
     pub metrics: Metrics,
@@ -165,8 +162,7 @@ pub struct App {
     pub compacting: Compacting,
     /// Parts of backups are sent one after the other.
     pub backups: Arc<Semaphore>,
-    /// Deletions by value are carried out one after the other.
-    pub by_value: Arc<Semaphore>,
+    pub edits: Arc<Edits>,
     /// Updated by `app`.
     pub health: watch::Receiver<Health>,
     pub options: HttpOptions,

@@ -34,9 +34,9 @@ mod sealer;
 mod sealing;
 mod service;
 mod shard;
+mod side_file;
 mod stripper;
 pub mod tail;
-pub mod trash;
 mod truncate;
 
 pub use self::admission::bytes_in_flight::BytesInFlight;
@@ -52,10 +52,7 @@ pub use self::migration::{Migration, MigrationDone};
 pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};
 pub use self::refreshing::{Refreshing, RefreshingDone};
-pub use self::rejections::{
-    KeptLine, KeptLines, KeptRejection, LineOptions, RejectionOptions, Rejections, ShownAddresses, is_json,
-    measurement_of, plain,
-};
+pub use self::rejections::{KeptLine, KeptLines, RejectionOptions, Rejections, ShownAddresses, plain};
 pub use self::request_keys::{KeyOptions, RequestKey};
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};

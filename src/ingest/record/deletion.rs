@@ -1,23 +1,20 @@
 //! The format of a deletion's WAL record.
 //!
 //! ```text
-//! record   := version:u8 (1, 2 with a statement, 3 by value, 4 of values that move)  request:text (reserved, empty)
+//! record   := version:u8 (1, 2 with a statement, 3 by value)  request:text (reserved, empty)
 //!             received:varint (zigzag ns)  database:text  scope
 //! scope    := 0:varint                                              the database
 //!           | 1:varint readings  [statement:text]                   (statement: version 2)
 //!           | 2:varint                                              a mark (version 3)
 //!           | 3:varint before:varint (stamp)  count:varint cells…   cells older than a mark (version 3)
-//!           | 4:varint from:text into:text type:text before:varint count:varint cells…   values that move (version 4)
 //! readings := from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
 //! cells    := sensor  count:varint time:varint… (zigzag ns, from the one before)
 //! ```
 //!
 //! Text, varint and sensor are as in a record of readings.
 
-use crate::bucket::ValueMove;
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::record::{PayloadReader, RecordError, put_length, put_sensor, put_text};
-use crate::reading::ValueType;
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
 /// The record kind of deletions, which the WAL stores beside the payload.
@@ -25,12 +22,10 @@ pub const KIND_DELETION: u8 = 2;
 const VERSION: u8 = 1;
 const VERSION_WITH_STATEMENT: u8 = 2;
 const VERSION_BY_VALUE: u8 = 3;
-const VERSION_MOVING: u8 = 4;
 const DATABASE: u64 = 0;
 const READINGS: u64 = 1;
 const MARK: u64 = 2;
 const CELLS: u64 = 3;
-const MOVING: u64 = 4;
 
 pub fn encode(deletion: &Deletion) -> Vec<u8> {
     let statement = match &deletion.scope {
@@ -38,7 +33,6 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
         _ => None,
     };
     let mut out = vec![match &deletion.scope {
-        Scope::Cells { moving: Some(_), .. } => VERSION_MOVING,
         Scope::Mark | Scope::Cells { .. } => VERSION_BY_VALUE,
         _ if statement.is_some() => VERSION_WITH_STATEMENT,
         _ => VERSION,
@@ -56,16 +50,8 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
             sensors.iter().for_each(|sensor| put_sensor(&mut out, sensor));
         }
         Scope::Mark => put_varint(&mut out, MARK),
-        Scope::Cells { sensors, before, moving } => {
-            match moving {
-                None => put_varint(&mut out, CELLS),
-                Some(ValueMove { from, into, to }) => {
-                    put_varint(&mut out, MOVING);
-                    put_text(&mut out, from);
-                    put_text(&mut out, into);
-                    put_text(&mut out, to.name());
-                }
-            }
+        Scope::Cells { sensors, before } => {
+            put_varint(&mut out, CELLS);
             put_varint(&mut out, *before);
             put_length(&mut out, sensors.len());
             for DeletedTimes { sensor, times } in sensors {
@@ -89,7 +75,7 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
 /// When the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
     let version = match payload.first() {
-        Some(&known @ (VERSION_WITH_STATEMENT | VERSION_BY_VALUE | VERSION_MOVING)) => known,
+        Some(&known @ (VERSION_WITH_STATEMENT | VERSION_BY_VALUE)) => known,
         _ => VERSION,
     };
     PayloadReader::read((kind, KIND_DELETION), (payload, version), |bytes| {
@@ -100,13 +86,7 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
             MARK if version == VERSION_BY_VALUE => Scope::Mark,
             CELLS if version == VERSION_BY_VALUE => {
                 let before = bytes.varint()?;
-                Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)?, moving: None }
-            }
-            MOVING if version == VERSION_MOVING => {
-                let (from, into) = (bytes.text()?.into(), bytes.text()?.into());
-                let moving = Some(ValueMove { from, into, to: ValueType::from_name(bytes.text()?)? });
-                let before = bytes.varint()?;
-                Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)?, moving }
+                Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)? }
             }
             _ if version >= VERSION_BY_VALUE => return None,
             DATABASE => Scope::Database,
@@ -146,18 +126,12 @@ mod tests {
         let times = |times: &[i64]| times.into();
         let cells = Scope::Cells {
             before: 1 << 60,
-            moving: None,
             sensors: vec![
                 DeletedTimes { sensor: sensor("a"), times: times(&[i64::MIN, -1, 0, 7, i64::MAX]) },
                 DeletedTimes { sensor: sensor("b"), times: times(&[]) },
             ],
         };
-        let moving = Scope::Cells {
-            before: 9,
-            moving: Some(ValueMove { from: "temp".into(), into: "temp@string".into(), to: ValueType::String }),
-            sensors: vec![DeletedTimes { sensor: sensor("a"), times: times(&[1, 2]) }],
-        };
-        for scope in [Scope::Database, readings, Scope::Mark, cells, moving] {
+        for scope in [Scope::Database, readings, Scope::Mark, cells] {
             let deletion = Deletion { received: 1_700_000_000_000_000_001, database: "plant 7".into(), scope };
             let payload = encode(&deletion);
             assert_eq!(decode(KIND_DELETION, &payload), Ok(deletion));
@@ -186,7 +160,7 @@ mod tests {
         assert_eq!(encode(&deletion), b"\x03\x00\x0a\x01d\x02");
         let sensor = Sensor::new("m", [("t", "a")]).expect("one tag");
         let cells = DeletedTimes { sensor, times: [-1, 300].into() };
-        let deletion = Deletion { scope: Scope::Cells { sensors: vec![cells], before: 7, moving: None }, ..deletion };
+        let deletion = Deletion { scope: Scope::Cells { sensors: vec![cells], before: 7 }, ..deletion };
         assert_eq!(encode(&deletion), b"\x03\x00\x0a\x01d\x03\x07\x01\x01m\x01\x01t\x01a\x02\x01\xda\x04");
     }
 }

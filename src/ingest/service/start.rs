@@ -39,7 +39,6 @@ use crate::ingest::sealing::Sealing;
 use crate::ingest::shard::Shard;
 use crate::ingest::stripper::Stripper;
 use crate::ingest::tail::Tail;
-use crate::ingest::trash::Trash;
 use crate::ingest::truncate::Closing;
 use crate::ingest::{dispatch, flush, truncate};
 use crate::reading::stamp::millis_of;
@@ -228,9 +227,6 @@ impl Ingest {
         retention.recall();
         tasks.push(tokio::spawn(retention.clone().run()));
         tasks.push(tokio::spawn(Stripper { sealer, retention: retention.clone() }.run()));
-        let trash = Arc::new(Trash::new(options.trash.clone()));
-        trash.drop_unfinished();
-        tasks.push(tokio::spawn(trash.clone().keep_clean()));
         let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
         let ingest = Self {
             options,
@@ -251,7 +247,6 @@ impl Ingest {
             failing,
             member,
             sealing,
-            trash,
             migration,
             refreshing,
             grouping,
