@@ -12,7 +12,6 @@ mod dead_letters;
 mod demo;
 mod digest;
 mod disk_space;
-mod drift;
 mod examine;
 mod exchange;
 mod file_modes;
@@ -31,7 +30,6 @@ mod restore;
 mod sensors;
 mod stop;
 mod tokens;
-mod undo;
 mod verify;
 
 use std::process::ExitCode;
@@ -54,9 +52,9 @@ use crate::clock::{self, StampClock};
 use crate::config::{
     AckSetting, AddressesSetting, CopySettings, DriftSetting, GroupSettings, SealFormSetting, Settings, UndeclaredUnit,
 };
+use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health};
 use crate::ingest::tail::TailOptions;
-use crate::ingest::trash::TrashOptions;
 use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, Ledger, ShownAddresses, StorePresence, Stores};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
@@ -74,7 +72,6 @@ pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::demo::{DemoRequest, demo};
 pub use self::digest::digest;
-pub use self::drift::{DriftTask, resolve_drift};
 pub use self::examine::examine;
 pub use self::exchange::{Exchange, exchange};
 pub use self::flush_wal::flush_wal;
@@ -82,13 +79,12 @@ pub use self::healthcheck::healthcheck;
 pub use self::jobs::{list_jobs, run_job};
 use self::listeners::Listeners;
 pub use self::post::{Service, TlsFiles};
-pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
+pub use self::rejections::{RejectionsRequest, RejectionsTask, rejections};
 pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
 pub use self::restore::restore;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
 use self::stop::{RunEnd, shut_down};
 pub use self::tokens::tokens;
-pub use self::undo::undo;
 pub use self::verify::verify;
 
 /// Exit status of a first start whose store cannot be used as it is configured (`EX_UNAVAILABLE` of sysexits.h).
@@ -187,6 +183,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
         }
     }
     let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(&settings), metrics.clone());
+    let query = Arc::new(query);
     let presence = ingest.presence();
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
@@ -194,6 +191,8 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));
     metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
     let (of_store, backups) = (store.clone(), Arc::new(Semaphore::new(1)));
+    let edit_options = EditOptions { timeout: options.flush_timeout, read_bytes: options.backup_bytes };
+    let edits = Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options));
     let jobs = upkeep::start(&ingest, opened.compact_job(&settings), metrics.clone());
     let app = Arc::new(App {
         jobs,
@@ -204,7 +203,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
         metrics,
         store: of_store,
         backups,
-        by_value: Arc::new(Semaphore::new(1)),
+        edits,
         health,
         options,
         started,
@@ -454,7 +453,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         bytes_in_flight: settings.ingest.bytes_in_flight,
         database_share: settings.ingest.database_share,
         request_keys: KeyOptions {
-            file: settings.server.data_dir.join("request-keys.log"),
+            folder: settings.server.data_dir.join("request-keys"),
             window: settings.ingest.idempotency_window,
             count_max: settings.ingest.idempotency_keys,
         },
@@ -476,11 +475,6 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         wal_bytes: settings.wal.budget_bytes as u64,
         wal_dir: settings.wal_dir(),
         part_bytes: (settings.wal.segment_bytes / 4).min(256 << 10),
-        trash: TrashOptions {
-            folder: settings.trash_dir(),
-            bytes: settings.undo.bytes as u64,
-            keep: settings.undo.keep,
-        },
         seal_form: seal_form(settings),
         seal_after: settings.seal.after,
         seal_pause: settings.seal.interval,
@@ -522,19 +516,13 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         },
         refuse_undeclared_units: settings.limits.undeclared_unit == UndeclaredUnit::Refuse,
         rejections: ingest::RejectionOptions {
-            file: settings.rejections_file(),
-            max_count: settings.rejections.max_count,
-            max_bytes: settings.rejections.max_bytes,
+            folder: settings.rejections_dir(),
+            max_bytes: settings.rejections.max_bytes as u64,
             keep: settings.rejections.keep,
             addresses: match settings.rejections.addresses {
                 AddressesSetting::Full => ShownAddresses::Full,
                 AddressesSetting::Masked => ShownAddresses::Masked,
                 AddressesSetting::Off => ShownAddresses::Off,
-            },
-            lines: ingest::LineOptions {
-                folder: settings.rejected_lines_folder(),
-                max_bytes: settings.rejections.lines_bytes as u64,
-                keep: settings.rejections.keep,
             },
         },
     }

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use self::service::{
-    DatabaseFlags, DeadLettersCommand, DriftCommand, JobCommand, RejectedFlags, RejectionsCommand, RelabelCommand,
-    RelabelFlags, SendFlags, SensorCommand, SensorsFormat, TargetFlags, UndoFlags,
+    DatabaseFlags, DeadLettersCommand, JobCommand, RejectedFlags, RejectionsCommand, RelabelCommand,
+    RelabelFlags, SendFlags, SensorCommand, SensorsFormat, TargetFlags,
 };
 pub use self::store::{
     AuditCommand, BackupCommand, BackupFlags, ConfigCommand, CopyFlags, DemoFlags, FolderFlags, HealthFlags,
@@ -103,22 +103,13 @@ pub enum Command {
         #[command(subcommand)]
         command: JobCommand,
     },
-    /// Have the running service write back what a deletion by value (`DELETE … WHERE field …`) removed, as far as it is still
-    /// absent; without an id, list those deletions. They are kept for `undo.keep`. Exit status: 0 if nothing was refused,
-    /// else 1.
-    Undo(UndoFlags),
     /// Show sensors, tag values, tag keys or measurements of a running service under other names, without rewriting anything: make,
     /// list, take back and finalize relabels.
     Relabel {
         #[command(subcommand)]
         command: RelabelCommand,
     },
-    /// Make a field one of a type, and move values of other types that are kept beside it (`ingest.drift = "keep"`) into it.
-    Drift {
-        #[command(subcommand)]
-        command: DriftCommand,
-    },
-    /// List rejected lines of the running service, or fix them by a rule and write them with their senders' rights.
+    /// List or export the rejected lines of the running service, or remove those that are done.
     Rejections {
         #[command(subcommand)]
         command: RejectionsCommand,

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod edge;
+pub mod edits;
 pub mod faults;
 pub mod http;
 pub mod ingest;

@@ -75,10 +75,6 @@ fn run(command: Command) -> ExitCode {
         Command::Compact(flags) => with_settings(flags, app::compact),
         Command::Job { command: JobCommand::List(flags) } => app::list_jobs(&flags.into()),
         Command::Job { command: JobCommand::Run { name, target } } => app::run_job(&target.into(), &name),
-        Command::Undo(flags) => app::undo(flags.id.as_deref(), &flags.target.into()),
-        Command::Drift {
-            command: cli::DriftCommand::Resolve { database, measurement, field, kind, write, target: by },
-        } => app::resolve_drift(&app::DriftTask { database, measurement, field, kind, write }, &by.into()),
         Command::Rejections { command } => rejections(command),
         Command::Relabel { command } => relabel(command),
     }
@@ -128,14 +124,13 @@ fn sensors(command: cli::SensorCommand) -> ExitCode {
 }
 
 fn rejections(command: cli::RejectionsCommand) -> ExitCode {
-    let (replay, which) = match command {
-        cli::RejectionsCommand::List(which) => (None, which),
-        cli::RejectionsCommand::Replay { precision, rename, cast, write, which } => {
-            (Some(app::ReplayTask { precision, rename, cast, write }), which)
-        }
+    let (task, selection) = match command {
+        cli::RejectionsCommand::List(selection) => (app::RejectionsTask::List, selection),
+        cli::RejectionsCommand::Export(selection) => (app::RejectionsTask::Export, selection),
+        cli::RejectionsCommand::Done { through, selection } => (app::RejectionsTask::Done(through), selection),
     };
-    let cli::RejectedFlags { code, measurement, contains, since, target: flags } = which;
-    let wanted = [("code", code), ("measurement", measurement), ("contains", contains), ("since", since)];
+    let cli::RejectedFlags { code, measurement, contains, from, target: flags } = selection;
+    let selection = [("code", code), ("measurement", measurement), ("contains", contains), ("from", from)];
     let (database, service) = (flags.db, flags.service.into());
-    app::rejections(&app::RejectionsRequest { database, wanted, service, replay })
+    app::rejections(&app::RejectionsRequest { database, selection, service, task })
 }

@@ -9,8 +9,8 @@ use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, SealForm, Store};
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::ingest::{
-    AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, KeyOptions, LineOptions,
-    RejectionOptions, ShownAddresses, Stores,
+    AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, KeyOptions, RejectionOptions,
+    ShownAddresses, Stores,
 };
 use hourglass::query::influx::sensors_of;
 use hourglass::reading::{Limits, Precision};
@@ -112,7 +112,6 @@ impl Path {
             database: "bench",
             precision,
             declared: true,
-            rest: false,
             received: 0,
             partial,
             ack,
@@ -180,11 +179,6 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         flush_bytes: 32 << 20,
         wal_dir: std::path::PathBuf::new(),
         part_bytes: 16 << 10,
-        trash: hourglass::ingest::trash::TrashOptions {
-            folder: std::path::PathBuf::new(),
-            bytes: 0,
-            keep: Duration::ZERO,
-        },
         seal_form: SealForm::Packed,
         seal_after: Duration::ZERO,
         seal_pause: NEVER,
@@ -218,16 +212,18 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         databases: 10,
         token_databases: None,
         database_share: 25,
-        request_keys: KeyOptions { file: std::path::PathBuf::new(), window: Duration::from_secs(600), count_max: 100 },
+        request_keys: KeyOptions {
+            folder: std::path::PathBuf::new(),
+            window: Duration::from_secs(600),
+            count_max: 100,
+        },
         database_quota: Quota::default(),
         window: AcceptedTimes::default(),
         rejections: RejectionOptions {
-            file: std::path::PathBuf::new(),
-            max_count: 1_000,
-            max_bytes: 1 << 20,
+            folder: std::path::PathBuf::new(),
+            max_bytes: 0,
             keep: NEVER,
             addresses: ShownAddresses::Full,
-            lines: LineOptions { folder: std::path::PathBuf::new(), max_bytes: 0, keep: NEVER },
         },
     }
 }

@@ -185,11 +185,6 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         flush_bytes: 1 << 20,
         wal_dir: std::path::PathBuf::new(),
         part_bytes: 16 << 10,
-        trash: hourglass::ingest::trash::TrashOptions {
-            folder: std::path::PathBuf::new(),
-            bytes: 0,
-            keep: std::time::Duration::ZERO,
-        },
         seal_form: hourglass::bucket::SealForm::Packed,
         tail: hourglass::ingest::tail::TailOptions { clients: 1, ring_bytes: 1 << 20 },
         seal_after: std::time::Duration::ZERO,
@@ -225,23 +220,17 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         token_databases: None,
         database_share: 25,
         request_keys: ingest::KeyOptions {
-            file: dead_letters.with_file_name("request-keys.log"),
+            folder: dead_letters.with_file_name("request-keys"),
             window: std::time::Duration::from_secs(600),
             count_max: 100,
         },
         database_quota: Quota::default(),
         window: ingest::AcceptedTimes::default(),
         rejections: ingest::RejectionOptions {
-            file: std::path::PathBuf::new(),
-            max_count: 100,
+            folder: dead_letters.with_file_name("rejections"),
             max_bytes: 1 << 20,
             keep: LONG,
             addresses: ingest::ShownAddresses::Masked,
-            lines: ingest::LineOptions {
-                folder: dead_letters.with_file_name("rejected-lines"),
-                max_bytes: 1 << 20,
-                keep: LONG,
-            },
         },
     }
 }

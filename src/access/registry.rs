@@ -400,21 +400,6 @@ impl TokenRegistry {
         live(holder, now)
     }
 
-    /// Who sent something earlier, with the rights of now: by the name of the token and when it was created, in seconds since
-    /// the epoch.
-    ///
-    /// # Errors
-    /// When a token is required and this one is not valid any more.
-    pub fn earlier_sender(&self, token: Option<(&str, i64)>, now: i64) -> Result<Caller, Denied> {
-        let known = self.current(now)?;
-        if self.is_open(&known) {
-            return Ok(Caller::Anybody);
-        }
-        let (name, created) = token.ok_or(Denied::Missing)?;
-        let holder = known.by_name.get(name).filter(|holder| holder.token.created == created);
-        checked(holder.ok_or(Denied::Unknown)?, now).map(|holder| Caller::Holder(holder.clone()))
-    }
-
     /// Whether no token is required.
     fn is_open(&self, known: &KnownTokens) -> bool {
         self.mode == Mode::OnceThereIsAToken && !known.guarded

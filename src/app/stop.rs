@@ -64,7 +64,7 @@ pub async fn shut_down(
         late("flush of the WAL");
     }
     if timeout_at(deadline, app.ingest.rejections().save()).await.is_err() {
-        late("writing the list of rejections");
+        late("writing rejected lines");
     }
     // Dropping the last handle of `Ingest` makes the shards finish their queues and end.
     drop(app);

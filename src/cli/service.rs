@@ -94,15 +94,6 @@ pub enum JobCommand {
     },
 }
 
-/// The flags of `undo`.
-#[derive(Debug, Args)]
-pub struct UndoFlags {
-    /// The id of the deletion.
-    pub id: Option<String>,
-    #[command(flatten)]
-    pub target: TargetFlags,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum SensorCommand {
     /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. Each changes what it
@@ -195,48 +186,19 @@ impl RelabelFlags {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum DriftCommand {
-    /// Have the running service count the values that would move, or with --write move them. It may be interrupted at any time:
-    /// run it again. Exit status: 0 if none is left, else 1.
-    Resolve {
-        /// The database.
-        database: String,
-        /// The measurement.
-        measurement: String,
-        /// The field, without the type behind an @.
-        field: String,
-        /// The type that the field gets on each sensor of the measurement: float, integer, boolean or string.
-        #[arg(long = "as", value_name = "TYPE")]
-        kind: String,
-        /// Move them.
-        #[arg(long)]
-        write: bool,
-        #[command(flatten)]
-        target: TargetFlags,
-    },
-}
-
-#[derive(Debug, Subcommand)]
 pub enum RejectionsCommand {
-    /// Print the last rejected lines, newest first: the first ones of each request.
+    /// Print the number of rejected lines by code, and the last ones, newest first.
     List(RejectedFlags),
-    /// Print what would become of the rejected lines that are kept whole, before and after a rule; with --write, write those that
-    /// are taken. Exit status: 0 if all are taken, else 1.
-    Replay {
-        /// The unit of their timestamps: ns, u, ms, s, m, h or auto.
-        #[arg(long, value_name = "UNIT")]
-        precision: Option<String>,
-        /// A new name of a field.
-        #[arg(long, value_name = "OLD=NEW")]
-        rename: Vec<String>,
-        /// The type of a field, by its name as sent: float, integer, boolean or string.
-        #[arg(long, value_name = "FIELD=TYPE")]
-        cast: Vec<String>,
-        /// Write the lines that are taken.
-        #[arg(long)]
-        write: bool,
+    /// Print all rejected lines as line protocol, oldest first, each below a comment with the reason. Correct them, write them
+    /// again, and then use `done` with the id in the last comment.
+    Export(RejectedFlags),
+    /// Remove rejected lines that need no more attention.
+    Done {
+        /// The id of the last of them, as `list` and `export` print it.
+        #[arg(long, value_name = "ID")]
+        through: u64,
         #[command(flatten)]
-        which: RejectedFlags,
+        selection: RejectedFlags,
     },
 }
 
@@ -252,9 +214,9 @@ pub struct RejectedFlags {
     /// Only those whose line or reason contains this text.
     #[arg(long, value_name = "TEXT")]
     pub contains: Option<String>,
-    /// Only those received since then: RFC 3339, or a duration before now such as -24h.
+    /// Only those received at or after this time: RFC 3339, or a duration before now such as -24h.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub since: Option<String>,
+    pub from: Option<String>,
     #[command(flatten)]
     pub target: DatabaseFlags,
 }

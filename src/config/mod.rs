@@ -27,7 +27,7 @@ pub use settings::{
     LimitsSettings, LogFormat, MemtableSettings, MetaSettings, PageSettings, QuerySettings, QuotaSettings,
     RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings, SensorsSettings, ServerSettings, Settings,
     StatusSettings, StoreSettings, TailSettings, TcpSettings, TelemetrySettings, TlsSettings, UiSettings,
-    UndeclaredUnit, UndoSettings, WalSettings,
+    UndeclaredUnit, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

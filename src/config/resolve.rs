@@ -14,7 +14,7 @@ use super::settings::{
     CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings,
     PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings,
     SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TailSettings, TcpSettings, TelemetrySettings,
-    TlsSettings, UiSettings, UndeclaredUnit, UndoSettings, WalSettings,
+    TlsSettings, UiSettings, UndeclaredUnit, WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -147,10 +147,6 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             summaries: reader.duration("retention.summaries", Duration::ZERO..=100 * 365 * 24 * HOUR),
             interval: reader.duration("retention.interval", TICK..=24 * HOUR),
         },
-        undo: UndoSettings {
-            keep: reader.duration("undo.keep", Duration::ZERO..=365 * 24 * HOUR),
-            bytes: reader.size("undo.bytes", MIB..=TIB),
-        },
         page: PageSettings {
             max_readings: reader.count("page.max_readings", 1..=100_000),
             max_bytes: reader.size("page.max_bytes", KIB..=4 * MIB),
@@ -211,9 +207,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             bytes: reader.size("tail.bytes", 256 * KIB..=GIB),
         },
         rejections: RejectionsSettings {
-            max_count: reader.count("rejections.max_count", 0..=100_000),
-            max_bytes: reader.size("rejections.max_bytes", 64 * KIB..=GIB),
-            lines_bytes: reader.size("rejections.lines_bytes", 0..=GIB),
+            max_bytes: reader.size("rejections.max_bytes", 0..=GIB),
             keep: reader.duration("rejections.keep", MINUTE..=365 * 24 * HOUR),
             addresses: reader.addresses("rejections.addresses"),
         },

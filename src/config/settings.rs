@@ -32,7 +32,6 @@ pub struct Settings {
     pub flush: FlushSettings,
     pub seal: SealSettings,
     pub retention: RetentionSettings,
-    pub undo: UndoSettings,
     pub page: PageSettings,
     pub memtable: MemtableSettings,
     pub sensors: SensorsSettings,
@@ -62,22 +61,10 @@ impl Settings {
         self.server.data_dir.join("dead-letters.lp")
     }
 
-    /// The folder of what deletions by value removed.
+    /// The folder of rejected lines.
     #[must_use]
-    pub fn trash_dir(&self) -> PathBuf {
-        self.server.data_dir.join("trash")
-    }
-
-    /// The file of the last rejected lines.
-    #[must_use]
-    pub fn rejections_file(&self) -> PathBuf {
-        self.server.data_dir.join("rejections.jsonl")
-    }
-
-    /// The folder of whole rejected lines.
-    #[must_use]
-    pub fn rejected_lines_folder(&self) -> PathBuf {
-        self.server.data_dir.join("rejections.lines")
+    pub fn rejections_dir(&self) -> PathBuf {
+        self.server.data_dir.join("rejections")
     }
 
     /// The first listener of readings or queries whose address is not loopback, so that other machines may reach it.
@@ -260,14 +247,6 @@ pub struct SealSettings {
     pub quiet: Duration,
 }
 
-/// `[undo]`: the trash of deletions by value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UndoSettings {
-    /// Zero for no trash.
-    pub keep: Duration,
-    pub bytes: usize,
-}
-
 /// `[retention]`: how long readings are kept where a database does not say it itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionSettings {
@@ -428,14 +407,11 @@ pub struct TailSettings {
     pub bytes: usize,
 }
 
-/// `[rejections]`: the list of rejected lines.
+/// `[rejections]`: the rejected lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectionsSettings {
-    /// Zero keeps none.
-    pub max_count: usize,
+    /// On disk; zero keeps none.
     pub max_bytes: usize,
-    /// Of whole lines on disk; zero keeps none.
-    pub lines_bytes: usize,
     pub keep: Duration,
     pub addresses: AddressesSetting,
 }

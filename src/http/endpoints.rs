@@ -14,8 +14,8 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, databases, dead_letters, drift, explain, groups, influx_query, jobs, lists, meta, openapi, overview,
-    readings, rejections, relabel, replay, sensors, status, summary, tail, tokens, trash, ui, write,
+    App, backup, databases, dead_letters, explain, groups, influx_query, jobs, lists, meta, openapi, overview, readings,
+    rejections, relabel, sensors, status, summary, tail, tokens, ui, write,
 };
 
 pub struct Endpoint {
@@ -237,13 +237,11 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(204, "Noted.", &[])], ASKED], false, route (post(backup::proved));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
-    "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,
-        &[], &[&[(200, "Rejections, newest first.", &[json("Rejections")])], ASKED], true, route (get(rejections::list));
-    "POST" "/api/v1/rejections/replay", Token, "fix rejected lines by a rule and write them with their senders' rights; first as a dry run",
-        params::REPLAY, &[json("ReplayRule")], &[&[(200, "What became of each line, or would.", &[json("Replayed")])], FORM_READ_NATIVE, ASKED], true,
-        route (post(replay::replay));
-    "POST" "/api/v1/drift/resolve", Token, "make a field one of a type, and move values that are kept beside it into it; first as a dry run",
-        params::DRIFT, &[], &[&[(200, "What moved, or would.", &[json("DriftResolved")])], ASKED], false, route (post(drift::resolve));
+    "GET" "/api/v1/rejections", Token, "rejected lines and readings, for the database's administrators", params::REJECTIONS,
+        &[], &[&[(200, "The number of rejections by code, and the newest ones; or an export.", &[json("Rejections"), (TEXT, "Text")])], ASKED], true,
+        route (get(rejections::list));
+    "DELETE" "/api/v1/rejections", Token, "remove rejections that need no more attention", params::REJECTIONS_DONE,
+        &[], &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], false, route (delete(rejections::remove));
     "GET" "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", &[], &[],
         &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route (get(databases::show));
     "PUT" "/api/v1/databases/{key}", Token, "change how long a database keeps its readings and its other settings, as far as they are sent, or tell what would expire", params::DATABASE,
@@ -258,11 +256,6 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "The relabel that is gone.", &[json("Relabel")])], ASKED], false, route (delete(relabel::undo));
     "POST" "/api/v1/relabels/{key}/finalize", Token, "make a relabel final: it cannot be taken back any more", params::RELABELS, &[],
         &[&[(200, "The relabel.", &[json("Relabel")])], ASKED], false, route (post(relabel::finalize));
-    "GET" "/api/v1/trash", Token, "what deletions by value removed, for the database's administrators", &[], &[],
-        &[&[(200, "Deletions, newest first.", &[json("Trash")])], ASKED], true, route (get(trash::list));
-    "POST" "/api/v1/trash/{key}/undo", Token, "write back what a deletion by value removed and is still absent", params::UNDO, &[],
-        &[&[(200, "What became of the readings.", &[json("Undone")]), (202, "Not all were looked at: ask again with `next` as `cursor`.", &[json("Undone")])],
-            ASKED], false, route (post(trash::undo));
     "GET" "/api/v1/overview", Metrics, "what an operator asks first: rates, acks, store, log, memory, disk, backup", &[], &[],
         &[&[(200, "The overview.", &[json("Anything")])]], true, route (get(overview::overview));
     "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::access::Denied;
 use crate::bucket::StorageError;
+use crate::edits::EditError;
 use crate::ingest::{AckLevel, IngestError, Rejected};
+use crate::query::influx::StatementFailure;
 use crate::query::{Passing, QueryError};
 use crate::reading::Rejection;
 
@@ -84,6 +86,27 @@ impl Passing for ApiError {
 impl From<IngestError> for ApiError {
     fn from(error: IngestError) -> Self {
         Self::Ingest(error)
+    }
+}
+
+impl From<StatementFailure> for ApiError {
+    fn from(failure: StatementFailure) -> Self {
+        match failure {
+            StatementFailure::Query(error) => error.into(),
+            StatementFailure::Forbidden { .. } => Self::Forbidden(failure.to_string()),
+            _ => Self::Bad(failure.to_string()),
+        }
+    }
+}
+
+impl From<EditError> for ApiError {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Refused(text) => Self::Bad(text),
+            EditError::Statement(failure) => failure.into(),
+            EditError::Ingest(error) => error.into(),
+            EditError::Query(error) => error.into(),
+        }
     }
 }
 

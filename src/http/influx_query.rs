@@ -13,7 +13,6 @@ use serde::Deserialize;
 
 use super::App;
 use super::answer::NOTICE_HEADER;
-use super::delete_values::{ByValue, of_statement};
 use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
 use super::guard::Guard;
 use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
@@ -23,6 +22,7 @@ use super::write::{flag, stays_away};
 use crate::access::{Caller, Event, cut};
 use crate::bucket::Keep;
 use crate::clock::now_ns;
+use crate::edits::ValueDeletion;
 use crate::http::parameters::By;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
@@ -196,7 +196,7 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
             by: sender.by,
         };
         let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
-        let series = match run(app, (sender, way), statement, asked).await {
+        let series = match run(app, sender, is_dry, statement, asked).await {
             Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
             Ok(Outcome::Changed(message)) => {
                 said = message;
@@ -298,26 +298,6 @@ fn bound(params: Option<&str>) -> Result<Params, ApiError> {
     object.into_iter().map(literal).collect()
 }
 
-/// How statements that change something are carried out.
-#[derive(Debug, Clone, Copy)]
-struct Way {
-    /// Nothing is changed.
-    is_dry: bool,
-    /// What a deletion by value removes is kept in the trash.
-    undo: bool,
-}
-
-impl Way {
-    fn of(parameters: &QueryParameters) -> Result<Self, ApiError> {
-        let undo = match parameters.undo.as_deref() {
-            None | Some("") => true,
-            Some("off") => false,
-            Some(other) => return Err(ApiError::Bad(format!("parameter undo: {other:?} is not \"off\""))),
-        };
-        Ok(Self { is_dry: flag("dry_run", parameters.dry_run.as_deref())?.unwrap_or(false), undo })
-    }
-}
-
 /// What a statement did.
 enum Outcome {
     Answer(StatementAnswer),
@@ -327,7 +307,8 @@ enum Outcome {
 
 async fn run(
     app: &Arc<App>,
-    (sender, way): (Sender<'_>, Way),
+    sender: Sender<'_>,
+    is_dry: bool,
     statement: &Statement,
     asked: StatementContext<'_>,
 ) -> Result<Outcome, ApiError> {
@@ -336,14 +317,14 @@ async fn run(
         Ok(None) => {
             check_change(asked, statement)?;
             may_change(sender.method, statement)?;
-            if way.is_dry {
+            if is_dry {
                 return previewed(app, statement, asked).await.map(Outcome::Answer);
             }
-            let changed = change(app, statement, asked, way).await;
+            let changed = change(app, statement, asked).await;
             note_change(app, sender, statement, asked.database, &changed);
             changed.map(Outcome::Changed)
         }
-        Err(failed) => Err(of_statement(failed)),
+        Err(failed) => Err(failed.into()),
     }
 }
 
@@ -406,7 +387,6 @@ async fn change(
     app: &Arc<App>,
     statement: &Statement,
     asked: StatementContext<'_>,
-    way: Way,
 ) -> Result<Option<String>, ApiError> {
     let timeout = app.options.flush_timeout;
     match statement {
@@ -437,7 +417,7 @@ async fn change(
             check_database_name(name)?;
             patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await.map(|()| None)
         }
-        other => delete(app, other, asked, way).await,
+        other => delete(app, other, asked).await,
     }
 }
 
@@ -468,24 +448,21 @@ async fn delete(
     app: &Arc<App>,
     statement: &Statement,
     asked: StatementContext<'_>,
-    way: Way,
 ) -> Result<Option<String>, ApiError> {
-    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await.map_err(of_statement)?;
+    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await?;
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
     };
     let timeout = app.options.flush_timeout;
     if targets.iter().any(|target| target.values.is_some()) {
-        let deletion = ByValue {
-            app: app.clone(),
+        let deletion = ValueDeletion {
             statement: statement.clone(),
             database: asked.database.map(str::to_owned),
             policy: asked.policy.map(str::to_owned),
             now: asked.now,
             by: asked.by.clone(),
-            undo: way.undo,
         };
-        return deletion.run(targets).await;
+        return Ok(app.edits.delete_by_value(deletion, targets).await?);
     }
     let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
     app.ingest.check_deletions(all)?;

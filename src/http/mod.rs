@@ -12,8 +12,6 @@ mod csv;
 mod databases;
 mod dead_letters;
 mod decompress;
-mod delete_values;
-mod drift;
 mod endpoints;
 mod errors;
 mod explain;
@@ -37,7 +35,6 @@ mod preview;
 mod readings;
 mod rejections;
 mod relabel;
-mod replay;
 mod senders;
 mod sensors;
 mod series;
@@ -48,7 +45,6 @@ mod summary;
 mod tail;
 mod text;
 mod tokens;
-mod trash;
 mod ui;
 mod unknown_parameters;
 mod write;
@@ -66,6 +62,7 @@ pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
 use crate::bucket::{GroupRules, StorageError, Store, Unusable};
+use crate::edits::Edits;
 use crate::ingest::Ingest;
 use crate::kinds::Kinds;
 use crate::query::Query;
@@ -153,7 +150,7 @@ pub struct App {
     /// They stop before ingest does.
     pub jobs: Jobs,
     pub ingest: Arc<Ingest>,
-    pub query: Query,
+    pub query: Arc<Query>,
     pub access: Arc<TokenRegistry>,
     pub audit: Arc<Audit>,
     pub metrics: Metrics,
@@ -161,8 +158,7 @@ pub struct App {
     pub store: Arc<dyn Store>,
     /// Parts of backups are sent one after the other.
     pub backups: Arc<Semaphore>,
-    /// Deletions by value are carried out one after the other.
-    pub by_value: Arc<Semaphore>,
+    pub edits: Arc<Edits>,
     /// Updated by `app`.
     pub health: watch::Receiver<Health>,
     pub options: HttpOptions,

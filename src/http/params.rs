@@ -42,23 +42,23 @@ const SENSOR_CONTAINS: Parameter = parameter(
     TEXT,
     "Only sensors whose key, or a text of whose metadata, contains this text, in whatever case.",
 );
-const REJECTED_SINCE: Parameter = parameter(
-    "since",
+const RECEIVED_FROM: Parameter = parameter(
+    "from",
     r#"{"type":"string","examples":["-24h"]}"#,
-    "Only rejections received since then: RFC 3339, an integer since 1970, or a duration before now such as `-24h`.",
+    "Only rejections received at or after this time: RFC 3339, an integer since 1970, or a duration before now such as `-24h`.",
 );
-const REPLAY_DRY_RUN: Parameter = parameter("dry_run", FLAG, "`false` does it; without it nothing is written.");
-const DRIFT_MEASUREMENT: Parameter =
-    parameter("measurement", r#"{"type":"string","examples":["climate"]}"#, "The measurement.");
-const DRIFT_FIELD: Parameter = parameter(
-    "field",
-    r#"{"type":"string","examples":["temp"]}"#,
-    "The field beside which values of other types are kept.",
+const RECEIVED_TO: Parameter = parameter("to", TEXT, "Only rejections received before this time.");
+const REJECTED_FORMAT: Parameter = parameter(
+    "format",
+    r#"{"type":"string","enum":["json","lp"]}"#,
+    "`lp`: line protocol, oldest first, each line below a comment with the reason.",
 );
-const DRIFT_TO: Parameter = parameter(
-    "to",
-    r#"{"type":"string","enum":["float","number","integer","int","boolean","bool","string","text"],"examples":["float"]}"#,
-    "The type as which values move into the field, which becomes one of this type.",
+const REJECTED_AFTER: Parameter =
+    parameter("after", TEXT, "Only rejections after the one with this id; the last line of an export has it.");
+const REJECTED_THROUGH: Parameter = parameter(
+    "through",
+    r#"{"type":"string","examples":["1768485600000000000"]}"#,
+    "The id of the last rejection that is removed.",
 );
 const SENSOR: Parameter = parameter(
     "sensor",
@@ -165,8 +165,6 @@ const POLICY: Parameter = parameter(
     "The retention policy; the database's default one when missing. `autogen` is the database itself.",
 );
 const DRY_RUN: Parameter = parameter("dry_run", FLAG, "Changes nothing, and tells what would go.");
-const KEEP_UNDO: Parameter =
-    parameter("undo", r#"{"type":"string","enum":["off"]}"#, "`off`: a deletion by value keeps nothing in the trash.");
 const PARTIAL: Parameter = parameter("accept_partial", FLAG, "Whether valid lines are stored if others are rejected.");
 const STATEMENTS: Parameter = parameter(
     "q",
@@ -265,16 +263,22 @@ pub const RELABELS: &[Parameter] = &[DB];
 /// Of `GET /api/v1/dead-letters`.
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.
-pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, REJECTED_CODE, REJECTED_OF, CONTAINS, REJECTED_SINCE, LIMIT];
-/// Of `POST /api/v1/rejections/replay`.
-pub const REPLAY: &[Parameter] =
-    &[DB, REJECTED_CODE, REJECTED_OF, CONTAINS, REJECTED_SINCE, LIMIT, CURSOR, REPLAY_DRY_RUN];
-/// Of `POST /api/v1/drift/resolve`.
-pub const DRIFT: &[Parameter] = &[DB, DRIFT_MEASUREMENT, DRIFT_FIELD, DRIFT_TO, REPLAY_DRY_RUN];
+pub const REJECTIONS: &[Parameter] = &[
+    REJECTED_DB,
+    REJECTED_CODE,
+    REJECTED_OF,
+    CONTAINS,
+    RECEIVED_FROM,
+    RECEIVED_TO,
+    LIMIT,
+    REJECTED_FORMAT,
+    REJECTED_AFTER,
+];
+/// Of `DELETE /api/v1/rejections`.
+pub const REJECTIONS_DONE: &[Parameter] =
+    &[DB, REJECTED_CODE, REJECTED_OF, CONTAINS, RECEIVED_FROM, RECEIVED_TO, REJECTED_THROUGH];
 /// Of `POST /api/v1/jobs/NAME/run`.
 pub const JOB_RUN: &[Parameter] = &[RUN];
-/// Of `POST /api/v1/trash/ID/undo`.
-pub const UNDO: &[Parameter] = &[CURSOR];
 /// Of the lists of measurements, of a tag's values, and of fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `GET /api/v1/tags`.
@@ -289,7 +293,7 @@ pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
 pub const WRITE_V3: &[Parameter] = &[DB, WRITE_PRECISION, PARTIAL, ACK];
 /// Of `/query`.
 pub const QUERY: &[Parameter] =
-    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN, KEEP_UNDO];
+    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN];
 /// Of `GET /api/v1/backup`.
 pub const BACKUP: &[Parameter] = &[SINCE];
 /// Of `GET /api/v1/backup/days`.

@@ -244,7 +244,7 @@ impl HttpService {
 
 /// Whether requests of a route go through all that is stored, or wait for it: how long that takes says nothing about the service.
 fn is_long_by_nature(route: &str) -> bool {
-    let whole = ["flush", "jobs/{key}/run", "drift/resolve", "trash/{key}/undo", "rejections/replay"];
+    let whole = ["flush", "jobs/{key}/run"];
     let of_api = route.strip_prefix("/api/v1/").unwrap_or_default();
     whole.contains(&of_api) || of_api == "backup" || of_api.starts_with("backup/")
 }

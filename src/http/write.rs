@@ -129,7 +129,7 @@ impl WriteTerms {
         let key = key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) });
         let (precision, declared, partial, ack) = (*precision, *declared, *partial, *ack);
         let (received, patient) = (now_ns(), false);
-        Arrival { database, precision, declared, rest: false, received, partial, ack, patient, key, by, address }
+        Arrival { database, precision, declared, received, partial, ack, patient, key, by, address }
     }
 }
 

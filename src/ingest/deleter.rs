@@ -216,7 +216,7 @@ impl Deleter {
                 self.context.store.drop_database(database).await?;
             }
             Scope::Database => {
-                let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before, moving: None };
+                let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before };
                 self.delete_all(&gone, |_| true).await?;
             }
             Scope::Readings { sensors, range, statement } => {
@@ -227,14 +227,14 @@ impl Deleter {
                     self.context.store.create_database(database).await?;
                 }
                 let choice = Choice::Range(range.clone());
-                self.delete_of(&DeletedCells { database, choice, before, moving: None }, sensors).await?;
+                self.delete_of(&DeletedCells { database, choice, before }, sensors).await?;
                 return Ok(());
             }
             Scope::Mark => return Ok(()),
-            Scope::Cells { sensors: of, before, moving } => {
+            Scope::Cells { sensors: of, before } => {
                 let sensors: Vec<Sensor> = of.iter().map(|of| of.sensor.clone()).collect();
-                let (choice, moving) = (Choice::times(of), moving.as_ref());
-                self.delete_of(&DeletedCells { database, choice, before: *before, moving }, &sensors).await?;
+                let choice = Choice::times(of);
+                self.delete_of(&DeletedCells { database, choice, before: *before }, &sensors).await?;
                 return Ok(());
             }
         }
@@ -284,7 +284,7 @@ impl Deleter {
     pub async fn sweep(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
         let turn = self.turns.of(&deletion.database);
         let choice = Choice::Range(deletion.range.clone());
-        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp, moving: None };
+        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp };
         if deletion.statement.as_deref() == Some(EXPIRY) {
             return self.delete_paced(&gone, &turn).await;
         }

@@ -70,7 +70,7 @@ pub enum IngestError {
     DeletionTimeout(Duration),
     /// Other instances have not stored what they acknowledged before the request. Nothing was changed.
     #[error(
-        "{hosts} did not store within {} what was acknowledged before ({key}): retry; an instance that ended holds up          deletions by value and undo until it starts again, or for wal.horizon",
+        "{hosts} did not store within {} what was acknowledged before ({key}): retry; an instance that ended holds up          deletions by value until it starts again, or for wal.horizon",
         show_duration(*waited)
     )]
     OthersBehind {
@@ -82,7 +82,7 @@ pub enum IngestError {
     },
     /// A deletion by value takes longer than its request may wait.
     #[error(
-        "the deletion is not complete after {}: it goes on in the background unless the service stops; when it is done,          GET /api/v1/trash lists it",
+        "the deletion is not complete after {}: it goes on in the background unless the service stops",
         show_duration(*.0)
     )]
     StillDeleting(Duration),

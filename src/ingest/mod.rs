@@ -26,8 +26,8 @@ mod request_keys;
 pub(crate) mod retention;
 mod service;
 mod shard;
+mod side_file;
 pub mod tail;
-pub mod trash;
 mod truncate;
 
 pub use self::admission::bytes_in_flight::BytesInFlight;
@@ -41,10 +41,7 @@ pub use self::marks::Mark;
 pub use self::membership::passed::{note_registry, note_sealed};
 pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};
-pub use self::rejections::{
-    KeptLine, KeptLines, KeptRejection, LineOptions, RejectionOptions, Rejections, ShownAddresses, is_json,
-    measurement_of, plain,
-};
+pub use self::rejections::{KeptLine, KeptLines, RejectionOptions, Rejections, ShownAddresses, plain};
 pub use self::request_keys::{KeyOptions, RequestKey};
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::service::{

@@ -12,7 +12,6 @@ use crate::bucket::{Caps, Keep, SealForm};
 use crate::ingest::flush::chunks::DirectRules;
 use crate::ingest::rejections::RejectionOptions;
 use crate::ingest::tail::TailOptions;
-use crate::ingest::trash::TrashOptions;
 use crate::kinds::Kinds;
 use crate::reading::{Limits, Reason};
 
@@ -70,8 +69,6 @@ pub struct IngestOptions {
     pub wal_dir: PathBuf,
     /// Most bytes of a part of a deletion by value: a record of it must fit into a segment of the WAL.
     pub part_bytes: usize,
-    /// What deletions by value removed.
-    pub trash: TrashOptions,
     /// How days are sealed of databases that do not say it themselves.
     pub seal_form: SealForm,
     /// How long a day must be over to be sealed; zero for never. And the wait between two rounds of sealing.
@@ -141,7 +138,7 @@ pub struct IngestOptions {
     pub refuse_undeclared_units: bool,
     /// What becomes of values of another family than their field's, in databases that do not say it themselves.
     pub drift: Drift,
-    /// The list of rejected lines.
+    /// The rejected lines.
     pub rejections: RejectionOptions,
 }
 
@@ -174,7 +171,7 @@ impl IngestOptions {
 }
 
 #[cfg(test)]
-use crate::ingest::rejections::{LineOptions, ShownAddresses};
+use crate::ingest::rejections::ShownAddresses;
 
 #[cfg(test)]
 impl IngestOptions {
@@ -193,13 +190,12 @@ impl IngestOptions {
             wal_bytes: 1 << 30,
             database_share: 25,
             request_keys: KeyOptions {
-                file: PathBuf::from("request-keys.log"),
+                folder: PathBuf::from("request-keys"),
                 window: Duration::from_secs(600),
                 count_max: 100,
             },
             wal_dir: PathBuf::new(),
             part_bytes: 16 << 10,
-            trash: TrashOptions { folder: PathBuf::new(), bytes: 0, keep: Duration::ZERO },
             seal_form: SealForm::Packed,
             seal_after: Duration::ZERO,
             seal_pause: Duration::from_secs(60),
@@ -234,16 +230,10 @@ impl IngestOptions {
             refuse_undeclared_units: true,
             drift: Drift::Reject,
             rejections: RejectionOptions {
-                file: PathBuf::from("rejections.jsonl"),
-                max_count: 0,
-                max_bytes: 1 << 20,
+                folder: PathBuf::from("rejections"),
+                max_bytes: 0,
                 keep: Duration::from_secs(3600),
                 addresses: ShownAddresses::Full,
-                lines: LineOptions {
-                    folder: PathBuf::from("rejected-lines"),
-                    max_bytes: 0,
-                    keep: Duration::from_secs(3600),
-                },
             },
         }
     }

@@ -90,13 +90,12 @@ impl Kind {
         self.interval.map(|interval| interval * INTERVALS)
     }
 
-    /// What is wrong with a reading, if anything; of the `rest` of one, whose other fields are stored, none is missing.
+    /// What is wrong with a reading, if anything.
     pub fn fault_of_reading<'v, 'a: 'v>(
         &self,
         fields: impl Iterator<Item = (&'v str, &'v RawValue<'a>)> + Clone,
-        rest: bool,
     ) -> Option<KindFault> {
-        let fault = self.fields.as_ref()?.fault_of_reading(fields, rest)?;
+        let fault = self.fields.as_ref()?.fault_of_reading(fields)?;
         Some(KindFault { kind: self.name.clone(), fault })
     }
 

@@ -1,7 +1,6 @@
 //! The entry point for queries: each waits for its turn and runs within its time and its budget.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -20,10 +19,10 @@ use super::native::thinning::Thinned;
 use super::selector::Selector;
 use crate::access::{Caller, Pin};
 use crate::bucket::settings::Settings;
-use crate::bucket::store::{Extent, Projection, SensorFilter};
-use crate::bucket::{GroupRule, KnownSettings, Readings, Relabels, SensorDocument, Store, UnflushedReadings};
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{GroupRule, KnownSettings, Relabels, SensorDocument, Store, UnflushedReadings};
 use crate::influxql::Statement;
-use crate::reading::{Hour, Sensor};
+use crate::reading::Sensor;
 use crate::telemetry::Metrics;
 
 use super::budget::Budget;
@@ -280,33 +279,6 @@ impl Query {
     ) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
         let database = asked.database.unwrap_or_default();
         self.in_turn(asked.budget, database, || influx::delete_targets(&self.engine, statement, asked, before)).await
-    }
-
-    /// The readings that were stored under a key and acked by now: first what is not flushed, then what is stored, part by part, so that
-    /// nothing which is flushed in between is missed. `each` gets all of it, some perhaps twice.
-    ///
-    /// # Errors
-    /// If the store does not answer, or acked readings of the sensor are still being read back from the WAL.
-    pub async fn each_acked(
-        &self,
-        (database, key): (&str, &str),
-        hours: &Range<Hour>,
-        pages: usize,
-        mut each: impl FnMut(&Readings),
-    ) -> Result<(), QueryError> {
-        let unflushed = self
-            .patiently(|| async {
-                Ok::<_, QueryError>(self.engine.memtables.unflushed(database, &[key], hours.clone()).await?)
-            })
-            .await?;
-        unflushed.iter().flatten().for_each(|hour| each(&hour.readings()));
-        let mut rest = hours.clone();
-        while !rest.is_empty() {
-            let scanned = self.engine.store.scan(database, key, rest, &Projection::ALL, Extent::pages(pages)).await?;
-            scanned.pages.iter().filter_map(|page| page.readings.as_ref()).for_each(&mut each);
-            rest = scanned.rest;
-        }
-        Ok(())
     }
 
     /// The documents of a database's sensors, in key order. Does not retry while the store is unavailable; wrap the

@@ -288,7 +288,6 @@ impl Conversation {
                         database,
                         precision: *precision,
                         declared: *declared,
-                        rest: false,
                         received: now_ns(),
                         partial: true,
                         ack,

@@ -7,7 +7,6 @@ mod matrix;
 mod pins;
 mod quotas;
 mod rejections;
-mod replays;
 mod strangers;
 mod terms;
 

@@ -57,7 +57,7 @@ fn what(fault: Fault) -> &'static str {
         Fault::Of(Defect::Silent) => "a sensor has been silent for two hours",
         Fault::Of(Defect::Outliers) => "a chip was reset, and shows 85 °C",
         Fault::Of(Defect::Wear) => "a bearing has been wearing out for ten days",
-        Fault::Of(Defect::Drift) => "a firmware sent its level as text, which is rejected, and can be fixed",
+        Fault::Of(Defect::Drift) => "a firmware sent its level as text, which is rejected",
         Fault::Of(Defect::Kept) => "humidity was text for an hour of the last day, and is kept beside the field",
         Fault::Of(Defect::Fast) => "a sensor sends more in an hour than fits on a page",
         Fault::Garbled => "a gateway garbled a line, which is rejected",
@@ -73,7 +73,7 @@ fn view(fault: Fault, sensor: &str) -> String {
         Fault::Of(Defect::Outliers) => chart("m=climate&f=temp&range=1h&fn=max"),
         Fault::Of(Defect::Wear) => chart("m=vibration&f=rms&range=30d&fn=max"),
         Fault::Of(Defect::Drift) => "rejections?code=family".to_owned(),
-        Fault::Of(Defect::Kept) => "rejections".to_owned(),
+        Fault::Of(Defect::Kept) => chart("m=climate&f=humidity%40string&range=2d"),
         Fault::Garbled => "rejections?code=syntax".to_owned(),
     }
 }

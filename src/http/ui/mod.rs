@@ -53,7 +53,6 @@ const ASSETS: &[(&str, &str, &[u8])] = assets! {
     SCRIPT "live.js"
     SCRIPT "sensors.js"
     SCRIPT "rejections.js"
-    SCRIPT "fix.js"
     SCRIPT "explain.js"
     SCRIPT "health.js"
     SCRIPT "settings.js"

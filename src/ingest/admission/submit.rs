@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
 use super::under_way::{Judged, UnderWay};
-use crate::bucket::{StorageError, ValueMove};
+use crate::bucket::StorageError;
 use crate::faults;
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
@@ -242,14 +242,15 @@ impl Submitter {
         stored.ok_or(IngestError::StoreTimeout { waited: self.ack_timeout, key: ACK_TIMEOUT })
     }
 
-    /// Logs a part of a deletion by value, or of a move of values, and waits until it is carried out.
+    /// Logs a part of a deletion by value, and waits until it is carried out.
     pub async fn delete_cells(
         &self,
-        (database, received): (&str, i64),
-        (sensors, moving): (Vec<DeletedTimes>, Option<ValueMove>),
+        database: &str,
+        received: i64,
+        sensors: Vec<DeletedTimes>,
         mark: &Mark,
     ) -> Result<(), IngestError> {
-        let scope = Scope::Cells { sensors, before: mark.stamp, moving };
+        let scope = Scope::Cells { sensors, before: mark.stamp };
         let deletion = Deletion { received, database: database.to_owned(), scope };
         let (_, stored) = self.log_deletion(deletion, 0, None).await?;
         match stored.await {

@@ -31,8 +31,8 @@ const SENSORS_EXPECTED: usize = 4096;
 const FULL_MAX: usize = 8;
 /// Most rejections of one request that are reported in full; the rest is only counted.
 const REJECTIONS_TOLD: usize = 100;
-/// Most bytes of one request's rejected lines that are kept whole.
-const WHOLE_BYTES: usize = 1 << 20;
+/// Maximum bytes of one request's rejected lines that are kept.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// What a request had rejected.
 #[derive(Debug, Default)]
@@ -45,38 +45,60 @@ pub struct Rejected {
     pub told: Vec<Rejection>,
     /// Counts by reason.
     pub reasons: BTreeMap<&'static str, u64>,
-    /// Whole lines, up to [`WHOLE_BYTES`].
-    pub whole: Vec<RejectedLine>,
-    pub(in crate::ingest) whole_bytes: usize,
+    /// Rejected lines with the reasons, up to [`KEPT_BYTES`].
+    pub kept: Vec<RejectedLine>,
+    kept_bytes: usize,
 }
 
-/// A rejected line, whole.
+/// A rejected line.
 #[derive(Debug)]
 pub struct RejectedLine {
     /// In the request, from 1.
     pub number: usize,
+    /// From 1; 0 for the whole line.
+    pub column: usize,
+    /// As sent; only its beginning if it is long or no UTF-8.
     pub text: Box<str>,
     /// The only field that was rejected; `None` if nothing of the line was accepted.
     pub field: Option<Box<str>>,
-    /// The timestamp that the line has if it names none, as far as it is known already.
+    /// The timestamp of the fields that were accepted.
     pub time: Option<i64>,
     pub code: &'static str,
     pub reason: String,
 }
 
 impl Rejected {
-    /// Whether a line that is kept has the time that this base gives it.
-    pub fn has_times_from(&self, base: i64) -> bool {
-        self.whole.iter().any(|line| line.time == Some(undated_time(base, line.number)))
+    /// Counts a rejection, and keeps its line if `keeps_lines`.
+    pub fn note(&mut self, mut rejection: Rejection, keeps_lines: bool) {
+        self.count += 1;
+        self.lines += usize::from(!rejection.reason.keeps_the_rest());
+        *self.reasons.entry(rejection.reason.label()).or_default() += 1;
+        if keeps_lines {
+            self.keep(&mut rejection);
+        }
+        if self.told.len() < REJECTIONS_TOLD {
+            self.told.push(rejection);
+        }
     }
 
-    fn keep_whole(&mut self, number: usize, text: Box<str>, reason: &Reason, time: Option<i64>) {
-        if self.whole_bytes + text.len() > WHOLE_BYTES {
+    fn keep(&mut self, rejection: &mut Rejection) {
+        let text = rejection.whole.take().map_or_else(|| rejection.text.as_str().into(), |whole| whole.0);
+        let bytes = size_of::<RejectedLine>() + text.len();
+        if self.kept_bytes + bytes > KEPT_BYTES {
             return;
         }
-        self.whole_bytes += size_of::<RejectedLine>() + text.len();
+        self.kept_bytes += bytes;
+        let Rejection { line: number, column, reason, .. } = rejection;
         let field = reason.field().map(Box::from);
-        self.whole.push(RejectedLine { number, text, field, time, code: reason.label(), reason: reason.to_string() });
+        self.kept.push(RejectedLine {
+            number: *number,
+            column: *column,
+            text,
+            field,
+            time: None,
+            code: reason.label(),
+            reason: reason.to_string(),
+        });
     }
 }
 
@@ -132,8 +154,6 @@ pub struct ValidationPass {
     pub precision: Precision,
     /// Whether timestamps that seem to be in another unit are rejected.
     pub refuses_other_units: bool,
-    /// Whether the points are the rest of readings whose other fields are stored.
-    pub rest: bool,
     /// Whether a value of another family than its field's is kept beside it.
     pub keeps_drift: bool,
     /// Whether the sensor lookup is done: sensors that are still unknown are over a limit.
@@ -290,21 +310,8 @@ impl<'a> Validator<'a> {
     }
 
     /// Counts a rejection and keeps it for the answer if there is room.
-    pub fn reject(&mut self, mut rejection: Rejection) {
-        let whole = rejection.whole.take().map(|whole| whole.0).filter(|_| self.options.rejections.keeps_lines());
-        // That of a rejected field is its reading's.
-        let base = self.pass.undated_from.filter(|_| !rejection.reason.keeps_the_rest());
-        let time = base.map(|base| undated_time(base, rejection.line));
-        let rejected = &mut self.validated.rejected;
-        rejected.count += 1;
-        rejected.lines += usize::from(!rejection.reason.keeps_the_rest());
-        *rejected.reasons.entry(rejection.reason.label()).or_default() += 1;
-        if let Some(whole) = whole {
-            rejected.keep_whole(rejection.line, whole, &rejection.reason, time);
-        }
-        if rejected.told.len() < REJECTIONS_TOLD {
-            rejected.told.push(rejection);
-        }
+    pub fn reject(&mut self, rejection: Rejection) {
+        self.validated.rejected.note(rejection, self.options.rejections.max_bytes > 0);
     }
 
     /// Validates a point.
@@ -467,8 +474,7 @@ impl<'a> Validator<'a> {
             }
         }
         if let Some(kind) = &self.locals[local].kind
-            && let Some(fault) =
-                kind.fault_of_reading(point.fields.iter().map(|(name, value)| (&**name, value)), self.pass.rest)
+            && let Some(fault) = kind.fault_of_reading(point.fields.iter().map(|(name, value)| (&**name, value)))
         {
             if kind.action == KindAction::Reject {
                 return self.reject(point.refuse(0, fault.into()));
@@ -479,7 +485,7 @@ impl<'a> Validator<'a> {
         }
         let shard = self.locals[local].known.shard;
         let start = self.validated.batches[shard].cells();
-        let kept_whole = self.validated.rejected.whole.len();
+        let kept_before = self.validated.rejected.kept.len();
         let mut has_beside = false;
         for (hint, (name, value)) in point.fields.iter().enumerate() {
             let found = match self.field(local, name, value, hint) {
@@ -504,8 +510,6 @@ impl<'a> Validator<'a> {
         if batch.cells() == start {
             // Every field was rejected with its own reason: nothing is left of the line.
             self.validated.rejected.lines += 1;
-            let undated = self.pass.undated_from.filter(|_| point.timestamp.is_none());
-            self.set_times(kept_whole, undated.map(|base| undated_time(base, point.number)));
             return;
         }
         let sensor = *in_batch.get_or_insert_with(|| {
@@ -528,12 +532,8 @@ impl<'a> Validator<'a> {
         self.validated.memory += Batch::ROW_BYTES;
         batch.push_row(sensor, time, start);
         self.validated.accepted += 1;
-        self.set_times(kept_whole, Some(time));
-    }
-
-    /// Sets the time of the whole lines that are kept of one line's rejected fields.
-    fn set_times(&mut self, from: usize, time: Option<i64>) {
-        self.validated.rejected.whole[from..].iter_mut().for_each(|line| line.time = time);
+        let rejected_fields = &mut self.validated.rejected.kept[kept_before..];
+        rejected_fields.iter_mut().for_each(|line| line.time = Some(time));
     }
 }
 

@@ -284,25 +284,6 @@ impl KnownSensor {
         *fields = self.state.shared(grown);
     }
 
-    /// Notes the families that the stored document has by now: somebody may have changed them.
-    pub fn adopt_families(&self, document: &SensorDocument) {
-        let differing = |fields: &SensorFields| -> Vec<(usize, Family)> {
-            let places = document.fields.iter().enumerate();
-            let known = places.filter_map(|(hint, (name, family))| Some((fields.find(name, hint)?, *family)));
-            known.filter(|(at, family)| fields.families[*at] != *family).collect()
-        };
-        if differing(&self.fields()).is_empty() {
-            return;
-        }
-        let mut fields = self.write_fields();
-        let mut changed = SensorFields::clone(&fields);
-        for (at, family) in differing(&fields) {
-            changed.families[at] = family;
-        }
-        *fields = self.state.shared(changed);
-        self.state.note_news();
-    }
-
     /// Notes that its document may no longer be stored.
     pub fn unsave(&self) {
         let mut fields = self.write_fields();

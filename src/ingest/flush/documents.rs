@@ -319,7 +319,6 @@ impl Documents {
             match written {
                 Written::Yes => {
                     outdated.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
-                    outdated.known.adopt_families(document);
                     outcome.done.push(outdated.known.id);
                 }
                 Written::Conflict => again.push(outdated),

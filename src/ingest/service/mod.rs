@@ -4,7 +4,6 @@ mod by_value;
 mod described;
 mod drain;
 mod explain;
-mod families;
 mod keyed;
 mod listing;
 mod meta;
@@ -50,7 +49,6 @@ use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::request_keys::{RequestKey, RequestKeys};
 use crate::ingest::retention::Retention;
 use crate::ingest::tail::Tail;
-use crate::ingest::trash::Trash;
 use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision, Sensor};
 use crate::telemetry::Metrics;
@@ -77,8 +75,6 @@ pub struct Arrival<'a> {
     pub precision: Precision,
     /// Whether the sender declared that unit, or it is a default.
     pub declared: bool,
-    /// Whether its lines are the rest of readings whose other fields are stored, so that kinds do not ask for those.
-    pub rest: bool,
     /// When it was received, in nanoseconds since the epoch: the time of undated readings.
     pub received: i64,
     /// Whether good lines are kept when others are rejected.
@@ -328,9 +324,7 @@ impl Ingest {
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
-        let Arrival { database: name, by, address, received, precision, declared, .. } = arrival;
-        let sender = RejectedBy { database: name, by, address, received, precision: (precision, declared) };
-        self.rejections.note(sender, &rejected);
+        let Arrival { database: name, by, address, received, precision, .. } = arrival;
         if accepted > 0 {
             let Arrival { received, patient, .. } = arrival;
             let submission = Submission {
@@ -348,10 +342,8 @@ impl Ingest {
             }
             submitted?;
         }
-        // Whoever is answered that nothing was kept sends everything again.
-        if arrival.partial {
-            self.rejections.keep_lines(sender, std::mem::take(&mut rejected.whole));
-        }
+        let sender = RejectedBy { database: name, by, address, received, precision };
+        self.rejections.note(sender, &mut rejected);
         let ack = Ack { accepted, rejected, level, warnings };
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
         self.metrics.acked(started.elapsed());
@@ -414,7 +406,7 @@ impl Ingest {
 
     /// The parameters of the validation of a body that are the same in each pass.
     fn terms(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
-        let Arrival { received, precision, declared, rest, .. } = arrival;
+        let Arrival { received, precision, declared, .. } = arrival;
         let settings = self.retention.settings.now();
         let from = settings.accepted_from(database, received);
         let kept_from = from.map_or((i64::MIN, 0), |from| (from, settings.kept(database).ns()));
@@ -424,7 +416,6 @@ impl Ingest {
             kept_from,
             precision,
             refuses_other_units,
-            rest,
             keeps_drift: settings.drift(database) == Drift::Keep,
             looked_up: false,
             publish: false,

@@ -303,7 +303,6 @@ impl Ingest {
         let of = self.retention.settings.now().of(name);
         self.submitter.drop_database(name, of.last_changed(), received, timeout).await?;
         self.rejections.forget(name).await;
-        self.trash.clone().forget(name).await;
         // The deletion removed them.
         self.settings_now().await.map(drop)
     }

@@ -30,7 +30,6 @@ use crate::ingest::request_keys::RequestKeys;
 use crate::ingest::retention::Retention;
 use crate::ingest::shard::Shard;
 use crate::ingest::tail::Tail;
-use crate::ingest::trash::Trash;
 use crate::ingest::truncate::Closing;
 use crate::ingest::{dispatch, truncate};
 use crate::reading::stamp::millis_of;

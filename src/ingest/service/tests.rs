@@ -72,7 +72,6 @@ async fn a_format_is_a_type_that_yields_points() {
         database: "plant",
         precision: Precision::Nanoseconds,
         declared: true,
-        rest: false,
         received: 1_768_485_600_000_000_000,
         partial: true,
         ack: None,

@@ -122,7 +122,7 @@ async fn drift_among(
     }
     let (mut told, range) = (Vec::new(), range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX));
     for (field, Drifted { names, sensors, has_more }) in found {
-        // What was converted, deleted or written at another time is no news: a field stays known when it has no values.
+        // What was deleted or written at another time is no news: a field stays known when it has no values.
         let names = names.into_iter().map(str::to_owned).collect();
         let having = present(engine, budget, database, (range.clone(), names), &sensors).await?;
         let Some(name) = having.first().and_then(|names| names.first()) else { continue };

@@ -27,7 +27,6 @@ pub mod totals;
 pub mod unflushed;
 
 mod merge;
-mod moving;
 
 pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
@@ -37,7 +36,6 @@ pub use groups::{GroupRule, GroupRules, Regrouped};
 pub use hour_versions::HourVersions;
 pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use meta::Meta;
-pub use moving::{FieldMove, ReadingMoves, ValueMove};
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use relabel::{LaterKeys, OtherName, Relabel, Relabels, Renaming};
