@@ -147,16 +147,14 @@ pub enum ConfigCommand {
     Default,
 }
 
-/// The settings by defaults, file, environment and flags. Prints a warning to stderr for each key set by an old name.
+/// The settings by defaults, file, environment and flags.
 ///
 /// # Errors
 /// All problems at once.
 pub fn settings(flags: &ServeFlags) -> Result<Settings, Vec<Problem>> {
     let ServeFlags { listen, data_dir, store, memory, .. } = flags.clone();
     let overrides = Overrides { listen, data_dir, store, memory };
-    let (settings, renamed) = config::load(flags.config.as_deref(), config::environment(), &overrides)?;
-    renamed.iter().for_each(|renamed| eprintln!("hourglass: {renamed}"));
-    Ok(settings)
+    config::load(flags.config.as_deref(), config::environment(), &overrides)
 }
 
 /// Prints the problems of a configuration, one per line, and returns the exit status.

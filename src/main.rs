@@ -103,7 +103,7 @@ fn main() -> ExitCode {
             Err(problems) => cli::not_asked(&problems),
         },
         Command::Config { command: ConfigCommand::Default } => {
-            print!("{}", config::DEFAULT);
+            print!("{}", config::default_file());
             ExitCode::SUCCESS
         }
     }

@@ -73,8 +73,8 @@ async fn measure(options: &Listeners) -> Result<()> {
     ensure!(!round.0.is_zero(), "--round must not be 0");
     let (folder, programs) = (Folder::new(&options.folder, "listeners")?, options.programs.programs());
     let variables = [
-        ("HOURGLASS_TAIL__CLIENTS", at_once.to_string()),
-        ("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", "65536".to_owned()),
+        ("HOURGLASS_TAIL_CLIENTS", at_once.to_string()),
+        ("HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS", "65536".to_owned()),
     ];
     let configured = Configured { variables: &variables, file: "" };
     let start = async |name: &str| Target::start_with(options.store, &programs, &folder.sub(name)?, configured).await;

@@ -98,7 +98,7 @@ pub async fn run(options: Metadata) -> Result<()> {
 
 async fn measure(options: &Metadata) -> Result<()> {
     ensure!(options.sensors > 0 && options.rate >= LINES, "nothing to do");
-    let limit = [("HOURGLASS_LIMITS__SENSORS", (2 * options.sensors).to_string())];
+    let limit = [("HOURGLASS_LIMITS_SENSORS", (2 * options.sensors).to_string())];
     let configured = Configured { variables: &limit, file: CONFIG };
     let target = Target::start_with(options.store, &options.programs.programs(), &options.folder, configured).await?;
     let pid = target.processes().first().context("no process")?.1;

@@ -13,20 +13,23 @@ const INTERVAL: Duration = Duration::from_secs(3600);
 /// Least free bytes for which the file is compacted by itself.
 const LEAST_FREE: u64 = 64 << 20;
 
+/// Percent of the file that must be free for it to be compacted by itself.
+const FREE_PERCENT: u64 = 50;
+
 /// What is compacted.
 pub enum Compacted {
-    Embedded { store: Arc<EmbeddedStore>, percent: u64 },
+    Embedded(Arc<EmbeddedStore>),
     Mongo(Arc<MongoStore>),
 }
 
 /// Compacts again and again.
 pub async fn keep_compact(of: Compacted, compacting: Compacting) {
-    let by_itself = matches!(of, Compacted::Embedded { percent, .. } if percent > 0).then_some(INTERVAL);
+    let by_itself = matches!(of, Compacted::Embedded(_)).then_some(INTERVAL);
     loop {
         let round = compacting.next(by_itself).await;
         let error = match &of {
-            Compacted::Embedded { store, percent } => {
-                compact_file(store, *percent, round, &compacting).await.err().map(|error| error.to_string())
+            Compacted::Embedded(store) => {
+                compact_file(store, round, &compacting).await.err().map(|error| error.to_string())
             }
             Compacted::Mongo(store) => compact_collections(store, round, &compacting).await.err(),
         };
@@ -39,7 +42,6 @@ pub async fn keep_compact(of: Compacted, compacting: Compacting) {
 
 async fn compact_file(
     store: &Arc<EmbeddedStore>,
-    percent: u64,
     round: CompactRound,
     compacting: &Compacting,
 ) -> Result<(), CompactError> {
@@ -49,7 +51,7 @@ async fn compact_file(
     }
     let space = store.measure().await?;
     tell_file(compacting, space);
-    if !round.asked && !is_worth_it(space, percent) {
+    if !round.asked && !is_worth_it(space) {
         return Ok(());
     }
     tracing::info!(bytes = space.taken, in_use = space.used, "compacting the embedded file");
@@ -70,9 +72,9 @@ fn tell_file(compacting: &Compacting, FileSpace { taken, used }: FileSpace) {
 }
 
 /// Whether so much of the file is free that it is compacted by itself; `percent` is 0 for never.
-fn is_worth_it(space: FileSpace, percent: u64) -> bool {
+fn is_worth_it(space: FileSpace) -> bool {
     let free = space.taken.saturating_sub(space.used);
-    percent > 0 && free >= LEAST_FREE && u128::from(free) * 100 >= u128::from(space.taken) * u128::from(percent)
+    free >= LEAST_FREE && u128::from(free) * 100 >= u128::from(space.taken) * u128::from(FREE_PERCENT)
 }
 
 async fn compact_collections(store: &MongoStore, round: CompactRound, compacting: &Compacting) -> Result<(), String> {
@@ -103,12 +105,10 @@ mod tests {
 
     #[test]
     fn a_file_is_compacted_by_itself_when_half_of_it_and_64_mib_are_free() {
-        let worth =
-            |taken: u64, used: u64, percent| is_worth_it(FileSpace { taken: taken << 20, used: used << 20 }, percent);
-        assert!(worth(200, 100, 50) && worth(128, 64, 50) && worth(200, 120, 40));
-        assert!(!worth(200, 101, 50), "less than half is free");
-        assert!(!worth(127, 64, 50), "less than 64 MiB are free");
-        assert!(!worth(1000, 0, 0), "never");
-        assert!(!worth(100, 200, 50), "measured while it grew");
+        let worth = |taken: u64, used: u64| is_worth_it(FileSpace { taken: taken << 20, used: used << 20 });
+        assert!(worth(200, 100) && worth(128, 64));
+        assert!(!worth(200, 101), "less than half is free");
+        assert!(!worth(127, 64), "less than 64 MiB are free");
+        assert!(!worth(100, 200), "measured while it grew");
     }
 }

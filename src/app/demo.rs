@@ -120,7 +120,7 @@ fn end(folder: DemoFolder, is_kept: bool) -> anyhow::Result<()> {
 fn settings(address: SocketAddr) -> anyhow::Result<Settings> {
     let flags = Overrides { listen: Some(address.to_string()), ..Overrides::default() };
     match config::load(None, std::iter::empty(), &flags) {
-        Ok((mut settings, _)) => {
+        Ok(mut settings) => {
             settings.sensors.silent_after = SILENT_AFTER;
             settings.query.log_after = LOG_AFTER;
             Ok(settings)

@@ -22,7 +22,7 @@ pub struct Problem {
 /// Where a value comes from. Sources are ordered like the layers: a greater source overrides a lesser one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigSource {
-    /// `config/default.toml`, as compiled in.
+    /// The default, which `keys.rs` states.
     Default,
     /// The file given by `--config`.
     File {
@@ -81,13 +81,6 @@ pub enum ProblemReason {
         /// The variable that it resembles.
         nearest: Option<String>,
     },
-    /// A key of an earlier version.
-    Removed {
-        /// The dotted name.
-        key: String,
-        /// The key, or its variable, that takes its place.
-        instead: String,
-    },
     /// The name of a section, used as a key.
     NotASection { section: String },
     /// A value that the key does not accept.
@@ -116,8 +109,6 @@ pub enum ProblemReason {
         /// The key that is its lower bound, and its value.
         floor: (&'static str, String),
     },
-    /// One layer sets a key both by its old name and by its new one.
-    TwoNames { old: String, new: &'static str },
     /// A key has no effect without another key.
     Needs {
         /// The key that is set.
@@ -220,7 +211,6 @@ impl fmt::Display for ProblemReason {
                 f.write_str("names no key")?;
                 write_nearest(f, nearest.as_deref())
             }
-            Self::Removed { key, instead } => write!(f, "{key} was removed; {instead} takes its place"),
             Self::NotASection { section } => write!(f, "{section} is a section, written [{section}]"),
             Self::Invalid { key, value, fault, expected } => {
                 write!(f, "{key} = {value}: {fault}; expected {expected}")
@@ -230,7 +220,6 @@ impl fmt::Display for ProblemReason {
             Self::Below { low, floor } => {
                 write!(f, "{} ({}) must be at least {} ({})", low.0, low.1, floor.0, floor.1)
             }
-            Self::TwoNames { old, new } => write!(f, "{old} is the old name of {new}, and both are set; keep {new}"),
             Self::Needs { key, needed } => write!(f, "{key} needs {needed}, which is not set"),
             Self::SameAddress { key, other, address } => {
                 write!(f, "{key} = {address}: the port is that of {other}; give each listener a port of its own")
@@ -286,7 +275,7 @@ mod tests {
     #[test]
     fn sources_are_ordered_as_layers() {
         let file = |line| ConfigSource::File { path: "a.toml".into(), line };
-        let variable = ConfigSource::Variable { name: "HOURGLASS_PAGE__MAX_BYTES".into() };
+        let variable = ConfigSource::Variable { name: "HOURGLASS_WAL_DIR".into() };
         let ordered = [ConfigSource::Default, file(2), file(10), variable, ConfigSource::Flag { name: "--listen" }];
         assert!(ordered.is_sorted());
         assert!(file(2).same_layer(&file(10)) && !file(2).same_layer(&ConfigSource::Default));

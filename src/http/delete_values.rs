@@ -68,7 +68,7 @@ impl ByValue {
     /// # Errors
     /// When it failed, or takes longer than a request may: then it goes on.
     pub async fn run(self, targets: Vec<DeleteTargets>) -> Result<Option<String>, ApiError> {
-        let timeout = self.app.options.flush_timeout;
+        let timeout = self.app.flush_timeout();
         let task = tokio::spawn(async move {
             let mut said = Vec::new();
             for target in targets {
@@ -85,7 +85,7 @@ impl ByValue {
     }
 
     async fn delete_in(&self, target: DeleteTargets) -> Result<Option<String>, ApiError> {
-        let (app, timeout) = (&*self.app, self.app.options.flush_timeout);
+        let (app, timeout) = (&*self.app, self.app.flush_timeout());
         let DeleteTargets { database, values: Some(first), .. } = target else {
             return Err(ApiError::Bad(format!("no deletion by value: {}", self.statement)));
         };
@@ -222,7 +222,7 @@ pub async fn resolve(
     }
     let hours = Hour::of(range.start)..Hour::of(range.end - 1).next();
     let keys: HashSet<Box<str>> = sensors.iter().map(|sensor| sensor.key.clone()).collect();
-    let bounds = ReadBounds::of_memory(app.options.backup_bytes);
+    let bounds = ReadBounds::of_memory(app.backup_bytes());
     let mut parts = Parts::new(&*app.store, database, hours, bounds).pages_of(Arc::new(keys));
     let mut last: Option<Arc<crate::bucket::SensorDocument>> = None;
     while let Some(piece) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {

@@ -96,7 +96,7 @@ pub async fn resolve(
 impl Task {
     /// Runs to its end, whether or not the client stays.
     async fn run(self) -> Result<Value, ApiError> {
-        let timeout = self.app.options.flush_timeout;
+        let timeout = self.app.flush_timeout();
         let is_dry = self.is_dry;
         let moved = match tokio::time::timeout(timeout, tokio::spawn(async move { self.resolve().await })).await {
             Ok(Ok(moved)) => moved?,
@@ -111,7 +111,7 @@ impl Task {
     }
 
     async fn resolve(&self) -> Result<Moved, ApiError> {
-        let (app, timeout) = (&*self.app, self.app.options.flush_timeout);
+        let (app, timeout) = (&*self.app, self.app.flush_timeout());
         // As deletions by value, one after the other.
         let Ok(_turn) = app.by_value.clone().acquire_owned().await else { return Err(IngestError::Stopping.into()) };
         app.ingest.flush(timeout).await?;
@@ -140,7 +140,7 @@ impl Task {
 
     /// Gives the field of these sensors the family of the type, where it has another one; returns how many those are.
     async fn set_families(&self, documents: &[SensorDocument]) -> Result<u64, ApiError> {
-        let (longest, mut keys) = (self.app.options.limits.name_bytes, Vec::new());
+        let (longest, mut keys) = (self.app.settings.limits.name_bytes, Vec::new());
         for document in documents {
             let Some(family) = self.family(document).filter(|family| *family != self.to.family()) else { continue };
             let beside = family.beside(&self.field);
@@ -231,7 +231,7 @@ impl Task {
         // Readings that have expired are about to be removed.
         let kept_from = app.query.settings().readings_from(&self.database, now_ns()).unwrap_or(TIMESTAMP_MIN);
         let hours = Hour::of(kept_from)..Hour::of(TIMESTAMP_MAX).next();
-        let bounds = ReadBounds::of_memory(app.options.backup_bytes);
+        let bounds = ReadBounds::of_memory(app.backup_bytes());
         let parts = Parts::new(&*app.store, &self.database, hours, bounds).pages_of(Arc::new(keys));
         Stored { parts, kept_from }
     }

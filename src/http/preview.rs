@@ -118,7 +118,7 @@ async fn policy_altered(
 /// each takes the memory of a large query.
 async fn counted(app: &App, targets: Vec<DeleteTargets>) -> Result<Vec<(String, Counted)>, ApiError> {
     let Ok(_turn) = app.by_value.acquire().await else { return Err(IngestError::Stopping.into()) };
-    app.ingest.flush(app.options.flush_timeout).await?;
+    app.ingest.flush(app.flush_timeout()).await?;
     let mut counted: Vec<(String, Counted)> = Vec::new();
     let mut sink = Sink::Count(HashSet::new());
     for target in targets {
@@ -172,7 +172,7 @@ async fn hours_of_some(
     (database, sensors): (&str, &[Arc<Sensor>]),
     hours: &Range<Hour>,
 ) -> Result<Option<Vec<u64>>, ApiError> {
-    let bytes = ReadBounds::of_memory(app.options.backup_bytes).batch_bytes;
+    let bytes = ReadBounds::of_memory(app.backup_bytes()).batch_bytes;
     let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
     let wanted = Projection::SUMMARIES;
     let scanned = app.store.scan_sensors(database, &keys, hours.clone(), &wanted, bytes).await;

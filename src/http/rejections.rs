@@ -31,7 +31,7 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
 
 async fn listed(app: Arc<App>, by: Caller, query: Pairs) -> Result<Value, ApiError> {
     let parameters = Parameters::of(&app, query, params::REJECTIONS, by.clone())?;
-    let limit = parameters.limit(LIMITS.0, LIMITS.1, "fixed")?;
+    let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
     let database = parameters.get("db");
     if !database.map_or_else(|| by.may_manage_some(), |database| by.may_manage(database)) {
         let what =

@@ -119,7 +119,7 @@ async fn go_through(
     is_dry: bool,
 ) -> Result<Value, ApiError> {
     let wanted = Wanted::of(&parameters, &by, Some(database))?;
-    let limit = parameters.limit(LIMITS.0, LIMITS.1, "fixed")?;
+    let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
     let after = parameters.get("cursor").filter(|cursor| !cursor.is_empty()).map_or(Ok(0), str::parse);
     let after = after
         .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;

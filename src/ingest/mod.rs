@@ -49,14 +49,11 @@ pub use self::flush::failing::FailingDatabase;
 pub use self::marks::Mark;
 pub use self::membership::passed::{note_registry, note_sealed};
 pub use self::migration::{Migration, MigrationDone};
-pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
+pub use self::options::AcceptedTimes;
 pub use self::positions::{Lag, Ledger};
 pub use self::refreshing::{Refreshing, RefreshingDone};
-pub use self::rejections::{
-    KeptLine, KeptLines, KeptRejection, LineOptions, RejectionOptions, Rejections, ShownAddresses, is_json,
-    measurement_of, plain,
-};
-pub use self::request_keys::{KeyOptions, RequestKey};
+pub use self::rejections::{KeptLine, KeptLines, KeptRejection, Rejections, is_json, measurement_of, plain};
+pub use self::request_keys::RequestKey;
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};
 pub use self::service::{
@@ -64,3 +61,4 @@ pub use self::service::{
     PolicyError, PolicyTerms, RelabelRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
 };
 pub use self::truncate::Closing;
+pub use crate::config::AckLevel;

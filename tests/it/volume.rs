@@ -1,7 +1,5 @@
-//! Two million readings of a thousand sensors through the real binary, into both stores: afterwards every reading is
+//! Two million readings (in CI) of a thousand sensors through the real binary, into both stores: afterwards every reading is
 //! there once, every page's summary is the fold over it, and the same files sent again change nothing.
-//!
-//! `HOURGLASS_TEST_VOLUME` sets another number of readings, for a quick look or a long one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,11 +14,11 @@ use crate::support::exact::Exact;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Page, Reading, Sensor, Stored, millis};
+use crate::support::scale::scaled;
 use crate::support::series::{Seen, flush, metric, readings, windows};
 use crate::support::server::Server;
 
 const DATABASE: &str = "volume";
-const READINGS: i64 = 2_000_000;
 const SENSORS: i64 = 1000;
 const LINES: i64 = 5000;
 const CONNECTIONS: usize = 8;
@@ -139,11 +137,7 @@ impl File {
 }
 
 fn per_sensor() -> i64 {
-    let readings = match std::env::var("HOURGLASS_TEST_VOLUME") {
-        Ok(number) => number.parse().expect("HOURGLASS_TEST_VOLUME is a number of readings"),
-        Err(_) => READINGS,
-    };
-    (readings / SENSORS).max(FILE_MINUTES)
+    scaled([400_000, 2_000_000, 20_000_000]) / SENSORS
 }
 
 fn key(sensor: i64) -> String {

@@ -137,13 +137,13 @@ impl Point {
         let (sensors, connections) = (self.fleet.sensors, self.connections + CONNECTIONS_BESIDES);
         let mut variables = Vec::new();
         if sensors >= SENSORS_BY_DEFAULT {
-            variables.push(("HOURGLASS_LIMITS__SENSORS", (2 * sensors).to_string()));
+            variables.push(("HOURGLASS_LIMITS_SENSORS", (2 * sensors).to_string()));
         }
         if connections > CONNECTIONS_BY_DEFAULT {
-            variables.push(("HOURGLASS_SERVER__CONNECTIONS", connections.to_string()));
+            variables.push(("HOURGLASS_SERVER_CONNECTIONS", connections.to_string()));
         }
         if connections > CONNECTIONS_PER_ADDRESS_BY_DEFAULT {
-            variables.push(("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", connections.to_string()));
+            variables.push(("HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS", connections.to_string()));
         }
         variables
     }
@@ -174,13 +174,13 @@ mod tests {
             let told = points(series, 1.0).iter().map(Point::variables).collect::<Vec<_>>();
             told.into_iter().flatten().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
         };
-        assert_eq!(told(Series::Sensors), ["HOURGLASS_LIMITS__SENSORS=2000000"]);
+        assert_eq!(told(Series::Sensors), ["HOURGLASS_LIMITS_SENSORS=2000000"]);
         assert_eq!(
             told(Series::Connections),
             [
-                "HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS=272",
-                "HOURGLASS_SERVER__CONNECTIONS=1040",
-                "HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS=1040",
+                "HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS=272",
+                "HOURGLASS_SERVER_CONNECTIONS=1040",
+                "HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS=1040",
             ]
         );
         assert!(told(Series::ReadingsPerPost).is_empty() && told(Series::Stored).is_empty());

@@ -262,12 +262,7 @@ impl Bench {
         let mut variables = Vec::new();
         if product == Product::Hourglass && sealing != Sealing::Untold {
             let is_off = !peer.seals() || sealing == Sealing::Off;
-            variables.push(("HOURGLASS_SEAL__AFTER", if is_off { "0s" } else { "1s" }.to_owned()));
-            let interval = if sealing == Sealing::Fast { "1s" } else { "60s" };
-            variables.push(("HOURGLASS_SEAL__INTERVAL", interval.to_owned()));
-            if sealing == Sealing::Fast {
-                variables.push(("HOURGLASS_SEAL__QUIET", "1s".to_owned()));
-            }
+            variables.push(("HOURGLASS_SEAL_AFTER", if is_off { "0s" } else { "1s" }.to_owned()));
         }
         if product == Product::Influx && sealing == Sealing::Fast {
             // It compacts shards that got no writes for so long.
@@ -297,11 +292,13 @@ impl Bench {
                 if self.restarts_to_settle(peer) {
                     running.server.stop()?;
                     running = self.start(peer, product, folder, running.mongod, Sealing::Fast).await?;
-                    self.await_sealed(&running, folder).await?;
                 }
                 if peer.seals() {
-                    // Months are added up once all days are sealed.
+                    // Days that came as chunks would wait for ten minutes. Months are added up once all days are sealed.
                     seal_all(&mut running).await?;
+                }
+                if self.restarts_to_settle(peer) {
+                    self.await_sealed(&running, folder).await?;
                 }
             }
             Product::Influx => {

@@ -66,7 +66,7 @@ impl Target {
     /// Starts a server.
     pub async fn start(start: Start, programs: &Programs, within: &Path) -> Result<Self> {
         // All devices of a scenario have the same address here.
-        let variables = [("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
+        let variables = [("HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
         Self::start_with(start, programs, within, Configured { variables: &variables, file: "" }).await
     }
 

@@ -11,16 +11,18 @@ use crate::telemetry::Metrics;
 
 /// How often expired marks are searched.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
+/// How long a sensor stays an outlier after the last hour that needed an overflow page: a day.
+const TTL_NS: i64 = 24 * 3600 * 1_000_000_000;
 /// Documents per batch.
 const BATCH: usize = 500;
 
 /// Removes an expired outlier mark.
-pub fn expire(document: &mut SensorDocument, now: i64, ttl_ns: i64) {
-    document.outlier = document.outlier.filter(|outlier| now.saturating_sub(outlier.seen) <= ttl_ns);
+pub fn expire(document: &mut SensorDocument, now: i64) {
+    document.outlier = document.outlier.filter(|outlier| now.saturating_sub(outlier.seen) <= TTL_NS);
 }
 
 /// Clears a database's expired marks. A document that another writer changes meanwhile keeps its mark until next time.
-async fn clear_expired(store: &dyn Store, database: &str, now: i64, ttl_ns: i64) -> Result<(), StorageError> {
+async fn clear_expired(store: &dyn Store, database: &str, now: i64) -> Result<(), StorageError> {
     let mut filter = SensorFilter { outliers: true, limit: BATCH, after: None };
     loop {
         let outliers = store.list_sensors(database, &filter).await?;
@@ -28,7 +30,7 @@ async fn clear_expired(store: &dyn Store, database: &str, now: i64, ttl_ns: i64)
         filter.after = Some(last.sensor.key.to_string());
         let mut expired = Vec::new();
         for mut document in outliers {
-            expire(&mut document, now, ttl_ns);
+            expire(&mut document, now);
             expired.extend(document.outlier.is_none().then_some(document));
         }
         if !expired.is_empty() {
@@ -38,12 +40,12 @@ async fn clear_expired(store: &dyn Store, database: &str, now: i64, ttl_ns: i64)
 }
 
 /// Clears the expired marks of all databases once an hour.
-pub async fn sweep(store: Arc<dyn Store>, ttl_ns: i64, metrics: Metrics) {
+pub async fn sweep(store: Arc<dyn Store>, metrics: Metrics) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         let sweep = async {
             for database in store.databases().await? {
-                match clear_expired(&*store, &database, now_ns(), ttl_ns).await {
+                match clear_expired(&*store, &database, now_ns()).await {
                     Err(error) if error.is_of_store() => return Err(error),
                     // A document or a database that cannot be read keeps its marks and does not stop the others.
                     cleared => cleared.unwrap_or_default(),

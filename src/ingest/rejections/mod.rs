@@ -27,6 +27,7 @@ use self::senders::{Senders, Turn, sender_key};
 use super::admission::validate::{Rejected, RejectedLine};
 use crate::access::{Caller, steers};
 use crate::clock::now_ns;
+use crate::config::ShownAddresses;
 use crate::reading::{Precision, Rejection};
 
 /// How often changes are written to the file: so much a crash may lose.
@@ -37,15 +38,6 @@ const CODES_MAX: usize = 4;
 const TEXT_CHARS: usize = 256;
 /// The same in a log message, which stays under 500 bytes.
 const LOG_CHARS: usize = 100;
-
-/// How much of senders' addresses is kept and logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShownAddresses {
-    Full,
-    /// The network: /24, or /64 of IPv6.
-    Masked,
-    Off,
-}
 
 /// The config section `[rejections]`.
 #[derive(Debug, Clone)]
@@ -58,14 +50,6 @@ pub struct RejectionOptions {
     pub addresses: ShownAddresses,
     /// The whole lines, for replays.
     pub lines: LineOptions,
-}
-
-impl RejectionOptions {
-    /// Whether whole lines are kept.
-    #[must_use]
-    pub fn keeps_lines(&self) -> bool {
-        self.max_count > 0 && self.lines.max_bytes > 0
-    }
 }
 
 /// Who sent what was rejected, and where to.

@@ -10,7 +10,7 @@ use crate::bucket::registry::settled_before;
 use crate::ingest::deletion::DeletedTimes;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::marks::Mark;
-use crate::ingest::options::IngestOptions;
+use crate::ingest::options;
 use crate::ingest::trash::Trash;
 use crate::reading::Stamp;
 
@@ -29,8 +29,7 @@ impl Ingest {
     /// Most bytes of a part of a deletion by value.
     #[must_use]
     pub fn part_bytes(&self) -> usize {
-        let IngestOptions { part_bytes, .. } = self.options;
-        part_bytes
+        options::part_bytes(&self.options)
     }
 
     /// Checks that a deletion of a range of times cuts no hour of which there are only summaries.

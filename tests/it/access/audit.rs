@@ -37,8 +37,8 @@ fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u1
 }
 
 fn small_trail() -> Server {
-    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
-    launch.env("HOURGLASS_AUDIT__FILE_BYTES", "64KiB").env("HOURGLASS_AUDIT__FILES", 1).start()
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
+    launch.env("HOURGLASS_AUDIT_FILE_BYTES", "64KiB").env("HOURGLASS_AUDIT_FILES", 1).start()
 }
 
 /// The text of each file of the trail in the data folder, by its name.
@@ -124,8 +124,8 @@ fn a_record_that_was_taken_out_shows() {
 
 #[test]
 fn uses_of_a_token_are_sampled_where_that_is_asked_for() {
-    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
-    let server = launch.env("HOURGLASS_AUDIT__USES", "1s").start();
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
+    let server = launch.env("HOURGLASS_AUDIT_USES", "1s").start();
     let admin = server.first_token().unwrap();
     let file = server.data_dir().join("uses.log");
     let two = || {

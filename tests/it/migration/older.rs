@@ -11,9 +11,10 @@ use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::process::Folder;
 use crate::support::random::Random;
+use crate::support::scale::scaled;
 use crate::support::series::{await_fed, metric};
 use crate::support::server::{Launch, Server, program};
-use crate::support::{cycles, eventually, poll};
+use crate::support::{eventually, poll};
 
 const ANSWERS: &str = include_str!("golden/answers.txt");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -211,12 +212,12 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
     }
 }
 
-/// Once at the point, and as often as `HOURGLASS_TEST_CYCLES` says at a random moment after the start.
+/// Once at the point, and in a long run often at a random moment after the start.
 #[test]
 fn a_kill_in_the_middle_of_rewriting_loses_nothing() {
     let expected = answers_of_pages();
     let mut random = Random::new(31);
-    for cycle in 0..cycles(1) {
+    for cycle in 0..scaled([1, 1, 500]) {
         let [_, golden] = both(without_days);
         golden.age();
         let mut server = golden.prepare();

@@ -166,7 +166,7 @@ fn launch_looking_rarely(halted: String) -> Launch {
     let config = CONFIG.replace("interval = \"100ms\"", "interval = \"1h\"");
     assert_ne!(config, CONFIG, "retention.interval is replaced");
     let launch = Launch::embedded().config(format!("{config}{SEALS}[ingest]\nack_timeout = \"500ms\"\n"));
-    launch.env("HOURGLASS_TELEMETRY__LOG_LEVEL", "info,hourglass::ingest::retention=debug").env("FAULT_HALT_AT", halted)
+    launch.env("HOURGLASS_TELEMETRY_LOG_LEVEL", "info,hourglass::ingest::retention=debug").env("FAULT_HALT_AT", halted)
 }
 
 fn said(server: &Server, text: &str) -> usize {
