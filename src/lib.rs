@@ -24,3 +24,8 @@ pub use hourglass_influxql as influxql;
 pub use hourglass_model::{bucket, reading};
 pub use hourglass_wal as wal;
 pub use hourglass_wire as wire;
+
+/// How much the slow tests do.
+#[cfg(test)]
+#[path = "../tests/it/support/scale.rs"]
+mod scale;

@@ -50,7 +50,7 @@ fn run(command: Command) -> ExitCode {
             })
         }
         Command::Config { command: ConfigCommand::ShowDefaults } => {
-            print!("{}", config::DEFAULT);
+            print!("{}", config::default_file());
             ExitCode::SUCCESS
         }
         Command::Token { command } => cli::tokens(command, app::tokens),

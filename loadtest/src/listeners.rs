@@ -64,8 +64,8 @@ pub async fn run(options: Listeners) -> Result<()> {
     ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
     let programs = options.programs.programs();
     let variables = vec![
-        ("HOURGLASS_TAIL__CLIENTS", at_once.to_string()),
-        ("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", "65536".to_owned()),
+        ("HOURGLASS_TAIL_CLIENTS", at_once.to_string()),
+        ("HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS", "65536".to_owned()),
     ];
     let configuration = Configuration { variables, file: "" };
     let start = || System::start_with(options.peer, &programs, &options.programs.folder, configuration.clone());

@@ -66,7 +66,7 @@ pub async fn run(options: Metadata) -> Result<()> {
     ensure!(options.sensors > 0 && i64::from(options.rate) >= LINES, "nothing to do");
     ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
     let programs = options.programs.programs();
-    let variables = vec![("HOURGLASS_LIMITS__SENSORS", (2 * options.sensors).to_string())];
+    let variables = vec![("HOURGLASS_LIMITS_SENSORS", (2 * options.sensors).to_string())];
     let configuration = Configuration { variables, file: CONFIG };
     let folder = &options.programs.folder;
     let mut system = System::start_with(options.peer, &programs, folder, configuration).await?;

@@ -93,7 +93,7 @@ pub async fn run(options: Run) -> Result<()> {
         None => {
             ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
             // All devices of a scenario have the same address here.
-            let variables = vec![("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
+            let variables = vec![("HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
             let configuration = Configuration { variables, file: "" };
             let system = System::start_with(options.peer, &programs, &options.programs.folder, configuration).await?;
             results.systems.push(options.peer.row(&programs, "")?);

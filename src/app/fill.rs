@@ -11,7 +11,8 @@ use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::Written;
-use crate::bucket::{Caps, DatabaseSettings, Store};
+use crate::bucket::{DatabaseSettings, Store};
+use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;
@@ -88,14 +89,10 @@ impl Target {
             None => Arc::new(TokenFile::own(folder)),
         };
         let options = FillOptions {
-            caps: Caps {
-                max_readings: settings.page.max_readings,
-                max_bytes: settings.page.max_bytes,
-                hard_bytes: settings.page.hard_bytes,
-            },
+            caps: settings.caps(),
             stamp,
             seals: !settings.seal.after.is_zero(),
-            seal_form: super::seal_form(settings),
+            seal_form: settings.seal.form,
             recent: settings.sensors.recent,
         };
         let store = super::digest::as_queries_see_it(raw).await?;

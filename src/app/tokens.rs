@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 
@@ -227,6 +228,9 @@ async fn make_first(settings: &Settings, registry: &TokenRegistry) -> anyhow::Re
     }))
 }
 
+/// Maximum age of the last known tokens while MongoDB cannot be read, across restarts, too: later ones may have been revoked.
+const CACHE_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 /// Opens the tokens of a service. Returns the first token too, if this call created it.
 pub(super) async fn open(
     settings: &Settings,
@@ -237,7 +241,7 @@ pub(super) async fn open(
     // Whoever asks for a first token does not want an open service, even if it cannot be created now.
     let mode = if needed || settings.makes_first_token() { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
-        Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, settings.auth.cache_max_age),
+        Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, CACHE_MAX_AGE),
         None => TokenRegistry::of_file(TokenFile::own(directory), mode),
     };
     let registry = registry.limit_lifetime(settings.max_lifetime());

@@ -17,4 +17,4 @@ pub use connection_state::{ConnectionState, EndlessAnswer, SendingAnswer};
 pub use peer::{Peer, StaleCertificate};
 pub use proxies::TrustedProxies;
 pub use stream::Stream;
-pub use tls::{Acceptor, ClientAuth, Files, Tls, TlsError};
+pub use tls::{Acceptor, Tls, TlsError};

@@ -31,7 +31,7 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
 
 async fn listed(app: &App, by: Caller, query: Pairs) -> Result<Value, ApiError> {
     let parameters = Parameters::of(app, query, params::DEAD_LETTERS, by)?;
-    let chunks_max = parameters.limit(LOTS.0, LOTS.1, "fixed; cursor gets the next ones")?;
+    let chunks_max = parameters.limit(LOTS.0, LOTS.1)?;
     let cursor = parameters.get("cursor").filter(|cursor| !cursor.is_empty()).map_or(Ok(0), str::parse);
     let cursor = cursor
         .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;

@@ -208,7 +208,7 @@ impl ApiError {
                 )
             }
             Self::BodyTimeout => {
-                "the body did not arrive in time (server.body_timeout, and 1 KiB/s after 10 s)".to_owned()
+                "the body did not arrive in time (within 30 s, and at 1 KiB/s after 10 s)".to_owned()
             }
             Self::Encoding(encoding) => {
                 format!("content encoding {encoding:?} is not supported: use gzip, deflate, zstd or none")

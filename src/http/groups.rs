@@ -28,7 +28,7 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
         let (budget, database) = (parameters.budget(&app), parameters.database()?);
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"groups\":[");
-        for (number, rule) in app.options.groups.of(&database).into_iter().enumerate() {
+        for (number, rule) in app.groups.of(&database).into_iter().enumerate() {
             comma(&mut text.out, number);
             text.out.push_str("{\"group\":");
             string(&mut text.out, &rule.name);
@@ -45,7 +45,7 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
 
 /// The groups of a database, which know what their tags are called by now.
 pub fn groups_of(app: &App, database: &str) -> Vec<GroupRule> {
-    let (rules, settings) = (app.options.groups.of(database), app.query.settings());
+    let (rules, settings) = (app.groups.of(database), app.query.settings());
     let relabels = settings.relabels(database);
     rules.into_iter().map(|rule| relabels.map_or_else(|| rule.clone(), |relabels| rule.shown_by(relabels))).collect()
 }
@@ -71,8 +71,8 @@ pub async fn values(
         let Path(name) = name.map_err(|error| ApiError::Bad(error.body_text()))?;
         let parameters = Parameters::of(&app, query, params::GROUP, by)?;
         let (budget, database) = (parameters.budget(&app), parameters.database()?);
-        let (rule, max) = (rule(&app, &database, &name)?, app.options.sensors_max);
-        let limit = parameters.limit(max, max, "query.sensors_max")?;
+        let (rule, max) = (rule(&app, &database, &name)?, app.settings.query.sensors_max);
+        let limit = parameters.limit(max, max)?;
         let found = app.query.group_values(&budget, (&database, &parameters.all()), &rule).await?;
         let after = parameters.get("cursor");
         let mut values = found.values.iter().filter(|(value, _)| after.is_none_or(|after| value.as_str() > after));
@@ -108,8 +108,8 @@ pub async fn members(
         let Path((name, value)) = path.map_err(|error| ApiError::Bad(error.body_text()))?;
         let parameters = Parameters::of(&app, query, params::GROUP_MEMBERS, by)?;
         let (budget, database) = (parameters.budget(&app), parameters.database()?);
-        let (rule, max) = (rule(&app, &database, &name)?, app.options.sensors_max);
-        let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+        let (rule, max) = (rule(&app, &database, &name)?, app.settings.query.sensors_max);
+        let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
         let (all, after) = (parameters.all(), parameters.get("cursor"));
         let asked = (&rule, value.as_str());
         let mut members =

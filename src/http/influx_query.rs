@@ -388,7 +388,7 @@ async fn change(
     statement: &Statement,
     asked: StatementContext<'_>,
 ) -> Result<Option<String>, ApiError> {
-    let timeout = app.options.flush_timeout;
+    let timeout = app.flush_timeout();
     match statement {
         Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
             Ok(app.ingest.create_database(name, asked.by).await.map(|()| None)?)
@@ -453,7 +453,7 @@ async fn delete(
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
     };
-    let timeout = app.options.flush_timeout;
+    let timeout = app.flush_timeout();
     if targets.iter().any(|target| target.values.is_some()) {
         let deletion = ValueDeletion {
             statement: statement.clone(),
@@ -474,7 +474,7 @@ async fn delete(
 
 /// Waits for a deletion: up to `flush_timeout` while the store answers, up to `flush_away` while it is unavailable.
 async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> Result<(), ApiError> {
-    let patience = app.options.flush_away;
+    let patience = app.flush_away();
     tokio::select! {
         deleted = deletion => Ok(deleted?),
         () = stays_away(app.health.clone(), patience) => Err(IngestError::DeletionTimeout(patience).into()),

@@ -406,8 +406,8 @@ pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
     let exported = async {
         let parameters = Parameters::of(&app, query, params::META_EXPORT, by)?;
         let budget = parameters.budget(&app);
-        let max = app.options.sensors_max;
-        let (database, limit) = (parameters.database()?, parameters.limit(max, max, "query.sensors_max")?);
+        let max = app.settings.query.sensors_max;
+        let (database, limit) = (parameters.database()?, parameters.limit(max, max)?);
         let settings = app.query.settings();
         let relabels = settings.relabels(&database);
         let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));

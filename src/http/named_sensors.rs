@@ -60,7 +60,7 @@ pub async fn documents(
             parts.iter().filter_map(|part| Some((part, of(part)?))).collect();
         // As in queries: of all stored sensors, whenever they are shown under the name.
         let meta = known.iter().map(|(_, document)| document.meta.clone()).reduce(both).unwrap_or_default();
-        let kind = app.options.kinds.of(known.iter().map(|(part, _)| &*part.sensor), &meta).cloned();
+        let kind = app.settings.kinds.of(known.iter().map(|(part, _)| &*part.sensor), &meta).cloned();
         let mut within = Vec::with_capacity(known.len());
         for (part, document) in known {
             let Some(mut document) = limited(document, part) else { continue };

@@ -45,13 +45,13 @@ pub async fn overview(State(app): State<Arc<App>>) -> Response {
             "bytes": log.bytes, "budget_bytes": app.ingest.wal_budget(), "segments": log.segments, "writable": log.unwritable.is_none(),
             "damaged": log.found.damaged + log.found.in_doubt,
         },
-        "memory": { "resident_bytes": resident_bytes(), "limit_bytes": app.options.memory, "unflushed_bytes": lag.unflushed_bytes },
+        "memory": { "resident_bytes": resident_bytes(), "limit_bytes": app.settings.server.memory, "unflushed_bytes": lag.unflushed_bytes },
         "disk": {
             "store_bytes": disk.store_bytes, "store_free_bytes": disk.store_free, "log_free_bytes": disk.log_free,
             "days_left": recent.days_left(),
         },
         "jobs": jobs::all(&app.jobs),
-        "backup": { "proved": proved::last(&app.options.data_dir).and_then(of_millis) },
+        "backup": { "proved": proved::last(&app.settings.server.data_dir).and_then(of_millis) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
         "samples": samples.iter().map(sample).collect::<Vec<_>>(),
     }))

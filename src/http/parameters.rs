@@ -151,7 +151,7 @@ impl Parameters {
 
     /// The sensor of a key.
     pub fn key(app: &App, text: &str) -> Result<Sensor, ApiError> {
-        parse_series(text, &app.options.limits).map_err(|error| match error.column {
+        parse_series(text, &app.settings.reading_limits()).map_err(|error| match error.column {
             // The whole key, not one place in it.
             0 => ApiError::Bad(format!("parameter sensor: {}", error.reason)),
             column => ApiError::Bad(format!("parameter sensor, column {column}: {}", error.reason)),
@@ -335,16 +335,16 @@ impl Parameters {
     }
 
     /// A number from 1 to `max`; `key` is the config key of that limit, for the error.
-    pub fn count(&self, name: &str, max: usize, key: &str) -> Result<Option<usize>, ApiError> {
+    pub fn count(&self, name: &str, max: usize) -> Result<Option<usize>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
             Ok(count) if (1..=max).contains(&count) => Ok(Some(count)),
-            _ => Err(ApiError::Bad(format!("parameter {name}: {text:?} is not a number from 1 to {max} ({key})"))),
+            _ => Err(ApiError::Bad(format!("parameter {name}: {text:?} is not a number from 1 to {max}"))),
         }
     }
 
-    pub fn limit(&self, default: usize, max: usize, key: &str) -> Result<usize, ApiError> {
-        Ok(self.count("limit", max, key)?.unwrap_or(default))
+    pub fn limit(&self, default: usize, max: usize) -> Result<usize, ApiError> {
+        Ok(self.count("limit", max)?.unwrap_or(default))
     }
 
     pub fn times(&self) -> Result<Times, ApiError> {

@@ -48,7 +48,7 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
         selector: selected.selector.clone(),
         selection: parameters.selection(&selected.selector)?,
         order: order(&parameters)?,
-        limit: parameters.limit(app.options.limit_default, app.options.limit_max, "query.limit_max")?,
+        limit: parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?,
         cursor: parameters.get("cursor").map(str::to_owned),
     };
     let Selection { database, range, fields, .. } = asked.selection.clone();
@@ -59,7 +59,7 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
-    let points_max = parameters.count("max_points", app.options.limit_max, "query.limit_max")?;
+    let points_max = parameters.count("max_points", app.settings.query.limit_max)?;
     let ReadingsPart { series, next, held } = match (&asked.selector, points_max) {
         (_, Some(points_max)) => for_a_chart(app, &budget, &parameters, asked, points_max).await?,
         (Selector::Sensor(sensor), None) => one_sensor(app, &budget, (sensor.clone(), selected.by_tag), asked).await?,

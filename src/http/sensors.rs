@@ -60,7 +60,7 @@ async fn listed(
 /// Documents under the names by which sensors are stored, with their kinds.
 fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
     let listed = |document: SensorDocument| {
-        let kind = app.options.kinds.of([&*document.sensor], &document.meta).cloned();
+        let kind = app.settings.kinds.of([&*document.sensor], &document.meta).cloned();
         ListedSensor { document, kind }
     };
     documents.into_iter().map(listed).collect()
@@ -196,8 +196,8 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let parameters = Parameters::of(app, query, params::LATEST, by)?;
     let budget = parameters.budget(app);
     let format = Format::of(&parameters, headers)?;
-    let max = app.options.sensors_max;
-    let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+    let max = app.settings.query.sensors_max;
+    let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
     let database = parameters.database()?;
     let selected = parameters.selector_or_all(app, &budget).await?;
     let after = parameters.get("cursor").map(str::to_owned);
@@ -266,7 +266,7 @@ pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pair
 /// Whether a sensor's latest reading is older than its kind, or else the configuration, lets one be.
 pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now: i64) -> bool {
     let of_kind = kind.as_ref().and_then(|kind| kind.silent_after());
-    let after = of_kind.unwrap_or(app.options.silent_after);
+    let after = of_kind.unwrap_or(app.settings.sensors.silent_after);
     let heard_since = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
     !after.is_zero() && document.last_seen.is_some_and(|last| last < heard_since)
 }
@@ -274,13 +274,13 @@ pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now:
 async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(app, query, params::SENSORS, by)?;
     let budget = parameters.budget(app);
-    let max = app.options.sensors_max;
-    let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+    let max = app.settings.query.sensors_max;
+    let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
     let silent = flag("silent", parameters.get("silent"))?.unwrap_or(false);
     let recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
-    let kinds = &app.options.kinds;
-    if silent && app.options.silent_after.is_zero() && !kinds.have_intervals() {
+    let kinds = &app.settings.kinds;
+    if silent && app.settings.sensors.silent_after.is_zero() && !kinds.have_intervals() {
         let how = "parameter silent: set the config key sensors.silent_after, or the interval of a kind";
         return Err(ApiError::Bad(how.to_owned()));
     }

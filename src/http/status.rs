@@ -40,7 +40,7 @@ enum Front {
 pub async fn front(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     // Whoever takes anything gets the text.
-    let pages: &'static [&'static str] = if app.options.ui { PAGES } else { &[] };
+    let pages: &'static [&'static str] = if app.settings.ui.enabled { PAGES } else { &[] };
     let mut response = match preferred(
         &accept.join(","),
         Front::Text,

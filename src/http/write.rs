@@ -197,9 +197,9 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
 
 /// Has the store take all readings acked before the call, dead letters apart, within the bounds of [`flush`].
 pub(super) async fn flushed(app: &App) -> Result<(), IngestError> {
-    let patience = app.options.flush_away;
+    let patience = app.flush_away();
     tokio::select! {
-        flushed = app.ingest.flush(app.options.flush_timeout) => flushed,
+        flushed = app.ingest.flush(app.flush_timeout()) => flushed,
         () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout { waited: patience, key: AWAY }),
     }
 }

@@ -112,8 +112,8 @@ pub enum IngestError {
     /// The store fails on this database alone. Its unflushed readings must not fill the WAL and the memory that other
     /// databases need.
     #[error(
-        "the store fails on database {name:?} and its unflushed readings exceed their share of {percent} % \
-         (ingest.database_share): {cause}"
+        "the store fails on database {name:?} and its unflushed readings exceed their share of {percent} % of \
+         wal.budget_bytes or memtable.max_bytes: {cause}"
     )]
     DatabaseFailing {
         name: String,
@@ -139,7 +139,7 @@ pub enum IngestError {
     },
     /// The limit on remembered deletions is reached.
     #[error(
-        "no room for {more} more beside {remembered} remembered deletions (limits.deletions, {limit}): retry later; a \
+        "no room for {more} more beside {remembered} remembered deletions (at most {limit}): retry later; a \
          deletion is forgotten when every instance has stored what it logged before it"
     )]
     TooManyDeletions {

@@ -18,7 +18,7 @@ mod marks;
 pub(crate) mod member;
 mod membership;
 mod memtable;
-mod options;
+pub(crate) mod options;
 mod positions;
 mod record;
 mod rejections;
@@ -39,13 +39,14 @@ pub use self::flush::dead_letters;
 pub use self::flush::failing::FailingDatabase;
 pub use self::marks::Mark;
 pub use self::membership::passed::{note_registry, note_sealed};
-pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
+pub use self::options::AcceptedTimes;
 pub use self::positions::{Lag, Ledger};
-pub use self::rejections::{KeptLine, KeptLines, RejectionOptions, Rejections, ShownAddresses, plain};
-pub use self::request_keys::{KeyOptions, RequestKey};
+pub use self::rejections::{KeptLine, KeptLines, Rejections, plain};
+pub use self::request_keys::RequestKey;
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::service::{
     Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, NewRelabel,
     PolicyError, PolicyTerms, RelabelRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
 };
 pub use self::truncate::Closing;
+pub use crate::config::AckLevel;

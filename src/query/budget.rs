@@ -11,8 +11,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::{QueryError, QueryOptions};
+use super::QueryError;
 use crate::access::Caller;
+use crate::config::QuerySettings;
 
 /// How long a query computes before it yields to others.
 const SLICE: Duration = Duration::from_millis(2);
@@ -22,7 +23,7 @@ const TEXT_BYTES: usize = 200;
 /// The budgets of all requests.
 #[derive(Debug)]
 pub struct Budgets {
-    options: QueryOptions,
+    options: QuerySettings,
     used: AtomicUsize,
     /// Bytes in use per token; an entry lives as long as the token has a request running.
     tokens: Mutex<HashMap<Box<str>, Weak<AtomicUsize>>>,
@@ -72,7 +73,7 @@ pub struct HeldBytes {
 
 impl Budgets {
     #[must_use]
-    pub fn new(options: QueryOptions) -> Arc<Self> {
+    pub fn new(options: QuerySettings) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let (turns, long) = (Semaphore::new(options.concurrent), Semaphore::new(cores.saturating_sub(1).max(1)));
         Arc::new(Self {
@@ -131,7 +132,7 @@ impl Budget {
 
     fn take(&self, bytes: usize) -> Result<(), QueryError> {
         let RequestBudget { all, token, used, most, .. } = &*self.0;
-        let QueryOptions { request_bytes, bytes: all_bytes, token_bytes, .. } = all.options;
+        let QuerySettings { request_bytes, bytes: all_bytes, token_bytes, .. } = all.options;
         if !add(used, bytes, request_bytes) {
             return Err(QueryError::TooLarge { limit: request_bytes });
         }
@@ -347,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_whose_time_is_over_has_no_turn() {
         for concurrent in [0, 1] {
-            let options = QueryOptions { concurrent, timeout: Duration::ZERO, ..QueryOptions::of_tests() };
+            let options = QuerySettings { concurrent, timeout: Duration::ZERO, ..crate::query::options::of_tests() };
             let budgets = Budgets::new(options);
             let turn = budgets.begin(&Caller::Anybody, "").turn().await;
             assert!(matches!(turn, Err(QueryError::Timeout { .. })), "{concurrent}: {turn:?}");

@@ -27,9 +27,9 @@ use crate::telemetry::Metrics;
 
 use super::budget::Budget;
 use super::error::QueryError;
-use super::options::QueryOptions;
 use super::wait::Passing;
 use super::{influx, native, wait};
+use crate::config::QuerySettings;
 /// Runs queries.
 #[derive(Debug)]
 pub struct Query {
@@ -45,7 +45,7 @@ impl Query {
         store: Arc<dyn Store>,
         memtables: Arc<dyn UnflushedReadings>,
         settings: KnownSettings,
-        options: QueryOptions,
+        options: QuerySettings,
         metrics: Metrics,
     ) -> Self {
         let budgets = Budgets::new(options.clone());

@@ -12,14 +12,12 @@ use crate::store::{EmbeddedStore, MongoStore};
 const PAUSE: Duration = Duration::from_secs(3600);
 /// Least free bytes for which the file is compacted by itself.
 const LEAST_FREE: u64 = 64 << 20;
+/// Percent of the file that must be free for it to be compacted by itself.
+const FREE_PERCENT: u64 = 50;
 
 /// The job that gives space back.
 pub enum Compact {
-    Embedded {
-        store: Arc<EmbeddedStore>,
-        /// The file is compacted by itself when so much of it is free; 0 for never.
-        percent: u64,
-    },
+    Embedded(Arc<EmbeddedStore>),
     Mongo(Arc<MongoStore>),
 }
 
@@ -29,12 +27,12 @@ impl Job for Compact {
     type Walk = Option<Vec<(String, u64, u64)>>;
 
     fn interval(&self) -> Option<Duration> {
-        matches!(self, Self::Embedded { percent, .. } if *percent > 0).then_some(PAUSE)
+        matches!(self, Self::Embedded(_)).then_some(PAUSE)
     }
 
     async fn step(&mut self, walk: &mut Self::Walk, run: &Run) -> Result<Step, JobError> {
         let store = match self {
-            Self::Embedded { store, percent } => return compact_file(store, *percent, run).await,
+            Self::Embedded(store) => return compact_file(store, run).await,
             Self::Mongo(store) => store,
         };
         let Some(collections) = walk else {
@@ -54,14 +52,14 @@ impl Job for Compact {
     }
 }
 
-async fn compact_file(store: &Arc<EmbeddedStore>, percent: u64, run: &Run) -> Result<Step, JobError> {
+async fn compact_file(store: &Arc<EmbeddedStore>, run: &Run) -> Result<Step, JobError> {
     // A small file cannot have that much free space, and need not be read.
     if !run.is_asked && store.file_bytes() < LEAST_FREE {
         return Ok(Step::Done);
     }
     let space = store.measure().await?;
     show(space.taken, space.taken.saturating_sub(space.used), run);
-    if !run.is_asked && !is_worth_it(space, percent) {
+    if !run.is_asked && !is_worth_it(space) {
         return Ok(Step::Done);
     }
     tracing::info!(bytes = space.taken, in_use = space.used, "compacting the embedded file");
@@ -92,10 +90,10 @@ fn note(given_back: u64, run: &Run) {
     run.count("given_back_bytes", given_back);
 }
 
-/// Whether so much of the file is free that it is compacted by itself; `percent` is 0 for never.
-fn is_worth_it(space: FileSpace, percent: u64) -> bool {
+/// Returns true if so much of the file is free that it is compacted without a request.
+fn is_worth_it(space: FileSpace) -> bool {
     let free = space.taken.saturating_sub(space.used);
-    percent > 0 && free >= LEAST_FREE && u128::from(free) * 100 >= u128::from(space.taken) * u128::from(percent)
+    free >= LEAST_FREE && u128::from(free) * 100 >= u128::from(space.taken) * u128::from(FREE_PERCENT)
 }
 
 #[cfg(test)]
@@ -104,12 +102,10 @@ mod tests {
 
     #[test]
     fn a_file_is_compacted_by_itself_when_half_of_it_and_64_mib_are_free() {
-        let worth =
-            |taken: u64, used: u64, percent| is_worth_it(FileSpace { taken: taken << 20, used: used << 20 }, percent);
-        assert!(worth(200, 100, 50) && worth(128, 64, 50) && worth(200, 120, 40));
-        assert!(!worth(200, 101, 50), "less than half is free");
-        assert!(!worth(127, 64, 50), "less than 64 MiB are free");
-        assert!(!worth(1000, 0, 0), "never");
-        assert!(!worth(100, 200, 50), "measured while it grew");
+        let is_worth = |taken: u64, used: u64| is_worth_it(FileSpace { taken: taken << 20, used: used << 20 });
+        assert!(is_worth(200, 100) && is_worth(128, 64));
+        assert!(!is_worth(200, 101), "less than half is free");
+        assert!(!is_worth(127, 64), "less than 64 MiB are free");
+        assert!(!is_worth(100, 200), "measured while it grew");
     }
 }

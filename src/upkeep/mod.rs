@@ -22,6 +22,10 @@ pub use self::runner::{JobState, JobStatus, Jobs};
 use crate::ingest::Ingest;
 use crate::telemetry::Metrics;
 
+/// Copies of metadata are final after so many command timeouts: a write waits for its turn, for the read before it, and for its
+/// answer, so none that read older metadata is left then.
+const COPIES_SETTLE: u32 = 4;
+
 /// Starts all jobs that the store needs.
 #[must_use]
 pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
@@ -30,20 +34,20 @@ pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     let raw = &context.raw;
     let mut jobs = Jobs::new(metrics);
     let sealer = Arc::new(seal::Sealer::new(context.clone(), turns.clone(), options));
-    jobs.add(seal::Seal::new(sealer.clone(), dispatch.clone(), options.seal_form, options.seal_pause));
+    jobs.add(seal::Seal::new(sealer.clone(), dispatch.clone(), options.seal.form, options.seal.interval));
     jobs.add(expire::Expire::new(retention.clone(), submitter.clone()));
     jobs.add(strip::Strip { sealer, retention: retention.clone(), left: HashMap::new() });
     jobs.add(sweep::Sweep { member: member.clone(), deleter: deleter.clone() });
-    jobs.add(outliers::Outliers { store: store.clone(), ttl_ns: options.outlier_ttl_ns() });
+    jobs.add(outliers::Outliers { store: store.clone() });
     jobs.add(compact);
     if store.keeps_copies() {
-        jobs.add(refresh::Refresh::new(raw.clone(), context.stale_copies.clone(), options.copies_settle));
+        jobs.add(refresh::Refresh::new(raw.clone(), context.stale_copies.clone(), COPIES_SETTLE * options.store.command_timeout));
     }
     if store.keeps_groups() {
         jobs.add(group::Group::new(raw.clone()));
     }
     if store.is_shared() {
-        let is_declared = options.declares_indexes;
+        let is_declared = options.copies.iter().any(|copy| copy.index) || options.kinds.all().any(|kind| kind.index);
         jobs.add(index::Index { raw: raw.clone(), is_declared, has_run: false });
     }
     jobs

@@ -17,8 +17,6 @@ const BATCH: usize = 500;
 /// The job that removes expired outlier marks.
 pub struct Outliers {
     pub store: Arc<dyn Store>,
-    /// How long a mark stays, in nanoseconds.
-    pub ttl_ns: i64,
 }
 
 impl Outliers {
@@ -31,7 +29,7 @@ impl Outliers {
         let now = now_ns();
         let mut expired = Vec::new();
         for mut document in outliers {
-            expire(&mut document, now, self.ttl_ns);
+            expire(&mut document, now);
             expired.extend(document.outlier.is_none().then_some(document));
         }
         if !expired.is_empty() {

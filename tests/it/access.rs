@@ -50,7 +50,7 @@ pub fn await_status(server: &Server, token: &str, status: u16) {
 
 /// A server that asks everybody for a token, with its admin's.
 pub fn guarded(config: &str) -> (Server, String) {
-    let server = Launch::embedded().config(config).env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
+    let server = Launch::embedded().config(config).env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let token = server.first_token().expect("a token in the banner");
     get(&server.url("/api/v1/measurements")).expect(401);
     (server, token)

@@ -124,14 +124,14 @@ port = 8086
 [ingest]
 ack_timeout = "5"
 [query]
-limit_max = 0
+concurrent = 0
 [colour]
 red = true
 "#;
     std::fs::write(&file, text).unwrap();
     let file = file.to_str().unwrap();
     let data = folder.file("data");
-    let environment = [("HOURGLASS_LIMITS__TAGZ", "3"), ("HOURGLASS_PAGE__MAX_READINGS", "none")];
+    let environment = [("HOURGLASS_LIMITS_TAGZ", "3"), ("HOURGLASS_LIMITS_FIELDS", "none")];
     let flags = ["--config", file, "--store", "postgres://me:secret@h/d", "--data-dir", data.to_str().unwrap()];
     for command in [&["config", "check"][..], &["serve"]] {
         let (code, printed, said) = run(&[command, &flags].concat(), &environment);
@@ -141,11 +141,10 @@ red = true
             format!("hourglass: {file}:3: server.listen = \"nowhere\": not an address and port; "),
             format!("hourglass: {file}:4: unknown key server.port"),
             format!("hourglass: {file}:6: ingest.ack_timeout = \"5\": no unit (ms, s, m, h, d, w); "),
-            format!("hourglass: {file}:8: query.limit_max = 0: out of bounds; expected a whole number, 1 to 1000000"),
+            format!("hourglass: {file}:8: query.concurrent = 0: out of bounds; expected a whole number, 1 to 1024"),
             format!("hourglass: {file}:10: unknown key colour.red"),
-            "hourglass: variable HOURGLASS_LIMITS__TAGZ: names no key; did you mean HOURGLASS_LIMITS__TAGS?".to_owned(),
-            "hourglass: variable HOURGLASS_PAGE__MAX_READINGS: page.max_readings = \"none\": not a whole number; "
-                .to_owned(),
+            "hourglass: variable HOURGLASS_LIMITS_TAGZ: names no key; did you mean HOURGLASS_LIMITS_TAGS?".to_owned(),
+            "hourglass: variable HOURGLASS_LIMITS_FIELDS: limits.fields = \"none\": not a whole number; ".to_owned(),
             "hourglass: flag --store: store.uri = \"postgres://***@h/d\": unknown store; ".to_owned(),
             "hourglass: 8 problems in the configuration; nothing was started".to_owned(),
         ];
@@ -162,13 +161,13 @@ red = true
 
 #[test]
 fn the_environment_wins_over_the_file_and_a_flag_over_both() {
-    let config = "[query]\nlimit_max = 10\nlimit_default = 5\n[server]\nlisten = \"127.0.0.1:1\"\n";
-    let launch = Launch::embedded().config(config).env("HOURGLASS_QUERY__LIMIT_MAX", 7);
+    let config = "[limits]\nline_bytes = \"100B\"\n[server]\nlisten = \"127.0.0.1:1\"\n";
+    let launch = Launch::embedded().config(config).env("HOURGLASS_LIMITS_LINE_BYTES", "64B");
     // --listen is there in every launch: were it not the strongest, nobody could listen on port 1 here.
-    let server = launch.env("HOURGLASS_SERVER__LISTEN", "127.0.0.1:2").start();
-    let refused = http::get(&server.url("/api/v1/readings?sensor=m&limit=8")).expect(400).json();
-    assert!(refused["error"].as_str().unwrap().ends_with("1 to 7 (query.limit_max)"), "{refused}");
-    http::get(&server.url("/api/v1/readings?sensor=m&limit=7")).expect(200);
+    let server = launch.env("HOURGLASS_SERVER_LISTEN", "127.0.0.1:2").start();
+    let line = format!("{} v=1", "m".repeat(70));
+    let refused = http::post(&server.url("/write?db=d"), line.as_bytes(), &[]).expect(400);
+    assert!(refused.text().contains("limit of 64 (limits.line_bytes)"), "{}", refused.text());
     assert!(server.address().port() > 2);
 }
 
@@ -180,7 +179,7 @@ fn an_address_beyond_loopback_needs_a_token() {
     let said = "hourglass: tokens are required, because other machines may reach 0.0.0.0:0 or because of auth.required, and \
                 there is no valid token. Create one first: hourglass token add --name first --admin '*'";
     assert!(refused.stderr.contains(said), "{}", refused.stderr);
-    let always = Launch::embedded().env("HOURGLASS_AUTH__REQUIRED", "always").run_to_end();
+    let always = Launch::embedded().env("HOURGLASS_AUTH_REQUIRED", "always").run_to_end();
     assert!(always.status.code() == Some(1) && always.stderr.contains("hourglass token add"), "{}", always.stderr);
 }
 

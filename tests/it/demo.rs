@@ -39,7 +39,7 @@ impl Demo {
         fs::create_dir_all(&folder).unwrap();
         command.current_dir(temp.path()).env("TMPDIR", &folder);
         // A demo takes no configuration: this one would keep `serve` from starting.
-        command.env("HOURGLASS_STORE__URI", "mongodb://127.0.0.1:1");
+        command.env("HOURGLASS_STORE_URI", "mongodb://127.0.0.1:1");
         let [stdout, stderr] = ["stdout", "stderr"].map(|name| File::create(temp.file(name)).unwrap());
         Demo { process: Process::spawn(&command, stdout, stderr).unwrap(), temp: temp.path().to_owned() }
     }

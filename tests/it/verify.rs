@@ -73,7 +73,7 @@ impl Volume {
 fn verify(store: &str, data: &std::path::Path, flags: &[&str]) -> (i32, String) {
     let mut command = program();
     command.args(["verify", "--store", store, "--data-dir"]).arg(data).args(flags);
-    command.env("HOURGLASS_PAGE__MAX_READINGS", "60").env("HOURGLASS_TELEMETRY__LOG_LEVEL", "warn");
+    command.env("HOURGLASS_PAGE_MAX_READINGS", "60").env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
     let Output { status, stdout, stderr } = command.output().expect("hourglass can be run");
     let said = [stdout, stderr].map(|said| String::from_utf8(said).expect("UTF-8")).concat();
     (status.code().expect("it ends by itself"), said)

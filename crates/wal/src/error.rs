@@ -18,7 +18,7 @@ pub enum AppendError {
         limit: u64,
     },
     /// Too many records wait for the disk. Passes by itself.
-    #[error("the WAL queue is full: at most {bytes_limit} bytes (wal.queue_bytes), {records_limit} records: retry")]
+    #[error("the WAL queue is full: at most {bytes_limit} bytes, {records_limit} records: retry")]
     QueueFull {
         /// Maximum bytes that may wait.
         bytes_limit: u64,

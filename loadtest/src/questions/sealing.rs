@@ -45,7 +45,7 @@ pub enum Measure {
 
 /// The configuration in which hourglass seals only when it is asked to.
 pub fn on_demand() -> Configuration {
-    Configuration { variables: vec![("HOURGLASS_SEAL__AFTER", "0s".to_owned())], file: "" }
+    Configuration { variables: vec![("HOURGLASS_SEAL_AFTER", "0s".to_owned())], file: "" }
 }
 
 /// A turn of a variant.

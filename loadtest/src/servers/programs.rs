@@ -10,7 +10,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub struct ProgramOptions {
     /// The hourglass to run.
-    #[arg(long, default_value = "target/release/hourglass")]
+    #[arg(long, default_value = "target/dist/hourglass")]
     hourglass: PathBuf,
     /// The mongod to run, 6.0 or newer. Default: the one on PATH, else the one that the tests installed.
     #[arg(long)]

@@ -136,7 +136,7 @@ impl Point {
     /// Starts a fresh hourglass, fills it if needed, and loads it.
     async fn measure(&self, options: &Growth, programs: &Programs, series: &str, results: &mut Results) -> Result<()> {
         let limits =
-            ["HOURGLASS_LIMITS__SENSORS", "HOURGLASS_SERVER__CONNECTIONS", "HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS"];
+            ["HOURGLASS_LIMITS_SENSORS", "HOURGLASS_SERVER_CONNECTIONS", "HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS"];
         let [sensors, connections, per_address] = limits;
         let mut variables = vec![(connections, "2048".to_owned()), (per_address, "2048".to_owned())];
         if self.load.delivery.fleet.sensors >= 1_000_000 {

@@ -15,12 +15,13 @@ use rapidhash::fast::RandomState;
 use super::write_policy::{barred, barred_under, seeming_unit};
 use crate::access::{Caller, Exhausted};
 use crate::bucket::Relabels;
-use crate::ingest::IngestOptions;
+use crate::config::Settings;
+use crate::ingest::AcceptedTimes;
 use crate::ingest::catalog::{Catalog, Claims, Database, KnownSensor, SensorFields, SensorsRead};
 use crate::ingest::record::batch::{Batch, index};
 use crate::kinds::{Kind, KindAction, KindFault};
 use crate::reading::value::RawValue;
-use crate::reading::{Family, Precision, Reason, Rejection, Sensor, Value};
+use crate::reading::{Family, Limits, Precision, Reason, Rejection, Sensor, Value};
 use crate::wire::Point;
 
 /// The usual least length of a line with a sensor, a field and a timestamp.
@@ -238,7 +239,9 @@ enum SpellingState {
 pub struct Validator<'a> {
     database: &'a Arc<Database>,
     catalog: &'a Catalog,
-    options: &'a IngestOptions,
+    options: &'a Settings,
+    limits: Limits,
+    times: AcceptedTimes,
     pass: ValidationPass,
     /// The guard on the database's sensors, held from one line to the next.
     sensors: Option<SensorsRead<'a>>,
@@ -259,12 +262,12 @@ impl<'a> Validator<'a> {
     pub fn new(
         database: &'a Arc<Database>,
         catalog: &'a Catalog,
-        options: &'a IngestOptions,
+        options: &'a Settings,
         pass: ValidationPass,
         by: &'a Caller,
     ) -> Self {
-        let batch = |_| Batch::expecting(pass.body_bytes, options.shards.max(1));
-        let batches = (0..options.shards).map(batch).collect();
+        let batch = |_| Batch::expecting(pass.body_bytes, options.ingest.shards.max(1));
+        let batches = (0..options.ingest.shards).map(batch).collect();
         let validated = ValidatedBody { batches, ..ValidatedBody::default() };
         // At most as many as the body has lines. Pages of memory that stay unused are never touched.
         let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
@@ -275,6 +278,8 @@ impl<'a> Validator<'a> {
             database,
             catalog,
             options,
+            limits: options.reading_limits(),
+            times: AcceptedTimes::new(&options.limits),
             pass,
             sensors,
             spellings,
@@ -325,7 +330,7 @@ impl<'a> Validator<'a> {
         };
         match state {
             SpellingState::Known(local) => self.admit(local, point),
-            SpellingState::Refused | SpellingState::Barred => match point.sensor(&self.options.limits) {
+            SpellingState::Refused | SpellingState::Barred => match point.sensor(&self.limits) {
                 Ok(sensor) => {
                     let reason = self.refusal(&sensor);
                     self.reject(point.refuse_sensor(reason));
@@ -378,7 +383,7 @@ impl<'a> Validator<'a> {
         if let Some(state) = self.spellings.get(spelling) {
             return Ok(*state);
         }
-        let state = self.look_up(&*point.sensor(&self.options.limits)?);
+        let state = self.look_up(&*point.sensor(&self.limits)?);
         if let SpellingState::Known(local) = state {
             // Release the read guard: `add_spelling` writes to the same map.
             self.sensors = None;
@@ -431,7 +436,7 @@ impl<'a> Validator<'a> {
             (Some(limit), _) => limit.clone(),
             (None, Some(exhausted)) => exhausted.bound(),
             // Another sensor was deleted meanwhile, and the limit is not reached any more.
-            (None, None) => format!("the limit of {} sensors (limits.sensors)", self.options.sensors),
+            (None, None) => format!("the limit of {} sensors (limits.sensors)", self.options.limits.sensors),
         };
         self.validated.exhausted = exhausted.filter(|_| full.is_none());
         let original = std::ptr::eq(database.original(), &**database);
@@ -455,7 +460,7 @@ impl<'a> Validator<'a> {
             return self.reject(point.refuse_sensor(Reason::clone(reason)));
         }
         if let Some(time) = point.timestamp {
-            if let Some(reason) = self.options.window.refusal(time, self.pass.received) {
+            if let Some(reason) = self.times.refusal(time, self.pass.received) {
                 return self.reject(point.refuse(0, reason));
             }
             let (kept_from, kept) = self.pass.kept_from;
@@ -574,9 +579,9 @@ impl RequestSensor {
         value: &RawValue<'_>,
         hint: usize,
         claims: Option<&mut Claims>,
-        (catalog, options, keeps_drift): (&Catalog, &IngestOptions, bool),
+        (catalog, options, keeps_drift): (&Catalog, &Settings, bool),
     ) -> Result<u16, Reason> {
-        let (sent, max) = (value.family(), options.sensor_fields);
+        let (sent, max) = (value.family(), options.limits.sensor_fields);
         let found = self.fields.find(name, hint);
         // Another request may withdraw a field that is not firm, so this request claims it too.
         if found.is_none_or(|index| index >= self.claimed) {

@@ -151,7 +151,7 @@ impl SensorLookup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::options::IngestOptions;
+    use crate::ingest::options;
     use crate::store::EmbeddedStore;
 
     fn sensors(numbers: std::ops::Range<usize>) -> Vec<Sensor> {
@@ -165,7 +165,7 @@ mod tests {
     async fn what_somebody_else_was_to_ask_about_is_known_also_when_that_one_leaves() {
         let folder = tempfile::tempdir().expect("a folder");
         let (catalog, metrics) =
-            (Arc::new(Catalog::new(&IngestOptions::small())), Metrics::new("", "embedded").expect("fixed bounds"));
+            (Arc::new(Catalog::new(&options::small())), Metrics::new("", "embedded").expect("fixed bounds"));
         let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new file"));
         let lookup = SensorLookup { store, catalog: catalog.clone(), presence: StorePresence::default(), metrics };
         let database = catalog.enlist_database("d");

@@ -27,9 +27,10 @@ pub use self::sensor::KnownSensor;
 use self::deletions::InProgress;
 use self::sensor::CatalogState;
 use self::spellings::Spellings;
-use super::IngestOptions;
 use crate::access::{Caller, Exhausted, Quota};
 use crate::bucket::{CatalogSensor, CatalogVersion, Meta, SensorDocument};
+use crate::config::Settings;
+use crate::ingest::options::database_quota;
 use crate::reading::Sensor;
 
 /// Most other spellings (tags in another order) that are remembered for one sensor.
@@ -78,19 +79,19 @@ pub enum NoRoom {
 }
 
 impl Catalog {
-    pub fn new(options: &IngestOptions) -> Self {
+    pub fn new(options: &Settings) -> Self {
         Self {
             databases: RwLock::default(),
             count: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             next_database: AtomicU64::new(0),
-            state: Arc::new(CatalogState::new(options.catalog_bytes, options.kinds.clone())),
+            state: Arc::new(CatalogState::new(options.catalog.max_bytes, options.kinds.clone())),
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
-            sensors_max: options.sensors,
-            list_age: options.list_age,
-            shards: options.shards,
-            quota: options.database_quota,
+            sensors_max: options.limits.sensors,
+            list_age: options.query.cache_max_age,
+            shards: options.ingest.shards,
+            quota: database_quota(options),
         }
     }
 

@@ -2,7 +2,10 @@
 
 use crate::bucket::SensorDocument;
 
+/// How long a sensor stays an outlier after the last hour that needed an overflow page: a day.
+const TTL_NS: i64 = 24 * 3600 * 1_000_000_000;
+
 /// Removes an expired outlier mark.
-pub fn expire(document: &mut SensorDocument, now: i64, ttl_ns: i64) {
-    document.outlier = document.outlier.filter(|outlier| now.saturating_sub(outlier.seen) <= ttl_ns);
+pub fn expire(document: &mut SensorDocument, now: i64) {
+    document.outlier = document.outlier.filter(|outlier| now.saturating_sub(outlier.seen) <= TTL_NS);
 }

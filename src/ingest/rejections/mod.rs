@@ -20,21 +20,13 @@ pub use self::text::plain;
 use self::text::{REASON_CHARS, hidden, without_tokens};
 use super::admission::validate::Rejected;
 use crate::access::Caller;
+use crate::config::ShownAddresses;
 use crate::reading::Precision;
 
 /// How often lines are written to disk: so much a crash may lose.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of characters of a line or reason in a log message, which stays under 500 bytes.
 const LOG_CHARS: usize = 100;
-
-/// How much of senders' addresses is kept and logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShownAddresses {
-    Full,
-    /// The network: /24, or /64 of IPv6.
-    Masked,
-    Off,
-}
 
 /// The config section `[rejections]`.
 #[derive(Debug, Clone)]

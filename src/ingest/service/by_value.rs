@@ -8,6 +8,7 @@ use super::Ingest;
 use crate::ingest::deletion::DeletedTimes;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::marks::Mark;
+use crate::ingest::options;
 use crate::reading::Stamp;
 
 /// How often the instances' watermarks are looked at.
@@ -17,7 +18,7 @@ impl Ingest {
     /// Most bytes of a part of a deletion by value.
     #[must_use]
     pub fn part_bytes(&self) -> usize {
-        self.options.part_bytes
+        options::part_bytes(&self.options)
     }
 
     /// Checks that a deletion of a range of times cuts no hour of which there are only summaries.

@@ -11,6 +11,7 @@ use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody
 use crate::ingest::admission::write_policy::barred_under;
 use crate::ingest::catalog::{CatalogCopy, Database, WantedSensor};
 use crate::ingest::error::IngestError;
+use crate::ingest::options;
 use crate::reading::{Limits, Sensor};
 use crate::wire::Points;
 
@@ -66,14 +67,14 @@ impl Ingest {
             Some(_) => false,
             None => {
                 let stored = self.stored_databases(&name).await?;
-                let terms = (self.options.databases, arrival.by, self.options.token_databases);
+                let terms = (self.options.limits.databases, arrival.by, options::token_databases(&self.options));
                 let added = self.catalog.would_add_database(&name, &stored, terms);
                 added.map_err(|full| self.no_room(&name, full))?
             }
         };
         let by = arrival.by.copy();
         let arrival = Arrival { database: &name, by: &by, ..arrival };
-        let mut sensors = sensors_of(read(self.options.limits), &self.options.limits)?;
+        let mut sensors = sensors_of(read(self.options.reading_limits()), &self.options.reading_limits())?;
         // Whoever may not write a sensor learns nothing of it.
         let relabels = self.relabels_for(&by, &name);
         sensors.retain(|sensor| barred_under(&by, relabels.as_ref(), sensor).is_none());
@@ -144,7 +145,7 @@ impl Ingest {
     ) -> (Vec<ExplainedPoint>, ValidatedBody) {
         let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by)
             .under(self.relabels_for(by, &copy.database.name));
-        let (mut points, mut seen) = (read(self.options.limits), HashMap::new());
+        let (mut points, mut seen) = (read(self.options.reading_limits()), HashMap::new());
         let mut explained = Vec::new();
         while let Some(point) = points.next() {
             explained.push(match point {

@@ -9,9 +9,9 @@ use super::Ingest;
 use super::described::{Described, Metas};
 use crate::access::Caller;
 use crate::bucket::{Meta, Relabels};
+use crate::config::AckLevel;
 use crate::ingest::admission::submit::LoggedMeta;
 use crate::ingest::error::IngestError;
-use crate::ingest::options::AckLevel;
 use crate::ingest::record::meta::MetaChange;
 use crate::kinds::{KindAction, KindFault};
 use crate::reading::{Sensor, Stamp};
@@ -139,7 +139,7 @@ impl Ingest {
     /// Bytes of the text of one sensor's metadata at most: with spaces, escapes and its key.
     #[must_use]
     pub fn meta_text_max(&self) -> usize {
-        4 * self.options.meta_bytes + (4 << 10)
+        4 * self.options.limits.meta_bytes + (4 << 10)
     }
 
     /// Changes metadata, and tells the outcome of each row, in groups of about [`TOGETHER_BYTES`], so that rows need not be in memory
@@ -157,7 +157,7 @@ impl Ingest {
     ) -> Result<(), IngestError> {
         self.member.check()?;
         let name = self.resolve(arrival.database, None).await?;
-        let waited = self.options.ack_timeout;
+        let waited = self.options.ingest.ack_timeout;
         let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
         let turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
         let (mut logged, mut earlier) = (Vec::new(), Earlier::default());
@@ -292,7 +292,7 @@ impl Ingest {
     /// `removed` names are remembered until no older change can come.
     fn check_meta(&self, sensor: &Sensor, after: &Map<String, Value>, removed: usize) -> Result<(), MetaRefusal> {
         let sensor = || sensor.key.to_string();
-        let (limit, name_bytes) = (self.options.meta_bytes, self.options.limits.name_bytes);
+        let (limit, name_bytes) = (self.options.limits.meta_bytes, self.options.limits.name_bytes);
         if after.len() > NAMES_MAX {
             return Err(MetaRefusal::TooManyNames { sensor: sensor(), names: after.len() });
         }
@@ -327,7 +327,7 @@ impl Ingest {
             self.lookup.look_up(&database, unknown, &arrival.by.allowance()).await;
         }
         let (mut changes, mut bytes, mut logged) = (Vec::new(), 0, Vec::new());
-        let level = arrival.ack.unwrap_or(self.options.ack);
+        let level = arrival.ack.unwrap_or(self.options.ingest.ack);
         for Resolved { places, change } in resolved {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
                 let limit = self.catalog.full(&change.sensor).unwrap_or_else(|| "a quota of new sensors".to_owned());
@@ -338,7 +338,7 @@ impl Ingest {
             self.metrics.meta_changes.increment(1);
             bytes += change.bytes() + 2 * change.sensor.key.len();
             changes.push((known, change));
-            if bytes > self.options.part_bytes {
+            if bytes > self.part_bytes() {
                 let some = std::mem::take(&mut changes);
                 logged.extend(self.submitter.change_meta(&database, (arrival.received, some), level).await?);
                 bytes = 0;

@@ -30,6 +30,7 @@ use crate::access::Caller;
 use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::settings::{Drift, policy_database};
 use crate::bucket::{DatabaseSettings, HourVersions, Relabels, StorageError, Store};
+use crate::config::{AckLevel, Settings, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::submit::{Submission, Submitter};
@@ -43,7 +44,7 @@ use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
 use crate::ingest::member::Member;
-use crate::ingest::options::{AckLevel, IngestOptions};
+use crate::ingest::options;
 use crate::ingest::positions::Lag;
 use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::request_keys::{RequestKey, RequestKeys};
@@ -105,7 +106,7 @@ pub struct Stores {
 }
 
 pub struct Ingest {
-    pub(crate) options: IngestOptions,
+    pub(crate) options: Arc<Settings>,
     pub(crate) store: Arc<dyn Store>,
     catalog: Arc<Catalog>,
     lookup: SensorLookup,
@@ -210,13 +211,14 @@ impl Ingest {
             return Ok(());
         }
         failing.wal_bytes = self.wal_bytes(&failing);
-        let IngestOptions { wal_bytes, memtable_bytes, database_share, .. } = self.options;
-        let share = DatabaseShare { wal_bytes, memtable_bytes, percent: database_share };
+        let percent = self.options.ingest.database_share;
+        let memtable_bytes = self.options.memtable.max_bytes;
+        let share = DatabaseShare { wal_bytes: self.wal_budget(), memtable_bytes, percent };
         if share.has_room(&failing) {
             return Ok(());
         }
         let FailingDatabase { name, cause, .. } = failing;
-        Err(IngestError::DatabaseFailing { name: name.into(), percent: database_share, cause })
+        Err(IngestError::DatabaseFailing { name: name.into(), percent, cause })
     }
 
     /// Bytes of memory of the bucket cache.
@@ -233,13 +235,14 @@ impl Ingest {
     /// Bytes that the WAL may take on its disk.
     #[must_use]
     pub fn wal_budget(&self) -> u64 {
-        self.options.wal_bytes
+        self.options.wal.budget_bytes as u64
     }
 
     /// Why writes are refused at present, if they are.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
-        let folder = self.options.wal_dir.display();
+        let folder = self.options.wal_dir();
+        let folder = folder.display();
         let unwritable = self.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
         unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
     }
@@ -262,7 +265,7 @@ impl Ingest {
         BytesInFlight {
             permit: None,
             bytes: self.bytes.clone(),
-            limit: self.options.bytes_in_flight,
+            limit: self.options.ingest.bytes_in_flight,
             in_flight: self.metrics.bytes_in_flight.clone(),
         }
     }
@@ -312,7 +315,7 @@ impl Ingest {
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(validated.memory)?;
         quotas.check(&validated)?;
-        let level = arrival.ack.unwrap_or(self.options.ack);
+        let level = arrival.ack.unwrap_or(self.options.ingest.ack);
         let mut warnings = self.suspicions(validated.suspects, arrival.precision);
         if let (count, Some(first)) = &validated.drifted {
             self.metrics.drifted.increment(*count as u64);
@@ -366,7 +369,7 @@ impl Ingest {
             let pass = ValidationPass { looked_up, publish, budget, ..terms };
             let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by)
                 .under(self.relabels_for(arrival.by, &database.name));
-            let mut points = read(self.options.limits);
+            let mut points = read(self.options.reading_limits());
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
                 match point {
                     Ok(point) => validator.point(&point),
@@ -377,8 +380,8 @@ impl Ingest {
             match validated.memory {
                 memory if memory <= budget => Ok(validated),
                 // It would not fit even if there were no other request: retrying is useless.
-                memory if memory + body_bytes > self.options.bytes_in_flight => {
-                    let limit = self.options.bytes_in_flight;
+                memory if memory + body_bytes > self.options.ingest.bytes_in_flight => {
+                    let limit = self.options.ingest.bytes_in_flight;
                     Err(IngestError::TooLarge { limit, key: "ingest.bytes_in_flight" })
                 }
                 _ => Err(self.overloaded()),
@@ -410,7 +413,7 @@ impl Ingest {
         let settings = self.retention.settings.now();
         let from = settings.accepted_from(database, received);
         let kept_from = from.map_or((i64::MIN, 0), |from| (from, settings.kept(database).ns()));
-        let refuses_other_units = self.options.refuse_undeclared_units && !declared;
+        let refuses_other_units = self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !declared;
         ValidationPass {
             received,
             kept_from,
@@ -436,7 +439,7 @@ impl Ingest {
     }
 
     fn overloaded(&self) -> IngestError {
-        IngestError::Overloaded { limit: self.options.bytes_in_flight, key: "ingest.bytes_in_flight" }
+        IngestError::Overloaded { limit: self.options.ingest.bytes_in_flight, key: "ingest.bytes_in_flight" }
     }
 
     /// Whether all of these deletions can be logged, so that none of a statement's are where another one cannot: each with its database,
@@ -545,8 +548,8 @@ impl Ingest {
             return Ok(database);
         }
         let stored = self.stored_databases(name).await?;
-        let limit = self.options.databases;
-        self.catalog.add_database(name, &stored, (limit, by, self.options.token_databases)).map_err(|full| {
+        let limit = self.options.limits.databases;
+        self.catalog.add_database(name, &stored, (limit, by, options::token_databases(&self.options))).map_err(|full| {
             if let NoRoom::OfCaller(exhausted) = &full {
                 self.metrics.quota("refused", "token", exhausted.rate.label());
             }
@@ -557,7 +560,7 @@ impl Ingest {
     fn no_room(&self, name: &str, full: NoRoom) -> IngestError {
         let name = name.to_owned();
         match full {
-            NoRoom::OfAll => IngestError::TooManyDatabases { name, limit: self.options.databases },
+            NoRoom::OfAll => IngestError::TooManyDatabases { name, limit: self.options.limits.databases },
             NoRoom::OfCaller(exhausted) => IngestError::DatabaseQuota { name, exhausted },
         }
     }

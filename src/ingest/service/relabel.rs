@@ -160,7 +160,7 @@ impl Ingest {
         if let Some(rule) = held.rules().last().filter(|rule| rule.renaming == *renaming && rule.since == *since) {
             return Err(RelabelRefusal::Exists { id: rule.id });
         }
-        let limit = self.options.relabels;
+        let limit = self.options.limits.relabels;
         if held.rules().len() >= limit {
             return Err(RelabelRefusal::TooMany { database: database.to_owned(), limit });
         }

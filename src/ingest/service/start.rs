@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{Ingest, Stores};
-use crate::bucket::{HourVersions, KnownSettings};
+use crate::bucket::{HourVersions, Keep, KnownSettings};
 use crate::clock::{StampClock, now_ns};
+use crate::config::Settings;
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::admission::under_way::UnderWay;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
@@ -23,7 +24,6 @@ use crate::ingest::flush::task::FlushContext;
 use crate::ingest::member::Member;
 use crate::ingest::membership::folder_mark::FolderMark;
 use crate::ingest::membership::registry_view::RegistryView;
-use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
 use crate::ingest::rejections::Rejections;
 use crate::ingest::request_keys::RequestKeys;
@@ -31,7 +31,7 @@ use crate::ingest::retention::Retention;
 use crate::ingest::shard::Shard;
 use crate::ingest::tail::Tail;
 use crate::ingest::truncate::Closing;
-use crate::ingest::{dispatch, truncate};
+use crate::ingest::{dispatch, options, truncate};
 use crate::reading::stamp::millis_of;
 use crate::telemetry::Metrics;
 use crate::wal::{Recovery, Wal};
@@ -47,22 +47,22 @@ impl Ingest {
     /// everything is stored, or cannot be stored now; [`Closing`] waits for that.
     #[must_use]
     pub fn start(
-        options: IngestOptions,
+        options: Arc<Settings>,
         Stores { store, raw, masks, understand }: Stores,
         (wal, recovery, clock): (Wal, &Recovery, Arc<StampClock>),
         metrics: Metrics,
     ) -> (Self, Closing) {
         let wal = Arc::new(wal);
-        let positions = WalPositions::new(recovery.truncated, recovery.last, options.memtable_bytes);
+        let positions = WalPositions::new(recovery.truncated, recovery.last, options.memtable.max_bytes);
         let (presence, failing) = (StorePresence::default(), Arc::<FailingDatabases>::default());
         let changes = Arc::<HourVersions>::default();
-        let dead_letters = DeadLetters::new(options.dead_letters.clone());
-        let rejections = Arc::new(Rejections::open(options.rejections.clone()));
-        let request_keys = RequestKeys::open(options.request_keys.clone(), now_ns());
+        let dead_letters = DeadLetters::new(options.dead_letters_file());
+        let rejections = Arc::new(Rejections::open(options::rejections(&options)));
+        let request_keys = RequestKeys::open(options::request_keys(&options), now_ns());
         let blocked = BlockedBuckets::default();
         let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, store.is_shared()));
-        let mark = FolderMark::of(&options.wal_dir);
-        let horizon_ms = u64::try_from(options.horizon.as_millis()).unwrap_or(u64::MAX);
+        let mark = FolderMark::of(&options.wal_dir());
+        let horizon_ms = u64::try_from(options.wal.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =
             |since_ms: u64| clock.now_ms().saturating_sub(since_ms.max(millis_of(recovery.last))) < horizon_ms;
         if mark.since_ms().is_some_and(is_held) {
@@ -74,7 +74,7 @@ impl Ingest {
             store: store.clone(),
             raw,
             metrics: metrics.clone(),
-            caps: options.caps,
+            caps: options.caps(),
             registry_view: registry_view.clone(),
             clock: clock.clone(),
             presence: presence.clone(),
@@ -82,13 +82,13 @@ impl Ingest {
             dead_letters: dead_letters.clone(),
             changes: changes.clone(),
             blocked: blocked.clone(),
-            bytes: options.bytes_of_flush(),
-            direct: options.direct_rules(),
+            bytes: options::flush_task_bytes(&options),
+            direct: options::direct_rules(&options),
             settings: settings.clone(),
             stale_copies: StaleCopies::default(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
-        for number in 0..options.shards {
+        for number in 0..options.ingest.shards {
             // Bounded by the memory for unflushed readings: see `dispatch`.
             let (sender, inbox) = mpsc::unbounded_channel();
             let shard = Shard::new(number, &options, context.clone(), positions.clone());
@@ -103,7 +103,7 @@ impl Ingest {
         let backlog = Arc::new(Backlog::new(
             recovery.truncated,
             recovery.last,
-            dispatch::backlog::sensors_max(options.memtable_bytes),
+            dispatch::backlog::sensors_max(options.memtable.max_bytes),
         ));
         let dispatch = Arc::new(Dispatch::new(
             (positions.clone(), backlog.clone()),
@@ -118,7 +118,7 @@ impl Ingest {
             catalog: catalog.clone(),
             understand: registry_view.understanding(),
             opening: recovery.opening,
-            recent: options.recent,
+            recent: options.sensors.recent,
             turns: Arc::default(),
         });
         let member = Arc::new(Member {
@@ -131,7 +131,7 @@ impl Ingest {
             catalog: catalog.clone(),
             changes: changes.clone(),
             metrics: metrics.clone(),
-            horizon: options.horizon,
+            horizon: options.wal.horizon,
             last: recovery.last,
             mark,
             host: format!("{} pid {}", hostname(), std::process::id()),
@@ -154,16 +154,16 @@ impl Ingest {
             tokio::spawn(replay.run()),
             tokio::spawn(scan.run()),
             tokio::spawn(deleter.clone().run(deleter_inbox)),
-            tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal_bytes)),
+            tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal.budget_bytes as u64)),
             tokio::spawn(member.clone().run()),
             tokio::spawn(rejections.clone().keep_saving()),
         ];
-        if !options.silent_after.is_zero() || options.kinds.have_intervals() {
-            let (after, kinds) = (options.silent_after, options.kinds.clone());
+        if !options.sensors.silent_after.is_zero() || options.kinds.have_intervals() {
+            let (after, kinds) = (options.sensors.silent_after, options.kinds.clone());
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), after, kinds, metrics.clone())));
         }
-        let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
-        let tail = Tail::new(options.tail);
+        let bytes = Arc::new(Semaphore::new(options.ingest.bytes_in_flight));
+        let tail = Tail::new(&options.tail);
         let submitter = Arc::new(Submitter {
             wal: wal.clone(),
             dispatch: dispatch.clone(),
@@ -171,26 +171,23 @@ impl Ingest {
             member: member.clone(),
             tail: tail.clone(),
             under_way: UnderWay::default(),
-            ack_timeout: options.ack_timeout,
-            deletions: options.deletions,
+            ack_timeout: options.ingest.ack_timeout,
+            deletions: options.limits.deletions,
         });
         let retention = Arc::new(Retention {
             store: store.clone(),
             settings,
             member: member.clone(),
-            default: options.kept,
-            default_summaries: options.summaries_kept,
-            default_form: options.seal_form,
-            default_drift: options.drift,
-            pause: options.retention_pause,
-            file: options.settings_file.clone().filter(|_| store.is_shared()),
+            default: options::bound_ns(options.retention.readings).map(Keep::For),
+            default_summaries: options::bound_ns(options.retention.summaries).map(Keep::For),
+            default_form: options.seal.form,
+            default_drift: options.ingest.drift,
+            pause: options.retention.interval,
+            file: store.is_shared().then(|| options.server.data_dir.join("settings.json")),
             read: Mutex::default(),
         });
         retention.recall();
         tasks.push(tokio::spawn(retention.clone().keep_current()));
-        let trash = Arc::new(Trash::new(options.trash.clone()));
-        trash.drop_unfinished();
-        tasks.push(tokio::spawn(trash.clone().keep_clean()));
         let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
         let ingest = Self {
             options,
@@ -210,7 +207,6 @@ impl Ingest {
             blocked,
             failing,
             member,
-            trash,
             deleter,
             tail,
             meta_turn: tokio::sync::Mutex::new(()),

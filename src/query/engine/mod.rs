@@ -34,9 +34,10 @@ use std::sync::Arc;
 use self::cache::SummaryCache;
 use self::directory::Directory;
 use self::sensor_cache::SensorCache;
-use super::{Budget, QueryOptions};
+use super::Budget;
 use crate::bucket::{Behind, KnownSettings, Store, UnflushedHour, UnflushedReadings};
 use crate::clock::now_ns;
+use crate::config::QuerySettings;
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
@@ -55,7 +56,7 @@ pub struct Engine {
     pub memtables: Arc<dyn UnflushedReadings>,
     /// The databases' retention policies.
     pub settings: KnownSettings,
-    pub options: QueryOptions,
+    pub options: QuerySettings,
     directory: Directory,
     sensors: SensorCache,
     cache: Option<SummaryCache>,
@@ -69,7 +70,7 @@ impl Engine {
         store: Arc<dyn Store>,
         memtables: Arc<dyn UnflushedReadings>,
         settings: KnownSettings,
-        options: QueryOptions,
+        options: QuerySettings,
         metrics: &Metrics,
     ) -> Self {
         // A store that is not shared has no other writers: summaries in the cache do not age.

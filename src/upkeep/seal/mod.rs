@@ -20,11 +20,12 @@ use crate::bucket::day::Unsealable;
 use crate::bucket::settings::Settings;
 use crate::bucket::{Readings, SealForm, StorageError};
 use crate::faults;
-use crate::ingest::IngestOptions;
+use crate::config::Settings;
 use crate::ingest::deleter::{DatabaseTurns, is_listed};
 use crate::ingest::deletion::ALWAYS;
 use crate::ingest::dispatch::Dispatch;
 use crate::ingest::flush::task::FlushContext;
+use crate::ingest::options::hour_cells;
 use crate::reading::{Day, Hour};
 
 /// Buckets that are listed at a time.
@@ -301,13 +302,13 @@ impl Job for Seal {
 
 impl Sealer {
     #[must_use]
-    pub fn new(context: Arc<FlushContext>, turns: Arc<DatabaseTurns>, options: &IngestOptions) -> Self {
+    pub fn new(context: Arc<FlushContext>, turns: Arc<DatabaseTurns>, options: &Settings) -> Self {
         Self {
             context,
             turns,
-            after: Some(options.seal_after).filter(|after| !after.is_zero()),
-            quiet: options.seal_quiet,
-            hour_cells: options.hour_cells(),
+            after: Some(options.seal.after).filter(|after| !after.is_zero()),
+            quiet: options.seal.quiet,
+            hour_cells: hour_cells(options),
             days: AtomicU64::new(0),
             is_failure_logged: AtomicBool::new(false),
         }

@@ -40,8 +40,8 @@ fn audit_command(server: &Server, command: &str) -> Output {
 }
 
 fn small_trail() -> Server {
-    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
-    launch.env("HOURGLASS_AUDIT__MAX_BYTES", "256KiB").start()
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
+    launch.env("HOURGLASS_AUDIT_MAX_BYTES", "256KiB").start()
 }
 
 /// The text of each file of the trail in the data folder, by its name.

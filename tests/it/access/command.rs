@@ -58,9 +58,9 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("first");
     let shown = path.to_str().unwrap();
-    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", shown);
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", shown);
     // The image sets this as well.
-    let mut server = launch.clone().env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
+    let mut server = launch.clone().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let made = std::fs::read_to_string(&path).unwrap().trim().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let said = server.stdout() + &server.stderr();
@@ -81,7 +81,7 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     std::fs::write(&path, &given).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o440)).unwrap();
     for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
-        let server = Launch::with_store(store).env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", shown).start();
+        let server = Launch::with_store(store).env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", shown).start();
         await_status(&server, "", 401);
         await_status(&server, &given, 200);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), given);
@@ -90,7 +90,7 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     for (content, reason) in [(Some("my password"), "is no token"), (None, "its folder must exist")] {
         let path = content.map_or_else(|| folder.path().join("none/first"), |_| path.clone());
         content.iter().for_each(|content| std::fs::write(&path, content).unwrap());
-        let refused = launch.clone().env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", path.display()).run_to_end();
+        let refused = launch.clone().env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", path.display()).run_to_end();
         assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(1), ""));
         let last = refused.stderr.lines().last().unwrap_or_default();
         assert!(last.contains("auth.first_token_file") && last.contains(reason), "{last}");
@@ -150,15 +150,14 @@ fn the_list_shows_when_a_token_was_last_used() {
 /// Nothing made an operator give tokens an end.
 #[test]
 fn no_token_is_made_that_lives_longer_than_it_may() {
-    let launch =
-        Launch::embedded().env("HOURGLASS_AUTH__MAX_LIFETIME", "30d").env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_MAX_LIFETIME", "30d").env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let server = launch.start();
     let first = server.first_token().unwrap();
     let data = server.data_dir();
     let create = |name: &str, more: &[&str]| {
         let mut command = program();
         command.args(["token", "add", "--read", "*", "--name", name, "--data-dir"]).arg(&data).args(more);
-        let said = command.env("HOURGLASS_AUTH__MAX_LIFETIME", "30d").output().unwrap();
+        let said = command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d").output().unwrap();
         (said.status.code(), String::from_utf8(said.stderr).unwrap())
     };
     for more in [&[][..], &["--expires", "31d"]] {
@@ -253,7 +252,7 @@ fn instances_on_one_mongodb_share_tokens() {
 fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
     let mut mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
-    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let mut server = launch.clone().start();
     let token = server.first_token().expect("a token in the banner");
     with(&token, "POST", &server.url("/write?db=a"), "m v=1 1").expect(204);
@@ -272,7 +271,7 @@ fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
 fn tokens_that_cannot_be_read_yet_open_nothing() {
     let mut mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
-    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let mut server = launch.start();
     let token = server.first_token().expect("a token in the banner");
     mongod.kill();

@@ -157,7 +157,7 @@ fn a_deletion_is_forgotten_when_nobody_has_anything_older() {
     drop_series().expect(200);
     eventually("it is remembered", PATIENCE, || (metric(&server, "hourglass_registry_deletions") >= 1.0).then_some(()));
     let refused = drop_series();
-    assert!(refused.status == 503 && refused.text().contains("limits.deletions"), "{}", refused.text());
+    assert!(refused.status == 503 && refused.text().contains("remembered deletions"), "{}", refused.text());
     flush(&holding);
     let is_forgotten = || (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(());
     eventually("it is forgotten", PATIENCE, is_forgotten);

@@ -36,7 +36,7 @@ fn set(path: &Path, mode: u32) {
 /// write-ahead log, and held its lock file.
 #[test]
 fn nobody_else_may_read_the_data_folder() {
-    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let mut server = launch.clone().start();
     let token = server.first_token().unwrap();
     let header = ("Authorization", &*format!("Token {token}"));

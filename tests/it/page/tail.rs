@@ -129,7 +129,7 @@ fn who_comes_back_misses_nothing_or_is_told() {
 /// A client that does not read: writes are acked as ever, and when it reads again it is told how many it missed.
 #[test]
 fn who_is_slow_is_told_how_many_it_missed() {
-    let server = Launch::embedded().env("HOURGLASS_TAIL__BYTES", "256KiB").env("HOURGLASS_TAIL__CLIENTS", "4").start();
+    let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "256KiB").env("HOURGLASS_TAIL_CLIENTS", "4").start();
     let mut slow = Ear::open(&server, "", &[]);
     let (mut written, text) = (0_i64, "x".repeat(4000));
     // 40 MB, more than the kernel's buffers take, in records that the ring has room for.
@@ -161,8 +161,7 @@ fn who_is_slow_is_told_how_many_it_missed() {
 #[test]
 fn who_reads_misses_nothing_that_the_ring_holds() {
     // The ring has 8 MiB, each client 8 KiB beside it.
-    let server =
-        Launch::embedded().env("HOURGLASS_TAIL__BYTES", "16MiB").env("HOURGLASS_TAIL__CLIENTS", "1024").start();
+    let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "16MiB").env("HOURGLASS_TAIL_CLIENTS", "1024").start();
     let (rounds, lines, text) = (3, 5000, "x".repeat(40_000));
     let mut ear = Ear::open(&server, "", &[]);
     let line = |at: i64| match at % lines {
@@ -181,7 +180,7 @@ fn who_reads_misses_nothing_that_the_ring_holds() {
 
 #[test]
 fn as_many_listen_as_may_and_leaving_makes_room() {
-    let server = Launch::embedded().env("HOURGLASS_TAIL__CLIENTS", "2").env("HOURGLASS_QUERY__CONCURRENT", "1").start();
+    let server = Launch::embedded().env("HOURGLASS_TAIL_CLIENTS", "2").env("HOURGLASS_QUERY_CONCURRENT", "1").start();
     let ears = [Ear::open(&server, "", &[]), Ear::open(&server, "", &[])];
     let refused = get(&server.url("/api/v1/tail")).expect(503).json();
     assert!(refused["error"].as_str().unwrap().contains("tail.clients") && refused["code"] == "busy", "{refused}");
@@ -271,7 +270,7 @@ fn a_stream_chooses_by_each_name_that_stands_for_a_sensor() {
 
 #[test]
 fn a_stream_delays_no_stop_and_its_silence_closes_no_connection() {
-    let mut server = Launch::embedded().env("HOURGLASS_SERVER__IDLE_TIMEOUT", "100ms").start();
+    let mut server = Launch::embedded().env("HOURGLASS_SERVER_IDLE_TIMEOUT", "100ms").start();
     let mut ear = Ear::open(&server, "", &[]);
     // Longer than an idle connection may be: the scan closes those at least once a second.
     let start = std::time::Instant::now();

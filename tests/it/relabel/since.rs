@@ -78,13 +78,13 @@ fn a_deletion_that_does_not_fit_deletes_nothing_and_one_of_whole_names_fits() {
         (0..6).for_each(|n| relabel_since(&server, &format!("a{n}"), &format!("b{n}"), 60 * (n + 1)));
         let count = || influxql(&server, "SELECT count(v) FROM m")[0]["values"][0][1].clone();
         let refused = answer_of(&server, "DROP SERIES FROM m WHERE s =~ /b/", "");
-        assert!(refused.to_string().contains("limits.deletions"), "{refused}");
+        assert!(refused.to_string().contains("remembered deletions"), "{refused}");
         assert_eq!(count(), 18, "nothing is deleted");
         let of_whole = answer_of(&server, "DROP SERIES FROM m WHERE s = 'w'", "");
         // Where others may have acked readings of sensors that nobody knows here, each part of time must be remembered.
         let expected = if is_alone { 12 } else { 18 };
         assert_eq!(count(), expected, "{of_whole}");
-        assert_eq!(of_whole.to_string().contains("limits.deletions"), !is_alone, "{of_whole}");
+        assert_eq!(of_whole.to_string().contains("remembered deletions"), !is_alone, "{of_whole}");
         let part = format!("DELETE FROM m WHERE s = 'b0' AND time >= {}s", T + 420);
         change(&server, &part);
         assert_eq!(count(), expected - 1, "in a range in which no name changes");

@@ -167,7 +167,7 @@ fn launch_looking_rarely(halted: String) -> Launch {
     let config = CONFIG.replace("interval = \"100ms\"", "interval = \"1h\"");
     assert_ne!(config, CONFIG, "retention.interval is replaced");
     let launch = Launch::embedded().config(format!("{config}{SEALS}[ingest]\nack_timeout = \"500ms\"\n"));
-    launch.env("HOURGLASS_TELEMETRY__LOG_LEVEL", "info,hourglass::upkeep::expire=debug").env("FAULT_HALT_AT", halted)
+    launch.env("HOURGLASS_TELEMETRY_LOG_LEVEL", "info,hourglass::upkeep::expire=debug").env("FAULT_HALT_AT", halted)
 }
 
 fn said(server: &Server, text: &str) -> usize {
@@ -200,7 +200,7 @@ fn an_expiry_that_fails_is_not_tried_every_second() {
     let folder = Folder::new("fails");
     let file = folder.file("halt");
     let launch = launch_looking_rarely(format!("expiring:{}", file.display()));
-    let server = launch.env("HOURGLASS_LIMITS__DELETIONS", "1").start();
+    let server = launch.env("HOURGLASS_LIMITS_DELETIONS", "1").start();
     fill(&server, first_day());
     post(&server.url("/write?db=other"), "m v=1", &[]).expect(204);
     std::fs::write(&file, "").expect("a file");

@@ -425,9 +425,9 @@ fn ran_twice(arguments: &[&str], killed_at: Option<&str>) {
 #[track_caller]
 fn verified(store: &str, data: &Path, when: &str) {
     let mut command = program();
-    command.args(["verify", "--store", store, "--data-dir"]).arg(data).env("HOURGLASS_TELEMETRY__LOG_LEVEL", "warn");
+    command.args(["verify", "--store", store, "--data-dir"]).arg(data).env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
     for (key, value) in [("MAX_READINGS", "20"), ("MAX_BYTES", "2KiB"), ("HARD_BYTES", "3KiB")] {
-        command.env(format!("HOURGLASS_PAGE__{key}"), value);
+        command.env(format!("HOURGLASS_PAGE_{key}"), value);
     }
     let output = command.output().expect("hourglass can be run");
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
