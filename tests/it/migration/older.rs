@@ -12,7 +12,7 @@ use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::process::Folder;
 use crate::support::random::Random;
-use crate::support::series::{await_fed, metric};
+use crate::support::series::await_fed;
 use crate::support::server::{Launch, Server, program};
 use crate::support::{cycles, eventually, poll};
 
