@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::golden::{CONFIG, answers, load_file, load_mongo};
 use super::{found, update};
 use crate::support::http::{get, post};
-use crate::support::jobs::job;
+use crate::support::jobs::{job, progress};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::process::Folder;
@@ -188,9 +188,9 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
         // A store that is known to be current is not walked again.
         server.restart("127.0.0.1:0");
         eventually("the round after the start", PATIENCE, || {
-            let done = migration(&server);
-            assert_eq!((&done["examined"], &done["left"]), (&Value::from(0), &Value::from(0)));
-            (!done["ended"].is_null()).then_some(())
+            assert_eq!(progress(&server, "migrate", "examined"), 0);
+            let done = job(&server, "migrate");
+            (done["left"] == 0 && !done["last_success"].is_null()).then_some(())
         });
         let noted = match &golden.uri {
             Some(uri) => {
@@ -230,9 +230,9 @@ fn a_kill_in_the_middle_of_rewriting_loses_nothing() {
         server.restart_as(golden.launch());
         await_fed(&server);
         eventually("the rest is rewritten", PATIENCE, || {
-            let done = migration(&server);
-            let is_counted = !at_point || done["rewritten"] == 1;
-            (is_counted && done["left"] == 0 && !done["ended"].is_null()).then_some(())
+            let done = job(&server, "migrate");
+            let is_counted = !at_point || done["progress"]["rewritten"] == 1;
+            (is_counted && done["left"] == 0 && !done["last_success"].is_null()).then_some(())
         });
         assert_eq!(parsed(&answers(&server)), expected, "cycle {cycle}");
         verify(&golden, &mut server);
@@ -250,9 +250,9 @@ fn a_walk_on_request_finds_what_an_older_version_wrote_since() {
     let which = doc! { "sensor": "climate,room=lab,s=1" };
     // As that version does: it knows no stamps, and raises the rev alone.
     update(uri, "factory.buckets", which.clone(), doc! { "$inc": { "rev": 1_i64 } });
-    assert_eq!(migration(&server)["rewritten"], 0);
+    assert_eq!(progress(&server, "migrate", "rewritten"), 0);
     let said = migrate(&server);
-    assert!(said.contains("1 rewritten, 0 of older forms left"), "{said}");
+    assert!(said.contains("rewritten 1, left 0"), "{said}");
     let page = found(uri, "factory.buckets", which).expect("the page");
     assert_eq!(page.get_document("order").expect("stamps").get_i64("rev").ok(), page.get_i64("rev").ok());
     assert_eq!(parsed(&answers(&server)), expected);
