@@ -22,6 +22,7 @@ const TOGETHER: usize = 32;
 const PAUSE: Duration = Duration::from_secs(3600);
 /// The wait before a round is tried again that failed, or left something.
 const RETRY: Duration = Duration::from_secs(60);
+
 /// The job that rewrites documents of older forms.
 pub struct Migrate {
     /// The store as it is, with what is deleted and not removed yet.
@@ -37,23 +38,13 @@ pub struct Migrate {
 pub struct MigrateWalk {
     /// The databases that are left; `None` before they were listed.
     databases: Option<VecDeque<String>>,
-    pass: Pass,
     from: Option<Cursor>,
-    /// Documents of older forms that this pass has counted in the database.
-    older: u64,
-    /// Documents that earlier databases left.
+    /// Documents of older forms that were found in the current database, and how many of them were rewritten.
+    found: u64,
+    rewritten: u64,
+    /// Documents that could not be rewritten in the databases before.
     left: u64,
     newer: u64,
-}
-
-/// Each database is walked once to count documents of older forms. If there are any, it is walked again to rewrite them, and
-/// once more to count those that could not be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Pass {
-    #[default]
-    Counts,
-    Rewrites,
-    CountsAgain,
 }
 
 impl Job for Migrate {
@@ -83,60 +74,44 @@ impl Job for Migrate {
             return Ok(if walk.left > 0 { Step::Again(RETRY) } else { Step::Done });
         };
         let found = self.raw.other_forms(&database, walk.from.as_ref(), EXAMINED).await?;
-        walk.older += found.pages.len() as u64;
-        match walk.pass {
-            Pass::Rewrites => self.rewrite(&database, &found, run).await?,
-            Pass::Counts => run.count("examined", found.examined),
-            Pass::CountsAgain => {}
-        }
-        if walk.pass != Pass::Rewrites {
-            run.set_left(Some(walk.left + walk.older));
-        }
-        if walk.pass == Pass::Counts {
-            walk.newer += found.newer;
-            run.set("newer", walk.newer);
-        }
+        let rewritten = self.rewrite(&database, &found).await?;
+        run.count("examined", found.examined);
+        run.count("rewritten", rewritten);
+        walk.newer += found.newer;
+        run.set("newer", walk.newer);
+        walk.found += found.pages.len() as u64;
+        walk.rewritten += rewritten;
         walk.from = found.next;
         if walk.from.is_none() {
-            self.end_pass(&database, walk).await?;
+            databases.pop_front();
+            self.end(&database, walk).await?;
         }
         Ok(Step::More)
     }
 }
 
 impl Migrate {
-    async fn end_pass(&self, database: &str, walk: &mut MigrateWalk) -> Result<(), StorageError> {
-        let documents = std::mem::take(&mut walk.older);
-        match walk.pass {
-            Pass::Counts if documents > 0 => {
-                tracing::info!(%database, documents, "rewriting documents of older forms");
-                walk.pass = Pass::Rewrites;
-                return Ok(());
-            }
-            Pass::Rewrites => {
-                walk.pass = Pass::CountsAgain;
-                return Ok(());
-            }
-            Pass::CountsAgain => tracing::info!(%database, left = documents, "documents of older forms rewritten"),
-            Pass::Counts => {}
+    /// Notes that a database has no document of an older form any more, if that is so.
+    async fn end(&self, database: &str, walk: &mut MigrateWalk) -> Result<(), StorageError> {
+        let rewritten = std::mem::take(&mut walk.rewritten);
+        let left = std::mem::take(&mut walk.found).saturating_sub(rewritten);
+        if rewritten + left > 0 {
+            tracing::info!(%database, rewritten, left, "documents of older forms rewritten");
         }
-        walk.pass = Pass::Counts;
-        walk.left += documents;
-        walk.databases.as_mut().and_then(VecDeque::pop_front);
-        if documents == 0 {
-            self.raw.note_migrated(database).await?;
-        }
-        Ok(())
+        walk.left += left;
+        if left == 0 { self.raw.note_migrated(database).await } else { Ok(()) }
     }
 
-    async fn rewrite(&self, database: &str, found: &OtherForms, run: &Run) -> Result<(), StorageError> {
+    /// Rewrites documents; returns how many. What somebody else changed meanwhile, or the store refuses, the next run finds again.
+    async fn rewrite(&self, database: &str, found: &OtherForms) -> Result<u64, StorageError> {
+        let mut rewritten = 0;
         let store = &*self.raw;
         for lot in found.pages.chunks(TOGETHER) {
             let turn = self.turns.of(database);
             let _turn = turn.lock().await;
             if !is_listed(store, database).await? {
                 // It was dropped since these were listed.
-                return Ok(());
+                return Ok(found.pages.len() as u64);
             }
             let mut read: Vec<(&BucketId, Bucket)> = Vec::new();
             for (id, number) in lot {
@@ -151,8 +126,7 @@ impl Migrate {
             let writes: Vec<PageWrite<'_>> =
                 read.iter().map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] }).collect();
             let outcomes = store.write_pages(database, &writes).await;
-            // What somebody else changed meanwhile, or the store refuses, the next pass counts again.
-            run.count("rewritten", outcomes.iter().filter(|written| **written == Written::Yes).count() as u64);
+            rewritten += outcomes.iter().filter(|written| **written == Written::Yes).count() as u64;
             let away = |written| match written {
                 Written::Failed(error) if error.is_away() => Some(error),
                 _ => None,
@@ -160,6 +134,6 @@ impl Migrate {
             outcomes.into_iter().find_map(away).map_or(Ok(()), Err)?;
             faults::point("rewritten");
         }
-        Ok(())
+        Ok(rewritten)
     }
 }
