@@ -13,7 +13,6 @@ use crate::support::http::{get, post, request};
 use crate::support::jobs::{ask_job, job, progress, seal};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
-use crate::support::series::metric;
 use crate::support::server::{Launch, Server};
 
 const WITHIN: Duration = Duration::from_secs(60);

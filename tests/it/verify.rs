@@ -6,9 +6,8 @@ use std::fmt::Write;
 use std::process::Output;
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
-use serde_json::json;
 
-use crate::support::http::{get, post};
+use crate::support::http::post;
 use crate::support::mongod::{Mongod, fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::server::{Launch, Server, program};

@@ -13,7 +13,7 @@ use crate::support::http::{get, post};
 use crate::support::jobs::progress;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
-use crate::support::series::{flush, metric};
+use crate::support::series::flush;
 use crate::support::server::{Launch, Server};
 use crate::support::{eventually, poll};
 

@@ -1,20 +1,16 @@
 //! What is larger than a document may be, or cannot be read, stops nothing else.
 
-use std::time::Duration;
-
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
 
 use super::{PAGES, START, line};
-use crate::support::eventually;
 use crate::support::http::{get, post};
 use crate::support::jobs::seal;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
 use crate::support::series::readings;
-use crate::support::server::{Launch, Server};
+use crate::support::server::Launch;
 
-const WITHIN: Duration = Duration::from_secs(60);
 const TEXT_BYTES: usize = 16 << 10;
 
 /// A text that compresses by no more than a quarter.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mongodb::bson::{Bson, Document, doc};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::decoder::documents;
 use super::{MINUTES, PAGES, SEALS, START, await_sealed, compare, line};
