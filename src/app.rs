@@ -51,7 +51,7 @@ use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence, Stores};
-use crate::query::Query;
+use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};

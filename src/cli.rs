@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use self::service::{
-    DatabaseFlags, DeadLettersCommand, JobCommand, RejectedFlags, RejectionsCommand, RelabelCommand,
-    RelabelFlags, SendFlags, SensorCommand, SensorsFormat, TargetFlags,
+    DatabaseFlags, DeadLettersCommand, JobCommand, RejectedFlags, RejectionsCommand, RelabelCommand, RelabelFlags,
+    SendFlags, SensorCommand, SensorsFormat, TargetFlags,
 };
 pub use self::store::{
     AuditCommand, BackupCommand, BackupFlags, ConfigCommand, CopyFlags, DemoFlags, FolderFlags, HealthFlags,

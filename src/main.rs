@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use hourglass::app;
-use hourglass::cli::{self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, JobCommand, WalCommand};
+use hourglass::cli::{
+    self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, JobCommand, WalCommand,
+};
 use hourglass::cli::{Request, with_settings};
 use hourglass::config;
 use hourglass_demo::Simulation;

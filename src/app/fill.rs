@@ -12,7 +12,6 @@ use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Store};
-use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;

@@ -91,7 +91,6 @@ impl Edits {
         let context = StatementContext {
             database: deletion.database.as_deref(),
             policy: deletion.policy.as_deref(),
-            as_stored: false,
             now: deletion.now,
             budget: &budget,
             by: &deletion.by,

@@ -14,8 +14,8 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, databases, dead_letters, explain, groups, influx_query, jobs, lists, meta, openapi, overview, readings,
-    rejections, relabel, sensors, status, summary, tail, tokens, ui, write,
+    App, backup, databases, dead_letters, explain, groups, influx_query, jobs, lists, meta, openapi, overview,
+    readings, rejections, relabel, sensors, status, summary, tail, tokens, ui, write,
 };
 
 pub struct Endpoint {

@@ -167,7 +167,7 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
     Guard::named(parameters.guard.as_deref())?;
-    let way = Way::of(&parameters)?;
+    let is_dry = flag("dry_run", parameters.dry_run.as_deref())?.unwrap_or(false);
     let budget = app.query.begin(sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match statements(q, parameters.params.as_deref()) {

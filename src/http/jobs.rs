@@ -15,7 +15,7 @@ use super::errors::{ApiError, Dialect};
 use super::influx_query::Address;
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
-use crate::access::{Caller, Event};
+use crate::access::Event;
 use crate::reading::time::write_rfc3339;
 use crate::upkeep::{JobState, JobStatus, Jobs};
 
@@ -62,11 +62,8 @@ pub async fn run(
         Err(error) => return error.respond(Dialect::Native),
     };
     let run = run.unwrap_or_else(|| {
-        // Without access control it is not audited.
-        if let Caller::Holder(_) = by {
-            let (statement, outcome) = (format!("RUN JOB {}", job.name), "begun".to_owned());
-            app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome });
-        }
+        let statement = format!("RUN JOB {}", job.name);
+        app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome: "begun".to_owned() });
         job.ask()
     });
     let has_ended = job.wait(run, WAIT).await;

@@ -62,8 +62,8 @@ pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
 use crate::bucket::{GroupRules, StorageError, Store, Unusable};
-use crate::edits::Edits;
 use crate::config::Settings;
+use crate::edits::Edits;
 use crate::ingest::Ingest;
 use crate::query::Query;
 use crate::telemetry::Metrics;

@@ -31,7 +31,7 @@ const TEXT_CHARS: usize = 256;
 pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let listed = async {
         let parameters = Parameters::of(&app, query, params::REJECTIONS, by.clone())?;
-        let limit = parameters.limit(LIMITS.0, LIMITS.1, "fixed")?;
+        let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
         let selection = Selection::new(&parameters, by, parameters.get("db").map(str::to_owned))?;
         let after = id(&parameters, "after")?.unwrap_or_default();
         match parameters.get("format").unwrap_or("json") {
@@ -65,7 +65,7 @@ pub async fn remove(
         let removed = on_lines(&app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
         let outcome = removed.as_ref().map_or_else(ApiError::message, |removed| format!("{removed} removed"));
         let statement = "REMOVE REJECTIONS".to_owned();
-        app.audit.note(&Event::Change { by: by.name(), address, statement, database: &database, outcome });
+        app.audit.note(&Event::Change { by: &by, address, statement, database: &database, outcome });
         removed
     };
     match removed.await {

@@ -18,8 +18,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, MonthId, MonthWrite,
-    Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, MonthId, MonthWrite, Regrouped,
+    SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::clock::{latest_ns, note_passed, now_ns};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};

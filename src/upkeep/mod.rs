@@ -41,7 +41,11 @@ pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     jobs.add(outliers::Outliers { store: store.clone() });
     jobs.add(compact);
     if store.keeps_copies() {
-        jobs.add(refresh::Refresh::new(raw.clone(), context.stale_copies.clone(), COPIES_SETTLE * options.store.command_timeout));
+        jobs.add(refresh::Refresh::new(
+            raw.clone(),
+            context.stale_copies.clone(),
+            COPIES_SETTLE * options.store.command_timeout,
+        ));
     }
     if store.keeps_groups() {
         jobs.add(group::Group::new(raw.clone()));

@@ -123,7 +123,6 @@ pub struct Ingest {
     blocked: BlockedBuckets,
     failing: Arc<FailingDatabases>,
     pub(crate) member: Arc<Member>,
-    trash: Arc<Trash>,
     pub(crate) deleter: Arc<Deleter>,
     tail: Arc<Tail>,
     /// Held from the read of metadata until what follows from it is logged.

@@ -19,8 +19,8 @@ use super::job::{Job, JobError, Run, Step};
 use crate::bucket::day::Unsealable;
 use crate::bucket::settings::Settings;
 use crate::bucket::{Readings, SealForm, StorageError};
+use crate::config;
 use crate::faults;
-use crate::config::Settings;
 use crate::ingest::deleter::{DatabaseTurns, is_listed};
 use crate::ingest::deletion::ALWAYS;
 use crate::ingest::dispatch::Dispatch;
@@ -302,7 +302,7 @@ impl Job for Seal {
 
 impl Sealer {
     #[must_use]
-    pub fn new(context: Arc<FlushContext>, turns: Arc<DatabaseTurns>, options: &Settings) -> Self {
+    pub fn new(context: Arc<FlushContext>, turns: Arc<DatabaseTurns>, options: &config::Settings) -> Self {
         Self {
             context,
             turns,

@@ -73,8 +73,11 @@ fn the_command_says_what_it_waits_for() {
     killed.kill();
     write(&server);
     let mut command = program();
-    let mut child =
-        command.args(["job", "run", "seal", "--server", &server.url("")]).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut child = command
+        .args(["job", "run", "seal", "--server", &server.url("")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
     let waiting = lines.by_ref().find(|line| line.contains("unsettled 1")).expect("why it waits");
     let now = job(&server, "seal");
