@@ -29,7 +29,7 @@ mod origin;
 mod post;
 mod progress;
 mod rejections;
-mod relabel;
+mod rename;
 mod restore;
 mod seal;
 mod sensors;
@@ -51,8 +51,7 @@ use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::Drift;
 use crate::bucket::{
-    Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, LaterKeys, SealForm, Store,
-    Unusable,
+    Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, SealForm, Store, Unusable,
 };
 use crate::clock::{self, StampClock};
 use crate::config::{
@@ -88,7 +87,7 @@ use self::listeners::Listeners;
 pub use self::migrate::migrate;
 pub use self::post::Service;
 pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
-pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
+pub use self::rename::{RenameRequest, RenameTask, rename};
 pub use self::restore::restore;
 pub use self::seal::seal;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
@@ -374,7 +373,6 @@ fn group_rules(settings: &Settings) -> GroupRules {
         name: group.name.as_str().into(),
         by: group.by.as_str().into(),
         database: group.database.as_deref().map(Into::into),
-        later: LaterKeys::default(),
     };
     GroupRules::new(settings.groups.iter().map(rule))
 }
@@ -501,7 +499,6 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         settings_file: Some(settings.server.data_dir.join("settings.json")),
         horizon: settings.wal.horizon,
         deletions: settings.limits.deletions,
-        relabels: settings.limits.relabels,
         dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
         meta_bytes: settings.limits.meta_bytes,

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 
 pub use self::service::{
     CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, RejectedFlags,
-    RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, SensorsFormat, TargetFlags, UndoFlags,
+    RejectionsCommand, RenameCommand, RenameScope, SendFlags, SensorsCommand, SensorsFormat, TargetFlags, UndoFlags,
 };
 pub use self::store::{
     BackupFlags, CheckFlags, CopyFlags, DemoFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags,
@@ -93,11 +93,10 @@ pub enum Command {
         #[command(subcommand)]
         command: SensorsCommand,
     },
-    /// Show sensors, tag values, tag keys or measurements of a running service under other names, without rewriting anything: make,
-    /// list, take back and finalize relabels.
-    Relabel {
+    /// Show sensors, measurements, tag keys or tag values of a running service under other names.
+    Rename {
         #[command(subcommand)]
-        command: RelabelCommand,
+        command: RenameCommand,
     },
     /// Make a field one of a type, and move values of other types that are kept beside it (`ingest.drift = "keep"`) into it.
     Drift {

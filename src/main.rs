@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         } => app::resolve_drift(&app::DriftTask { database, measurement, field, kind, write }, &target(by)),
         Command::Rejections { command } => rejections(command),
         Command::Sensors { command } => sensors(command),
-        Command::Relabel { command } => relabel(command),
+        Command::Rename { command } => rename(command),
         Command::Indexes(flags) => app::indexes(&target(flags)),
         Command::Migrate(flags) => app::migrate(&target(flags)),
         Command::Seal(flags) => app::seal(&target(flags)),
@@ -146,17 +146,17 @@ fn dead_letters(command: DeadLettersCommand) -> ExitCode {
     }
 }
 
-fn relabel(command: cli::RelabelCommand) -> ExitCode {
-    let (what, flags) = match command {
-        cli::RelabelCommand::Make(flags) => {
-            let body = flags.body();
-            (app::RelabelTask::Make { body, is_dry: flags.dry_run }, flags.target)
+fn rename(command: cli::RenameCommand) -> ExitCode {
+    let (task, flags) = match command {
+        cli::RenameCommand::Add { scope, shown, dry_run, target } => {
+            let mut entry = scope.fields();
+            entry.push(("to", shown));
+            (app::RenameTask::Add { entry, is_dry: dry_run }, target)
         }
-        cli::RelabelCommand::List(flags) => (app::RelabelTask::List, flags),
-        cli::RelabelCommand::Undo { id, target } => (app::RelabelTask::Undo(id), target),
-        cli::RelabelCommand::Finalize { id, target } => (app::RelabelTask::Finalize(id), target),
+        cli::RenameCommand::List(flags) => (app::RenameTask::List, flags),
+        cli::RenameCommand::Remove { scope, target } => (app::RenameTask::Remove(scope.fields()), target),
     };
-    app::relabel(&app::RelabelRequest { database: flags.db, service: target(flags.service), what })
+    app::rename(&app::RenameRequest { database: flags.db, service: target(flags.service), task })
 }
 
 fn sensors(command: cli::SensorsCommand) -> ExitCode {

@@ -199,7 +199,6 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         wal_bytes: 10 << 30,
         dead_letters,
         recent: 10,
-        relabels: 256,
         meta_bytes: 8 << 10,
         kinds: hourglass::kinds::Kinds::default(),
         declares_indexes: false,

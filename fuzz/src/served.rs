@@ -204,7 +204,6 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         wal_bytes: 1 << 30,
         dead_letters: dead_letters.clone(),
         recent: 10,
-        relabels: 256,
         meta_bytes: 8 << 10,
         kinds: hourglass::kinds::Kinds::default(),
         declares_indexes: false,

@@ -181,7 +181,6 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             sensors: reader.count("limits.sensors", 1..=100_000_000),
             databases: reader.count("limits.databases", 1..=10_000),
             deletions: reader.count("limits.deletions", 1..=10_000),
-            relabels: reader.count("limits.relabels", 1..=1000),
             meta_bytes: reader.size("limits.meta_bytes", 64..=64 * KIB),
             max_past: reader.duration("limits.max_past", Duration::ZERO..=SPAN_MOST),
             max_future: reader.duration("limits.max_future", Duration::ZERO..=SPAN_MOST),

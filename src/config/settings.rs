@@ -359,7 +359,6 @@ pub struct LimitsSettings {
     pub sensors: usize,
     pub databases: usize,
     pub deletions: usize,
-    pub relabels: usize,
     pub meta_bytes: usize,
     /// Zero accepts any age.
     pub max_past: Duration,

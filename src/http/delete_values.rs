@@ -228,17 +228,14 @@ pub async fn resolve(
     while let Some(piece) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
         let Some(Part { of, readings, within }) = piece.readings() else { continue };
         let sensor = &of.sensor;
-        let names = values.as_ref().map(|values| values.names_of(sensor));
+        let entry = values.as_ref().map(|values| values.entry(sensor));
         let mut places = Vec::new();
         for (place, time) in readings.times().iter().enumerate() {
             if !range.contains(time) || within.as_ref().is_some_and(|within| !within.contains(time)) {
                 continue;
             }
-            let holds = |value: &dyn Fn(&str) -> Option<Value>| match (values, &names) {
-                (Some(values), Some(names)) => {
-                    let named = names.iter().find(|(times, _)| times.contains(time));
-                    named.is_some_and(|(_, name)| values.holds(name, value))
-                }
+            let holds = |value: &dyn Fn(&str) -> Option<Value>| match (values, &entry) {
+                (Some(values), Some(entry)) => values.holds(entry, value),
                 _ => true,
             };
             // As if what is written meanwhile came later.

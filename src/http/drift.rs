@@ -22,12 +22,12 @@ use crate::access::Event;
 use crate::backup::read::{Part, Piece};
 use crate::backup::{Parts, ReadBounds};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{FieldMove, ReadingMoves, Relabels, SensorDocument, ValueMove};
+use crate::bucket::{FieldMove, ReadingMoves, Renames, SensorDocument, ValueMove};
 use crate::clock::now_ns;
 use crate::ingest::{IngestError, Mark};
 use crate::query::QueryError;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
-use crate::reading::{Family, Hour, Sensor, Stamp, ValueType};
+use crate::reading::{Family, Hour, Stamp, ValueType};
 
 /// Sensors that are looked at together.
 const SENSORS: usize = 500;
@@ -158,18 +158,11 @@ impl Task {
         Ok(keys.len() as u64)
     }
 
-    /// Whether a sensor is meant, by a name that it is shown under or by one that anything shown under the same name may be stored under:
-    /// what is shown as one keeps one family. Only sensors that have the field are.
-    fn is_meant(&self, document: &SensorDocument, relabels: Option<&Relabels>) -> bool {
-        let is_meant = |sensor: &Sensor| *sensor.measurement == *self.measurement;
-        let is_one_of = |relabels: &Relabels| {
-            let mut names = relabels.names_of(&document.sensor).into_iter();
-            names.any(|(_, name)| {
-                let parts = relabels.parts_of(&name).unwrap_or_default();
-                is_meant(&name) || parts.iter().any(|part| is_meant(&part.sensor))
-            })
-        };
-        self.family(document).is_some() && (is_meant(&document.sensor) || relabels.is_some_and(is_one_of))
+    /// Returns true if a stored sensor has the field and is shown under the measurement.
+    fn is_meant(&self, document: &SensorDocument, renames: Option<&Renames>) -> bool {
+        let shown = renames.and_then(|renames| renames.shown(&document.sensor));
+        let measurement = shown.as_ref().map_or(&document.sensor.measurement, |shown| &shown.measurement);
+        self.family(document).is_some() && **measurement == *self.measurement
     }
 
     /// The family of the field's values.
@@ -325,8 +318,8 @@ impl<'a> Lots<'a> {
         let mut documents = documents.map_err(|error| ApiError::Query(QueryError::Storage(error)))?;
         self.after = documents.last().map(|document| document.sensor.key.to_string());
         let settings = app.query.settings();
-        let relabels = settings.relabels(database);
-        documents.retain(|document| self.task.is_meant(document, relabels));
+        let renames = settings.renames(database);
+        documents.retain(|document| self.task.is_meant(document, renames));
         Ok(Some(documents))
     }
 }

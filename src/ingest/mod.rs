@@ -60,7 +60,7 @@ pub use self::request_keys::{KeyOptions, RequestKey};
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};
 pub use self::service::{
-    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, NewRelabel,
-    PolicyError, PolicyTerms, RelabelRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
+    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, PolicyError,
+    PolicyTerms, RenameRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
 };
 pub use self::truncate::Closing;

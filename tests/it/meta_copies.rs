@@ -353,12 +353,9 @@ fn influxql_goes_by_what_is_stored_too() {
         assert_eq!(ends, [Some(2.0), Some(1.0)], "{name}: {answer}");
     };
     check("as written");
-    let relabel = json!({"kind": "sensor", "from": "m,s=2", "to": "m,s=9"}).to_string();
-    post(&server.url("/api/v1/relabel?db=d"), relabel, &[]).expect(200);
+    let rename = json!({"kind": "sensor", "from": "m,s=2", "to": "m,s=9"}).to_string();
+    request("PUT", &server.url("/api/v1/renames?db=d"), rename.as_bytes(), &[]).unwrap().expect(200);
     check("under another name");
-    let relabel = json!({"kind": "sensor", "from": "m,s=1", "to": "m,s=9"}).to_string();
-    post(&server.url("/api/v1/relabel?db=d"), relabel, &[]).expect(200);
-    check("as one");
     let refused = get(&server.url("/query?db=d&q=SELECT%20v%20FROM%20m&meta=then")).expect(400).text().to_owned();
     assert!(refused.contains("as_stored"), "{refused}");
     let other = Launch::embedded().config("[[meta.copy]]\nname = \"site\"\n").start();

@@ -202,7 +202,6 @@ fn the_defaults_are_these() {
             sensors: 1_000_000,
             databases: 100,
             deletions: 1000,
-            relabels: 256,
             meta_bytes: 8 * KIB,
             max_past: seconds(0),
             max_future: seconds(0),

@@ -9,7 +9,6 @@ use super::points::PointCursor;
 use super::summaries::HourSummary;
 use super::{Engine, hours_of};
 use crate::bucket::HeldCopies;
-use crate::bucket::relabel::UnitedPart;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Hour;
@@ -116,7 +115,7 @@ impl Engine {
         Ok(AsStored { sensors, _held: held })
     }
 
-    /// The copies that are read under each of these names: of all stored sensors that it unites.
+    /// The copies of each of these sensors.
     async fn copies_of(
         &self,
         (budget, database): (&Budget, &str),
@@ -124,67 +123,11 @@ impl Engine {
         hours: &Range<Hour>,
         held: &mut HeldBytes,
     ) -> Result<Vec<HeldCopies>, QueryError> {
-        let parts = entries.iter().map(|entry| self.parts(database, &entry.sensor.key));
-        let parts: Vec<Option<Vec<UnitedPart>>> = parts.collect();
-        let mut stored: Vec<&str> = Vec::new();
-        for (entry, parts) in entries.iter().zip(&parts) {
-            match parts {
-                Some(parts) => stored.extend(parts.iter().map(|part| &*part.sensor.key)),
-                None => stored.push(&entry.sensor.key),
-            }
-        }
-        // Several names may read one stored sensor.
-        stored.sort_unstable();
-        stored.dedup();
-        let mut copies: HashMap<&str, HeldCopies> = HashMap::with_capacity(stored.len());
-        for some in stored.chunks(TOGETHER) {
-            let found = budget.waiting(self.store.held_copies(database, some, hours.clone())).await?;
-            held.grow(found.iter().flatten().map(|(_, meta)| STRETCH_BYTES + meta.memory()).sum::<usize>())?;
-            copies.extend(some.iter().copied().zip(found));
-        }
-        let of = |key: &str| copies.get(key).cloned().unwrap_or_default();
-        let named = entries.iter().zip(&parts).map(|(entry, parts)| match parts {
-            Some(parts) => {
-                parts.iter().fold(HeldCopies::new(), |known, part| filled(known, within(part, of(&part.sensor.key))))
-            }
-            None => of(&entry.sensor.key),
-        });
-        Ok(named.collect())
+        let stored: Vec<&str> = entries.iter().map(|entry| &*entry.stored.key).collect();
+        let found = budget.waiting(self.store.held_copies(database, &stored, hours.clone())).await?;
+        held.grow(found.iter().flatten().map(|(_, meta)| STRETCH_BYTES + meta.memory()).sum::<usize>())?;
+        Ok(found)
     }
-}
-
-/// The copies of a stored sensor in the hours in which it is read under a name.
-fn within(part: &UnitedPart, copies: HeldCopies) -> HeldCopies {
-    let mut within = HeldCopies::new();
-    for (hours, meta) in copies {
-        for times in part.times.iter().map(hours_of) {
-            let hours = hours.start.max(times.start)..hours.end.min(times.end);
-            if hours.start < hours.end {
-                within.push((hours, meta.clone()));
-            }
-        }
-    }
-    within
-}
-
-/// Fills the hours of which nothing is known with other copies: as with readings, what comes first counts.
-fn filled(mut known: HeldCopies, more: HeldCopies) -> HeldCopies {
-    let mut gaps = HeldCopies::new();
-    for (hours, meta) in more {
-        let mut from = hours.start;
-        let next = known.partition_point(|(before, _)| before.end <= from);
-        for (there, _) in known[next..].iter().take_while(|(there, _)| there.start < hours.end) {
-            if from < there.start {
-                gaps.push((from..there.start, meta.clone()));
-            }
-            from = from.max(there.end);
-        }
-        if from < hours.end {
-            gaps.push((from..hours.end, meta));
-        }
-    }
-    known.extend(gaps);
-    ordered(known)
 }
 
 /// Copies in order of hours, without overlaps: a late reading's page may stand beside the day.
@@ -275,12 +218,8 @@ mod tests {
 
     #[test]
     fn readings_belong_to_what_was_said_in_their_hour() {
-        let entry = DirectoryEntry {
-            sensor: Arc::new(Sensor::new("m", [("s", "1")]).unwrap()),
-            fields: Arc::new([]),
-            meta: Some(of_site("now")),
-            others: None,
-        };
+        let sensor = Arc::new(Sensor::new("m", [("s", "1")]).unwrap());
+        let entry = DirectoryEntry { meta: Some(of_site("now")), ..DirectoryEntry::bare(sensor) };
         // Hours 0 and 1 in the lab, a late page of hour 1 beside them, nothing stored of hour 2, hour 3 on the roof.
         let hours = |from, to| Hour(from)..Hour(to);
         let copies =
@@ -294,22 +233,5 @@ mod tests {
         let expected = [of("lab", &[0, 1]), of("now", &[2]), of("roof", &[3]), of("now", &[4])];
         assert_eq!(split(&history(&entry, copies(), |_| true)), expected);
         assert_eq!(split(&history(&entry, copies(), |entry| site(entry) == "lab")), [of("lab", &[0, 1])]);
-    }
-
-    #[test]
-    fn of_two_sensors_that_are_one_the_first_says_what_an_hour_was() {
-        let copies = |of: &[(i64, i64, &str)]| -> HeldCopies {
-            of.iter().map(|(from, to, site)| (Hour(*from)..Hour(*to), of_site(site))).collect()
-        };
-        let first = copies(&[(2, 4, "a"), (6, 7, "b")]);
-        let second = copies(&[(0, 1, "c"), (3, 9, "d")]);
-        let expected = [(0, 1, "c"), (2, 4, "a"), (4, 6, "d"), (6, 7, "b"), (7, 9, "d")];
-        assert_eq!(filled(first.clone(), second.clone()), copies(&expected));
-        assert_eq!(filled(HeldCopies::new(), second.clone()), second);
-        assert_eq!(filled(first.clone(), HeldCopies::new()), first);
-        // Read under the name from the middle of hour 3 until the end of hour 5.
-        let sensor = Arc::new(Sensor::new("m", [("s", "1")]).unwrap());
-        let part = UnitedPart { sensor, times: std::iter::once(3 * HOUR + HOUR / 2..6 * HOUR).collect() };
-        assert_eq!(within(&part, second), copies(&[(3, 6, "d")]));
     }
 }

@@ -96,7 +96,6 @@ async fn selected(
         match source {
             Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
                 evaluation.as_stored = stored.as_ref();
-                evaluation.old_keys = engine.old_keys(database, &plan.group_by);
                 if select.slimit > 0 || select.soffset > 0 {
                     count_groups(entries, &mut evaluation).await?;
                 }
@@ -149,7 +148,7 @@ async fn sensors_of(
         MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
         MeasurementName::OfSource => false,
     };
-    let chosen = sensors.choose(asked, 1, &|entry| entry.names().any(|name| is_wanted(&name.measurement))).await?;
+    let chosen = sensors.choose(asked, 1, &|entry| is_wanted(&entry.sensor.measurement)).await?;
     Ok(Sourced::Sensors { database, chosen })
 }
 
