@@ -25,7 +25,7 @@ mod origin;
 mod post;
 mod progress;
 mod rejections;
-mod relabel;
+mod rename;
 mod restore;
 mod sensors;
 mod stop;
@@ -75,7 +75,7 @@ pub use self::jobs::{list_jobs, run_job};
 use self::listeners::Listeners;
 pub use self::post::{Service, TlsFiles};
 pub use self::rejections::{RejectionsRequest, RejectionsTask, rejections};
-pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
+pub use self::rename::{RenameRequest, RenameTask, rename};
 pub use self::restore::restore;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
 use self::stop::{RunEnd, shut_down};
@@ -359,7 +359,6 @@ fn group_rules(settings: &Settings) -> GroupRules {
         name: group.name.as_str().into(),
         by: group.by.as_str().into(),
         database: group.database.as_deref().map(Into::into),
-        later: LaterKeys::default(),
     };
     GroupRules::new(settings.groups.iter().map(rule))
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use self::service::{
-    DatabaseFlags, DeadLettersCommand, JobCommand, RejectedFlags, RejectionsCommand, RelabelCommand, RelabelFlags,
+    DatabaseFlags, DeadLettersCommand, JobCommand, RejectedFlags, RejectionsCommand, RenameCommand, RenameScope,
     SendFlags, SensorCommand, SensorsFormat, TargetFlags,
 };
 pub use self::store::{
@@ -103,11 +103,10 @@ pub enum Command {
         #[command(subcommand)]
         command: JobCommand,
     },
-    /// Show sensors, tag values, tag keys or measurements of a running service under other names, without rewriting anything: make,
-    /// list, take back and finalize relabels.
-    Relabel {
+    /// Show sensors, measurements, tag keys or tag values of a running service under other names.
+    Rename {
         #[command(subcommand)]
-        command: RelabelCommand,
+        command: RenameCommand,
     },
     /// List or export the rejected lines of the running service, or remove those that are done.
     Rejections {

@@ -78,7 +78,7 @@ fn run(command: Command) -> ExitCode {
         Command::Job { command: JobCommand::List(flags) } => app::list_jobs(&flags.into()),
         Command::Job { command: JobCommand::Run { name, target } } => app::run_job(&target.into(), &name),
         Command::Rejections { command } => rejections(command),
-        Command::Relabel { command } => relabel(command),
+        Command::Rename { command } => rename(command),
     }
 }
 
@@ -99,17 +99,17 @@ fn backup(command: BackupCommand) -> ExitCode {
     }
 }
 
-fn relabel(command: cli::RelabelCommand) -> ExitCode {
-    let (what, flags) = match command {
-        cli::RelabelCommand::Make(flags) => {
-            let body = flags.body();
-            (app::RelabelTask::Make { body, is_dry: flags.dry_run }, flags.target)
+fn rename(command: cli::RenameCommand) -> ExitCode {
+    let (task, flags) = match command {
+        cli::RenameCommand::Add { scope, shown, dry_run, target } => {
+            let mut entry = scope.fields();
+            entry.push(("to", shown));
+            (app::RenameTask::Add { entry, is_dry: dry_run }, target)
         }
-        cli::RelabelCommand::List(flags) => (app::RelabelTask::List, flags),
-        cli::RelabelCommand::Undo { id, target } => (app::RelabelTask::Undo(id), target),
-        cli::RelabelCommand::Finalize { id, target } => (app::RelabelTask::Finalize(id), target),
+        cli::RenameCommand::List(flags) => (app::RenameTask::List, flags),
+        cli::RenameCommand::Remove { scope, target } => (app::RenameTask::Remove(scope.fields()), target),
     };
-    app::relabel(&app::RelabelRequest { database: flags.db, service: flags.service.into(), what })
+    app::rename(&app::RenameRequest { database: flags.db, service: flags.service.into(), task })
 }
 
 fn sensors(command: cli::SensorCommand) -> ExitCode {

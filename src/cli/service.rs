@@ -128,60 +128,54 @@ pub enum SensorsFormat {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum RelabelCommand {
-    /// Show one name under another one. Exit status: 0 if it was done.
-    Make(RelabelFlags),
-    /// Print the relabels of a database, in the order in which they were made.
-    List(DatabaseFlags),
-    /// Take a relabel back: everything is shown as if it had never been.
-    Undo {
-        /// As `list` prints it.
-        id: String,
+pub enum RenameCommand {
+    /// Show a name under another one, or edit the entry of a name that is shown already.
+    Add {
+        #[command(flatten)]
+        scope: RenameScope,
+        /// The name to show.
+        shown: String,
+        /// Only count what would be renamed.
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         target: DatabaseFlags,
     },
-    /// Make a relabel final: it cannot be taken back any more.
-    Finalize {
-        /// As `list` prints it.
-        id: String,
+    /// List the renames of a database.
+    List(DatabaseFlags),
+    /// Show a stored name again.
+    Remove {
+        #[command(flatten)]
+        scope: RenameScope,
         #[command(flatten)]
         target: DatabaseFlags,
     },
 }
 
+/// An entry by its stored name.
 #[derive(Debug, Args)]
-pub struct RelabelFlags {
-    /// What is renamed: sensor, tag_value, tag_key or measurement.
+pub struct RenameScope {
+    /// The kind of the name: sensor, measurement, tag_key or tag_value.
     pub kind: String,
-    /// The name as it is. Of a sensor, its key: climate,room=lab,sensor=s1.
-    pub from: String,
-    /// The name to be shown.
-    pub into: String,
-    /// The tag of which a value is renamed.
+    /// The stored name; of a sensor, its key: climate,room=lab,sensor=s1.
+    pub stored: String,
+    /// The key of the tag of which a value is renamed.
     #[arg(long, value_name = "KEY")]
     pub tag: Option<String>,
-    /// Only tags of this measurement.
+    /// Only values of the tag in this measurement.
     #[arg(long, value_name = "NAME")]
     pub measurement: Option<String>,
-    /// Only readings from this time on, in RFC 3339.
-    #[arg(long, value_name = "TIME")]
-    pub since: Option<String>,
-    /// Only tell what would be renamed.
-    #[arg(long)]
-    pub dry_run: bool,
-    #[command(flatten)]
-    pub target: DatabaseFlags,
 }
 
-impl RelabelFlags {
-    /// The members of the request's body.
+impl RenameScope {
+    /// The texts of the entry by name.
     #[must_use]
-    pub fn body(&self) -> Vec<(&'static str, String)> {
-        let Self { kind, from, into, tag, measurement, since, .. } = self;
-        let mut body = vec![("kind", kind.clone()), ("from", from.clone()), ("to", into.clone())];
-        let named = [("tag", tag), ("measurement", measurement), ("since", since)];
-        body.extend(named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-        body
+    pub fn fields(self) -> Vec<(&'static str, String)> {
+        let Self { kind, stored, tag, measurement } = self;
+        let optional = [("tag", tag), ("measurement", measurement)];
+        let mut fields = vec![("kind", kind), ("from", stored)];
+        fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        fields
     }
 }
 

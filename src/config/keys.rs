@@ -370,9 +370,6 @@ sections! {
         sensors: usize = 1000000, count(1..=100_000_000);
         /// Maximum number of databases. In MongoDB each has its own collections and indexes.
         databases: usize = 100, count(1..=10_000);
-        /// Maximum number of relabels of a database: names under which sensors, tags or measurements are shown instead of the ones they are
-        /// stored under. Final ones count, too.
-        relabels: usize = 256, count(1..=1000);
         /// Maximum size of the metadata of one sensor: names and JSON values.
         meta_bytes: usize = "8KiB", size(64..=64 * KIB);
         /// Maximum age of a reading's timestamp; older readings are rejected. 0s accepts any age.

@@ -15,7 +15,7 @@ use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
     App, backup, databases, dead_letters, explain, groups, influx_query, jobs, lists, meta, openapi, overview,
-    readings, rejections, relabel, sensors, status, summary, tail, tokens, ui, write,
+    readings, rejections, renames, sensors, status, summary, tail, tokens, ui, write,
 };
 
 pub struct Endpoint {
@@ -247,15 +247,13 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "PUT" "/api/v1/databases/{key}", Token, "change how long a database keeps its readings and its other settings, as far as they are sent, or tell what would expire", params::DATABASE,
         &[json("DatabaseSettings")], &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
         false, route (put(databases::put));
-    "POST" "/api/v1/relabel", Token, "show a sensor, tag value, tag key or measurement under another name, or tell what that would do", params::RELABEL,
-        &[json("Relabelling")], &[&[(200, "The relabel, and how many sensors it renames.", &[json("Relabelled")])], FORM_READ_NATIVE, ASKED],
-        false, route (post(relabel::make));
-    "GET" "/api/v1/relabels", Token, "the relabels of a database, for its administrators", params::RELABELS, &[],
-        &[&[(200, "Relabels, in the order in which they were made.", &[json("Relabels")])], ASKED], true, route (get(relabel::list));
-    "DELETE" "/api/v1/relabels/{key}", Token, "take a relabel back", params::RELABELS, &[],
-        &[&[(200, "The relabel that is gone.", &[json("Relabel")])], ASKED], false, route (delete(relabel::undo));
-    "POST" "/api/v1/relabels/{key}/finalize", Token, "make a relabel final: it cannot be taken back any more", params::RELABELS, &[],
-        &[&[(200, "The relabel.", &[json("Relabel")])], ASKED], false, route (post(relabel::finalize));
+    "GET" "/api/v1/renames", Token, "the renames of a database, for its administrators", params::RENAMES, &[],
+        &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], true, route (get(renames::list));
+    "PUT" "/api/v1/renames", Token, "show a sensor, measurement, tag key or tag value under another name, or tell what that would do",
+        params::RENAME, &[json("Rename")], &[&[(200, "How many sensors get another name.", &[json("Renamed")])], FORM_READ_NATIVE, ASKED],
+        false, route (put(renames::put));
+    "DELETE" "/api/v1/renames", Token, "show a stored name again", params::RENAME_DELETED, &[],
+        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], ASKED], false, route (delete(renames::delete));
     "GET" "/api/v1/overview", Metrics, "what an operator asks first: rates, acks, store, log, memory, disk, backup", &[], &[],
         &[&[(200, "The overview.", &[json("Anything")])]], true, route (get(overview::overview));
     "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],

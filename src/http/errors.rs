@@ -159,7 +159,7 @@ impl ApiError {
                 | IngestError::DatabaseName { .. }
                 | IngestError::KeyOfOtherBody
                 | IngestError::Policy(_)
-                | IngestError::Relabel(_) => StatusCode::BAD_REQUEST,
+                | IngestError::Rename(_) => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
@@ -283,7 +283,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::DatabaseName { .. } => "invalid_database",
         IngestError::CutsExpired { .. } => "expired_hours",
         IngestError::Policy(_) => "retention_policy",
-        IngestError::Relabel(_) => "relabel",
+        IngestError::Rename(_) => "rename",
         IngestError::Stopping => "stopping",
     }
 }

@@ -98,7 +98,7 @@ fn named(
     let Path(key) = key.map_err(|error| ApiError::Bad(error.body_text()))?;
     let parameters = Parameters::of(app, query, known, by.clone())?;
     let sensor = sensor_of(app, by, &key)?;
-    Ok((parameters.pinned_names(sensor)?, parameters))
+    Ok((sensor, parameters))
 }
 
 /// A sensor by its key, if the caller's token is not pinned to others.
@@ -409,24 +409,19 @@ pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
         let max = app.settings.query.sensors_max;
         let (database, limit) = (parameters.database()?, parameters.limit(max, max)?);
         let settings = app.query.settings();
-        let relabels = settings.relabels(&database);
-        let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
-        // The cursor names a stored sensor: only one that the caller may know of.
-        let is_shown_to_them = |stored: &Arc<Sensor>| match relabels {
-            Some(relabels) => relabels.names_of(stored).iter().any(|(_, name)| is_theirs(name)),
-            None => is_theirs(stored),
+        let shown = |stored: &Arc<Sensor>| {
+            let shown = settings.renames(&database).and_then(|renames| renames.shown(stored));
+            shown.map_or_else(|| stored.clone(), Arc::new)
         };
+        let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
         let takes = |document: &crate::bucket::SensorDocument| {
-            !document.meta.is_without_values() && is_shown_to_them(&document.sensor)
+            !document.meta.is_without_values() && is_theirs(&shown(&document.sensor))
         };
         let after = parameters.get("cursor").map(str::to_owned);
         let all = super::sensors::all_of(&app, &budget, (database.clone(), after, limit), takes);
         let (documents, next, mut held) = all.await?;
-        let mut metas: Vec<(Arc<Sensor>, Meta)> = match relabels {
-            Some(relabels) => super::named_sensors::metas(&app, (&database, relabels), &documents).await?,
-            None => documents.into_iter().map(|document| (document.sensor, document.meta)).collect(),
-        };
-        metas.retain(|(sensor, _)| is_theirs(sensor));
+        let metas: Vec<(Arc<Sensor>, Meta)> =
+            documents.into_iter().map(|document| (shown(&document.sensor), document.meta)).collect();
         held.grow(metas.iter().map(|(sensor, meta)| sensor.key.len() + meta.memory()).sum())?;
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"sensors\":[");

@@ -161,22 +161,7 @@ impl Parameters {
     /// The sensor, if the caller may read it.
     fn pinned(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
         match self.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
-            None => self.pinned_names(sensor),
-            Some(Pin { key, .. }) => {
-                Err(ApiError::Forbidden(format!("{} may not read this sensor, by its tag {key:?}", self.by.name())))
-            }
-        }
-    }
-
-    /// The sensor, if the caller may read all that is read under its name: what it is shown as.
-    pub fn pinned_names(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
-        let Some(relabels) = self.settings.relabels(self.get("db").unwrap_or(DEFAULT_DATABASE)) else {
-            return Ok(sensor);
-        };
-        let sensor = Arc::new(sensor);
-        let is_barred = |pin: &&Pin| relabels.names_of(&sensor).iter().any(|(_, name)| !pin.matches(name));
-        match self.by.pins().iter().find(is_barred) {
-            None => Ok(Arc::unwrap_or_clone(sensor)),
+            None => Ok(sensor),
             Some(Pin { key, .. }) => {
                 Err(ApiError::Forbidden(format!("{} may not read this sensor, by its tag {key:?}", self.by.name())))
             }

@@ -72,6 +72,17 @@ const TAG: Parameter = parameter(
     r#"{"type":"object","propertyNames":{"pattern":"^tag\\.[a-z]+!?$"},"additionalProperties":{"type":"string"}}"#,
     "Sensors by tag; may be given several times: `tag.site=lab`, `tag.site!=lab`, `tag.room=~^r[0-9]+$`, `tag.room!~^r`.",
 );
+const RENAME_KIND: Parameter = parameter(
+    "kind",
+    r#"{"type":"string","enum":["sensor","measurement","tag_key","tag_value"],"examples":["tag_value"]}"#,
+    "The kind of the entry.",
+);
+const RENAME_FROM: Parameter =
+    parameter("from", r#"{"type":"string","examples":["lab"]}"#, "The stored name of the entry.");
+const RENAME_TAG: Parameter =
+    parameter("tag", r#"{"type":"string","examples":["room"]}"#, "The stored key of the tag of an entry for a value.");
+const RENAME_MEASUREMENT: Parameter =
+    parameter("measurement", TEXT, "The stored measurement to which an entry for a value is limited.");
 const FROM: Parameter = parameter(
     "from",
     r#"{"type":"string","examples":["2026-01-15T14:00:00Z"]}"#,
@@ -256,10 +267,12 @@ pub const GROUP_MEMBERS: &[Parameter] = &[DB, LIMIT, CURSOR, EPOCH];
 pub const META_EXPORT: &[Parameter] = &[DB, LIMIT, CURSOR];
 /// Of `PUT /api/v1/databases/NAME`.
 pub const DATABASE: &[Parameter] = &[DRY_RUN];
-/// Of `POST /api/v1/relabel`.
-pub const RELABEL: &[Parameter] = &[DB, DRY_RUN];
-/// Of `/api/v1/relabels` and what is below.
-pub const RELABELS: &[Parameter] = &[DB];
+/// Of `GET /api/v1/renames`.
+pub const RENAMES: &[Parameter] = &[DB];
+/// Of `PUT /api/v1/renames`.
+pub const RENAME: &[Parameter] = &[DB, DRY_RUN];
+/// Of `DELETE /api/v1/renames`.
+pub const RENAME_DELETED: &[Parameter] = &[DB, DRY_RUN, RENAME_KIND, RENAME_FROM, RENAME_TAG, RENAME_MEASUREMENT];
 /// Of `GET /api/v1/dead-letters`.
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::access::Exhausted;
 use crate::bucket::{Behind, StorageError};
-use crate::ingest::service::{PolicyError, RelabelRefusal};
+use crate::ingest::service::{PolicyError, RenameRefusal};
 use crate::reading::duration::show_duration;
 use crate::wal::AppendError;
 
@@ -96,7 +96,7 @@ pub enum IngestError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]
-    Relabel(#[from] RelabelRefusal),
+    Rename(#[from] RenameRefusal),
     /// The limit on databases is reached.
     #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
     TooManyDatabases { name: String, limit: usize },
@@ -143,7 +143,7 @@ pub enum IngestError {
          deletion is forgotten when every instance has stored what it logged before it"
     )]
     TooManyDeletions {
-        /// What the statement takes: with relabels, one for each time at which names change.
+        /// What the statement takes.
         more: usize,
         remembered: usize,
         limit: usize,

@@ -45,8 +45,8 @@ pub use self::rejections::{KeptLine, KeptLines, Rejections, plain};
 pub use self::request_keys::RequestKey;
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::service::{
-    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, NewRelabel,
-    PolicyError, PolicyTerms, RelabelRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
+    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, PolicyError,
+    PolicyTerms, RenameRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
 };
 pub use self::truncate::Closing;
 pub use crate::config::AckLevel;

@@ -15,7 +15,7 @@ use super::error::IngestError;
 use super::member::Member;
 use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Relabel, Relabels, SealForm, StorageError, Store};
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, SealForm, StorageError, Store};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::time::write_rfc3339;
@@ -291,7 +291,7 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             drift,
             created,
             set,
-            relabels,
+            renames,
         } = of;
         json!({
             "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
@@ -299,7 +299,7 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             "summaries": summaries.map(Keep::ns),
             "expired_readings": expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
             "seal_form": seal_form.map(SealForm::name), "drift": drift.map(Drift::name), "created": created, "set": set,
-            "relabels": relabels_to_json(relabels),
+            "renames": renames.entries().iter().map(|entry| entry.fields().collect::<BTreeMap<_, _>>()).collect::<Vec<_>>(),
         })
     };
     rows.into_iter().map(row).collect()
@@ -322,27 +322,17 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             drift: row["drift"].as_str().and_then(Drift::from_name),
             created: row["created"].as_u64().unwrap_or_default(),
             set: row["set"].as_u64().unwrap_or_default(),
-            relabels: relabels_of_json(&row["relabels"]),
+            renames: renames_of_json(&row["renames"]),
         };
         Some((row["database"].as_str()?.to_owned(), settings))
     };
     rows.as_array().into_iter().flatten().filter_map(row).collect()
 }
 
-/// Relabels as JSON: an array of rules, each with its texts by name.
-#[must_use]
-pub fn relabels_to_json(relabels: &Relabels) -> Value {
-    let rule = |rule: &Relabel| {
-        let fields = rule.fields().into_iter().map(|(name, text)| (name.to_owned(), Value::from(text)));
-        Value::from(fields.collect::<serde_json::Map<_, _>>())
-    };
-    relabels.rules().iter().map(rule).collect()
-}
-
-/// The relabels of such an array; what is no rule is left out.
-fn relabels_of_json(rules: &Value) -> Relabels {
-    let rule = |rule: &Value| Relabel::of_fields(|name| rule[name].as_str().map(str::to_owned));
-    Relabels::new(rules.as_array().into_iter().flatten().filter_map(rule).collect())
+/// The renames of such an array; an element that is none is left out.
+fn renames_of_json(entries: &Value) -> Renames {
+    let entry = |entry: &Value| Rename::from_fields(|name| entry[name].as_str());
+    Renames::new(entries.as_array().into_iter().flatten().filter_map(entry).collect())
 }
 
 fn expired_readings_of(row: &Value) -> Option<ExpiredReadings> {
@@ -372,9 +362,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("settings.json");
         assert_eq!(read_file(&path), []);
-        let fields = [("id", "1f"), ("kind", "measurement"), ("from", "a"), ("to", "b c"), ("made", "7"), ("by", "x")];
-        let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
-        let rule = Relabel::of_fields(field).expect("a rule");
+        let fields = [("kind", "tag_value"), ("tag", "room"), ("from", "a"), ("to", "b c")];
+        let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+        let rename = Rename::from_fields(field).expect("an entry");
         let full = DatabaseSettings {
             rev: 1 << 50,
             readings: Some(Keep::Forever),
@@ -388,7 +378,7 @@ mod tests {
             drift: Some(Drift::Keep),
             created: 1 << 61,
             set: (1 << 61) + 1,
-            relabels: Relabels::new(vec![rule]),
+            renames: Renames::new(vec![rename]),
         };
         let rows = [("d".to_owned(), full), ("d/week".to_owned(), DatabaseSettings { rev: 1, ..Default::default() })];
         let settings = Settings { by_database: rows.clone().into(), ..Settings::default() };

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::budget::Budgets;
 use super::engine::Engine;
+use super::engine::directory::DirectoryEntry;
 use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
 use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
@@ -14,13 +15,13 @@ use super::native::groups::GroupValues;
 use super::native::many::{ManyReadings, ManySelection, TagWords, Vocabulary};
 use super::native::notices::{NamedSensor, RequestNames};
 use super::native::readings::{RangePart, TimeOrder};
-use super::native::relabels::RelabelEffect;
+use super::native::renames::RenameEffect;
 use super::native::thinning::Thinned;
 use super::selector::Selector;
 use crate::access::{Caller, Pin};
 use crate::bucket::settings::Settings;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{GroupRule, KnownSettings, Relabels, SensorDocument, Store, UnflushedReadings};
+use crate::bucket::{GroupRule, KnownSettings, Renames, SensorDocument, Store, UnflushedReadings};
 use crate::influxql::Statement;
 use crate::reading::Sensor;
 use crate::telemetry::Metrics;
@@ -160,41 +161,55 @@ impl Query {
         of: (&str, &Selector),
         asked: (&GroupRule, &str),
         page: (Option<&str>, usize),
-    ) -> Result<Vec<Arc<Sensor>>, QueryError> {
+    ) -> Result<Vec<DirectoryEntry>, QueryError> {
         self.in_turn(budget, of.0, || native::groups::members(&self.engine, budget, of, asked, page)).await
     }
 
-    /// The names of sensors that come after one, in key order, as far as they have readings.
+    /// The sensors that come after a key, in the order of their shown keys, as far as they have readings.
     ///
     /// # Errors
     /// If the store does not answer, or acked readings are still being read back.
-    pub async fn names_after(
+    pub async fn sensors_after(
         &self,
         budget: &Budget,
         database: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Arc<Sensor>>, QueryError> {
+    ) -> Result<Vec<DirectoryEntry>, QueryError> {
         self.turn(budget, async {
             let sensors = self.engine.directory(budget, database, self.engine.options.cache_max_age).await?;
             let is_before = |key: &str| after.is_some_and(|after| key <= after);
             let from = sensors.partition_point(|entry| is_before(&entry.sensor.key));
-            Ok(sensors[from..].iter().take(limit).map(|entry| entry.sensor.clone()).collect())
+            Ok(sensors[from..].iter().take(limit).cloned().collect())
         })
         .await
     }
 
-    /// See [`native::relabels::effect`].
+    /// See [`native::renames::stored_key`].
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn relabel_effect(
+    pub async fn stored_key(
         &self,
         budget: &Budget,
         database: &str,
-        change: (&Relabels, &Relabels),
-    ) -> Result<RelabelEffect, QueryError> {
-        self.in_turn(budget, database, || native::relabels::effect(&self.engine, budget, database, change)).await
+        shown: &str,
+    ) -> Result<Option<Box<str>>, QueryError> {
+        self.in_turn(budget, database, || native::renames::stored_key(&self.engine, database, shown)).await
+    }
+
+    /// See [`native::renames::effect`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn rename_effect(
+        &self,
+        budget: &Budget,
+        database: &str,
+        before: &Renames,
+        after: &Renames,
+    ) -> Result<RenameEffect, QueryError> {
+        self.in_turn(budget, database, || native::renames::effect(&self.engine, budget, database, before, after)).await
     }
 
     /// See [`native::notices::notices`]. An answer is not refused because its notices cannot be told.
@@ -338,14 +353,7 @@ impl Query {
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
         let left = budget.deadline().saturating_duration_since(Instant::now());
-        let answer = loop {
-            let relabels = self.engine.relabels(database);
-            let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
-            // Names that changed meanwhile may have been chosen as they were, and read as they are.
-            if answer.is_err() || relabels == self.engine.relabels(database) {
-                break answer;
-            }
-        };
+        let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
             self.metrics.store_error(error.class());

@@ -394,7 +394,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::CutsExpired { .. }
         | IngestError::DatabaseName { .. }
         | IngestError::Policy(_)
-        | IngestError::Relabel(_)
+        | IngestError::Rename(_)
         | IngestError::OverQuota(_)
         | IngestError::Timeout { .. }
         | IngestError::Stopping => false,

@@ -186,13 +186,13 @@ fn groups_documents_follow_the_sensors_documents() {
 
 /// Who is shown under another name belongs where that name does; documents in MongoDB are by the name as stored.
 #[test]
-fn renamed_sensors_belong_to_groups_by_their_present_names() {
+fn renamed_sensors_belong_to_groups_by_their_shown_names() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
     let stored = Stored { uri };
     write(&server, "m,gw=g1,s=1 v=1 10\nm,gw=g2,s=2 v=2 10\n");
     let body = r#"{"kind":"tag_value","tag":"gw","from":"g1","to":"g2"}"#;
-    post(&server.url("/api/v1/relabel?db=d"), body, &[]).expect(200);
+    request("PUT", &server.url("/api/v1/renames?db=d"), body.as_bytes(), &[]).unwrap().expect(200);
     let values = json!([{"value": "g2", "sensors": 2}]);
     eventually("the new name counts", WITHIN, || (asked(&server, "/gateway?db=d")["values"] == values).then_some(()));
     assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);

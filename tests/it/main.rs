@@ -70,7 +70,7 @@ mod page;
 mod patterns;
 mod proof;
 mod readme;
-mod relabel;
+mod rename;
 mod retention;
 mod sealing;
 mod space;

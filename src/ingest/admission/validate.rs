@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use rapidhash::fast::RandomState;
 
-use super::write_policy::{barred, barred_under, seeming_unit};
+use super::write_policy::{barred, seeming_unit};
 use crate::access::{Caller, Exhausted};
-use crate::bucket::Relabels;
+use crate::bucket::Renames;
 use crate::config::Settings;
 use crate::ingest::AcceptedTimes;
 use crate::ingest::catalog::{Catalog, Claims, Database, KnownSensor, SensorFields, SensorsRead};
@@ -251,8 +251,8 @@ pub struct Validator<'a> {
     by_id: HashMap<u32, usize, RandomState>,
     order: SensorOrder,
     by: &'a Caller,
-    /// The database's relabels, for callers with pins: these hold for the names that sensors are shown under, too.
-    relabels: Option<Relabels>,
+    /// The database's renames: a written name may be the shown one of a stored sensor.
+    renames: Option<Renames>,
     /// Why further sensors are refused, for the first measurements where that was determined.
     full: Vec<Reason>,
     validated: ValidatedBody,
@@ -289,19 +289,15 @@ impl<'a> Validator<'a> {
             by,
             full,
             validated,
-            relabels: None,
+            renames: None,
         }
     }
 
-    /// With the relabels of the database.
+    /// With the renames of the database.
     #[must_use]
-    pub fn under(self, relabels: Option<Relabels>) -> Self {
-        Self { relabels, ..self }
-    }
-
-    /// Why the sender may not write a sensor, by its name as written or one that it is shown under.
-    fn barred(&self, sensor: &Sensor) -> Option<Reason> {
-        barred_under(self.by, self.relabels.as_ref(), sensor)
+    pub fn with_renames(self, renames: Option<Renames>) -> Self {
+        self.database.follow_renames(renames.as_ref());
+        Self { renames, ..self }
     }
 
     /// Whether the memory budget allows more.
@@ -352,14 +348,14 @@ impl<'a> Validator<'a> {
         /// Memory of a sensor: here, in a batch, and in the map by id.
         const PLACES: usize =
             size_of::<RequestSensor>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
-        let Self { database, sensors, locals, by_id, validated, by, order, relabels, .. } = self;
+        let Self { database, sensors, locals, by_id, validated, by, order, renames, .. } = self;
         if let Some(last) = order.last.filter(|last| locals[*last].is(spelling)) {
             return Some(last);
         }
         let known = order.find(sensors.get_or_insert_with(|| database.sensors()), locals, spelling)?;
         let local = *by_id.entry(known.id).or_insert_with(|| {
             validated.memory += PLACES;
-            let barred = barred_under(by, relabels.as_ref(), &known.sensor)
+            let barred = barred(by, renames.as_ref(), &known.sensor)
                 .or_else(|| one_too_many(by, &known.sensor, validated))
                 .map(Box::new);
             let fields = known.fields();
@@ -387,16 +383,22 @@ impl<'a> Validator<'a> {
         if let SpellingState::Known(local) = state {
             // Release the read guard: `add_spelling` writes to the same map.
             self.sensors = None;
-            self.catalog.add_spelling(self.database, spelling, &self.locals[local].known);
+            self.catalog.add_spelling(self.database, spelling, &self.locals[local].known, self.renames.as_ref());
         }
         self.remember(spelling.into(), state);
         Ok(state)
     }
 
     fn look_up(&mut self, sensor: &Sensor) -> SpellingState {
-        match self.known(&sensor.key) {
+        let names = self.renames.as_ref().map(|renames| renames.written(sensor));
+        let known = match &names {
+            Some(names) => names.iter().find_map(|name| self.known(&name.key)),
+            None => self.known(&sensor.key),
+        };
+        let new = names.as_ref().and_then(|names| names.last()).unwrap_or(sensor);
+        match known {
             Some(local) => SpellingState::Known(local),
-            None if self.barred(sensor).is_some() => SpellingState::Barred,
+            None if barred(self.by, self.renames.as_ref(), new).is_some() => SpellingState::Barred,
             None if self.pass.looked_up || self.validated.unknown.len() >= self.catalog.room() => {
                 SpellingState::Refused
             }
@@ -416,7 +418,8 @@ impl<'a> Validator<'a> {
 
     /// Why a sensor may not become known.
     fn refusal(&mut self, new: &Sensor) -> Reason {
-        if let Some(reason) = self.barred(new) {
+        let stored = self.renames.as_ref().and_then(|renames| renames.written(new).pop());
+        if let Some(reason) = barred(self.by, self.renames.as_ref(), stored.as_ref().unwrap_or(new)) {
             return reason;
         }
         let is_of = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);
@@ -562,7 +565,7 @@ fn widest_tag(sensors: &SensorsRead<'_>, by: &Caller, new: &Sensor) -> Option<St
     let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
     let of_measurement = sensors.values().take(LOOKED_AT).filter(|known| {
         // Sensors that the sender may not write are not revealed.
-        known.sensor.measurement == new.measurement && barred(by, &known.sensor).is_none()
+        known.sensor.measurement == new.measurement && barred(by, None, &known.sensor).is_none()
     });
     let tags = of_measurement.flat_map(|known| known.sensor.tags.iter()).chain(new.tags.iter());
     for (key, value) in tags {

@@ -137,7 +137,7 @@ pub struct KnownSensor {
 impl KnownSensor {
     pub(super) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), state: Arc<CatalogState>) -> Self {
         let charge = state.bytes.charge(memory(&sensor));
-        let kind = AtomicU8::new(number(state.kinds.place([&sensor], None)));
+        let kind = AtomicU8::new(number(state.kinds.place(&sensor, None)));
         Self {
             id,
             sensor: Arc::new(sensor),
@@ -214,7 +214,7 @@ impl KnownSensor {
         let kinds = &self.state.kinds;
         if !kinds.is_empty() {
             let named = meta.get(KIND).map(|json| &**json);
-            self.kind.store(number(kinds.place([&*self.sensor], named)), Ordering::Relaxed);
+            self.kind.store(number(kinds.place(&self.sensor, named)), Ordering::Relaxed);
         }
     }
 
@@ -230,6 +230,12 @@ impl KnownSensor {
     pub fn is_silent(&self, since: i64) -> bool {
         let heard = self.heard.load(Ordering::Relaxed);
         heard > 0 && i64::from(heard) < since && !self.is_superseded()
+    }
+
+    /// Gives back the memory of other spellings, which are forgotten.
+    pub(super) fn forget_spellings(&self, spellings: &[Box<str>]) {
+        self.spellings.store(0, Ordering::Relaxed);
+        self.charge.shrink(spellings.iter().map(|spelling| memory_of_spelling(spelling)).sum());
     }
 
     pub fn fields(&self) -> Arc<SensorFields> {

@@ -8,7 +8,7 @@ use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody, ValidationPass, Validator};
-use crate::ingest::admission::write_policy::barred_under;
+use crate::ingest::admission::write_policy::barred;
 use crate::ingest::catalog::{CatalogCopy, Database, WantedSensor};
 use crate::ingest::error::IngestError;
 use crate::ingest::options;
@@ -76,8 +76,11 @@ impl Ingest {
         let arrival = Arrival { database: &name, by: &by, ..arrival };
         let mut sensors = sensors_of(read(self.options.reading_limits()), &self.options.reading_limits())?;
         // Whoever may not write a sensor learns nothing of it.
-        let relabels = self.relabels_for(&by, &name);
-        sensors.retain(|sensor| barred_under(&by, relabels.as_ref(), sensor).is_none());
+        let renames = self.retention.settings.now().renames(&name).cloned();
+        if let Some(renames) = &renames {
+            sensors = self.stored_names(&name, sensors, renames).await?;
+        }
+        sensors.retain(|sensor| barred(&by, renames.as_ref(), sensor).is_none());
         let Copied { copy, new, store_asked } = self.copied(&name, &by, sensors).await;
         // Before the lines are judged, as a write is.
         let refused = self.refused(&copy.database, &by);
@@ -144,7 +147,7 @@ impl Ingest {
         read: impl Fn(Limits) -> P,
     ) -> (Vec<ExplainedPoint>, ValidatedBody) {
         let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by)
-            .under(self.relabels_for(by, &copy.database.name));
+            .with_renames(self.retention.settings.now().renames(&copy.database.name).cloned());
         let (mut points, mut seen) = (read(self.options.reading_limits()), HashMap::new());
         let mut explained = Vec::new();
         while let Some(point) = points.next() {

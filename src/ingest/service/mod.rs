@@ -1,14 +1,13 @@
 //! The ingest service: makes the parts of the ingest path, and passes requests through them.
 
 mod by_value;
-mod described;
 mod drain;
 mod explain;
 mod keyed;
 mod listing;
 mod meta;
 mod policies;
-mod relabel;
+mod rename;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -16,7 +15,7 @@ mod tests;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange};
-pub use self::relabel::{NewRelabel, RelabelRefusal};
+pub use self::rename::RenameRefusal;
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -29,7 +28,7 @@ use tokio::task::JoinHandle;
 use crate::access::Caller;
 use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::settings::{Drift, policy_database};
-use crate::bucket::{DatabaseSettings, HourVersions, Relabels, StorageError, Store};
+use crate::bucket::{DatabaseSettings, HourVersions, StorageError, Store};
 use crate::config::{AckLevel, Settings, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
@@ -363,11 +362,12 @@ impl Ingest {
         read: impl Fn(Limits) -> P,
     ) -> Result<ValidatedBody, IngestError> {
         let terms = ValidationPass { undated_from, ..self.terms(&database.name, arrival, body_bytes) };
+        let renames = self.retention.settings.now().renames(&database.name).cloned();
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
             let pass = ValidationPass { looked_up, publish, budget, ..terms };
-            let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by)
-                .under(self.relabels_for(arrival.by, &database.name));
+            let mut validator =
+                Validator::new(database, &self.catalog, &self.options, pass, arrival.by).with_renames(renames.clone());
             let mut points = read(self.options.reading_limits());
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
                 match point {
@@ -391,6 +391,10 @@ impl Ingest {
             // The result does not count as bytes in flight: free it before waiting for the lookup.
             let unknown = std::mem::take(&mut validated.unknown);
             drop(validated);
+            let unknown = match &renames {
+                Some(renames) => self.stored_names(&database.name, unknown, renames).await?,
+                None => unknown,
+            };
             self.lookup.look_up(database, unknown, &arrival.by.allowance()).await;
             validated = pass(true, arrival.partial)?;
         }
@@ -425,11 +429,6 @@ impl Ingest {
             body_bytes,
             undated_from: None,
         }
-    }
-
-    /// The relabels by which a caller's pins are judged, beside names as written.
-    pub(super) fn relabels_for(&self, by: &Caller, database: &str) -> Option<Relabels> {
-        if by.pins().is_empty() { None } else { self.retention.settings.now().relabels(database).cloned() }
     }
 
     fn suspicions(&self, suspects: (usize, Option<&'static str>), declared: Precision) -> Vec<String> {

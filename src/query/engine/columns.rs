@@ -118,12 +118,9 @@ mod tests {
             let site = |site: &str| Arc::new(Meta::change(1, false, [("site".into(), Some(site.into()))]));
             let tags = [("sensor".to_owned(), number.to_string()), ("meta.site".to_owned(), "lab".to_owned())];
             let tags = tags.into_iter().take(1 + usize::from(number % 4 == 3));
-            DirectoryEntry {
-                sensor: Arc::new(Sensor::new("climate", tags).expect("distinct tags")),
-                fields: Arc::from([]),
-                meta: [None, Some(site("\"lab\"")), Some(site("7")), Some(site("\"roof\""))][number % 4].clone(),
-                others: None,
-            }
+            let meta = [None, Some(site("\"lab\"")), Some(site("7")), Some(site("\"roof\""))][number % 4].clone();
+            let sensor = Sensor::new("climate", tags).expect("distinct tags");
+            DirectoryEntry { meta, ..DirectoryEntry::bare(Arc::new(sensor)) }
         };
         (0..9).map(entry).collect::<Vec<_>>().into()
     }

@@ -17,7 +17,6 @@ pub mod limits;
 pub mod memory;
 pub mod plan;
 pub mod points;
-pub mod present;
 pub mod read;
 mod rows;
 mod sensor_cache;
@@ -25,7 +24,6 @@ mod sensors;
 mod summaries;
 mod totals;
 mod transform;
-mod united;
 pub mod windows;
 
 use std::ops::Range;
@@ -42,7 +40,6 @@ use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
 pub use self::hours::{UnflushedSensor, hours_of};
-pub use self::united::ScanFailure;
 
 /// The sensor cache gets one part in so many of `query.cache_bytes`.
 const SENSORS_SHARE: usize = 8;
@@ -96,8 +93,7 @@ impl Engine {
         }
     }
 
-    /// The unflushed readings of these sensors, in the order of `sensors`. Some may have been flushed a moment ago. None of a name
-    /// that unites sensors: its scans have them.
+    /// The unflushed readings of these stored sensors, in the order of `sensors`. Some may have been flushed a moment ago.
     ///
     /// # Errors
     /// If acked readings may be missing from them.
@@ -107,29 +103,9 @@ impl Engine {
         sensors: &[&str],
         hours: &Range<Hour>,
     ) -> Result<Vec<UnflushedSensor>, Behind> {
-        let is_plain = self.plain(database, sensors);
-        self.unflushed_by(is_plain, (database, sensors), hours).await
-    }
-
-    /// As [`Engine::unflushed`], where it is known already which of the names are read as they are stored.
-    async fn unflushed_by(
-        &self,
-        is_plain: Vec<bool>,
-        (database, sensors): (&str, &[&str]),
-        hours: &Range<Hour>,
-    ) -> Result<Vec<UnflushedSensor>, Behind> {
         let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
-        if is_plain.iter().all(|plain| *plain) {
-            let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
-            return Ok(unflushed.into_iter().map(by_hour).collect());
-        }
-        let plain: Vec<&str> =
-            sensors.iter().zip(&is_plain).filter(|(_, plain)| **plain).map(|(key, _)| *key).collect();
-        let mut unflushed = self.memtables.unflushed(database, &plain, hours.clone()).await?.into_iter();
-        let one = |plain: bool| {
-            if plain { unflushed.next().map(by_hour).unwrap_or_default() } else { UnflushedSensor::new() }
-        };
-        Ok(is_plain.into_iter().map(one).collect())
+        let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
+        Ok(unflushed.into_iter().map(by_hour).collect())
     }
 
     /// As [`Engine::unflushed`], for one sensor.

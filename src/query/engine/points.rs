@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::hours::{by_hour, hours_of, overlay};
-use super::{Engine, ScanFailure, UnflushedSensor};
-use crate::bucket::store::{Extent, GROWTH, Order, Projection, Scanned, ScannedPage};
+use super::{Engine, UnflushedSensor};
+use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
 use crate::bucket::{Readings, StorageError, UnflushedHour};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::time::MILLI_NS;
@@ -171,7 +171,7 @@ impl Scan<'_> {
         let keys: Vec<&str> = sensors[batch.clone()].iter().map(|sensor| &*sensor.key).collect();
         let unflushed = self.engine.unflushed(database, &keys, hours).await?;
         let stored =
-            self.engine.scan_sensors(database, &keys, hours.clone(), &self.projection, self.engine.batch_bytes());
+            self.engine.store.scan_sensors(database, &keys, hours.clone(), &self.projection, self.engine.batch_bytes());
         let Some(stored) = budget.waiting(stored).await? else { return Ok(false) };
         let times = || self.wanted.range.clone();
         let part =
@@ -222,13 +222,11 @@ impl Scan<'_> {
         };
         loop {
             let projection = Projection { times: times.clone(), ..self.projection.clone() };
-            let scanned = self.engine.scan((database, key), ahead.clone(), Order::Ascending, &projection, extent);
+            let scanned = self.engine.store.scan(database, key, ahead.clone(), &projection, extent);
             match budget.waiting(scanned).await {
                 Ok(Scanned { pages, rest }) => return Ok((Scanned { pages, rest: rest.start..hours.end }, times)),
-                Err(ScanFailure::Storage(StorageError::HourTooLarge { hour, .. })) if hour > ahead.start => {
-                    ahead.end = hour
-                }
-                Err(ScanFailure::Storage(StorageError::HourTooLarge { hour, limit })) => {
+                Err(StorageError::HourTooLarge { hour, .. }) if hour > ahead.start => ahead.end = hour,
+                Err(StorageError::HourTooLarge { hour, limit }) => {
                     ahead = hour..hour.next();
                     times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
                     times.end -= (times.end - times.start) / 2;

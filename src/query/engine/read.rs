@@ -18,7 +18,7 @@ use super::summaries::HourSummary;
 use super::windows::Windows;
 use crate::clock::now_ns;
 use crate::influxql::ReferenceKind;
-use crate::query::engine::frame::{Frame, OldKeys, ReadingSource};
+use crate::query::engine::frame::{Frame, ReadingSource};
 use crate::query::engine::memory::CHOOSE;
 use crate::query::pattern::Patterns;
 use crate::query::{Budget, QueryError};
@@ -39,7 +39,6 @@ impl Engine {
         evaluation: &mut Evaluation<'_>,
     ) -> Result<(), QueryError> {
         let Evaluation { plan, frame, patterns, budget, .. } = *evaluation;
-        let old_keys = evaluation.old_keys.clone();
         let mut held = budget.hold(0)?;
         let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
@@ -53,7 +52,7 @@ impl Engine {
         }
         held.grow(chosen.len() * 2 * size_of::<(&DirectoryEntry, bool)>())?;
         self.check_sensors(chosen.len())?;
-        let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.sensor.clone()).collect();
+        let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.stored.clone()).collect();
         let fields: Arc<[Arc<str>]> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
         let range = range(plan, frame);
         let mut span = self.span(&range)?;
@@ -70,8 +69,8 @@ impl Engine {
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
         let gone = self.settings.now().readings_from(database, now_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
-        let are_told = !plan.has_ends()
-            || (!evaluation.has_several_sources && are_alone(plan, &chosen, &old_keys, budget).await?);
+        let are_told =
+            !plan.has_ends() || (!evaluation.has_several_sources && are_alone(plan, &chosen, budget).await?);
         let hours = match (summarized(plan, frame, &chosen, &range), gone) {
             _ if !are_told => None,
             (None, Some(from)) => {
@@ -100,7 +99,7 @@ impl Engine {
                 let (entry, of_condition) = chosen[place];
                 let filter = Filter { of_sensor: true, of_condition };
                 let points = meant(plan, entry, &points);
-                evaluation.feed(&member(plan, entry, &old_keys), &points, filter).await?;
+                evaluation.feed(&member(plan, entry), &points, filter).await?;
             }
         }
         if let Some(hours) = hours {
@@ -118,7 +117,7 @@ impl Engine {
                     true => summaries.into(),
                     false => summaries.iter().filter(|one| are_numbers[one.field]).cloned().collect(),
                 };
-                evaluation.absorb(&member(plan, entry, &old_keys), &numbers)
+                evaluation.absorb(&member(plan, entry), &numbers)
             };
             match is_by_day(frame) {
                 true => self.each_total(&wanted, take).await?,
@@ -127,14 +126,6 @@ impl Engine {
         }
         evaluation.span = Some(span);
         Ok(())
-    }
-
-    /// Those of these keys of tags that relabels of a database rename.
-    #[must_use]
-    pub fn old_keys(&self, database: &str, keys: &[String]) -> OldKeys {
-        let Some(relabels) = self.relabels(database) else { return OldKeys::default() };
-        let later = keys.iter().map(|key| (key.clone(), relabels.later_keys(key)));
-        later.filter(|(_, later)| !later.is_empty()).collect()
     }
 }
 
@@ -161,11 +152,10 @@ fn is_by_day(frame: &Frame) -> bool {
 /// If the budget is exhausted.
 pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
     let Evaluation { plan, patterns, budget, .. } = *evaluation;
-    let old_keys = evaluation.old_keys.clone();
     for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
         for entry in some {
             if by_itself(entry, plan, patterns) != Some(false) {
-                evaluation.count_in(&member(plan, entry, &old_keys))?;
+                evaluation.count_in(&member(plan, entry))?;
             }
         }
         budget.pause().await?;
@@ -182,7 +172,9 @@ impl Lookup for Alone<'_> {
         match (plan.fields.iter().find(|field| field.is(name, kind)), kind) {
             (Some(field), _) if has(entry, field) => ResolvedReference::Unknown,
             (Some(_), _) => ResolvedReference::Field(None),
-            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::of_tag(entry.tag_values(name)),
+            (None, None | Some(ReferenceKind::Tag)) => {
+                ResolvedReference::Tag(entry.tag(name).map(Cow::into_owned).unwrap_or_default())
+            }
             (None, _) => ResolvedReference::Field(None),
         }
     }
@@ -207,8 +199,8 @@ fn meant<'a>(plan: &Plan, entry: &DirectoryEntry, points: &'a PointCursor) -> Co
     Cow::Owned(points)
 }
 
-/// The sensor with its tags, those that the plan groups by under old keys, and what it names of its metadata.
-fn member(plan: &Plan, entry: &DirectoryEntry, old_keys: &OldKeys) -> ReadingSource {
+/// The sensor with its tags, and what the plan names of its metadata.
+fn member(plan: &Plan, entry: &DirectoryEntry) -> ReadingSource {
     let sensor = &entry.sensor;
     let mut tags: Vec<(String, String)> =
         sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -216,19 +208,10 @@ fn member(plan: &Plan, entry: &DirectoryEntry, old_keys: &OldKeys) -> ReadingSou
         let named = plan.meta_names().filter(|name| sensor.tag(name).is_none());
         tags.extend(named.filter_map(|name| Some((name.to_owned(), meta_text(meta, name)?.into_owned()))));
     }
-    let renamed = |(old, _): &(String, _)| Some((old.clone(), by_old_key(sensor, old, old_keys)?.to_owned()));
-    tags.extend(old_keys.iter().filter_map(renamed));
     if tags.len() > sensor.tags.len() {
         tags.sort_unstable();
     }
-    let others = entry.others.clone();
-    ReadingSource { name: Arc::from(&*sensor.measurement), tags, others }
-}
-
-/// The value of a tag that a sensor does not have under this old key, but under a later one.
-fn by_old_key<'s>(sensor: &'s Sensor, old: &str, old_keys: &OldKeys) -> Option<&'s str> {
-    let (_, later) = old_keys.iter().find(|(key, _)| key == old).filter(|_| sensor.tag(old).is_none())?;
-    later.value(sensor)
+    ReadingSource { name: Arc::from(&*sensor.measurement), tags }
 }
 
 /// The range to read: the frame's, and one window before it (after it, in descending order) if a call looks back.
@@ -240,21 +223,12 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
 }
 
 /// Whether each of these sensors has its group for itself.
-async fn are_alone(
-    plan: &Plan,
-    chosen: &[(&DirectoryEntry, bool)],
-    old_keys: &OldKeys,
-    budget: &Budget,
-) -> Result<bool, QueryError> {
+async fn are_alone(plan: &Plan, chosen: &[(&DirectoryEntry, bool)], budget: &Budget) -> Result<bool, QueryError> {
     let _held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
     let (state, mut groups) = (RandomState::new(), HashSet::with_capacity(chosen.len()));
     for some in chosen.chunks(CHOOSE) {
         let of_group = |entry: &DirectoryEntry| {
-            let value = |tag: &String| {
-                let renamed = by_old_key(&entry.sensor, tag, old_keys).map(Cow::Borrowed);
-                renamed.or_else(|| entry.tag(tag)).unwrap_or_default()
-            };
-            let tags: Vec<_> = plan.group_by.iter().map(value).collect();
+            let tags: Vec<_> = plan.group_by.iter().map(|tag| entry.tag(tag).unwrap_or_default()).collect();
             state.hash_one((&entry.sensor.measurement, tags))
         };
         // Two groups of the same hash cost some reading, and nothing else.

@@ -81,7 +81,7 @@ mod tests {
 
     fn entry(key: &str) -> DirectoryEntry {
         let sensor = Arc::new(Sensor { key: key.into(), measurement: "m".into(), tags: [].into() });
-        DirectoryEntry { sensor, fields: [(Arc::from("temp"), Family::Number)].into(), meta: None, others: None }
+        DirectoryEntry { fields: [(Arc::from("temp"), Family::Number)].into(), ..DirectoryEntry::bare(sensor) }
     }
 
     #[test]

@@ -93,7 +93,6 @@ async fn selected(
     for source in &sources {
         match source {
             Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
-                evaluation.old_keys = engine.old_keys(database, &plan.group_by);
                 if select.slimit > 0 || select.soffset > 0 {
                     count_groups(entries, &mut evaluation).await?;
                 }
@@ -127,7 +126,7 @@ async fn sensors_of(
         MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
         MeasurementName::OfSource => false,
     };
-    let chosen = sensors.choose(asked, 1, &|entry| entry.names().any(|name| is_wanted(&name.measurement))).await?;
+    let chosen = sensors.choose(asked, 1, &|entry| is_wanted(&entry.sensor.measurement)).await?;
     Ok(Sourced::Sensors { database, chosen })
 }
 

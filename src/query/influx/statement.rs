@@ -48,15 +48,6 @@ pub enum StatementFailure {
          name, or write \"{0}\"::field or \"{0}\"::tag"
     )]
     UnknownTag(String),
-    /// A deletion that would take something else if old names counted in it, as they do in queries.
-    #[error(
-        "a deletion goes by present names, and to a query this one would name {present} by an old one, {old}: write the present name"
-    )]
-    OldName {
-        /// The key by now.
-        present: String,
-        old: String,
-    },
     /// `DROP SERIES` deletes whole series. The text is InfluxDB's.
     #[error("DROP SERIES doesn't support time in WHERE clause")]
     TimeInDropSeries,

@@ -229,7 +229,6 @@ async fn aggregated(
     let Planned { plan, columns, notices, held: planned } = planned(budget, asked, entries).await?;
     let (frame, patterns) = (frame(asked), Patterns::default());
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
-    evaluation.old_keys = engine.old_keys(&asked.database, &plan.group_by);
     engine.read(&asked.database, entries, &mut evaluation).await?;
     let (groups, mut held) = evaluation.finish().await?;
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();

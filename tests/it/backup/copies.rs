@@ -1,7 +1,7 @@
 //! `hourglass backup copy`: from one kind of store to the other and back, with an equal digest, through kills.
 
 use super::{PAGES, SEALS, START, digest, filled, flush, folder, hourglass, path, ran, restored, write};
-use crate::support::http::{get, post};
+use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::server::{Launch, Server, program};
 
@@ -61,7 +61,7 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
 fn a_restored_store_goes_on_like_any_other() {
     let mut server = filled("embedded", "");
     let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
-    post(&server.url("/api/v1/relabel?db=plant"), renamed, &[]).expect(200);
+    request("PUT", &server.url("/api/v1/renames?db=plant"), renamed.as_bytes(), &[]).unwrap().expect(200);
     let to = folder("backup");
     super::backup(&server, to.path(), &[]).good();
     let mut copy = restored(to.path());
