@@ -72,8 +72,15 @@ impl Job for Group {
             DatabaseWalk::default()
         });
         let goes_on = self.look(walk, run).await.inspect_err(|_| self.next_walk = began)?;
-        // Also between the steps of a walk.
-        let done = self.raw.regroup(TOGETHER).await?;
+        // Also between the steps of a walk, which does not begin anew because another instance was faster here.
+        let done = match self.raw.regroup(TOGETHER).await {
+            Err(error) if goes_on && error.is_transient() => return Ok(Step::More),
+            Err(error) => {
+                self.next_walk = if goes_on { began } else { self.next_walk };
+                return Err(error.into());
+            }
+            Ok(done) => done,
+        };
         show(&done, run);
         if done.is_incomplete {
             self.next_walk = began;
