@@ -6,7 +6,6 @@ mod backup;
 mod banner;
 mod client_tls;
 mod compact;
-mod compacting;
 mod copy;
 mod data_folder;
 mod dead_letters;
@@ -22,16 +21,14 @@ mod first_token;
 mod flush_wal;
 mod follow;
 mod healthcheck;
-mod indexes;
+mod jobs;
 mod listeners;
-mod migrate;
 mod origin;
 mod post;
 mod progress;
 mod rejections;
 mod relabel;
 mod restore;
-mod seal;
 mod sensors;
 mod stop;
 mod tokens;
@@ -66,13 +63,13 @@ use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
+use crate::upkeep::{self, Compact};
 use crate::wal::{self, Folder, Recovery, Wal};
 
 pub use self::backup::{BackupRequest, backup};
 use self::banner::Ready;
 pub use self::client_tls::TlsFiles;
-pub use self::compact::{CompactRequest, compact};
-use self::compacting::Compacted;
+pub use self::compact::compact;
 pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::demo::{DemoRequest, demo};
@@ -83,14 +80,12 @@ pub use self::explain::{ExplainRequest, explain};
 pub use self::flush_wal::flush_wal;
 pub use self::follow::{FollowRequest, follow};
 pub use self::healthcheck::healthcheck;
-pub use self::indexes::indexes;
+pub use self::jobs::{list_jobs, run_job};
 use self::listeners::Listeners;
-pub use self::migrate::migrate;
 pub use self::post::Service;
 pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
 pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
 pub use self::restore::restore;
-pub use self::seal::seal;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
 use self::stop::{RunEnd, shut_down};
 pub use self::tokens::tokens;
@@ -196,16 +191,15 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     let audit = Arc::new(Audit::new(&settings.server.data_dir, audit_options(&settings)));
     metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
     let (of_store, backups) = (store.clone(), Arc::new(Semaphore::new(1)));
-    let compacting = http::Compacting::default();
-    let compacts = tokio::spawn(compacting::keep_compact(opened.compacted(&settings), compacting.clone()));
+    let jobs = upkeep::start(&ingest, opened.compact_job(&settings), metrics.clone());
     let app = Arc::new(App {
+        jobs,
         ingest,
         query,
         access,
         audit,
         metrics,
         store: of_store,
-        compacting,
         backups,
         by_value: Arc::new(Semaphore::new(1)),
         health,
@@ -240,7 +234,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
             RunEnd::Failed
         }
     };
-    [watcher, upkeep, space, tokens, compacts].iter().for_each(JoinHandle::abort);
+    [watcher, upkeep, space, tokens].iter().for_each(JoinHandle::abort);
     Ok(if asked { ending } else { RunEnd::Failed })
 }
 
@@ -323,10 +317,10 @@ impl OpenedStore {
         }
     }
 
-    fn compacted(self, settings: &Settings) -> Compacted {
+    fn compact_job(self, settings: &Settings) -> Compact {
         match self {
-            Self::Embedded(store) => Compacted::Embedded { store, percent: settings.embedded.compact_at as u64 },
-            Self::Mongo(store) => Compacted::Mongo(store),
+            Self::Embedded(store) => Compact::Embedded { store, percent: settings.embedded.compact_at as u64 },
+            Self::Mongo(store) => Compact::Mongo(store),
         }
     }
 }

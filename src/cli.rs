@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use self::service::{
-    CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, RejectedFlags,
+    CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, JobCommand, RejectedFlags,
     RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, SensorsFormat, TargetFlags, UndoFlags,
 };
 pub use self::store::{
@@ -74,12 +74,14 @@ pub enum Command {
     /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
     /// failed, for example because the WAL could not be opened. Stop the service first.
     FlushWal(FlushWalFlags),
-    /// Give space that sealing, deletions and retention freed back to the disk: of a running service (--to), or of the embedded
-    /// file of a stopped one. Of MongoDB, print what each collection could give back. It may be interrupted at any time.
-    Compact(CompactFlags),
-    /// Have the running service store what it acknowledged, and seal every day that is over, now, whatever `seal.after` says: history
-    /// then takes a tenth of its space. Exit status: 0 if all that can be sealed is, else 1.
-    Seal(TargetFlags),
+    /// Give space that sealing, deletions and retention freed back to the disk: compact the embedded file of a stopped service. It may
+    /// be interrupted at any time. A running service does it with `job run compact`.
+    Compact(FolderFlags),
+    /// List the background jobs of the running service, or run one now.
+    Job {
+        #[command(subcommand)]
+        command: JobCommand,
+    },
     /// Have the running service write back what a deletion by value (`DELETE … WHERE field …`) removed, as far as it is still
     /// absent; without an id, list those deletions. They are kept for `undo.keep`. Exit status: 0 if nothing was refused,
     /// else 1.
@@ -109,12 +111,6 @@ pub enum Command {
         #[command(subcommand)]
         command: RejectionsCommand,
     },
-    /// Print the indexes that the running service's configuration declares (`index = true`), whether MongoDB has them, and the queries
-    /// that use them. Exit status: 0 if none is missing, else 1.
-    Indexes(TargetFlags),
-    /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
-    /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.
-    Migrate(TargetFlags),
     /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
     /// run meanwhile.
     DeadLetters {

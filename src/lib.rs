@@ -16,6 +16,7 @@ pub mod query;
 pub mod store;
 pub mod tcp;
 pub mod telemetry;
+pub mod upkeep;
 pub mod verify;
 
 pub use hourglass_influxql as influxql;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use hourglass::cli::{
-    Arguments, BackupFlags, Command, ConfigCommand, CopyFlags, CredentialFlags, DeadLettersCommand, TargetFlags,
+    Arguments, BackupFlags, Command, ConfigCommand, CopyFlags, CredentialFlags, DeadLettersCommand, JobCommand,
+    TargetFlags,
 };
 use hourglass::{app, cli, config};
 use mimalloc::MiMalloc;
@@ -62,11 +63,8 @@ fn main() -> ExitCode {
             Ok(settings) => app::flush_wal(&settings, flags.patience()),
             Err(problems) => cli::report(&problems),
         },
-        Command::Compact(flags) => match cli::settings(&flags.store.settings()) {
-            Ok(settings) => {
-                let service = flags.to.map(|to| service(to, flags.by));
-                app::compact(&settings, app::CompactRequest { service, runs: flags.run })
-            }
+        Command::Compact(flags) => match cli::settings(&flags.settings()) {
+            Ok(settings) => app::compact(&settings),
             Err(problems) => cli::report(&problems),
         },
         Command::Undo(flags) => app::undo(flags.id.as_deref(), &target(flags.target)),
@@ -84,9 +82,8 @@ fn main() -> ExitCode {
         Command::Rejections { command } => rejections(command),
         Command::Sensors { command } => sensors(command),
         Command::Relabel { command } => relabel(command),
-        Command::Indexes(flags) => app::indexes(&target(flags)),
-        Command::Migrate(flags) => app::migrate(&target(flags)),
-        Command::Seal(flags) => app::seal(&target(flags)),
+        Command::Job { command: JobCommand::List(flags) } => app::list_jobs(&target(flags)),
+        Command::Job { command: JobCommand::Run { name, target: by } } => app::run_job(&target(by), &name),
         Command::DeadLetters { command } => dead_letters(command),
         Command::Token { command } => cli::tokens(command, app::tokens),
         Command::CheckConfig(flags) => match cli::settings(&flags.serve) {

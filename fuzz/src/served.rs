@@ -12,12 +12,13 @@ use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, Store};
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::edge::{Bounds, ConnectionLimits, Listener};
-use hourglass::http::{self, App, Compacting, Health, Serves};
+use hourglass::http::{self, App, Health, Serves};
 use hourglass::ingest::{AckLevel, Ingest, Stores};
 use hourglass::query::Query;
 use hourglass::reading::{Limits, Precision};
 use hourglass::store::{EmbeddedStore, Masked};
 use hourglass::telemetry::Metrics;
+use hourglass::upkeep::Jobs;
 use hourglass::wal::{self, Wal};
 use hourglass::{ingest, query, tcp};
 use hourglass_benches::MemoryDisk;
@@ -150,16 +151,16 @@ fn app() -> (Arc<App>, Metrics) {
     );
     drop(folder);
     let started = (0, Instant::now());
-    let (metrics_of_app, compacting) = (metrics.clone(), Compacting::default());
+    let metrics_of_app = metrics.clone();
     let by_value = Arc::new(tokio::sync::Semaphore::new(1));
     let app = App {
+        jobs: Jobs::new(metrics.clone()),
         ingest,
         query,
         access,
         audit,
         metrics: metrics_of_app,
         store,
-        compacting,
         backups,
         by_value,
         health,

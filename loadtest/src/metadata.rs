@@ -197,10 +197,10 @@ async fn await_refreshed(target: &Target) -> Result<()> {
     while idle < 3 {
         ensure!(begun.elapsed() < LONGEST, "copies are left after {LONGEST:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (status, text) = connection.get("/api/v1/status").await?;
-        ensure!(status == 200, "/api/v1/status was answered {status}: {text}");
-        let status: Value = serde_json::from_str(&text)?;
-        let left = status["meta_copies"]["left"].as_u64().context("no meta_copies.left in the status")?;
+        let (status, text) = connection.get("/api/v1/jobs/refresh").await?;
+        ensure!(status == 200, "/api/v1/jobs/refresh was answered {status}: {text}");
+        let job: Value = serde_json::from_str(&text)?;
+        let left = job["left"].as_u64().context("no left in the state of the job")?;
         idle = if left == 0 { idle + 1 } else { 0 };
     }
     Ok(())

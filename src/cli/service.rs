@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::store::{FolderFlags, StoreFlags};
+use super::store::FolderFlags;
 
 /// A running service, and who asks it.
 #[derive(Debug, Args)]
@@ -69,21 +69,17 @@ pub struct SendFlags {
     pub folder: FolderFlags,
 }
 
-/// The flags of `compact`.
-#[derive(Debug, Args)]
-pub struct CompactFlags {
-    /// The address of a running service. Without it, the service must be stopped.
-    #[arg(long, value_name = "URL")]
-    pub to: Option<String>,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub by: CredentialFlags,
-    /// Have MongoDB compact the collections, on the node that takes writes, one after the other.
-    #[arg(long)]
-    pub run: bool,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub store: StoreFlags,
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Print each job with its state, its progress, and when it ran and runs.
+    List(TargetFlags),
+    /// Run a job now and print its progress. Exit status: 0 if it left nothing to do, else 1.
+    Run {
+        /// The job: seal, expire, strip, sweep, migrate, outliers, compact, refresh, group or index.
+        name: String,
+        #[command(flatten)]
+        target: TargetFlags,
+    },
 }
 
 /// The flags of `undo`.

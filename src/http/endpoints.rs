@@ -14,9 +14,8 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, drift, explain, groups, indexes, influx_query, lists, meta, migrate,
-    openapi, overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens,
-    trash, ui, write,
+    App, backup, databases, dead_letters, drift, explain, groups, influx_query, jobs, lists, meta, openapi, overview,
+    read_only, readings, rejections, relabel, replay, sensors, status, summary, tail, tokens, trash, ui, write,
 };
 
 pub struct Endpoint {
@@ -217,18 +216,15 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/flush", Admin, "store all acked readings now: 204 when done", &[], &[],
         &[&[(204, "All readings acked before are in the store.", &[]), (409, "All are in the store except dead letters.", &[json("NotStored")]),
             (503, "Not all are in the store yet: try again.", FAILED)]], false, route (post(write::flush));
-    "POST" "/api/v1/seal", Admin, "store what was acked, and seal every day that is over now: 200 when done", params::SEAL, &[],
-        &[&[(200, "Every day that is over is sealed.", &[json("Sealed")]), (202, "Sealing is under way: ask again with `round`.", &[json("Sealed")])],
-            ASKED], false, route (post(seal::seal));
-    "POST" "/api/v1/compact", Admin, "give space back to the disk: 200 when done", params::COMPACT, &[],
-        &[&[(200, "What came back.", &[json("Compacted")]), (202, "Compaction is under way: ask again with `round`.", &[json("Compacted")])],
-            ASKED], false, route (post(compact::compact));
+    "GET" "/api/v1/jobs", Admin, "background jobs: state, progress, last success, last error, next run", &[], &[],
+        &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], true, route (get(jobs::list));
+    "GET" "/api/v1/jobs/{key}", Admin, "one background job", &[], &[],
+        &[&[(200, "The job.", &[json("Job")])], ASKED], false, route (get(jobs::show));
+    "POST" "/api/v1/jobs/{key}/run", Admin, "run a background job now: 200 when done", params::JOB_RUN, &[],
+        &[&[(200, "The run has ended.", &[json("Job")]), (202, "The run is under way: ask again with `run`.", &[json("Job")])],
+            ASKED], false, route (post(jobs::run));
     "POST" "/api/v1/read-only", Admin, "refuse changes with 503 until the process ends, for hourglass copy --switch, or take them again", params::READ_ONLY, &[],
         &[&[(200, "Changes are refused, or taken.", &[json("Anything")])], ASKED], false, route (post(read_only::set));
-    "POST" "/api/v1/migrate", Admin, "rewrite documents of older forms now: 200 when done", params::MIGRATE, &[],
-        &[&[(200, "No document of an older form is left that can be rewritten.", &[json("Migrated")]),
-            (202, "Documents are being looked at and rewritten: ask again with `round`.", &[json("Migrated")])],
-            ASKED], false, route (post(migrate::migrate));
     "GET" "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything", params::BACKUP, &[],
         &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route (get(backup::begin));
     "GET" "/api/v1/backup/days", Admin, "the UTC days that have readings or summaries, for hourglass backup", params::BACKUP_DAYS, &[],
@@ -241,8 +237,6 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         false, route (get(backup::sensors));
     "POST" "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", params::BACKUP_PROVED, &[],
         &[&[(204, "Noted.", &[])], ASKED], false, route (post(backup::proved));
-    "GET" "/api/v1/indexes", Admin, "indexes that the configuration declares, with the queries that use them", &[], &[],
-        &[&[(200, "Indexes, by database and collection.", &[json("Indexes")])], ASKED], true, route (get(indexes::list));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
     "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,

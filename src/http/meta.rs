@@ -21,10 +21,9 @@ use super::write::{ack_level, flag};
 use crate::access::{Caller, Pin};
 use crate::bucket::Meta;
 use crate::clock::now_ns;
-use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, RefreshingDone, Wish};
+use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 use crate::kinds::KindFault;
 use crate::reading::Sensor;
-use crate::reading::time::write_rfc3339;
 
 /// Most refusals that an answer names.
 const REASONS: usize = 20;
@@ -445,17 +444,6 @@ pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
         Ok(text.respond(super::format::Format::Json.media_type())?)
     };
     exported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
-}
-
-/// What was refreshed of the copies in pages and days, or of groups' documents, since the start.
-pub fn refreshing_shown(done: &RefreshingDone) -> Value {
-    let RefreshingDone { sensors, documents, left, walked, error } = done;
-    let walked = walked.map(|at| {
-        let mut text = String::new();
-        write_rfc3339(&mut text, at);
-        text
-    });
-    json!({ "sensors": sensors, "documents": documents, "left": left, "walked": walked, "error": error })
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ mod auth;
 mod backup;
 mod body;
 mod common_headers;
-mod compact;
 mod connection;
 mod cors;
 mod csv;
@@ -23,13 +22,12 @@ mod groups;
 mod guard;
 mod head;
 mod hosts;
-mod indexes;
 mod influx_query;
 mod influx_render;
+mod jobs;
 mod json;
 mod lists;
 pub mod meta;
-mod migrate;
 mod named_sensors;
 mod openapi;
 mod overview;
@@ -41,7 +39,6 @@ mod readings;
 mod rejections;
 mod relabel;
 mod replay;
-mod seal;
 mod senders;
 mod sensors;
 mod series;
@@ -62,7 +59,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 
-pub use compact::{CompactRound, Compacting, SpaceOf};
 pub use cors::Cors;
 pub use hosts::Hosts;
 pub use senders::{Senders, Told};
@@ -75,6 +71,7 @@ use crate::ingest::Ingest;
 use crate::kinds::Kinds;
 use crate::query::Query;
 use crate::telemetry::Metrics;
+use crate::upkeep::Jobs;
 
 /// Limits of requests. From the config sections `[server]`, `[limits]` and `[query]`.
 #[derive(Debug, Clone)]
@@ -154,6 +151,8 @@ pub struct SeesDetails(pub bool);
 /// The state shared by all handlers.
 #[derive(Debug)]
 pub struct App {
+    /// They stop before ingest does.
+    pub jobs: Jobs,
     pub ingest: Arc<Ingest>,
     pub query: Query,
     pub access: Arc<TokenRegistry>,
@@ -161,8 +160,6 @@ pub struct App {
     pub metrics: Metrics,
     /// As queries see it; only backups read it here.
     pub store: Arc<dyn Store>,
-    /// Shared with the task of `app` that compacts.
-    pub compacting: Compacting,
     /// Parts of backups are sent one after the other.
     pub backups: Arc<Semaphore>,
     /// Deletions by value are carried out one after the other.

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::{App, Health, compact, seal, status};
+use super::{App, Health, jobs, status};
 use crate::backup::proved;
 use crate::clock::now_seconds;
 use crate::reading::time::write_rfc3339;
@@ -50,8 +50,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Response {
             "store_bytes": disk.store_bytes, "store_free_bytes": disk.store_free, "log_free_bytes": disk.log_free,
             "days_left": recent.days_left(),
         },
-        "sealing": seal::shown_now(app.ingest.sealing()),
-        "compacting": compact::shown(&app.compacting),
+        "jobs": jobs::all(&app.jobs),
         "backup": { "proved": proved::last(&app.options.data_dir).and_then(of_millis) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
         "samples": samples.iter().map(sample).collect::<Vec<_>>(),

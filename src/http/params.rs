@@ -110,14 +110,12 @@ const GUARD: Parameter = parameter(
 const LIMIT: Parameter =
     parameter("limit", r#"{"type":"integer","minimum":1,"examples":[100]}"#, "Most items in this part of the answer.");
 const CURSOR: Parameter = parameter("cursor", TEXT, "The value of `next` in the previous part, unchanged.");
-const ROUND: Parameter = parameter("round", TEXT, "The value of `round` in an answer 202, to wait for the same round.");
+const RUN: Parameter = parameter("run", TEXT, "The value of `run` in an answer 202, to wait for the same run.");
 const STATE: Parameter = parameter(
     "state",
     r#"{"type":"string","enum":["on","off"]}"#,
     "Whether changes are refused (`on`) or taken (`off`).",
 );
-const RUN: Parameter =
-    parameter("run", FLAG, "Whether MongoDB runs `compact` on each collection that has space to give back.");
 const STEP: Parameter =
     parameter("step", r#"{"type":"string","examples":["15m","1h","1d"]}"#, "Length of a window; `1h` when missing.");
 const ORDER: Parameter = parameter(
@@ -292,14 +290,10 @@ pub const REPLAY: &[Parameter] =
 pub const DRIFT: &[Parameter] = &[DB, DRIFT_MEASUREMENT, DRIFT_FIELD, DRIFT_TO, REPLAY_DRY_RUN];
 /// Of `POST /api/v1/read-only`.
 pub const READ_ONLY: &[Parameter] = &[STATE];
-/// Of `POST /api/v1/compact`.
-pub const COMPACT: &[Parameter] = &[ROUND, RUN];
-/// Of `POST /api/v1/seal`.
-pub const SEAL: &[Parameter] = &[ROUND];
+/// Of `POST /api/v1/jobs/NAME/run`.
+pub const JOB_RUN: &[Parameter] = &[RUN];
 /// Of `POST /api/v1/trash/ID/undo`.
 pub const UNDO: &[Parameter] = &[CURSOR];
-/// Of `POST /api/v1/migrate`.
-pub const MIGRATE: &[Parameter] = &[ROUND];
 /// Of the lists of measurements, of a tag's values, and of fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `GET /api/v1/tags`.

@@ -15,11 +15,11 @@ use serde_json::json;
 use super::endpoints::{self, ENDPOINTS, Endpoint};
 use super::errors::{NO_ENDPOINT, WRONG_METHOD};
 use super::format::preferred;
-use super::{App, Health, SeesDetails, compact, meta, migrate, seal, ui};
+use super::{App, Health, SeesDetails, ui};
 use crate::bucket::Unusable;
 use crate::clock::{now_ns, now_seconds};
 use crate::http::answer::INFLUX_VERSION;
-use crate::ingest::{FailingDatabase, Ledger, MigrationDone, RefreshingDone, SealingDone};
+use crate::ingest::{FailingDatabase, Ledger};
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
@@ -279,11 +279,6 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "blocked": lag.blocked,
         "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),
-        "sealing": seal::shown_now(app.ingest.sealing()),
-        "compacting": compact::shown(&app.compacting),
-        "migration": migrate::shown(&app.ingest.migration().done()),
-        "meta_copies": meta::refreshing_shown(&app.ingest.refreshing().done()),
-        "groups": meta::refreshing_shown(&app.ingest.grouping().done()),
         "store": store,
         "failing_databases": failing,
         "readings": {
@@ -315,19 +310,6 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.token_terms(&token_terms(&app));
-    let sealing = app.ingest.sealing();
-    let SealingDone { days, readings, left, .. } = sealing.done();
-    let left = left.unwrap_or_default();
-    app.metrics.sealing(sealing.is_running(), [days, readings, left.unsettled + left.large + left.failed]);
-    let compacted = app.compacting.done();
-    let free = compacted.spaces.iter().map(|space| space.free).sum();
-    app.metrics.compacting(app.compacting.is_running(), compacted.times, compacted.given_back, free);
-    let MigrationDone { rewritten, left, newer, .. } = app.ingest.migration().done();
-    app.metrics.migration(rewritten, [left, newer]);
-    let RefreshingDone { sensors, documents, left, .. } = app.ingest.refreshing().done();
-    app.metrics.meta_copies([sensors, documents], left);
-    let RefreshingDone { sensors, documents, left, .. } = app.ingest.grouping().done();
-    app.metrics.groups([sensors, documents], left);
     app.metrics.backlog(&LagMetrics {
         wal_segments: log.segments,
         wal_bytes: log.bytes,

@@ -54,7 +54,7 @@ pub struct Deleter {
     pub opening: u64,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
-    /// Locks by database. Deletions, sweeps after earlier deletions, the sealer and the migrator exclude each other.
+    /// Locks by database. Deletions, sweeps after earlier deletions and the jobs that rewrite exclude each other.
     pub turns: Arc<DatabaseTurns>,
 }
 
@@ -479,7 +479,7 @@ impl Deleter {
                 match written {
                     // What is left of its pages may have copies of what was deleted.
                     Written::Yes if deletion.is_all() && store.keeps_copies() => {
-                        self.context.refreshing.note(database, &document.sensor.key);
+                        self.context.stale_copies.note(database, &document.sensor.key);
                     }
                     Written::Yes => {}
                     Written::Conflict => drop(changed.insert(document.sensor.key.clone())),

@@ -18,8 +18,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, HeldCopies, MonthId,
-    MonthWrite, Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite, Regrouped,
+    SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::clock::{latest_ns, note_passed, now_ns};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
@@ -553,10 +553,6 @@ impl Store for Masked {
 
     async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
         self.store.settle_indexes(database).await
-    }
-
-    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
-        self.store.declared_indexes(database).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {

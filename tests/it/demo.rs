@@ -98,9 +98,9 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
     assert!(demo.row("history").contains("sealed"));
     demo.row("stop");
 
-    let sealing = &asked(&format!("{url}/api/v1/status"))["sealing"];
+    let sealing = &asked(&format!("{url}/api/v1/jobs/seal"))["progress"];
     assert!(sealing["days"].as_u64() >= Some(98), "{sealing}");
-    assert_eq!(sealing["left"]["unsettled"], 0, "{sealing}");
+    assert_eq!(sealing["unsettled"], 0, "{sealing}");
     let counted =
         format!("{url}/api/v1/summary?measurement=energy&fields=energy_kwh&agg=count,max&step=1d&from=-2d&to=-1d");
     let counted = asked(&counted);

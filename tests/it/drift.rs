@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::accounting::{is_balanced, terms};
 use crate::support::http::{get, post, request};
+use crate::support::jobs::seal;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
 use crate::support::series::{Seen, await_fed, flush, metric, readings};
@@ -230,10 +231,7 @@ fn of_two_values_in_a_page_and_a_day_one_moves_and_the_other_stays() {
         let server = Launch::with_store(store).config(config).start();
         write(&server, "m,s=a temp=1 1717200000\nm,s=a temp=true 1717200001", 204);
         flush(&server);
-        eventually("the day is sealed", WITHIN, || {
-            let answer = post(&server.url("/api/v1/seal"), "", &[]);
-            (answer.status == 200 && answer.json()["left"]["unsettled"] == 0).then_some(())
-        });
+        seal(&server);
         write(&server, "m,s=a temp=\"2.5\" 1717200001", 204);
         flush(&server);
         assert_eq!(resolve(&server, "float", false), (1, 0));

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::http::{get, post, request};
+use crate::support::jobs::{ask_job, job, progress, seal};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
-use crate::support::series::metric;
 use crate::support::server::{Launch, Server};
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -39,13 +39,6 @@ fn describe(server: &Server, method: &str, key: &str, meta: &Value) {
 fn write(server: &Server, lines: &str) {
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-}
-
-fn seal(server: &Server) {
-    eventually("days are sealed", WITHIN, || {
-        let answer = post(&server.url("/api/v1/seal"), "", &[]);
-        (answer.status == 200 && answer.json()["left"]["unsettled"] == 0).then_some(())
-    });
 }
 
 /// The pages and days of a sensor as they are stored.
@@ -92,10 +85,6 @@ impl Stored {
     }
 }
 
-fn left(server: &Server) -> Value {
-    get(&server.url("/api/v1/status")).expect(200).json()["meta_copies"].clone()
-}
-
 #[test]
 fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     let uri = mongod().uri(&fresh_database_name());
@@ -115,7 +104,7 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     describe(&server, "PATCH", "m,s=1", &json!({"site": "roof", "floor": null}));
     let roof = [Some(doc! { "site": "roof" })];
     eventually("all copies follow", WITHIN, || (stored.copies("m,s=1") == roof).then_some(()));
-    eventually("nothing lags behind", WITHIN, || (left(&server)["left"] == 0).then_some(()));
+    eventually("nothing lags behind", WITHIN, || (job(&server, "refresh")["left"] == 0).then_some(()));
     // Neither a reading nor a rev: whoever knows a page can go on writing to it.
     assert_eq!(stored.rest("m,s=1"), before);
     write(&server, &format!("m,s=1 v=3 {}\n", now() + 1));
@@ -123,13 +112,14 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     let count = get(&server.url("/query?db=d&q=SELECT%20count(v)%20FROM%20m%20WHERE%20s%3D'1'")).expect(200).json();
     assert_eq!(count["results"][0]["series"][0]["values"][0][1], 3, "{count}");
     // What names no copied name changes no page.
-    let told = left(&server);
+    let told = job(&server, "refresh")["progress"].take();
     describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"}));
     eventually("it was looked at", WITHIN, || {
-        (left(&server)["sensors"] != told["sensors"] && left(&server)["left"] == 0).then_some(())
+        let now = job(&server, "refresh");
+        (now["progress"]["sensors"] != told["sensors"] && now["left"] == 0).then_some(())
     });
-    assert_eq!(left(&server)["documents"], told["documents"]);
-    assert!(metric(&server, "hourglass_meta_copies_documents_total") >= 2.0);
+    assert_eq!(progress(&server, "refresh", "documents"), told["documents"]);
+    assert!(progress(&server, "refresh", "documents") >= 2);
 }
 
 /// Copies were compared in the filter of their update, where MongoDB takes a list for any of its elements, and 3 for 3.0: they stayed as
@@ -148,7 +138,7 @@ fn copies_follow_to_values_that_mongodb_takes_for_equal() {
             said.insert("floor", whole);
         }
         eventually("the copies follow", WITHIN, || (stored.copies("m,s=1") == [Some(said.clone())]).then_some(()));
-        eventually("nothing lags behind", WITHIN, || (left(&server)["left"] == 0).then_some(()));
+        eventually("nothing lags behind", WITHIN, || (job(&server, "refresh")["left"] == 0).then_some(()));
     }
 }
 
@@ -228,7 +218,7 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
                 write(server, &format!("m,s={sensor} v={step} {time}\n"));
                 *times.entry(sensor).or_default() += 1;
             }
-            _ => drop(post(&server.url("/api/v1/seal"), "", &[])),
+            _ => drop(ask_job(&server, "seal")),
         }
     }
     for sensor in 0..3 {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::http::{Answer, get, post, request};
+use crate::support::jobs::ask_job;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
 use crate::support::series::await_fed;
@@ -195,7 +196,7 @@ fn two_that_are_one_are_read_as_one_and_sums_are_exact() {
         check("unflushed");
         flush(&server);
         check("flushed");
-        post(&server.url("/api/v1/seal"), "", &[]);
+        ask_job(&server, "seal");
         check("sealed");
         // From one moment to the next: the old name keeps what is earlier.
         let rules = get(&server.url("/api/v1/relabels?db=d")).expect(200).json();
@@ -472,7 +473,7 @@ fn relabels_in_any_order_show_what_a_plain_model_shows() {
                 }
                 92..95 => flush(&server),
                 95..97 => {
-                    let sealed = post(&server.url("/api/v1/seal"), "", &[]);
+                    let sealed = ask_job(&server, "seal");
                     assert!(matches!(sealed.status, 200 | 202), "{}", sealed.text());
                 }
                 _ => {}

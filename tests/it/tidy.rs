@@ -47,6 +47,7 @@ fn arrows_point_one_way() {
         ("kinds", &["bucket", "reading"]),
         ("ingest", &["access", "bucket", "kinds", "reading", "telemetry", "wal", "wire"]),
         ("query", &["access", "bucket", "influxql", "reading", "telemetry"]),
+        ("upkeep", &["bucket", "ingest", "reading", "store", "telemetry"]),
         ("verify", &["bucket", "reading", "wal"]),
         ("backup", &["access", "bucket", "reading", "store"]),
         (
@@ -62,6 +63,7 @@ fn arrows_point_one_way() {
                 "query",
                 "reading",
                 "telemetry",
+                "upkeep",
                 "wire",
             ],
         ),

@@ -244,7 +244,7 @@ impl MeasureOptions {
         }
         let used = Usage::now(&running.pids())?;
         running.server.reconnect().await?;
-        let sealed = metric(&mut running.server, "hourglass_seal_readings_total").await?;
+        let sealed = seal_job(&mut running.server, "/progress/readings").await?;
         let mut figures = Figures::new();
         figures.insert("ack p50, ms".to_owned(), percentile_ms(&latencies, 50));
         figures.insert("ack p99, ms".to_owned(), percentile_ms(&latencies, 99));
@@ -256,7 +256,7 @@ impl MeasureOptions {
             let (before, sealed_before) = (Usage::now(&running.pids())?, sealed);
             seal_all(&mut running).await?;
             let used = Usage::now(&running.pids())?;
-            let sealed = metric(&mut running.server, "hourglass_seal_readings_total").await? - sealed_before;
+            let sealed = seal_job(&mut running.server, "/progress/readings").await? - sealed_before;
             if sealed > 0.0 {
                 figures.insert("CPU µs per reading sealed".to_owned(), (used.cpu_s - before.cpu_s) * 1e6 / sealed);
             }
@@ -306,8 +306,9 @@ impl MeasureOptions {
         let started = Instant::now();
         let expected = to_f64(usize::try_from(delivery.readings())?);
         let sealed = loop {
-            let sealed = metric(&mut running.server, "hourglass_seal_readings_total").await?;
-            let left = metric(&mut running.server, "hourglass_seal_left").await?;
+            let sealed = seal_job(&mut running.server, "/progress/readings").await?;
+            let left = seal_job(&mut running.server, "/left").await?
+                + seal_job(&mut running.server, "/progress/large").await?;
             // What cannot be sealed is left, and told.
             if sealed >= expected || left > 0.0 && started.elapsed() > Duration::from_secs(30) {
                 break sealed;
@@ -347,10 +348,10 @@ pub async fn seal_all(running: &mut Running) -> Result<()> {
     let started = Instant::now();
     loop {
         running.server.reconnect().await?;
-        let answer = running.server.connection().post("/api/v1/seal", Bytes::new(), false).await?;
-        ensure!([200, 202].contains(&answer.status), "/api/v1/seal was answered {}", answer.status);
+        let answer = running.server.connection().post("/api/v1/jobs/seal/run", Bytes::new(), false).await?;
+        ensure!([200, 202].contains(&answer.status), "the job seal was answered {}", answer.status);
         let body: serde_json::Value = serde_json::from_slice(&answer.body)?;
-        if answer.status == 200 && body["error"].is_null() && body["left"]["unsettled"] == 0 {
+        if answer.status == 200 && body["last_error"].is_null() && body["progress"]["unsettled"] == 0 {
             return Ok(());
         }
         ensure!(started.elapsed() < LONGEST, "not all days were sealed within {LONGEST:?}: {body}");
@@ -388,6 +389,14 @@ async fn metric(server: &mut crate::servers::http::HttpServer, name: &str) -> Re
     let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
     let values = text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     Ok(values.sum())
+}
+
+/// A figure of the job that seals, by its JSON pointer; 0 while it is not known.
+async fn seal_job(server: &mut crate::servers::http::HttpServer, figure: &str) -> Result<f64> {
+    let (status, text) = server.connection().get("/api/v1/jobs/seal").await?;
+    ensure!(status == 200, "/api/v1/jobs/seal was answered {status}");
+    let job: serde_json::Value = serde_json::from_str(&text)?;
+    Ok(job.pointer(figure).and_then(serde_json::Value::as_f64).unwrap_or(0.0))
 }
 
 fn now_s() -> Result<i64> {

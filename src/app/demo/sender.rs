@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use serde_json::Value;
+use anyhow::bail;
 use tokio::sync::watch;
 
-use crate::app::post::{PostAnswer, Service, Target, escaped};
+use crate::app::jobs;
+use crate::app::post::{PostAnswer, Service, Target};
 
 /// How often something is sent that the service does not take, and the pause between.
 const TRIES: usize = 150;
@@ -87,17 +87,7 @@ impl Sender {
             PostAnswer { status: 204, .. } => {}
             answer => bail!("{answer}"),
         }
-        let mut path = "/api/v1/seal".to_owned();
-        while !self.is_told() {
-            let answer = self.target.post(&path, b"")?;
-            let PostAnswer { status: status @ (200 | 202), text } = &answer else { bail!("{answer}") };
-            if *status == 200 {
-                break;
-            }
-            let body: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
-            let round = body["round"].as_str().context("the answer has no round")?;
-            path = format!("/api/v1/seal?round={}", escaped(round));
-        }
+        jobs::run(&self.target, "seal", |_| !self.is_told())?;
         Ok(())
     }
 }

@@ -38,7 +38,7 @@ const STATEMENT_BYTES_MAX: usize = 4 << 20;
 type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
 
 /// Metadata in the WAL, and the channel that reports when it is stored.
-pub(in crate::ingest) struct LoggedMeta {
+pub(crate) struct LoggedMeta {
     sequence: Sequence,
     stored: oneshot::Receiver<Result<(), StorageError>>,
     deadline: Instant,
@@ -79,7 +79,7 @@ fn deadline_of(at: Instant, waited: Duration) -> AppendDeadline {
 }
 
 /// Appends requests to the WAL.
-pub(in crate::ingest) struct Submitter {
+pub(crate) struct Submitter {
     pub wal: Arc<Wal>,
     pub dispatch: Arc<Dispatch>,
     /// Finds the targets of deletions.

@@ -314,7 +314,7 @@ impl Documents {
         for (((outdated, is_described), document), written) in writers.into_iter().zip(&changed).zip(written) {
             // Of an unknown outcome, too: the store may have it.
             if is_described && context.store.keeps_copies() {
-                context.refreshing.note(database, &document.sensor.key);
+                context.stale_copies.note(database, &document.sensor.key);
             }
             match written {
                 Written::Yes => {

@@ -37,20 +37,18 @@ use crate::ingest::admission::submit::{Submission, Submitter};
 use crate::ingest::admission::validate::{Rejected, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
 use crate::ingest::catalog::{Catalog, Database, NoRoom};
+use crate::ingest::deleter::Deleter;
 use crate::ingest::dispatch::Dispatch;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
 use crate::ingest::member::Member;
-use crate::ingest::migration::Migration;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
-use crate::ingest::refreshing::Refreshing;
 use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::request_keys::{RequestKey, RequestKeys};
 use crate::ingest::retention::Retention;
-use crate::ingest::sealing::Sealing;
 use crate::ingest::tail::Tail;
 use crate::ingest::trash::Trash;
 use crate::kinds::KindFault;
@@ -114,14 +112,14 @@ pub struct Stores {
 }
 
 pub struct Ingest {
-    options: IngestOptions,
-    store: Arc<dyn Store>,
+    pub(crate) options: IngestOptions,
+    pub(crate) store: Arc<dyn Store>,
     catalog: Arc<Catalog>,
     lookup: SensorLookup,
-    submitter: Arc<Submitter>,
-    retention: Arc<Retention>,
+    pub(crate) submitter: Arc<Submitter>,
+    pub(crate) retention: Arc<Retention>,
     wal: Arc<Wal>,
-    dispatch: Arc<Dispatch>,
+    pub(crate) dispatch: Arc<Dispatch>,
     dead_letters: DeadLetters,
     rejections: Arc<Rejections>,
     request_keys: RequestKeys,
@@ -130,12 +128,9 @@ pub struct Ingest {
     changes: Arc<HourVersions>,
     blocked: BlockedBuckets,
     failing: Arc<FailingDatabases>,
-    member: Arc<Member>,
-    sealing: Sealing,
+    pub(crate) member: Arc<Member>,
     trash: Arc<Trash>,
-    migration: Migration,
-    refreshing: Refreshing,
-    grouping: Refreshing,
+    pub(crate) deleter: Arc<Deleter>,
     tail: Arc<Tail>,
     /// Held from the read of metadata until what follows from it is logged.
     meta_turn: tokio::sync::Mutex<()>,
@@ -164,34 +159,10 @@ impl Ingest {
         }
     }
 
-    /// The refreshing of copies of metadata in pages and days.
-    #[must_use]
-    pub fn refreshing(&self) -> &Refreshing {
-        &self.refreshing
-    }
-
-    /// The keeping of groups' documents.
-    #[must_use]
-    pub fn grouping(&self) -> &Refreshing {
-        &self.grouping
-    }
-
-    /// What the rewriting of documents of older forms has done, and how to ask for it now.
-    #[must_use]
-    pub fn migration(&self) -> &Migration {
-        &self.migration
-    }
-
     /// Readings as they are acked.
     #[must_use]
     pub fn tail(&self) -> &Arc<Tail> {
         &self.tail
-    }
-
-    /// What sealing has done, and how to ask for it now.
-    #[must_use]
-    pub fn sealing(&self) -> &Sealing {
-        &self.sealing
     }
 
     /// Whether the store answers: shared state that others may update.

@@ -12,36 +12,28 @@ use crate::ingest::admission::submit::Submitter;
 use crate::ingest::admission::under_way::UnderWay;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
 use crate::ingest::catalog::{Catalog, silence};
-use crate::ingest::deleter::{DatabaseTurns, Deleter};
+use crate::ingest::deleter::Deleter;
 use crate::ingest::dispatch::backlog::Backlog;
 use crate::ingest::dispatch::backlog::scan::BacklogScan;
 use crate::ingest::dispatch::{Dispatch, Replay};
 use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::FailingDatabases;
+use crate::ingest::flush::stale_copies::StaleCopies;
 use crate::ingest::flush::task::FlushContext;
-use crate::ingest::grouper::Grouper;
-use crate::ingest::indexer;
 use crate::ingest::member::Member;
 use crate::ingest::membership::folder_mark::FolderMark;
 use crate::ingest::membership::registry_view::RegistryView;
-use crate::ingest::migration::Migration;
-use crate::ingest::migrator::Migrator;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
-use crate::ingest::refresher::Refresher;
-use crate::ingest::refreshing::Refreshing;
 use crate::ingest::rejections::Rejections;
 use crate::ingest::request_keys::RequestKeys;
 use crate::ingest::retention::Retention;
-use crate::ingest::sealer::Sealer;
-use crate::ingest::sealing::Sealing;
 use crate::ingest::shard::Shard;
-use crate::ingest::stripper::Stripper;
 use crate::ingest::tail::Tail;
 use crate::ingest::trash::Trash;
 use crate::ingest::truncate::Closing;
-use crate::ingest::{dispatch, flush, truncate};
+use crate::ingest::{dispatch, truncate};
 use crate::reading::stamp::millis_of;
 use crate::telemetry::Metrics;
 use crate::wal::{Recovery, Wal};
@@ -79,7 +71,7 @@ impl Ingest {
             // The registry still has an entry of this folder, so the floor waits for this WAL already.
             registry_view.note_joined();
         }
-        let (settings, refreshing) = (KnownSettings::default(), Refreshing::default());
+        let settings = KnownSettings::default();
         let context = Arc::new(FlushContext {
             store: store.clone(),
             raw,
@@ -96,7 +88,7 @@ impl Ingest {
             bytes: options.bytes_of_flush(),
             direct: options.direct_rules(),
             settings: settings.clone(),
-            refreshing: refreshing.clone(),
+            stale_copies: StaleCopies::default(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
@@ -123,15 +115,14 @@ impl Ingest {
             deletions,
             registry_view.marks(),
         ));
-        let turns = Arc::<DatabaseTurns>::default();
         let deleter = Arc::new(Deleter {
-            context: context.clone(),
+            context,
             dispatch: dispatch.clone(),
             catalog: catalog.clone(),
             understand: registry_view.understanding(),
             opening: recovery.opening,
             recent: options.recent,
-            turns: turns.clone(),
+            turns: Arc::default(),
         });
         let member = Arc::new(Member {
             store: store.clone(),
@@ -167,32 +158,9 @@ impl Ingest {
             tokio::spawn(scan.run()),
             tokio::spawn(deleter.clone().run(deleter_inbox)),
             tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal_bytes)),
-            tokio::spawn(flush::outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
-            tokio::spawn(member.clone().run(deleter)),
+            tokio::spawn(member.clone().run()),
             tokio::spawn(rejections.clone().keep_saving()),
         ];
-        let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
-        let migration = Migration::default();
-        let migrator = Migrator { context: context.clone(), turns: turns.clone(), migration: migration.clone() };
-        tasks.push(tokio::spawn(migrator.run()));
-        if store.keeps_copies() {
-            let (raw, settle) = (context.raw.clone(), options.copies_settle);
-            let refresher = Refresher { store: raw, refreshing: refreshing.clone(), settle };
-            tasks.push(tokio::spawn(refresher.run()));
-        }
-        let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
-        let form = options.seal_form;
-        if store.is_shared() {
-            tasks.push(tokio::spawn(indexer::keep(context.raw.clone(), options.declares_indexes)));
-        }
-        let grouping = Refreshing::default();
-        if store.keeps_groups() {
-            let grouper = Grouper { store: context.raw.clone(), grouping: grouping.clone() };
-            tasks.push(tokio::spawn(grouper.run()));
-        }
-        let sealer = Sealer { context, turns, sealing: sealing.clone(), form, after, pause, quiet, hour_cells };
-        let sealer = Arc::new(sealer);
-        tasks.push(tokio::spawn(sealer.clone().run()));
         if !options.silent_after.is_zero() || options.kinds.have_intervals() {
             let (after, kinds) = (options.silent_after, options.kinds.clone());
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), after, kinds, metrics.clone())));
@@ -214,8 +182,6 @@ impl Ingest {
             store: store.clone(),
             settings,
             member: member.clone(),
-            submitter: submitter.clone(),
-            metrics: metrics.clone(),
             default: options.kept,
             default_summaries: options.summaries_kept,
             default_form: options.seal_form,
@@ -223,11 +189,9 @@ impl Ingest {
             pause: options.retention_pause,
             file: options.settings_file.clone().filter(|_| store.is_shared()),
             read: Mutex::default(),
-            known: Mutex::default(),
         });
         retention.recall();
-        tasks.push(tokio::spawn(retention.clone().run()));
-        tasks.push(tokio::spawn(Stripper { sealer, retention: retention.clone() }.run()));
+        tasks.push(tokio::spawn(retention.clone().keep_current()));
         let trash = Arc::new(Trash::new(options.trash.clone()));
         trash.drop_unfinished();
         tasks.push(tokio::spawn(trash.clone().keep_clean()));
@@ -250,11 +214,8 @@ impl Ingest {
             blocked,
             failing,
             member,
-            sealing,
             trash,
-            migration,
-            refreshing,
-            grouping,
+            deleter,
             tail,
             meta_turn: tokio::sync::Mutex::new(()),
             tasks,

@@ -56,8 +56,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, DeclaredIndex, HeldCopies, MonthId,
-    MonthWrite, Regrouped, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
+    CopiesRefreshed, CopyScope, DatabaseSettings, DayId, DayPart, DayWrite, HeldCopies, MonthId, MonthWrite, Regrouped,
+    SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredMonth,
 };
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::store::{ScanBudget, document};
@@ -455,10 +455,6 @@ impl Store for MongoStore {
 
     async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
         self.settled_indexes(database).await
-    }
-
-    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
-        self.shown_indexes(database).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {

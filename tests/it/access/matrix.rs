@@ -86,10 +86,10 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/backup/day", "db=a&day=0", "", Needs::Admin),
     ("GET", "/api/v1/backup/sensors", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/backup/proved", "began=1", "", Needs::Admin),
-    ("POST", "/api/v1/seal", "", "", Needs::Admin),
-    ("POST", "/api/v1/compact", "", "", Needs::Admin),
+    ("GET", "/api/v1/jobs", "", "", Needs::Admin),
+    ("GET", "/api/v1/jobs/{key}", "", "", Needs::Admin),
+    ("POST", "/api/v1/jobs/{key}/run", "", "", Needs::Admin),
     ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
-    ("POST", "/api/v1/migrate", "", "", Needs::Admin),
     (
         "POST",
         "/api/v1/relabel",
@@ -100,7 +100,6 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/relabels", "db=a", "", Needs::Admin),
     ("GET", "/api/v1/trash", "", "", Needs::Token),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
-    ("GET", "/api/v1/indexes", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/rejections/replay", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/drift/resolve", "db=a&measurement=m&field=v&to=float", "", Needs::Admin),
@@ -198,6 +197,7 @@ impl Matrix {
         let query = query.replace(OWN, own.as_deref().unwrap_or_default());
         let key = match *path {
             path if path.contains("/sensors/") => "m,site=lab",
+            path if path.contains("/jobs/") => "seal",
             "/ui/{key}" => "page.css",
             "/api/v1/tokens/{key}/revoke" => "made",
             _ => "site",

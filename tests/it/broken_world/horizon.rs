@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::support::eventually;
 use crate::support::http::{get, post};
+use crate::support::jobs::ask_job;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::{flush, metric, readings};
@@ -98,10 +99,7 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
     silent.kill();
     let has_passed = || (metric(&other, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
     eventually("the silent log holds the floor no more", PATIENCE, has_passed);
-    let sealed = || {
-        let answer: Value = post(&other.url("/api/v1/seal"), "", &[]).json();
-        (answer["days"] == 1).then_some(())
-    };
+    let sealed = || (ask_job(&other, "seal").json()["progress"]["days"] == 1).then_some(());
     eventually("the day is sealed", PATIENCE, sealed);
     silent.restart_as(launch);
     post(&silent.url("/api/v1/flush"), "", &[]).expect(409);

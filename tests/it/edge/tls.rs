@@ -78,7 +78,7 @@ fn https_is_served_alone() {
     let said = lines.rest();
     assert!(said.contains(&https), "{said}");
     // Commands need no plain address.
-    let asked = |more: &[&str]| hourglass().args(["migrate", "--to", &https]).args(more).output().unwrap();
+    let asked = |more: &[&str]| hourglass().args(["job", "list", "--to", &https]).args(more).output().unwrap();
     let authority = certificates.file("ca.pem");
     let done = asked(&["--ca", authority.to_str().unwrap()]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

@@ -12,6 +12,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use super::in_mongo;
 use crate::support::eventually;
 use crate::support::http::{get, post, request};
+use crate::support::jobs::ask_job;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::server::{Launch, Server};
 
@@ -71,8 +72,7 @@ fn fill(server: &Server) {
     write("other", &format!("m v=1 {0}\nm v=2.5 {1}\n", START * 1_000_000_000, (START + 1) * 1_000_000_000));
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     eventually("days are sealed", std::time::Duration::from_secs(60), || {
-        let round = post(&server.url("/api/v1/seal"), "", &[]).json();
-        (round["days"].as_u64() >= Some(6)).then_some(())
+        (ask_job(&server, "seal").json()["progress"]["days"].as_u64() >= Some(6)).then_some(())
     });
     let settings = br#"{"readings": "36500d"}"#;
     request("PUT", &server.url("/api/v1/databases/other"), settings, &[]).expect("an answer").expect(200);

@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::golden::{CONFIG, answers, load_file, load_mongo};
 use super::{found, update};
 use crate::support::http::{get, post};
+use crate::support::jobs::{job, progress};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::process::Folder;
 use crate::support::random::Random;
-use crate::support::series::{await_fed, metric};
+use crate::support::series::await_fed;
 use crate::support::server::{Launch, Server, program};
 use crate::support::{cycles, eventually, poll};
 
@@ -107,13 +108,10 @@ impl Golden {
     }
 }
 
-fn migration(server: &Server) -> Value {
-    get(&server.url("/api/v1/status")).expect(200).json()["migration"].clone()
-}
-
 fn migrate(server: &Server) -> String {
     let mut command = program();
-    let output = command.args(["migrate", "--to", &server.url("")]).output().expect("hourglass can be run");
+    let output =
+        command.args(["job", "run", "migrate", "--to", &server.url("")]).output().expect("hourglass can be run");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     said
@@ -136,7 +134,7 @@ fn what_the_released_form_has_is_read_migrated_and_clean() {
         let mut server = golden.start();
         assert_eq!(parsed(&answers(&server)), parsed(ANSWERS), "{}", golden.store);
         let said = migrate(&server);
-        assert!(said.contains(" 0 of older forms left"), "{said}");
+        assert!(said.contains("left 0"), "{said}");
         assert_eq!(parsed(&answers(&server)), parsed(ANSWERS), "{}", golden.store);
         // Sealing, corrections and late readings work on it as on any other.
         post(&server.url("/write?db=factory"), "climate,room=lab,s=1 temp=1 1768435200000000007", &[]).expect(204);
@@ -158,12 +156,11 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
         assert!(pages >= 3, "{pages} pages");
         let mut server = golden.start();
         let done = eventually("pages are rewritten", PATIENCE, || {
-            let done = migration(&server);
-            (done["rewritten"] == pages && done["left"] == 0 && !done["ended"].is_null()).then_some(done)
+            let done = job(&server, "migrate");
+            (done["progress"]["rewritten"] == pages && done["left"] == 0 && !done["last_success"].is_null())
+                .then_some(done)
         });
-        assert_eq!((&done["newer"], &done["error"]), (&Value::from(0), &Value::Null), "{done}");
-        assert_eq!(metric(&server, "hourglass_migration_documents_rewritten_total"), pages as f64);
-        assert_eq!(metric(&server, "hourglass_migration_left"), 0.0);
+        assert_eq!((&done["progress"]["newer"], &done["last_error"]), (&Value::from(0), &Value::Null), "{done}");
         assert_eq!(parsed(&answers(&server)), expected, "{}", golden.store);
         verify(&golden, &mut server);
         let stored = match &golden.uri {
@@ -191,9 +188,9 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
         // A store that is known to be current is not walked again.
         server.restart("127.0.0.1:0");
         eventually("the round after the start", PATIENCE, || {
-            let done = migration(&server);
-            assert_eq!((&done["examined"], &done["left"]), (&Value::from(0), &Value::from(0)));
-            (!done["ended"].is_null()).then_some(())
+            assert_eq!(progress(&server, "migrate", "examined"), 0);
+            let done = job(&server, "migrate");
+            (done["left"] == 0 && !done["last_success"].is_null()).then_some(())
         });
         let noted = match &golden.uri {
             Some(uri) => {
@@ -233,9 +230,9 @@ fn a_kill_in_the_middle_of_rewriting_loses_nothing() {
         server.restart_as(golden.launch());
         await_fed(&server);
         eventually("the rest is rewritten", PATIENCE, || {
-            let done = migration(&server);
-            let is_counted = !at_point || done["rewritten"] == 1;
-            (is_counted && done["left"] == 0 && !done["ended"].is_null()).then_some(())
+            let done = job(&server, "migrate");
+            let is_counted = !at_point || done["progress"]["rewritten"] == 1;
+            (is_counted && done["left"] == 0 && !done["last_success"].is_null()).then_some(())
         });
         assert_eq!(parsed(&answers(&server)), expected, "cycle {cycle}");
         verify(&golden, &mut server);
@@ -253,9 +250,9 @@ fn a_walk_on_request_finds_what_an_older_version_wrote_since() {
     let which = doc! { "sensor": "climate,room=lab,s=1" };
     // As that version does: it knows no stamps, and raises the rev alone.
     update(uri, "factory.buckets", which.clone(), doc! { "$inc": { "rev": 1_i64 } });
-    assert_eq!(migration(&server)["rewritten"], 0);
+    assert_eq!(progress(&server, "migrate", "rewritten"), 0);
     let said = migrate(&server);
-    assert!(said.contains("1 rewritten, 0 of older forms left"), "{said}");
+    assert!(said.contains("rewritten 1, left 0"), "{said}");
     let page = found(uri, "factory.buckets", which).expect("the page");
     assert_eq!(page.get_document("order").expect("stamps").get_i64("rev").ok(), page.get_i64("rev").ok());
     assert_eq!(parsed(&answers(&server)), expected);

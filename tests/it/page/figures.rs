@@ -65,9 +65,7 @@ fn time_to_a_chart() {
         (post(&server.url("/api/v1/flush"), "", &[]).status < 300).then_some(())
     });
     // As the service does by itself, in the background.
-    crate::support::eventually("days that are over are sealed", Duration::from_secs(300), || {
-        (post(&server.url("/api/v1/seal"), "", &[]).json()["left"]["unsettled"] == 0).then_some(())
-    });
+    crate::support::jobs::run_job(&server, "seal");
     for (range, text) in [("365d", "a year"), ("30d", "a month"), ("24h", "a day")] {
         for (function, way) in [("avg", "means"), ("raw", "readings, thinned")] {
             browser.load(&server.url(&format!("/#explore?m=many&f=v&fn={function}&range={range}&still=1")));

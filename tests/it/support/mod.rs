@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod exact;
 pub mod http;
 pub mod influxd;
+pub mod jobs;
 pub mod mongod;
 pub mod packages;
 pub mod packed;

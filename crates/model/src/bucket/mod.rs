@@ -32,7 +32,7 @@ mod moving;
 
 pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope, HeldCopies};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
-pub use declared::{DeclaredIndex, IndexOf, IndexRule, IndexRules};
+pub use declared::{IndexOf, IndexRule, IndexRules};
 pub use expired::ExpiredDay;
 pub use groups::{GroupRule, GroupRules, Regrouped};
 pub use hour_versions::HourVersions;

@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use super::copies::{CopiesRefreshed, CopyScope, HeldCopies};
 use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
-use super::declared::DeclaredIndex;
 use super::groups::Regrouped;
 use super::merge::Bucket;
 use super::meta::Meta;
@@ -722,11 +721,6 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// how many it made and dropped. Takes as long as the store needs, and holds up nobody else.
     async fn settle_indexes(&self, _database: &str) -> Result<u64, StorageError> {
         Ok(0)
-    }
-
-    /// The indexes of a database that the configuration declares.
-    async fn declared_indexes(&self, _database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
-        Ok(Vec::new())
     }
 
     /// Lists the databases in name order.

@@ -149,7 +149,7 @@ impl World {
                 output.status.success().then(|| Taken { began, ended: Instant::now() })
             })),
             Some(what) => {
-                let url = format!("{base}/api/v1/{what}");
+                let url = format!("{base}/api/v1/jobs/{what}/run");
                 Some(std::thread::spawn(move || {
                     let _ = request("POST", &url, b"", &[]);
                     None

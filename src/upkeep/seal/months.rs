@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Pace, REST_MAX, Sealer, first_rev};
+use super::{Run, Sealer};
 use crate::bucket::store::{Projection, SensorFilter, Written};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
+use crate::clock::first_rev;
 use crate::faults;
 use crate::ingest::deleter::is_listed;
 use crate::reading::{Day, Hour, Month};
@@ -46,7 +47,7 @@ impl Sealer {
     ///
     /// # Errors
     /// If the store fails.
-    pub(super) async fn add_up_months(&self, database: &str, pace: Pace) -> Result<u64, StorageError> {
+    pub(super) async fn add_up_months(&self, database: &str, run: &Run) -> Result<u64, StorageError> {
         let Ok(now) = self.context.trusted_ns() else { return Ok(0) };
         let end = Month::of(Day(Day::of(Hour::of(now)).0 - DAYS_OVER));
         let (mut filter, mut made) = (SensorFilter { limit: LISTED, ..SensorFilter::default() }, 0);
@@ -60,7 +61,7 @@ impl Sealer {
             for month in first..after.min(end.0) {
                 let has = |(key, months): &(Arc<str>, Range<i64>)| months.contains(&month).then(|| key.clone());
                 let keys: Vec<Arc<str>> = spans.iter().filter_map(has).collect();
-                made += some_at_least(self.add_up_month(database, &keys, Month(month), pace).await)?;
+                made += some_at_least(self.add_up_month(database, &keys, Month(month), run).await)?;
             }
             filter.after = Some(last);
         }
@@ -71,7 +72,7 @@ impl Sealer {
         database: &str,
         keys: &[Arc<str>],
         month: Month,
-        pace: Pace,
+        run: &Run,
     ) -> Result<u64, StorageError> {
         let store = &self.context.store;
         let names: Vec<&str> = keys.iter().map(|key| &**key).collect();
@@ -100,9 +101,7 @@ impl Sealer {
         for some in wanted.chunks(TOGETHER) {
             let began = Instant::now();
             made += some_at_least(self.add_up(database, some, &mut fit).await)?;
-            if pace == Pace::Background {
-                tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
-            }
+            run.rest(began).await;
         }
         Ok(made)
     }

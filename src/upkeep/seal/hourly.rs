@@ -6,6 +6,7 @@ use super::{Round, Sealer, hours};
 use crate::bucket::day::{HOUR_BYTES_MAX, PartBounds, Unsealable, by_hour, fold};
 use crate::bucket::store::{BucketId, Written};
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
+use crate::clock::first_rev;
 use crate::faults;
 use crate::reading::{Day, Hour, Sensor, Stamp};
 
@@ -183,7 +184,7 @@ impl Sealer {
         rev: u64,
         readings: &Readings,
     ) -> Result<Option<Unsealable>, StorageError> {
-        let next_rev = if rev == 0 { super::first_rev() } else { rev + 1 };
+        let next_rev = if rev == 0 { first_rev() } else { rev + 1 };
         let write = DayWrite { id, rev, next_rev, readings: Some(readings), expired: None };
         match self.context.store.write_days(database, &[write]).await.pop() {
             Some(Written::Yes) => Ok(None),

@@ -1,6 +1,6 @@
 //! Removes readings that have expired from days of which the summaries are kept longer.
 //!
-//! `Retention` notes in the database's settings before which day readings have expired, and a stamp above everything that was
+//! The job `expire` notes in the database's settings before which day readings have expired, and a stamp above everything that was
 //! logged before all instances knew that. Once the floor has passed this stamp, nothing older can come any more: the days are
 //! sealed, and each part is written again without its readings, by compare-and-set. A part whose readings have expired says so
 //! itself, so whoever stops at any step leaves parts that are whole, each in one of the two forms. One instance does it for all;
@@ -9,15 +9,16 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::catalog::reads::read_sensors_each;
-use super::retention::Retention;
-use super::sealer::Sealer;
+use super::job::{Job, JobError, Run, Step};
+use super::seal::Sealer;
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::{Projection, SensorFilter, Written};
-use crate::bucket::{DayId, DayPart, DayWrite, ExpiredDay, Readings, SensorDocument, StorageError};
+use crate::bucket::{DatabaseSettings, DayId, DayPart, DayWrite, ExpiredDay, Readings, SensorDocument, StorageError};
 use crate::faults;
+use crate::ingest::catalog::reads::read_sensors_each;
+use crate::ingest::retention::Retention;
 use crate::reading::{Day, Hour, Stamp};
 
 /// Sensors that are seen to together.
@@ -27,9 +28,19 @@ const PLACES_BYTES: usize = 16 << 20;
 /// Parts whose readings are in memory together.
 const PARTS: usize = 4;
 
-pub struct Stripper {
+/// The job that removes readings that have expired from days whose summaries are kept.
+pub struct Strip {
     pub sealer: Arc<Sealer>,
     pub retention: Arc<Retention>,
+    pub left: LeftBefore,
+}
+
+/// What has yet to be stripped in a run; `None` before it was listed.
+#[derive(Default)]
+pub struct StripWalk {
+    waiting: Option<Vec<(String, ExpiredReadings)>>,
+    /// A failure in one database, which does not stop the others.
+    failed: Option<StorageError>,
 }
 
 /// What is stripped: a database's days.
@@ -54,44 +65,54 @@ impl LeftDays {
 /// What the last rounds left, by database: without it each would read everything again while one day cannot be sealed.
 type LeftBefore = HashMap<String, (ExpiredReadings, Range<Day>)>;
 
-impl Stripper {
-    /// Runs until it is aborted.
-    pub async fn run(self) {
-        let (mut failing, mut left) = (false, LeftBefore::new());
-        loop {
-            tokio::time::sleep(self.retention.pause).await;
-            let done = self.round(&mut left).await;
-            if let (Err(error), false) = (&done, failing) {
-                tracing::warn!(%error, "readings that have expired could not be removed from days; it is tried again");
-            }
-            failing = done.is_err();
-        }
+impl Job for Strip {
+    const NAME: &'static str = "strip";
+    type Walk = StripWalk;
+
+    fn interval(&self) -> Option<Duration> {
+        Some(self.retention.pause)
     }
 
-    async fn round(&self, left_before: &mut LeftBefore) -> Result<(), StorageError> {
+    async fn step(&mut self, walk: &mut StripWalk, run: &Run) -> Result<Step, JobError> {
+        let Some(waiting) = &mut walk.waiting else {
+            walk.waiting = Some(self.waiting().await?);
+            return Ok(Step::More);
+        };
+        let Some((database, gone)) = waiting.pop() else {
+            return walk.failed.take().map_or(Ok(Step::Done), |error| Err(error.into()));
+        };
+        let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
+        let days = self.left.get(&database).map_or_else(all, |(_, left)| left.clone());
+        let stripped = Stripped { database: &database, days, before: gone.before, left: LeftDays::default() };
+        match self.strip(stripped, run).await {
+            Ok(LeftDays(None)) => {
+                self.retention.note_stripped(&database, gone.before).await?;
+                run.count("databases", 1);
+            }
+            Ok(LeftDays(Some(days))) => drop(self.left.insert(database, (gone, days))),
+            Err(error) => walk.failed = Some(error),
+        }
+        Ok(Step::More)
+    }
+}
+
+impl Strip {
+    /// The databases with readings that have expired and that nothing older can come to any more.
+    async fn waiting(&mut self) -> Result<Vec<(String, ExpiredReadings)>, StorageError> {
         let settings = self.retention.settings.now();
         // Another stamp may have let more come to days that were done.
-        left_before.retain(|name, (of, _)| settings.of(name).expired_readings == Some(*of));
-        let left = |gone: &ExpiredReadings| gone.done < gone.before && gone.stamp < self.floor();
-        let waiting: Vec<(&String, ExpiredReadings)> = settings
-            .by_database
-            .iter()
-            .filter_map(|(name, of)| Some((name, of.expired_readings.filter(left)?)))
-            .collect();
+        self.left.retain(|name, (of, _)| settings.of(name).expired_readings == Some(*of));
+        let floor = self.floor();
+        let is_left = |gone: &ExpiredReadings| gone.done < gone.before && gone.stamp < floor;
+        let waiting =
+            |(name, of): (&String, &DatabaseSettings)| Some((name.clone(), of.expired_readings.filter(is_left)?));
+        let mut waiting: Vec<(String, ExpiredReadings)> = settings.by_database.iter().filter_map(waiting).collect();
         if waiting.is_empty() || !self.retention.member.leads().await? {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let (mut failed, stored) = (Ok(()), self.retention.store.databases().await?);
-        for (database, gone) in waiting.into_iter().filter(|(name, _)| stored.contains(*name)) {
-            let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
-            let days = left_before.get(database).map_or_else(all, |(_, left)| left.clone());
-            match self.strip(Stripped { database, days, before: gone.before, left: LeftDays::default() }).await {
-                Ok(LeftDays(None)) => self.retention.note_stripped(database, gone.before).await?,
-                Ok(LeftDays(Some(days))) => drop(left_before.insert(database.clone(), (gone, days))),
-                Err(error) => failed = Err(error),
-            }
-        }
-        failed
+        let stored = self.retention.store.databases().await?;
+        waiting.retain(|(name, _)| stored.contains(name));
+        Ok(waiting)
     }
 
     fn floor(&self) -> Stamp {
@@ -99,8 +120,8 @@ impl Stripper {
     }
 
     /// Strips everything that has expired; returns what is left.
-    async fn strip(&self, mut of: Stripped<'_>) -> Result<LeftDays, StorageError> {
-        self.sealer.seal_before(of.database, of.days.end).await?;
+    async fn strip(&self, mut of: Stripped<'_>, run: &Run) -> Result<LeftDays, StorageError> {
+        self.sealer.seal_before(of.database, of.days.end, run).await?;
         faults::point("strip_sealed");
         let mut after = None;
         loop {
@@ -117,8 +138,7 @@ impl Stripper {
                 // Whichever day is left, all documents are looked at again.
                 of.left.add(of.days.start);
             }
-            // Flushes and queries have the store for as long as this had it.
-            tokio::time::sleep(began.elapsed()).await;
+            run.rest(began).await;
         }
     }
 
