@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
+use crate::support::series::flush;
 use crate::support::server::{Launch, Server, program};
 
 const START: u64 = 1_768_435_200;
@@ -24,10 +25,6 @@ fn fill(server: &Server) {
         post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
     }
     flush(server);
-}
-
-fn flush(server: &Server) {
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
 }
 
 /// Deletes three quarters of the sensors.
