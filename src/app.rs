@@ -43,9 +43,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::Audit;
 use crate::bucket::deletions::Masks;
-use crate::bucket::{
-    CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, LaterKeys, Store, Unusable,
-};
+use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Store, Unusable};
 use crate::clock::{self, ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::edits::{EditOptions, Edits};

@@ -13,6 +13,7 @@ use hourglass::bucket::{GroupRules, Store};
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::config::{Settings, ShownAddresses};
 use hourglass::edge::{Bounds, ConnectionLimits, Listener};
+use hourglass::edits::{EditOptions, Edits};
 use hourglass::http::{self, App, Health, Serves};
 use hourglass::ingest::{Ingest, Stores};
 use hourglass::query::Query;
@@ -135,7 +136,9 @@ fn app() -> (Arc<App>, Metrics) {
     drop(folder);
     let started = (0, Instant::now());
     let metrics_of_app = metrics.clone();
-    let by_value = Arc::new(tokio::sync::Semaphore::new(1));
+    let query = Arc::new(query);
+    let edit_options = EditOptions { timeout: HEAD, read_bytes: 1 << 20 };
+    let edits = Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options));
     let app = App {
         jobs: Jobs::new(metrics.clone()),
         ingest,
@@ -145,7 +148,7 @@ fn app() -> (Arc<App>, Metrics) {
         metrics: metrics_of_app,
         store,
         backups,
-        by_value,
+        edits,
         health,
         settings,
         groups: GroupRules::default(),

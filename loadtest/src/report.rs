@@ -205,7 +205,7 @@ impl Results {
 
     /// The figures of the same cells in several results, a column for each.
     fn compared(files: &[PathBuf]) -> Result<Self> {
-        let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = |path: &PathBuf| path.with_extension("").display().to_string();
         let mut compared = Self { against: files.iter().take(1).map(name).collect(), ..Self::default() };
         for path in files {
             let results = Self::read(path)?;

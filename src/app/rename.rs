@@ -27,10 +27,7 @@ pub enum RenameTask {
 #[must_use]
 pub fn rename(request: &RenameRequest) -> ExitCode {
     let target = Target::of(&request.service);
-    match target.and_then(|target| ask(&target, &escaped(&request.database), &request.task)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => super::failed(&error),
-    }
+    super::ended(target.and_then(|target| ask(&target, &escaped(&request.database), &request.task)))
 }
 
 fn ask(target: &Target, database: &str, task: &RenameTask) -> anyhow::Result<()> {
@@ -39,7 +36,11 @@ fn ask(target: &Target, database: &str, task: &RenameTask) -> anyhow::Result<()>
         RenameTask::Add { entry, is_dry } => {
             let text = |(name, text): &(&str, String)| ((*name).to_owned(), Value::from(text.as_str()));
             let body = Value::Object(entry.iter().map(text).collect::<Map<_, _>>()).to_string();
-            answer(target.put(&format!("{path}&dry_run={is_dry}"), body.as_bytes())?)?
+            answer(target.send(
+                "PUT",
+                &format!("{path}&dry_run={is_dry}"),
+                Some(("application/json", body.as_bytes())),
+            )?)?
         }
         RenameTask::Remove(entry) => {
             let of = entry.iter().map(|(name, text)| format!("&{name}={}", escaped(text))).collect::<String>();

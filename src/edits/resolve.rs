@@ -69,17 +69,14 @@ impl<'a> ResolvedReadings<'a> {
     /// The times of the readings of a part that the deletion removes.
     fn times(&mut self, Part { of, readings, within }: &Part) -> Vec<i64> {
         let values = self.target.values.as_ref();
-        let names = values.map(|values| values.names_of(&of.sensor));
+        let entry = values.map(|values| values.entry(&of.sensor));
         let mut times = Vec::new();
         for (place, time) in readings.times().iter().enumerate() {
             if !self.range.contains(time) || within.as_ref().is_some_and(|within| !within.contains(time)) {
                 continue;
             }
-            let holds = |value: &dyn Fn(&str) -> Option<Value>| match (values, &names) {
-                (Some(values), Some(names)) => {
-                    let named = names.iter().find(|(times, _)| times.contains(time));
-                    named.is_some_and(|(_, name)| values.holds(name, value))
-                }
+            let holds = |value: &dyn Fn(&str) -> Option<Value>| match (values, &entry) {
+                (Some(values), Some(entry)) => values.holds(entry, value),
                 _ => true,
             };
             // As if what is written meanwhile came later.

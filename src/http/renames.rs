@@ -107,11 +107,9 @@ async fn change(
             return Err(IngestError::from(RenameRefusal::Conflict { name, one, other }).into());
         }
         if is_dry || app.ingest.set_renames(database, &held, &changed).await? {
-            if let Caller::Holder(_) = by
-                && !is_dry
-            {
+            if !is_dry {
                 let outcome = "done".to_owned();
-                app.audit.note(&Event::Change { by: by.name(), address, statement, database, outcome });
+                app.audit.note(&Event::Change { by: &by, address, statement, database, outcome });
             }
             return Ok(told(is_dry, &effect));
         }

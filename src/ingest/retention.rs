@@ -1,5 +1,6 @@
 //! The settings of databases: this process's copy of them, and their changes by compare-and-set.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;

@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::support::http::post;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
+use crate::support::series::flush;
 use crate::support::server::{Launch, Server, program};
 
 /// 2026-01-15T00:00:00Z, in seconds.
@@ -119,11 +120,6 @@ fn line(sensor: u64, second: u64, value: u64) -> String {
 #[track_caller]
 fn write(server: &Server, database: &str, lines: &str) {
     post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
-}
-
-#[track_caller]
-fn flush(server: &Server) {
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
 }
 
 #[track_caller]

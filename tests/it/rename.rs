@@ -378,7 +378,7 @@ fn the_command_renames_lists_and_removes() {
     write(&server, &format!("m,room=lab,s=1 v=1i {T}\n"));
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hourglass"));
-        command.arg("rename").args(arguments).args(["--to", &server.url(""), "--db", "d"]);
+        command.arg("rename").args(arguments).args(["--server", &server.url(""), "--db", "d"]);
         let output = command.output().unwrap();
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };

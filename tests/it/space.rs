@@ -11,6 +11,7 @@ use crate::support::http::{get, post, request};
 use crate::support::jobs::{job, run_job, run_url};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
+use crate::support::series::flush;
 use crate::support::series::metric;
 use crate::support::server::{Launch, Server, program};
 
@@ -26,10 +27,6 @@ fn fill(server: &Server) {
         post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
     }
     flush(server);
-}
-
-fn flush(server: &Server) {
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
 }
 
 /// Deletes three quarters of the sensors.

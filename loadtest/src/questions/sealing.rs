@@ -179,7 +179,7 @@ impl<'a> Turn<'a> {
         };
         let offered = offered??;
         let used = system.usage()?;
-        let sealed = seal_job(system, "/progress/readings").await?;
+        let sealed = seal_job(&system, "/progress/readings").await?;
         self.add("ack p50, ms", quantile_ms(&offered.acks, 0.5));
         self.add("ack p99, ms", offered.p99_ms());
         self.add("CPU s per s", (used.cpu_s - before.cpu_s) / (used.at - before.at).as_secs_f64());
@@ -189,7 +189,7 @@ impl<'a> Turn<'a> {
             let before = system.usage()?;
             seal_all(&system).await?;
             let used = system.usage()?;
-            let rest = seal_job(system, "/progress/readings").await? - sealed;
+            let rest = seal_job(&system, "/progress/readings").await? - sealed;
             if rest > 0.0 {
                 self.add("CPU µs per reading sealed", (used.cpu_s - before.cpu_s) * 1e6 / rest);
             }
@@ -212,7 +212,7 @@ impl<'a> Turn<'a> {
         system.restart().await?;
         let started = Instant::now();
         seal_all(&system).await?;
-        let sealed = seal_job(system, "/progress/readings").await?;
+        let sealed = seal_job(&system, "/progress/readings").await?;
         let sealing = process::peak_mib(system.pid()?)?;
         system.stop()?;
         self.add("readings", float(delivery.fleet.readings()));

@@ -52,7 +52,6 @@ impl Ingest {
     /// # Errors
     /// If the store does not answer.
     pub async fn set_renames(&self, database: &str, held: &Renames, renames: &Renames) -> Result<bool, IngestError> {
-        self.submitter.read_only.check()?;
         faults::point("before_rename");
         let at = self.member.stamp_now();
         let put = |settings: &mut DatabaseSettings| {

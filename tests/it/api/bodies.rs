@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpStream};
 
 use serde_json::{Value, json};
 
+use super::Client;
 use super::writes::gzip;
-use super::{Client, text_at};
 use crate::support::http;
 use crate::support::server::{Launch, Server};
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{client, keys, shared, text_at};
+use super::{client, keys, text_at};
 use crate::support::http;
 
 fn kept(count: usize) -> Value {

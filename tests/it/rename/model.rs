@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{T, change, delete, influxql, listed, put, readings, sensor, stores, value, write};
 use crate::support::http::post;
+use crate::support::jobs::ask_job;
 use crate::support::random::Random;
 use crate::support::series::await_fed;
 use crate::support::server::{Launch, Server};
@@ -166,7 +167,7 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                 }
                 95..98 => super::flush(&server),
                 _ => {
-                    let sealed = post(&server.url("/api/v1/seal"), "", &[]);
+                    let sealed = ask_job(&server, "seal");
                     assert!(matches!(sealed.status, 200 | 202), "{}", sealed.text());
                 }
             }

@@ -93,7 +93,7 @@ pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
             let forgets = random.below(4) == 0;
             model.merge(key, &readings);
             let known = writers[writer].remove(&key).filter(|_| !forgets);
-            let bucket = write(place, seed, key, known, &readings, (writer, step)).await;
+            let bucket = write(place, seed, key, known, &readings, step).await;
             writers[writer].insert(key, bucket);
             let stored = read(place.store(), key.0, &id(seed, key)).await;
             let readings = plain(stored.iter().map(|page| &page.readings));
@@ -118,7 +118,7 @@ async fn write(
     key: Key,
     known: Option<Bucket>,
     readings: &[Reading],
-    (writer, step): (usize, usize),
+    step: usize,
 ) -> Bucket {
     let id = id(seed, key);
     let mut bucket = known.unwrap_or_default();
