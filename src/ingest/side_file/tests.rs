@@ -28,7 +28,9 @@ fn records_are_read_back_in_order_with_rising_ids() {
     assert!(all(&writer).is_empty());
     writer.append(&[text(0), text(1)]).unwrap();
     let mut writer = side_file(folder.path(), None);
-    (2..100).for_each(|number| drop(writer.append(&[text(number)]).unwrap()));
+    for number in 2..100 {
+        writer.append(&[text(number)]).unwrap();
+    }
     writer.sync().unwrap();
     assert!(writer.segments().unwrap().len() > 3);
     assert_eq!(all(&writer), (0..100).map(text).collect::<Vec<_>>());
@@ -105,7 +107,9 @@ fn the_oldest_go_when_the_others_have_enough() {
 fn removed_records_stay_away_and_the_others_keep_their_ids() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = side_file(folder.path(), None);
-    (0..100).for_each(|number| drop(writer.append(&[text(number)]).unwrap()));
+    for number in 0..100 {
+        writer.append(&[text(number)]).unwrap();
+    }
     let ids = |writer: &SideFile<String>| {
         let mut ids = Vec::new();
         let note = |_: &Segment, id, record| {

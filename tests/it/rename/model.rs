@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{T, change, delete, influxql, listed, put, readings, sensor, stores, value, write};
-use crate::support::http::post;
 use crate::support::jobs::ask_job;
 use crate::support::random::Random;
 use crate::support::series::await_fed;
