@@ -12,6 +12,7 @@ use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, Store};
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::edge::{Bounds, ConnectionLimits, Listener};
+use hourglass::edits::{EditOptions, Edits};
 use hourglass::http::{self, App, Compacting, Health, Serves};
 use hourglass::ingest::{AckLevel, Ingest, Stores};
 use hourglass::query::Query;
@@ -112,7 +113,7 @@ fn app() -> (Arc<App>, Metrics) {
     let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a store in a new folder"));
     let (log, recovery) = Wal::open(MemoryDisk::default(), wal::WalOptions::new("fuzz")).expect("a log in memory");
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
-    let options = ingest_options(folder.path().join("dead-letters.lp"));
+    let options = ingest_options(folder.path().join("dead-letters"));
     let (raw, masks): (Arc<dyn Store>, _) = (store, Masks::default());
     let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
     let stores = Stores { store: store.clone(), raw, masks, understand: Arc::new(query::influx::sensors_of) };
@@ -151,7 +152,9 @@ fn app() -> (Arc<App>, Metrics) {
     drop(folder);
     let started = (0, Instant::now());
     let (metrics_of_app, compacting) = (metrics.clone(), Compacting::default());
-    let by_value = Arc::new(tokio::sync::Semaphore::new(1));
+    let query = Arc::new(query);
+    let edit_options = EditOptions { timeout: options.flush_timeout, read_bytes: options.backup_bytes };
+    let edits = Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options));
     let app = App {
         ingest,
         query,
@@ -161,7 +164,7 @@ fn app() -> (Arc<App>, Metrics) {
         store,
         compacting,
         backups,
-        by_value,
+        edits,
         health,
         options,
         started,

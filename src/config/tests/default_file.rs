@@ -183,7 +183,6 @@ fn the_defaults_are_these() {
             quiet: seconds(600),
         },
         retention: RetentionSettings { readings: seconds(0), summaries: seconds(0), interval: seconds(60) },
-        undo: UndoSettings { keep: seconds(168 * 3600), bytes: 256 * MIB },
         page: PageSettings { max_readings: 3600, max_bytes: MIB, hard_bytes: 4 * MIB },
         memtable: MemtableSettings { max_bytes: 147 * MIB },
         sensors: SensorsSettings {
@@ -237,9 +236,7 @@ fn the_defaults_are_these() {
         ui: UiSettings { enabled: true },
         tail: TailSettings { clients: 64, bytes: 2 * MIB },
         rejections: RejectionsSettings {
-            max_count: 1000,
-            max_bytes: MIB,
-            lines_bytes: 16 * MIB,
+            max_bytes: 16 * MIB,
             keep: seconds(168 * 3600),
             addresses: AddressesSetting::Full,
         },

@@ -181,8 +181,8 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     with(&admin, "POST", &server.url("/api/v1/readings?db=a"), body).expect(400);
     let url = server.url("");
     let command = |words: &[&str]| {
-        let all = ["rejections"].iter().chain(words).chain(&["--db", "a", "--to", &url, "--token", &admin]);
-        let ran = program().args(all).output().expect("it runs");
+        let service = ["--db", "a", "--to", &url, "--token", &admin];
+        let ran = program().arg("rejections").args(words).args(service).output().expect("it runs");
         assert!(ran.status.success(), "{ran:?}");
         String::from_utf8_lossy(&ran.stdout).into_owned()
     };

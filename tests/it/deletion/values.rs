@@ -149,7 +149,10 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
         return;
     }
     // Some are written anew, and stay.
-    for at in gone.into_keys().filter(|_| random.once_in(4)) {
+    for at in gone.into_keys() {
+        if !random.once_in(4) {
+            continue;
+        }
         let anew = BTreeMap::from([("v", -random.below(9) - 1)]);
         write(server, &lines(&Model::from([(at, anew.clone())])));
         model.insert(at, anew);
