@@ -72,7 +72,7 @@ pub use self::client_tls::TlsFiles;
 pub use self::compact::{CompactRequest, compact};
 use self::compacting::Compacted;
 pub use self::copy::copy;
-pub use self::dead_letters::{list_dead_letters, send_dead_letters};
+pub use self::dead_letters::{dead_letters_done, list_dead_letters, send_dead_letters};
 pub use self::demo::{DemoRequest, demo};
 pub use self::digest::digest;
 pub use self::examine::examine;
@@ -496,7 +496,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         horizon: settings.wal.horizon,
         deletions: settings.limits.deletions,
         relabels: settings.limits.relabels,
-        dead_letters: settings.dead_letters_file(),
+        dead_letters: settings.dead_letters_dir(),
         recent: settings.sensors.recent,
         meta_bytes: settings.limits.meta_bytes,
         kinds: settings.kinds.clone(),

@@ -106,7 +106,7 @@ pub enum Command {
     /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
     /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.
     Migrate(TargetFlags),
-    /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
+    /// List, resend or mark dead letters: readings that the store rejected and that hourglass does not retry. The service may
     /// run meanwhile.
     DeadLetters {
         #[command(subcommand)]

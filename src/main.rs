@@ -132,12 +132,13 @@ fn backup(flags: BackupFlags) -> ExitCode {
 
 fn dead_letters(command: DeadLettersCommand) -> ExitCode {
     let folder = match &command {
-        DeadLettersCommand::List(folder) => folder,
+        DeadLettersCommand::List(folder) | DeadLettersCommand::Done { folder, .. } => folder,
         DeadLettersCommand::Send(flags) => &flags.folder,
     };
     match (cli::settings(&folder.settings()), command) {
         (Ok(settings), DeadLettersCommand::List(_)) => app::list_dead_letters(&settings),
         (Ok(settings), DeadLettersCommand::Send(flags)) => app::send_dead_letters(&settings, &target(flags.target)),
+        (Ok(settings), DeadLettersCommand::Done { ids, .. }) => app::dead_letters_done(&settings, ids),
         (Err(problems), _) => cli::report(&problems),
     }
 }

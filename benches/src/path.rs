@@ -151,7 +151,7 @@ pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, stores: Stores, 
     let (log, recovery) = open(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
-    Ingest::start(options(folder.join("dead-letters.lp")), stores, opened, metrics).0
+    Ingest::start(options(folder.join("dead-letters")), stores, opened, metrics).0
 }
 
 fn open(disk: MemoryDisk) -> (Wal, Recovery) {

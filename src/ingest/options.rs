@@ -98,7 +98,7 @@ pub struct IngestOptions {
     pub database_share: usize,
     /// Keys of writes with undated readings.
     pub request_keys: KeyOptions,
-    /// The file for readings that the store refuses for good.
+    /// The folder of readings that the store refuses for good.
     pub dead_letters: PathBuf,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
@@ -208,7 +208,7 @@ impl IngestOptions {
             horizon: Duration::from_secs(3600),
             deletions: 1000,
             relabels: 256,
-            dead_letters: PathBuf::from("dead-letters.lp"),
+            dead_letters: PathBuf::from("dead-letters"),
             recent: 10,
             meta_bytes: 8 << 10,
             kinds: Kinds::default(),
