@@ -62,7 +62,7 @@ use self::banner::Ready;
 
 pub use self::compact::compact;
 pub use self::copy::copy;
-pub use self::dead_letters::{list_dead_letters, send_dead_letters};
+pub use self::dead_letters::{dead_letters_done, list_dead_letters, send_dead_letters};
 pub use self::demo::{DemoRequest, demo};
 pub use self::digest::digest;
 pub use self::examine::examine;

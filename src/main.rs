@@ -70,6 +70,9 @@ fn run(command: Command) -> ExitCode {
         Command::DeadLetters { command: DeadLettersCommand::Send(flags) } => {
             with_settings(flags.folder, |settings| app::send_dead_letters(settings, &flags.target.into()))
         }
+        Command::DeadLetters { command: DeadLettersCommand::Done { ids, folder } } => {
+            with_settings(folder, |settings| app::dead_letters_done(settings, ids))
+        }
         Command::Version => {
             println!("hourglass {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

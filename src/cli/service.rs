@@ -64,12 +64,20 @@ impl CredentialFlags {
 
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersCommand {
-    /// Print the dead letters that were not yet resent, as line protocol, with the reason of each chunk.
+    /// Print the dead letters that were not yet resent, as line protocol, each below a comment with its id and reason.
     List(FolderFlags),
-    /// Resend the dead letters to a running service, and mark each chunk that it accepts. Exits with 0 if the service
+    /// Resend the dead letters to a running service, and mark each one that it accepts. Exits with 0 if the service
     /// accepted all of them and flushed them to the store, for which the token must be an admin's. It is safe to run the
     /// command again.
     Send(SendFlags),
+    /// Mark dead letters that need no more attention.
+    Done {
+        /// Their ids, as `list` prints them.
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<u64>,
+        #[command(flatten)]
+        folder: FolderFlags,
+    },
 }
 
 /// The flags of `dead-letters send`.

@@ -17,10 +17,10 @@ impl Settings {
         if self.wal.dir.as_os_str().is_empty() { self.server.data_dir.join("log") } else { self.wal.dir.clone() }
     }
 
-    /// The file for readings that the store rejects permanently.
+    /// The folder of readings that the store rejects permanently.
     #[must_use]
-    pub fn dead_letters_file(&self) -> PathBuf {
-        self.server.data_dir.join("dead-letters.lp")
+    pub fn dead_letters_dir(&self) -> PathBuf {
+        self.server.data_dir.join("dead-letters")
     }
 
     /// The folder of rejected lines.

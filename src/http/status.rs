@@ -144,21 +144,22 @@ pub(super) fn unusable(cause: Unusable) -> String {
 
 /// A check that warns if there are dead letters.
 async fn dead_letters(app: &App) -> Option<serde_json::Value> {
-    let letters = app.ingest.dead_letters();
-    // This endpoint needs no token, so the text has no names of databases.
-    let readings = match letters.outstanding().await.map(|outstanding| outstanding.readings()) {
-        Ok(0) => None,
-        Ok(readings) => Some(format!("{readings} readings could not be stored: GET /api/v1/dead-letters lists them")),
-        Err(error) => Some(format!("the dead-letter file cannot be read: {error}")),
-    };
-    let metadata = match letters.metadata().await {
-        Ok(0) => None,
-        Ok(changes) => Some(format!(
-            "{changes} changes of metadata could not be stored: they are in dead-letters.meta.jsonl in the data folder"
-        )),
-        Err(error) => Some(format!("the file dead-letters.meta.jsonl cannot be read: {error}")),
-    };
-    let messages: Vec<String> = [readings, metadata].into_iter().flatten().collect();
+    let mut messages = Vec::new();
+    match app.ingest.dead_letters().outstanding().await {
+        Ok(outstanding) => {
+            let readings = outstanding.readings();
+            if readings > 0 {
+                messages.push(format!("{readings} readings could not be stored: GET /api/v1/dead-letters lists them"));
+            }
+            if outstanding.metadata > 0 {
+                let changes = outstanding.metadata;
+                messages.push(format!(
+                    "{changes} changes of metadata could not be stored: GET /api/v1/dead-letters lists them"
+                ));
+            }
+        }
+        Err(error) => messages.push(format!("the dead letters cannot be read: {error}")),
+    }
     if messages.is_empty() {
         return None;
     }
@@ -297,14 +298,14 @@ pub async fn settings() -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let letters = app.ingest.dead_letters();
-    let (outstanding, metadata) = (letters.outstanding().await, letters.metadata().await);
+    let outstanding = app.ingest.dead_letters().outstanding().await.ok();
     let _scraping = app.metrics.scraping();
     let (lag, log) = (app.ingest.lag(), app.ingest.wal_stats());
     let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
     let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
     app.metrics.account(&account);
-    app.metrics.dead_letters(outstanding.ok().map(|outstanding| outstanding.readings()), metadata.ok());
+    let readings = outstanding.as_ref().map(|outstanding| outstanding.readings());
+    app.metrics.dead_letters(readings, outstanding.map(|outstanding| outstanding.metadata));
     app.ingest.measure_blocked();
     let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
     app.metrics.databases_failing(&classes);

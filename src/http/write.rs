@@ -189,7 +189,7 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
     app.audit.note(&Event::Change { by: &by, address, statement: "FLUSH".to_owned(), database: "", outcome });
     match (flushed, refused) {
         (Err(error), _) => ApiError::from(error).respond(Dialect::Native),
-        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead-letter file: {error}")).respond(Dialect::Native),
+        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead letters: {error}")).respond(Dialect::Native),
         (Ok(()), Ok(refused)) if refused.readings() > 0 => not_stored(&refused),
         (Ok(()), Ok(_)) => StatusCode::NO_CONTENT.into_response(),
     }

@@ -59,6 +59,7 @@ pub struct SideFile<T> {
     limits: SideFileLimits,
     /// `None` before the first append, and after a failed one: the segment may then end in half a record.
     current: Option<Current>,
+    /// The id of the last record; 0 before the first append.
     last_id: u64,
     records: PhantomData<fn(T)>,
 }
@@ -75,6 +76,10 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     /// # Errors
     /// If the folder cannot be written. Some of the records may then be on disk.
     pub fn append(&mut self, records: &[T]) -> io::Result<u64> {
+        if self.last_id == 0 {
+            self.last_id = self.last_id_on_disk()?;
+        }
+        // Ids are times, so that none is used again when a folder was removed.
         let mut id = self.last_id.max(u64::try_from(now_ns()).unwrap_or_default());
         let first_id = id + 1;
         let mut lines = Vec::new();
@@ -114,8 +119,6 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     fn begin(&mut self, first_id: u64) -> io::Result<Current> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let mut segments = self.segments()?;
-        let last = segments.last().map_or(0, |last| last.first_id);
-        let first_id = first_id.max(last + 1);
         if let Some(keep) = self.limits.keep_bytes {
             let mut total: u64 = segments.iter().map(|segment| segment.bytes).sum();
             while let Some(oldest) = segments.first().filter(|oldest| total - oldest.bytes >= keep) {
@@ -130,21 +133,29 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(Current { file, path, first_id, bytes: 0 })
     }
 
+    fn last_id_on_disk(&self) -> io::Result<u64> {
+        let Some(last) = self.segments()?.pop() else { return Ok(0) };
+        let mut last_id = last.first_id;
+        self.read(last.first_id.saturating_sub(1), |_, id, _| {
+            last_id = last_id.max(id);
+            ControlFlow::Continue(())
+        })?;
+        Ok(last_id)
+    }
+
     /// The segments, oldest first.
     ///
     /// # Errors
     /// If the folder cannot be read; a missing one has no segments.
     pub fn segments(&self) -> io::Result<Vec<Segment>> {
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
+        let Some(entries) = found(fs::read_dir(&self.folder))? else { return Ok(Vec::new()) };
         let mut segments = Vec::new();
         for entry in entries {
             let path = entry?.path();
             let name = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
             let Some(first_id) = name.filter(|_| path.extension().is_some_and(|end| end == SEGMENT)) else { continue };
-            let meta = fs::metadata(&path)?;
+            // Another process may have removed it just now.
+            let Some(meta) = found(fs::metadata(&path))? else { continue };
             segments.push(Segment { first_id, bytes: meta.len(), modified: meta.modified()?, path });
         }
         segments.sort_unstable_by_key(|segment| segment.first_id);
@@ -163,7 +174,8 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
             if segments.get(index + 1).is_some_and(|next| next.first_id <= after) {
                 continue;
             }
-            for line in BufReader::new(File::open(&segment.path)?).split(b'\n') {
+            let Some(file) = found(File::open(&segment.path))? else { continue };
+            for line in BufReader::new(file).split(b'\n') {
                 let Some((id, record)) = parse(&line?) else {
                     damaged += 1;
                     continue;
@@ -214,8 +226,8 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     /// # Errors
     /// If the folder cannot be read or written.
     pub fn expire(&mut self, since: SystemTime) -> io::Result<()> {
-        let old = self.segments()?.into_iter().take_while(|segment| segment.modified < since);
-        old.map(|segment| fs::remove_file(segment.path)).collect()
+        let mut old = self.segments()?.into_iter().take_while(|segment| segment.modified < since);
+        old.try_for_each(|segment| fs::remove_file(segment.path))
     }
 }
 
@@ -227,6 +239,14 @@ fn replace(segment: &Segment, lines: &[u8]) -> io::Result<()> {
     file.set_modified(segment.modified)?;
     file.sync_data()?;
     fs::rename(new, &segment.path)
+}
+
+/// The result; `None` if there is no such file or folder.
+fn found<F>(result: io::Result<F>) -> io::Result<Option<F>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {

@@ -15,6 +15,7 @@ use crate::support::random::Random;
 use crate::support::series::{flush, windows};
 use crate::support::server::{Launch, Server};
 
+const DATABASE: &str = "sums";
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;
 const HOUR: i64 = 3_600_000_000_000;

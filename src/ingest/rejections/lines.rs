@@ -19,6 +19,8 @@ const WAITING_BYTES: usize = 1 << 20;
 const FIXED_BYTES: usize = 256;
 /// Number of segments that share the bytes.
 const SEGMENTS: u64 = 8;
+/// Maximum bytes of a segment, which is read as a whole when lines are removed.
+const SEGMENT_BYTES: u64 = 4 << 20;
 
 /// A rejected line or reading.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +87,7 @@ pub struct KeptLines {
 impl KeptLines {
     /// Opens the folder of lines.
     pub fn open(options: &RejectionOptions) -> Self {
-        let segment_bytes = options.max_bytes / SEGMENTS;
+        let segment_bytes = (options.max_bytes / SEGMENTS).min(SEGMENT_BYTES);
         let keep_bytes = Some(options.max_bytes.saturating_sub(2 * segment_bytes));
         let file = SideFile::new(options.folder.clone(), SideFileLimits { segment_bytes, keep_bytes });
         let mut disk = Disk { file, held: HashMap::new() };
@@ -122,14 +124,8 @@ impl KeptLines {
         let mut disk = lock(&self.disk);
         let lines = std::mem::take(&mut *lock(&self.waiting)).lines;
         disk.file.expire(SystemTime::now() - self.keep)?;
-        let mut first = 0;
-        while first < lines.len() {
-            // In parts, so that a segment does not become much larger than it may.
-            let part = &lines[first..lines.len().min(first + 100)];
-            disk.append(part, self.max_bytes / 2)?;
-            first += part.len();
-        }
-        Ok(())
+        // In parts, so that a segment does not become much larger than it may.
+        lines.chunks(16).try_for_each(|part| disk.append(part, self.max_bytes / 2))
     }
 
     /// Passes on the lines with an id above `after`, oldest first.

@@ -21,7 +21,7 @@ impl KeptLine {
     }
 
     /// The line as line protocol with a timestamp in nanoseconds, below a comment with the reason. A line that cannot be
-    /// parsed stands there as it was sent, and JSON that cannot be parsed as a comment.
+    /// parsed stands there as it was sent, or as a comment if it is JSON or may steer a terminal.
     #[must_use]
     pub fn exported(&self) -> String {
         let mut text = "# ".to_owned();
@@ -30,11 +30,14 @@ impl KeptLine {
         let comment = format!(", line {}{token}: {}: {}", self.number, self.code, self.reason);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", plain(&comment, usize::MAX));
-        match self.parsed() {
-            Some(line) => text.push_str(&line),
-            None if is_json(&self.text) => drop(writeln!(text, "# {}", plain(&self.text, usize::MAX))),
-            None => drop(writeln!(text, "{}", self.text)),
-        }
+        let line = match self.parsed() {
+            Some(line) => line,
+            None if is_json(&self.text) || self.text.chars().any(steers) => {
+                format!("# {}\n", plain(&self.text, usize::MAX))
+            }
+            None => format!("{}\n", self.text),
+        };
+        text.push_str(&line);
         text
     }
 

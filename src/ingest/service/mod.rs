@@ -163,7 +163,7 @@ impl Ingest {
         self.lookup.presence.clone()
     }
 
-    /// The file of readings that the store refused for good.
+    /// The readings that the store refused for good.
     #[must_use]
     pub fn dead_letters(&self) -> &DeadLetters {
         &self.dead_letters

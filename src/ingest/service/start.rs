@@ -56,7 +56,7 @@ impl Ingest {
         let positions = WalPositions::new(recovery.truncated, recovery.last, options.memtable.max_bytes);
         let (presence, failing) = (StorePresence::default(), Arc::<FailingDatabases>::default());
         let changes = Arc::<HourVersions>::default();
-        let dead_letters = DeadLetters::new(options.dead_letters_file());
+        let dead_letters = DeadLetters::new(options.dead_letters_dir());
         let rejections = Arc::new(Rejections::open(options::rejections(&options)));
         let request_keys = RequestKeys::open(options::request_keys(&options), now_ns());
         let blocked = BlockedBuckets::default();

@@ -21,6 +21,10 @@ fn text(number: usize) -> String {
     format!("record\n{number} \u{301}")
 }
 
+fn append(writer: &mut SideFile<String>, number: usize) {
+    writer.append(&[text(number)]).unwrap();
+}
+
 #[test]
 fn records_are_read_back_in_order_with_rising_ids() {
     let folder = tempfile::tempdir().unwrap();
@@ -28,9 +32,7 @@ fn records_are_read_back_in_order_with_rising_ids() {
     assert!(all(&writer).is_empty());
     writer.append(&[text(0), text(1)]).unwrap();
     let mut writer = side_file(folder.path(), None);
-    for number in 2..100 {
-        writer.append(&[text(number)]).unwrap();
-    }
+    (2..100).for_each(|number| append(&mut writer, number));
     writer.sync().unwrap();
     assert!(writer.segments().unwrap().len() > 3);
     assert_eq!(all(&writer), (0..100).map(text).collect::<Vec<_>>());
@@ -107,9 +109,7 @@ fn the_oldest_go_when_the_others_have_enough() {
 fn removed_records_stay_away_and_the_others_keep_their_ids() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = side_file(folder.path(), None);
-    for number in 0..100 {
-        writer.append(&[text(number)]).unwrap();
-    }
+    (0..100).for_each(|number| append(&mut writer, number));
     let ids = |writer: &SideFile<String>| {
         let mut ids = Vec::new();
         let note = |_: &Segment, id, record| {

@@ -69,7 +69,7 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     assert_eq!(stored_in(&other, hour), expected);
     let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
     assert_eq!(letters["readings"], 1);
-    let chunk = &letters["lots"][0];
+    let chunk = &letters["letters"][0];
     assert_eq!(chunk["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", hour + 1));
     // It said that the store had refused the document, which the store was never given.
     let reason = chunk["reason"].as_str().unwrap();
@@ -108,7 +108,7 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
     assert_eq!(stored(&other), expected);
     let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
     assert_eq!(letters["readings"], 1, "{letters}");
-    assert_eq!(letters["lots"][0]["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
+    assert_eq!(letters["letters"][0]["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
 }
 
 /// An instance was about to store a reading when another dropped its series. The page came after the deletion and was

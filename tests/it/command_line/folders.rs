@@ -48,6 +48,7 @@ fn a_command_that_only_reads_makes_no_folder() {
         &["token", "bind", "a"],
         &["dead-letters", "list"],
         &["dead-letters", "send"],
+        &["dead-letters", "done", "1"],
         &["verify"],
         &["wal", "flush"],
     ] {
