@@ -1,7 +1,6 @@
 //! The runner: schedule, pacing, retries, runs on demand, status, metrics and logging of all jobs.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,10 +32,18 @@ pub struct Jobs {
 pub struct JobState {
     pub name: &'static str,
     status: Mutex<JobStatus>,
-    is_asked: AtomicBool,
     wake: tokio::sync::Notify,
-    /// The number of runs that have begun, and of those that have ended.
-    runs: watch::Sender<(u64, u64)>,
+    runs: watch::Sender<Runs>,
+}
+
+#[derive(Debug, Default)]
+struct Runs {
+    /// The number of runs that have begun.
+    begun: u64,
+    /// The number of runs that have ended.
+    ended: u64,
+    /// Somebody waits for the next run.
+    is_asked: bool,
 }
 
 /// The state of a job, for people.
@@ -58,13 +65,7 @@ pub struct JobStatus {
 
 impl JobState {
     fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            status: Mutex::default(),
-            is_asked: AtomicBool::new(false),
-            wake: tokio::sync::Notify::new(),
-            runs: watch::channel((0, 0)).0,
-        }
+        Self { name, status: Mutex::default(), wake: tokio::sync::Notify::new(), runs: watch::Sender::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, JobStatus> {
@@ -83,24 +84,26 @@ impl JobState {
     /// Returns true while a run is under way.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        let (begun, ended) = *self.runs.borrow();
-        begun > ended
+        let runs = self.runs.borrow();
+        runs.begun > runs.ended
     }
 
     /// Asks for a run. Returns its number, for [`JobState::wait`].
     #[must_use]
     pub fn ask(&self) -> u64 {
-        // Before the number is read: the run with this number begins after this.
-        self.is_asked.store(true, Ordering::SeqCst);
-        let run = self.runs.borrow().0 + 1;
+        let mut next = 0;
+        self.runs.send_modify(|runs| {
+            runs.is_asked = true;
+            next = runs.begun + 1;
+        });
         self.wake.notify_one();
-        run
+        next
     }
 
     /// Waits for the end of a run for at most this long; returns true if it has ended.
     pub async fn wait(&self, run: u64, longest: Duration) -> bool {
         let mut runs = self.runs.subscribe();
-        let ended = runs.wait_for(|(_, ended)| *ended >= run);
+        let ended = runs.wait_for(|runs| runs.ended >= run);
         tokio::time::timeout(longest, ended).await.is_ok_and(|ended| ended.is_ok())
     }
 
@@ -120,8 +123,12 @@ impl JobState {
                 break;
             }
         }
-        self.runs.send_modify(|(begun, _)| *begun += 1);
-        self.is_asked.swap(false, Ordering::SeqCst)
+        let mut is_asked = false;
+        self.runs.send_modify(|runs| {
+            runs.begun += 1;
+            is_asked = std::mem::take(&mut runs.is_asked);
+        });
+        is_asked
     }
 
     fn end(&self, error: Option<String>) {
@@ -131,7 +138,7 @@ impl JobState {
             }
             status.last_error = error;
         });
-        self.runs.send_modify(|(_, ended)| *ended += 1);
+        self.runs.send_modify(|runs| runs.ended += 1);
     }
 }
 
