@@ -49,6 +49,7 @@ use tokio::task::JoinHandle;
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::settings::Drift;
+use crate::bucket::store::Coordination;
 use crate::bucket::{
     Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, LaterKeys, SealForm, Store,
     Unusable,
@@ -62,7 +63,7 @@ use crate::ingest::tail::TailOptions;
 use crate::ingest::trash::TrashOptions;
 use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, Ledger, ShownAddresses, StorePresence, Stores};
 use crate::query::{self, Query};
-use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
+use crate::store::{EmbeddedStore, MergedView, MongoOptions, MongoStore};
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
@@ -180,7 +181,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;
     }
-    if !store.is_shared() {
+    if !store.raw().has_other_writers() {
         // Before anybody asks: queries name sensors by them.
         if let Err(error) = ingest.settings_now().await {
             tracing::warn!(%error, "the databases' settings cannot be read; it is tried again");
@@ -211,9 +212,9 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
         started,
     });
     let health_sender = Arc::new(health_sender);
-    let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
+    let watcher = tokio::spawn(watch_store(store.raw().clone(), health_sender.clone(), presence));
     let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
-    let space = tokio::spawn(disk_space::watch(store.clone(), settings.wal_dir(), app.metrics.clone()));
+    let space = tokio::spawn(disk_space::watch(store.raw().clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
     tokio::spawn(keep_samples(app.clone()));
     let mut stop = Stop::new(asked.clone()).context("listening for signals")?;
@@ -232,7 +233,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     let asked = is_asked_to_stop(&mut stop, &mut closing).await;
     health_sender.send_replace(Health::Stopping);
     let ending = tokio::select! {
-        ending = shut_down(&settings, stopping, server, app, closing, store) => ending,
+        ending = shut_down(&settings, stopping, server, app, closing, store.raw().clone()) => ending,
         () = stop.wait() => {
             tracing::warn!("second signal to stop; stopping at once");
             RunEnd::Failed
@@ -438,7 +439,7 @@ async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Resu
 /// The store as it is, and the view of it in which remembered deletions hide what they cover.
 fn stores(raw: Arc<dyn Store>) -> Stores {
     let masks = Masks::default();
-    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
     Stores { store, raw, masks, understand: Arc::new(query::influx::sensors_of) }
 }
 

@@ -14,7 +14,7 @@ use hourglass::ingest::{
 };
 use hourglass::query::influx::sensors_of;
 use hourglass::reading::{Limits, Precision};
-use hourglass::store::{EmbeddedStore, Masked};
+use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
 use hourglass::wal::{self, Recovery, Wal};
 use hourglass::wire::line_protocol::Lines;
@@ -161,7 +161,7 @@ fn open(disk: MemoryDisk) -> (Wal, Recovery) {
 
 pub(crate) fn stores(store: EmbeddedStore) -> Stores {
     let (raw, masks): (Arc<dyn Store>, _) = (Arc::new(store), Masks::default());
-    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
     Stores { store, raw, masks, understand: Arc::new(sensors_of) }
 }
 

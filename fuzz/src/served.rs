@@ -16,7 +16,7 @@ use hourglass::http::{self, App, Compacting, Health, Serves};
 use hourglass::ingest::{AckLevel, Ingest, Stores};
 use hourglass::query::Query;
 use hourglass::reading::{Limits, Precision};
-use hourglass::store::{EmbeddedStore, Masked};
+use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
 use hourglass::wal::{self, Wal};
 use hourglass::{ingest, query, tcp};
@@ -114,7 +114,7 @@ fn app() -> (Arc<App>, Metrics) {
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
     let options = ingest_options(folder.path().join("dead-letters.lp"));
     let (raw, masks): (Arc<dyn Store>, _) = (store, Masks::default());
-    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
     let stores = Stores { store: store.clone(), raw, masks, understand: Arc::new(query::influx::sensors_of) };
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));

@@ -9,18 +9,20 @@ use anyhow::{Context, bail};
 use super::digest::{must_be_equal, open_logs, stored_digest};
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
+use crate::bucket::Store;
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::Written;
-use crate::bucket::{Caps, DatabaseSettings, Store};
+use crate::bucket::{Caps, DatabaseSettings};
 use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;
+use crate::store::MergedView;
 use crate::verify::unflushed_records;
 
 /// A store that is being filled.
 pub struct Target {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     pub mark: Unfinished,
     pub options: FillOptions,
     tokens: Arc<dyn TokenStore>,
@@ -116,13 +118,13 @@ impl Target {
 
     /// Stores settings of databases.
     pub async fn put_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
-        let there: BTreeMap<String, DatabaseSettings> = self.store.read_settings().await?.into_iter().collect();
+        let there: BTreeMap<String, DatabaseSettings> = self.store.raw().read_settings().await?.into_iter().collect();
         for (name, settings) in rows {
             let settings = as_begun(settings);
             if there.get(&name) == Some(&settings) {
                 continue;
             }
-            match self.store.write_settings(&name, 0, Some(&settings)).await {
+            match self.store.raw().write_settings(&name, 0, Some(&settings)).await {
                 Written::Yes => {}
                 Written::Conflict => bail!("there are other settings of database {name:?} already"),
                 Written::Failed(error) => return Err(error.into()),
@@ -144,7 +146,8 @@ impl Target {
 
     /// Stores settings of databases as they are now, whatever is there of them.
     pub async fn replace_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
-        let mut there: BTreeMap<String, DatabaseSettings> = self.store.read_settings().await?.into_iter().collect();
+        let mut there: BTreeMap<String, DatabaseSettings> =
+            self.store.raw().read_settings().await?.into_iter().collect();
         let rows = rows.into_iter().map(|(name, settings)| (name, Some(settings)));
         let mut wanted: BTreeMap<String, Option<DatabaseSettings>> = rows.collect();
         for name in there.keys() {
@@ -155,7 +158,7 @@ impl Target {
             let held = there.remove(&name);
             let rev = held.as_ref().map_or(0, |held| held.rev);
             let settings = settings.map(|settings| DatabaseSettings { rev: settings.rev.max(rev + 1), ..settings });
-            match self.store.write_settings(&name, rev, settings.as_ref()).await {
+            match self.store.raw().write_settings(&name, rev, settings.as_ref()).await {
                 Written::Yes => {}
                 Written::Conflict => bail!("somebody else changed the settings of database {name:?}"),
                 Written::Failed(error) => return Err(error.into()),
@@ -172,7 +175,7 @@ impl Target {
 
     /// Compares what was read back. The mark goes if nothing differs.
     pub async fn end(self, found: anyhow::Result<StoreDigest>, expected: &StoreDigest) -> anyhow::Result<StoreDigest> {
-        self.store.close().await;
+        self.store.raw().close().await;
         let found = found?;
         must_be_equal(&found, expected)?;
         self.mark.finish().context("removing the mark of the data folder")?;

@@ -21,7 +21,7 @@ use crate::backup::read::all_hours;
 use crate::backup::sensors::described;
 use crate::backup::{DatabaseDigest, Fill, Parts, ReadBounds, Sensors, SetDigest, StoreDigest};
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Bucket, DayId, DayWrite, SensorDocument, Store};
+use crate::bucket::{Bucket, DayId, DayWrite, SensorDocument};
 use crate::clock::now_ns;
 use crate::config::Settings;
 use crate::faults;
@@ -29,6 +29,7 @@ use crate::ingest::settings_of_json;
 use crate::reading::stamp::first_of;
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Day, Hour, Sensor, Stamp};
+use crate::store::MergedView;
 use crate::telemetry::logs;
 
 /// While following, every pass looks at the last two days and the coming one, and every one of this many at all of them.
@@ -175,12 +176,12 @@ impl Copying {
         let mut copied = 0;
         // First: they say how days are sealed.
         self.settings(&begun.settings).await?;
-        for dropped in self.target.store.databases().await? {
+        for dropped in self.target.store.raw().databases().await? {
             if !begun.databases.contains(&dropped) {
                 self.target.mark.forget(&dropped).context("marking what is done")?;
                 self.described.remove(&dropped);
-                self.target.store.drop_database(&dropped).await?;
-                self.target.store.unlist_database(&dropped).await?;
+                self.target.store.raw().drop_database(&dropped).await?;
+                self.target.store.raw().unlist_database(&dropped).await?;
                 copied += 1;
             }
         }
@@ -305,7 +306,9 @@ impl Copying {
             let read = self.read_back(name, to).await.with_context(|| format!("reading database {name:?} back"))?;
             found.databases.push(read);
         }
-        if let Some(other) = self.target.store.databases().await?.iter().find(|name| !begun.databases.contains(name)) {
+        if let Some(other) =
+            self.target.store.raw().databases().await?.iter().find(|name| !begun.databases.contains(name))
+        {
             bail!("the target has a database {other:?} that the service does not have");
         }
         self.target.replace_tokens(&begun.tokens).await.context("writing the tokens")?;
@@ -347,7 +350,7 @@ impl Copying {
             left.into_iter().for_each(|document| fill.take_sensor(document));
             let gone: Vec<(&str, Option<u64>)> = gone.iter().map(|document| (&*document.sensor.key, None)).collect();
             if !gone.is_empty() {
-                store.remove_sensors(database, &gone).await?;
+                store.raw().remove_sensors(database, &gone).await?;
             }
         }
         fill.finish().await?;
@@ -358,7 +361,7 @@ impl Copying {
     }
 }
 
-async fn remove_parts(store: &dyn Store, database: &str, ids: &[DayId]) -> anyhow::Result<()> {
+async fn remove_parts(store: &MergedView, database: &str, ids: &[DayId]) -> anyhow::Result<()> {
     let revs: Vec<Option<u64>> =
         store.read_days(database, ids).await?.into_iter().map(|stored| Some(stored?.rev)).collect();
     let held = ids.iter().zip(revs).filter_map(|(id, rev)| Some((id, rev?)));
@@ -375,11 +378,11 @@ async fn remove_parts(store: &dyn Store, database: &str, ids: &[DayId]) -> anyho
 }
 
 /// Removes what is left of buckets that have several pages.
-async fn cut_buckets(store: &dyn Store, database: &str, day: Day, before: Stamp) -> anyhow::Result<()> {
+async fn cut_buckets(store: &MergedView, database: &str, day: Day, before: Stamp) -> anyhow::Result<()> {
     let hours = day.hours();
     let mut from = (hours.start, String::new());
     loop {
-        let left = store.next_buckets(database, &from, hours.end, LISTED).await?;
+        let left = store.raw().next_buckets(database, &from, hours.end, LISTED).await?;
         let Some((hour, key)) = left.last() else { return Ok(()) };
         // The next key there can be.
         from = (*hour, format!("{key}\0"));
@@ -390,7 +393,7 @@ async fn cut_buckets(store: &dyn Store, database: &str, day: Day, before: Stamp)
     }
 }
 
-async fn cut(store: &dyn Store, database: &str, id: BucketId, before: Stamp) -> anyhow::Result<()> {
+async fn cut(store: &MergedView, database: &str, id: BucketId, before: Stamp) -> anyhow::Result<()> {
     let pages = store.read_buckets(database, std::slice::from_ref(&id), usize::MAX).await?.pop();
     let mut bucket = Bucket::from_stored(pages.unwrap_or_default());
     bucket.delete(&(id.hour.start_ns()..id.hour.end_ns()), before);
@@ -401,7 +404,7 @@ async fn cut(store: &dyn Store, database: &str, id: BucketId, before: Stamp) -> 
         }
         for group in groups {
             let write = PageWrite { id: &id, bucket: &bucket, group: group.clone() };
-            match store.write_pages(database, &[write]).await.pop() {
+            match store.raw().write_pages(database, &[write]).await.pop() {
                 Some(Written::Yes) => bucket.mark_written(&group),
                 Some(Written::Failed(error)) => return Err(error.into()),
                 Some(Written::Conflict) | None => bail!("somebody else writes to the target"),
@@ -411,7 +414,7 @@ async fn cut(store: &dyn Store, database: &str, id: BucketId, before: Stamp) -> 
 }
 
 /// Removes everything of a day, in whatever form it is. All of it has this stamp.
-async fn clear(store: &dyn Store, database: &str, day: Day, stamp: Stamp) -> anyhow::Result<()> {
+async fn clear(store: &MergedView, database: &str, day: Day, stamp: Stamp) -> anyhow::Result<()> {
     let before = stamp.saturating_add(1);
     let mut sensors = Sensors::new(store, database);
     loop {
@@ -420,8 +423,8 @@ async fn clear(store: &dyn Store, database: &str, day: Day, stamp: Stamp) -> any
             return cut_buckets(store, database, day, before).await;
         }
         let keys: Vec<&str> = listed.iter().map(|document| &*document.sensor.key).collect();
-        store.remove_buckets(database, &keys, day.hours(), before).await?;
-        let parts = store.parts_of(database, &keys, day..day.next()).await?;
+        store.raw().remove_buckets(database, &keys, day.hours(), before).await?;
+        let parts = store.raw().parts_of(database, &keys, day..day.next()).await?;
         let id = |(place, day, part): (usize, Day, _)| DayId { sensor: listed[place].sensor.clone(), day, part };
         let ids: Vec<DayId> = parts.into_iter().map(id).collect();
         for some in ids.chunks(PARTS) {

@@ -17,7 +17,8 @@ use crate::backup::folder::Writing;
 use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next, NoBackup};
 use crate::backup::read::list_days;
 use crate::backup::{Parts, ReadBounds, Sensors, SetDigest};
-use crate::bucket::Store;
+use crate::store::MergedView;
+
 use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::ingest::settings_to_json;
@@ -30,7 +31,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 pub enum Origin {
     Service(Target),
-    Store { store: Arc<dyn Store>, settings: Box<Settings> },
+    Store { store: Arc<MergedView>, settings: Box<Settings> },
 }
 
 /// Whether a service said that it could not send all that it had begun to send.
@@ -74,7 +75,7 @@ impl Origin {
     pub async fn begin(&self, patience: Duration) -> anyhow::Result<Begun> {
         let service = match self {
             Self::Store { store, settings } => {
-                let (databases, tokens) = (store.databases().await?, tokens_of(settings).await?);
+                let (databases, tokens) = (store.raw().databases().await?, tokens_of(settings).await?);
                 let settings = self.settings().await?;
                 let began_ms = u64::try_from(wall_ms()).unwrap_or_default();
                 return Ok(Begun { began_ms, databases, tokens, settings });
@@ -111,7 +112,7 @@ impl Origin {
     pub async fn settings(&self) -> anyhow::Result<Value> {
         match self {
             Self::Store { store, .. } => {
-                let rows = store.read_settings().await?;
+                let rows = store.raw().read_settings().await?;
                 Ok(settings_to_json(rows.iter().map(|(name, of)| (name, of))))
             }
             Self::Service(service) => Ok(json::<Begun>(ask(service, "/api/v1/backup")?)?.settings),
@@ -207,7 +208,7 @@ impl Origin {
 }
 
 async fn stored_day(
-    store: &dyn Store,
+    store: &MergedView,
     settings: &Settings,
     (database, day): (&str, Day),
     known: Option<SetDigest>,

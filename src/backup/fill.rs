@@ -12,10 +12,11 @@ use crate::bucket::settings::Settings;
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{
     Bucket, Caps, DayId, DayPart, DayWrite, ExpiredDay, MergeOptions, Meta, Reading, Readings, Row, SealForm,
-    SensorDocument, StorageError, Store, StoredDay,
+    SensorDocument, StorageError, StoredDay,
 };
 use crate::clock::{first_rev, now_ns};
 use crate::reading::{Day, Hour, Stamp, Value};
+use crate::store::MergedView;
 
 /// Days, buckets and sensors that are written together, and their bytes.
 const TOGETHER: usize = 64;
@@ -40,7 +41,7 @@ pub struct FillOptions {
 /// Fills a database.
 #[derive(Debug)]
 pub struct Fill<'a> {
-    store: &'a dyn Store,
+    store: &'a MergedView,
     database: &'a str,
     options: FillOptions,
     sensors: BTreeMap<Box<str>, SensorDocument>,
@@ -84,12 +85,12 @@ impl<'a> Fill<'a> {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn begin(store: &'a dyn Store, database: &'a str, options: FillOptions) -> Result<Self, StorageError> {
-        store.create_database(database).await?;
+    pub async fn begin(store: &'a MergedView, database: &'a str, options: FillOptions) -> Result<Self, StorageError> {
+        store.raw().create_database(database).await?;
         let (sensors, days, buckets) = (BTreeMap::new(), Vec::new(), Vec::new());
         let (new, described) = (BTreeSet::new(), BTreeSet::new());
         let settings = Settings {
-            by_database: store.read_settings().await?.into_iter().collect(),
+            by_database: store.raw().read_settings().await?.into_iter().collect(),
             seal_form: Some(options.seal_form),
             ..Settings::default()
         };
@@ -311,7 +312,7 @@ impl<'a> Fill<'a> {
                 group: group.clone(),
             };
             let writes: Vec<PageWrite<'_>> = groups.iter().map(write).collect();
-            let outcomes = self.store.write_pages(self.database, &writes).await;
+            let outcomes = self.store.raw().write_pages(self.database, &writes).await;
             drop(writes);
             let mut stale = Vec::new();
             for ((place, group), outcome) in groups.into_iter().zip(outcomes) {
@@ -391,7 +392,7 @@ impl<'a> Fill<'a> {
 
     async fn write_sensors(&self, mut documents: Vec<SensorDocument>) -> Result<(), StorageError> {
         while !documents.is_empty() {
-            let outcomes = self.store.write_sensors(self.database, &documents).await;
+            let outcomes = self.store.raw().write_sensors(self.database, &documents).await;
             let mut again = Vec::new();
             for (document, outcome) in documents.into_iter().zip(outcomes) {
                 match outcome {
@@ -426,6 +427,7 @@ fn fits(one: &Readings, other: &Readings) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bucket::deletions::Masks;
     use crate::reading::Sensor;
     use crate::store::embedded::EmbeddedStore;
 
@@ -435,6 +437,7 @@ mod tests {
     async fn whatever_is_stored_when_a_run_ends_is_found_through_its_sensor() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
+        let store = MergedView::new(Arc::new(store), Masks::default());
         let caps = Caps { max_readings: 100, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
         let options = FillOptions { caps, stamp: 1 << 20, seals: true, seal_form: SealForm::default(), recent: 1 };
         let mut fill = Fill::begin(&store, "db", options).await.expect("a database");
@@ -450,7 +453,7 @@ mod tests {
         drop(fill);
 
         let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
-        let parts = store.parts_of("db", &keys, Day(0)..Day(1)).await.expect("parts");
+        let parts = store.raw().parts_of("db", &keys, Day(0)..Day(1)).await.expect("parts");
         assert!(parts.len() >= TOGETHER, "some were written: {}", parts.len());
         let documents = store.read_sensors("db", &keys).await.expect("documents");
         for (place, ..) in parts {
@@ -465,6 +468,7 @@ mod tests {
     async fn a_part_that_is_written_again_has_another_rev() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
+        let store = MergedView::new(Arc::new(store), Masks::default());
         let caps = Caps { max_readings: 100, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
         let options = FillOptions { caps, stamp: 1 << 20, seals: true, seal_form: SealForm::default(), recent: 1 };
         let sensor = Arc::new(Sensor::of_key("m,s=1").expect("a key"));

@@ -22,8 +22,12 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"indexes\":[");
         let mut number = 0;
-        for database in app.query.databases().await? {
-            for index in app.store.declared_indexes(&database).await.map_err(crate::query::QueryError::from)? {
+        // Only MongoDB has indexes.
+        let extras = app.store.raw().clone().mongo_extras();
+        let databases = if extras.is_some() { app.query.databases().await? } else { Vec::new() };
+        for database in &databases {
+            let Some(extras) = &extras else { break };
+            for index in extras.declared_indexes(database).await.map_err(crate::query::QueryError::from)? {
                 comma(&mut text.out, number);
                 number += 1;
                 text.out.push_str(&shown(&index).to_string());

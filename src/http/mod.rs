@@ -69,10 +69,11 @@ pub use server::{Protocol, serve};
 pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
-use crate::bucket::{GroupRules, StorageError, Store, Unusable};
+use crate::bucket::{GroupRules, StorageError, Unusable};
 use crate::ingest::Ingest;
 use crate::kinds::Kinds;
 use crate::query::Query;
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 /// Limits of requests. From the config sections `[server]`, `[limits]` and `[query]`.
@@ -159,7 +160,7 @@ pub struct App {
     pub audit: Arc<Audit>,
     pub metrics: Metrics,
     /// As queries see it; only backups read it here.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     /// Shared with the task of `app` that compacts.
     pub compacting: Compacting,
     /// Parts of backups are sent one after the other.

@@ -11,7 +11,7 @@ use super::errors::ApiError;
 use super::influx_query::terms;
 use crate::backup::ReadBounds;
 use crate::bucket::settings::AUTOGEN;
-use crate::bucket::store::{Extent, Projection, ScannedPage};
+use crate::bucket::store::{Extent, Order, Projection, ScannedPage};
 use crate::clock::now_ns;
 use crate::influxql::{PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange, check_database_name};
@@ -183,7 +183,11 @@ async fn hours_of_some(
     let (mut count, mut left) = (0, hours.clone());
     while !left.is_empty() {
         let extent = Extent { pages: PAGES, bytes, hour_bytes: usize::MAX };
-        let scanned = app.store.scan(database, key, left, &wanted, extent).await.map_err(QueryError::Storage)?;
+        let scanned = app
+            .store
+            .scan(database, key, left, Order::Ascending, &wanted, extent)
+            .await
+            .map_err(QueryError::Storage)?;
         count += hours_of(&scanned.pages);
         left = scanned.rest;
     }

@@ -50,10 +50,11 @@ async fn done(app: &App, by: Caller, Extension(address): Address, query: Pairs) 
 
 /// The other openings on the store, those that ended a while ago, too.
 async fn others(app: &App) -> Result<Vec<Registered>, ApiError> {
-    if !app.store.is_shared() {
+    if !app.store.raw().has_other_writers() {
         return Ok(Vec::new());
     }
     let (own, _) = app.ingest.opening();
-    let registry = app.store.read_registry().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))?;
+    let registry =
+        app.store.raw().read_registry().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))?;
     Ok(registry.logs.into_iter().filter(|log| log.opening != own).collect())
 }

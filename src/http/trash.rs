@@ -128,7 +128,7 @@ async fn write_back(app: &Arc<App>, by: &Caller, id: &str, cursor: u64) -> Resul
         reading = back;
         let Some(chunk) = chunk else { return Ok((database, undone)) };
         // What this instance has not stored yet is in its memory; what others have written is found in the store only.
-        if app.store.is_shared() && stored.is_none_or(|stored| stored.elapsed() >= FRESH) {
+        if app.store.raw().has_other_writers() && stored.is_none_or(|stored| stored.elapsed() >= FRESH) {
             app.ingest.all_stored(app.options.flush_timeout).await?;
             stored = Some(Instant::now());
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::refreshing::Refreshing;
-use crate::bucket::{Regrouped, StorageError, Store};
+use crate::bucket::store::MongoExtras;
+use crate::bucket::{Regrouped, StorageError};
 
 /// How often it is looked for sensors whose documents were written.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -22,7 +23,7 @@ const REST_MAX: Duration = Duration::from_secs(5);
 const TRIES: usize = 5;
 
 pub struct Grouper {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn MongoExtras>,
     /// What it has done.
     pub grouping: Refreshing,
 }

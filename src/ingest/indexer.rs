@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bucket::{StorageError, Store};
+use crate::bucket::StorageError;
+use crate::bucket::store::MongoExtras;
 
 /// The wait between two looks at all databases: a new one has its indexes within this time.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -11,7 +12,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(30);
 
 /// Runs until it is aborted; without declared indexes, until it has dropped those that were declared once.
-pub async fn keep(store: Arc<dyn Store>, is_declared: bool) {
+pub async fn keep(store: Arc<dyn MongoExtras>, is_declared: bool) {
     loop {
         let settled = settle(&*store).await;
         match &settled {
@@ -25,7 +26,7 @@ pub async fn keep(store: Arc<dyn Store>, is_declared: bool) {
     }
 }
 
-async fn settle(store: &dyn Store) -> Result<(), StorageError> {
+async fn settle(store: &dyn MongoExtras) -> Result<(), StorageError> {
     for database in store.databases().await? {
         store.settle_indexes(&database).await?;
     }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::refreshing::{NextCopies, Refreshing};
-use crate::bucket::{CopyScope, StorageError, Store};
+use crate::bucket::store::MongoExtras;
+use crate::bucket::{CopyScope, StorageError};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::Hour;
@@ -32,7 +33,7 @@ const LATEST_HOURS: i64 = 1;
 
 pub struct Refresher {
     /// Without masks: what is deleted and not removed yet may be refreshed too.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn MongoExtras>,
     pub refreshing: Refreshing,
     /// How long after a change its copies are set for good.
     pub settle: Duration,

@@ -20,14 +20,16 @@ use super::admission::submit::Submitter;
 use super::deletion::ALWAYS;
 use super::error::IngestError;
 use super::member::Member;
+use crate::bucket::Store;
 use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Relabel, Relabels, SealForm, StorageError, Store};
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Relabel, Relabels, SealForm, StorageError};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::stamp::first_of;
 use crate::reading::time::{MILLI_NS, TIMESTAMP_MIN, write_rfc3339};
 use crate::reading::{Hour, Stamp};
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 /// The statement of every deletion of expired readings. Its range stands beside it. As all of a database have the same text,
@@ -63,7 +65,7 @@ enum Expired {
 
 /// The settings of databases, and what follows from them.
 pub struct Retention {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     /// This process's copy.
     pub settings: KnownSettings,
     pub member: Arc<Member>,
@@ -140,7 +142,7 @@ impl Retention {
 
     /// Whether the settings in memory are those of the store: no other process can have changed them since they were read.
     fn is_current(&self) -> bool {
-        !self.store.is_shared() && self.lock().is_some()
+        !self.store.raw().has_other_writers() && self.lock().is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -154,7 +156,7 @@ impl Retention {
     pub async fn refresh(&self) -> Result<Arc<Settings>, StorageError> {
         faults::halt_at("reading_settings").await;
         let asked = Instant::now();
-        let rows = self.store.read_settings().await?;
+        let rows = self.store.raw().read_settings().await?;
         let settings = self.all(rows);
         {
             let mut read = self.lock();
@@ -195,7 +197,7 @@ impl Retention {
             }
             // A row created after an earlier one was removed must have another rev than that one.
             changed.rev = if held.rev == 0 { first_rev() } else { held.rev + 1 };
-            match self.store.write_settings(database, held.rev, Some(&changed)).await {
+            match self.store.raw().write_settings(database, held.rev, Some(&changed)).await {
                 Written::Yes => {
                     self.refresh().await?;
                     return Ok(changed);
@@ -232,7 +234,7 @@ impl Retention {
     /// # Errors
     /// If the store does not answer.
     pub async fn remove(&self, database: &str) -> Result<(), StorageError> {
-        remove_settings(&*self.store, database).await?;
+        remove_settings(&**self.store.raw(), database).await?;
         self.refresh().await.map(drop)
     }
 
@@ -245,8 +247,10 @@ impl Retention {
             return Ok(Expired::All);
         }
         // What expires by a wrong time is gone, on every instance.
-        let Ok(now) = self.member.clock.trusted_ns(self.store.is_shared()) else { return Ok(Expired::All) };
-        let (mut done, databases) = (Ok(Expired::All), self.store.databases().await?);
+        let Ok(now) = self.member.clock.trusted_ns(self.store.raw().has_other_writers()) else {
+            return Ok(Expired::All);
+        };
+        let (mut done, databases) = (Ok(Expired::All), self.store.raw().databases().await?);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| databases.contains(name));
         for database in databases {
             match self.expire_in(&database, now).await {
@@ -268,7 +272,7 @@ impl Retention {
         if since.0 != kept {
             *since = (kept, now);
         }
-        !self.store.is_shared() || since.1.elapsed() >= KNOWN_FOR
+        !self.store.raw().has_other_writers() || since.1.elapsed() >= KNOWN_FOR
     }
 
     async fn expire_in(&self, database: &str, now: i64) -> Result<Expired, IngestError> {
@@ -327,12 +331,16 @@ impl Retention {
         }
         faults::point("before_expired_readings");
         faults::halt_at("expiring").await;
-        if !self.store.is_shared() && !self.are_earlier_logged().await {
+        if !self.store.raw().has_other_writers() && !self.are_earlier_logged().await {
             tracing::debug!(%database, "readings expire once those that were checked before are in the log; it is tried again");
             return Ok(Expired::Some);
         }
         // Others refuse by their own clocks, and know of this after the next refresh.
-        let margin = if self.store.is_shared() { self.member.clock.max_offset() + KNOWN_FOR } else { Duration::ZERO };
+        let margin = if self.store.raw().has_other_writers() {
+            self.member.clock.max_offset() + KNOWN_FOR
+        } else {
+            Duration::ZERO
+        };
         let millis = u64::try_from(now / MILLI_NS).unwrap_or_default();
         let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
         let stamp = latest.max(self.member.stamp_now());

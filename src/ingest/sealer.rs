@@ -158,10 +158,10 @@ impl Sealer {
         let trusted = self.context.trusted_ns();
         let now = trusted.map_err(|doubt| StorageError::Unavailable { detail: doubt.to_string() })?;
         // From the store: no day may be sealed before its database's settings are known.
-        let by_database = self.context.store.read_settings().await?.into_iter().collect();
+        let by_database = self.context.store.raw().read_settings().await?.into_iter().collect();
         let settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
         let mut failed = Ok(());
-        for database in self.context.store.databases().await? {
+        for database in self.context.store.raw().databases().await? {
             if settings.sealed_as(&database) == SealForm::Off {
                 left.off += 1;
                 continue;
@@ -184,7 +184,7 @@ impl Sealer {
 
     /// Makes the totals of all months.
     async fn months(&self, pace: Pace) -> Result<(), StorageError> {
-        for database in self.context.store.databases().await? {
+        for database in self.context.store.raw().databases().await? {
             let made = self.add_up_months(&database, pace).await?;
             if made > 0 {
                 tracing::info!(%database, months = made, "months added up");
@@ -216,7 +216,7 @@ impl Sealer {
         let mut round = Round { together: 1, ..Round::default() };
         let mut from = (Hour::of(ALWAYS.start), String::new());
         loop {
-            let buckets = self.context.store.next_buckets(database, &from, until.hours().start, LISTED).await?;
+            let buckets = self.context.store.raw().next_buckets(database, &from, until.hours().start, LISTED).await?;
             let Some(last) = buckets.last().cloned() else { break };
             let mut days: Vec<(Day, String)> = Vec::new();
             for (hour, sensor) in buckets {
@@ -232,7 +232,7 @@ impl Sealer {
         round.skipped.clear();
         let mut from = (Day::of(Hour::of(ALWAYS.start)), String::new());
         loop {
-            let days = self.context.store.next_chunks(database, &from, until, LISTED).await?;
+            let days = self.context.store.raw().next_chunks(database, &from, until, LISTED).await?;
             let Some(last) = days.last().cloned() else { return Ok(round) };
             self.seal_each(database, &days, &mut round, pace).await?;
             from = last;
@@ -309,7 +309,7 @@ impl Sealer {
     ) -> Result<usize, StorageError> {
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
-        if !is_listed(&*self.context.store, database).await? {
+        if !is_listed(&*self.context.raw, database).await? {
             // It was dropped since the days were listed: claims would make it anew.
             return Ok(days.len());
         }
@@ -361,7 +361,7 @@ impl Sealer {
             self.remove(database, one.buckets, &mut singles).await?;
         }
         self.remove_parts(database, &chunks).await?;
-        self.context.store.remove_single_pages(database, &singles).await?;
+        self.context.store.raw().remove_single_pages(database, &singles).await?;
         faults::point("pages_removed");
         for (_, sensor, day) in lot.hourly {
             self.seal_hours(database, &sensor, day, floor, round).await?;
@@ -386,7 +386,7 @@ impl Sealer {
             return Ok(Lot::default());
         };
         let mut parts: BTreeMap<(Day, &str), Vec<DayPart>> = BTreeMap::new();
-        for (place, day, part) in store.parts_of(database, &keys, first..last.next()).await? {
+        for (place, day, part) in store.raw().parts_of(database, &keys, first..last.next()).await? {
             parts.entry((day, keys[place])).or_default().push(part);
         }
         let mut lot = Lot { days: days.len(), ..Lot::default() };
@@ -434,7 +434,7 @@ impl Sealer {
         let work = &mut lot.work;
         // Nothing can be folded into what is left of readings that have expired.
         work.retain(|one| one.held.as_ref().is_none_or(|held| held.expired.is_none()));
-        if !self.context.store.is_shared() {
+        if !self.context.store.raw().has_other_writers() {
             return Ok(());
         }
         let missing: Vec<DayId> = work.iter().filter(|one| one.held.is_none()).map(|one| one.id.clone()).collect();
@@ -539,7 +539,7 @@ impl Sealer {
             }
         }
         // What others changed meanwhile stays beside the day, until the next round.
-        write_buckets(&*self.context.store, database, several).await.map(drop)
+        write_buckets(&*self.context.raw, database, several).await.map(drop)
     }
 }
 

@@ -81,7 +81,7 @@ impl Stripper {
         if waiting.is_empty() || !self.retention.member.leads().await? {
             return Ok(());
         }
-        let (mut failed, stored) = (Ok(()), self.retention.store.databases().await?);
+        let (mut failed, stored) = (Ok(()), self.retention.store.raw().databases().await?);
         for (database, gone) in waiting.into_iter().filter(|(name, _)| stored.contains(*name)) {
             let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
             let days = left_before.get(database).map_or_else(all, |(_, left)| left.clone());
@@ -149,7 +149,7 @@ impl Stripper {
         let hours = of.days.start.hours().start..of.days.end.hours().start;
         // Before the parts: what another instance folds in between is in a part, or was seen as a page.
         let places = context.raw.scan_sensors(of.database, &keys, hours, &Projection::places(), PLACES_BYTES).await?;
-        let parts = context.store.parts_of(of.database, &keys, of.days.clone()).await?;
+        let parts = context.store.raw().parts_of(of.database, &keys, of.days.clone()).await?;
         let Some(places) = places else {
             // So much is not sealed that it is not even listed.
             of.left = LeftDays(Some(of.days.clone()));
@@ -245,7 +245,7 @@ impl Stripper {
             return Ok(true);
         }
         let mut is_all = true;
-        for written in self.retention.store.write_sensors(of.database, &changed).await {
+        for written in self.retention.store.raw().write_sensors(of.database, &changed).await {
             match written {
                 Written::Yes => {}
                 Written::Conflict => is_all = false,

@@ -20,10 +20,11 @@ use super::native::thinning::Thinned;
 use super::selector::Selector;
 use crate::access::{Caller, Pin};
 use crate::bucket::settings::Settings;
-use crate::bucket::store::{Extent, Projection, SensorFilter};
-use crate::bucket::{GroupRule, KnownSettings, Readings, Relabels, SensorDocument, Store, UnflushedReadings};
+use crate::bucket::store::{Extent, Order, Projection, SensorFilter};
+use crate::bucket::{GroupRule, KnownSettings, Readings, Relabels, SensorDocument, UnflushedReadings};
 use crate::influxql::Statement;
 use crate::reading::{Hour, Sensor};
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 use super::budget::Budget;
@@ -43,7 +44,7 @@ impl Query {
     /// Queries on this store and on the unflushed readings.
     #[must_use]
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<MergedView>,
         memtables: Arc<dyn UnflushedReadings>,
         settings: KnownSettings,
         options: QueryOptions,
@@ -308,7 +309,11 @@ impl Query {
         unflushed.iter().flatten().for_each(|hour| each(&hour.readings()));
         let mut rest = hours.clone();
         while !rest.is_empty() {
-            let scanned = self.engine.store.scan(database, key, rest, &Projection::ALL, Extent::pages(pages)).await?;
+            let scanned = self
+                .engine
+                .store
+                .scan(database, key, rest, Order::Ascending, &Projection::ALL, Extent::pages(pages))
+                .await?;
             scanned.pages.iter().filter_map(|page| page.readings.as_ref()).for_each(&mut each);
             rest = scanned.rest;
         }
@@ -335,7 +340,7 @@ impl Query {
     /// If the store does not answer.
     pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
         let budget = self.begin(&Caller::Anybody, "databases");
-        self.in_turn(&budget, "", || async { Ok::<_, QueryError>(self.engine.store.databases().await?) }).await
+        self.in_turn(&budget, "", || async { Ok::<_, QueryError>(self.engine.store.raw().databases().await?) }).await
     }
 
     /// See [`Engine::all_databases`].

@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::packages::{not_run, on_path};
-use crate::support::pages::Stored;
 use crate::support::random::Random;
 use crate::support::series::{flush, windows};
 use crate::support::server::{Launch, Server};
@@ -25,16 +24,11 @@ const CONFIG: &str = "[flush]\ninterval = \"1h\"\n[page]\nmax_readings = 2000\n[
 
 struct World {
     server: Server,
-    stored: Stored,
 }
 
 fn worlds() -> [World; 2] {
-    let server = Launch::embedded().config(CONFIG).start();
-    let stored = Stored::in_file(server.data_dir(), DATABASE);
-    let embedded = World { server, stored };
-    let name = fresh_database_name();
-    let server = Launch::with_store(mongod().uri(&name)).config(CONFIG).start();
-    [embedded, World { server, stored: Stored::in_mongo(mongod(), &name, DATABASE) }]
+    let stores = ["embedded".to_owned(), mongod().uri(&fresh_database_name())];
+    stores.map(|store| World { server: Launch::with_store(store).config(CONFIG).start() })
 }
 
 impl World {

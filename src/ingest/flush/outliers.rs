@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::bucket::{SensorDocument, StorageError};
 use crate::clock::now_ns;
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 /// How often expired marks are searched.
@@ -20,7 +21,7 @@ pub fn expire(document: &mut SensorDocument, now: i64, ttl_ns: i64) {
 }
 
 /// Clears a database's expired marks. A document that another writer changes meanwhile keeps its mark until next time.
-async fn clear_expired(store: &dyn Store, database: &str, now: i64, ttl_ns: i64) -> Result<(), StorageError> {
+async fn clear_expired(store: &MergedView, database: &str, now: i64, ttl_ns: i64) -> Result<(), StorageError> {
     let mut filter = SensorFilter { outliers: true, limit: BATCH, after: None };
     loop {
         let outliers = store.list_sensors(database, &filter).await?;
@@ -32,17 +33,17 @@ async fn clear_expired(store: &dyn Store, database: &str, now: i64, ttl_ns: i64)
             expired.extend(document.outlier.is_none().then_some(document));
         }
         if !expired.is_empty() {
-            store.write_sensors(database, &expired).await;
+            store.raw().write_sensors(database, &expired).await;
         }
     }
 }
 
 /// Clears the expired marks of all databases once an hour.
-pub async fn sweep(store: Arc<dyn Store>, ttl_ns: i64, metrics: Metrics) {
+pub async fn sweep(store: Arc<MergedView>, ttl_ns: i64, metrics: Metrics) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         let sweep = async {
-            for database in store.databases().await? {
+            for database in store.raw().databases().await? {
                 match clear_expired(&*store, &database, now_ns(), ttl_ns).await {
                     Err(error) if error.is_of_store() => return Err(error),
                     // A document or a database that cannot be read keeps its marks and does not stop the others.

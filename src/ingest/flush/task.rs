@@ -29,6 +29,7 @@ use crate::ingest::memtable::Load;
 use crate::ingest::refreshing::Refreshing;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Hour, Stamp, Value};
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 /// Most buckets read back at a time: at first, and ever. All of them are in memory, so their size decides in between.
@@ -53,9 +54,9 @@ const UNKNOWN_MAX: u32 = 2;
 /// What all flushes of a process share.
 #[derive(Debug)]
 pub struct FlushContext {
-    /// The store, without what is deleted.
-    pub store: Arc<dyn Store>,
-    /// The same store, with what is deleted and not removed yet.
+    /// The merged view of the store.
+    pub store: Arc<MergedView>,
+    /// The store itself, with what is deleted and not removed yet.
     pub raw: Arc<dyn Store>,
     pub metrics: Metrics,
     /// When a page is full.
@@ -357,7 +358,7 @@ impl FlushContext {
     /// # Errors
     /// Why none can be trusted now: others, whose clocks are right, would not look for a day that is sealed too early.
     pub fn trusted_ns(&self) -> Result<i64, ClockDoubt> {
-        self.clock.trusted_ns(self.store.is_shared())
+        self.clock.trusted_ns(self.store.raw().has_other_writers())
     }
 
     /// Most pages of one bucket that are read as a whole.
@@ -396,7 +397,7 @@ impl FlushContext {
             if writes.is_empty() {
                 return;
             }
-            let outcomes = self.store.write_pages(&database.name, &writes).await;
+            let outcomes = self.store.raw().write_pages(&database.name, &writes).await;
             let pages: Vec<Vec<usize>> = writes.into_iter().map(|write| write.group).collect();
             for ((number, pages), outcome) in numbers.into_iter().zip(pages).zip(outcomes) {
                 if outcome == Written::Conflict {

@@ -59,7 +59,7 @@ impl Ingest {
     /// When that takes longer than `timeout`.
     pub async fn all_stored(&self, timeout: Duration) -> Result<(), IngestError> {
         // What was acked in this millisecond, too, and by an instance whose clock is ahead.
-        let ahead = if self.store.is_shared() { CLOCKS_MS } else { 1 };
+        let ahead = if self.store.raw().has_other_writers() { CLOCKS_MS } else { 1 };
         let (_, now_ms) = self.opening();
         self.await_stored(settled_before(now_ms.saturating_add(ahead)), timeout).await
     }

@@ -37,7 +37,7 @@ impl Ingest {
             if documents.is_empty() {
                 return Ok(());
             }
-            let written = self.store.write_sensors(database, &documents).await;
+            let written = self.store.raw().write_sensors(database, &documents).await;
             for ((key, document), written) in written_of.into_iter().zip(&documents).zip(written) {
                 match written {
                     Written::Yes => self.adopt(database, document),

@@ -207,7 +207,7 @@ impl Ingest {
         }
         let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), ResolvedList::default());
         // Another instance may have logged and not stored an older change, which would win over no record at all.
-        let is_shared = self.store.is_shared();
+        let is_shared = self.store.raw().has_other_writers();
         for (place, (wish, mut about)) in wishes.iter().zip(about).enumerate() {
             let is_new = !about.leave_known(&wish.sensor, &metas);
             let held = about.meta(&metas);
@@ -266,7 +266,7 @@ impl Ingest {
             let own_after = wish.said_of(&own, after);
             // A replacement drops what was removed.
             self.check_meta(sensor, &own_after, if matches!(wish, Wish::Put(_)) { 0 } else { removed })?;
-            let change = wish.change(stored, &own, &own_after, self.store.is_shared());
+            let change = wish.change(stored, &own, &own_after, self.store.raw().has_other_writers());
             changes.push((own_after != own, change));
         }
         Ok(changes)

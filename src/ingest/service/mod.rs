@@ -54,6 +54,7 @@ use crate::ingest::tail::Tail;
 use crate::ingest::trash::Trash;
 use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision, Sensor};
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
 use crate::wire::Points;
@@ -103,7 +104,7 @@ pub struct Arrival<'a> {
 /// The store with and without remembered deletions hidden.
 pub struct Stores {
     /// Hides what remembered deletions cover.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     /// As stored.
     pub raw: Arc<dyn Store>,
     /// The remembered deletions, as `store` applies them.
@@ -114,7 +115,7 @@ pub struct Stores {
 
 pub struct Ingest {
     options: IngestOptions,
-    store: Arc<dyn Store>,
+    store: Arc<MergedView>,
     catalog: Arc<Catalog>,
     lookup: SensorLookup,
     submitter: Arc<Submitter>,
@@ -587,7 +588,7 @@ impl Ingest {
         // First: a drop that was logged before, and is carried out while or after this one is listed, finds it here.
         let (name, created) = (&*database.name, self.member.stamp_now());
         let is_new = self.noted(self.retention.note_created(name, created, set).await)?;
-        let made = self.noted(self.store.create_database(name).await);
+        let made = self.noted(self.store.raw().create_database(name).await);
         if made.is_err() && is_new {
             self.noted(self.retention.remove(name).await)?;
         }
@@ -622,7 +623,7 @@ impl Ingest {
         Ok(if self.lookup.presence.is_silent(name, Instant::now()) {
             Vec::new()
         } else {
-            self.store.databases().await.unwrap_or_else(|error| {
+            self.store.raw().databases().await.unwrap_or_else(|error| {
                 self.lookup.missed(name, &error);
                 Vec::new()
             })

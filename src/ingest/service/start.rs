@@ -68,7 +68,7 @@ impl Ingest {
         let rejections = Arc::new(Rejections::open(options.rejections.clone()));
         let request_keys = RequestKeys::open(options.request_keys.clone(), now_ns());
         let blocked = BlockedBuckets::default();
-        let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, store.is_shared()));
+        let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, raw.has_other_writers()));
         let mark = FolderMark::of(&options.wal_dir);
         let horizon_ms = u64::try_from(options.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =
@@ -131,7 +131,7 @@ impl Ingest {
             turns: turns.clone(),
         });
         let member = Arc::new(Member {
-            store: store.clone(),
+            store: store.raw().clone(),
             log: wal.clone(),
             ids: (recovery.log, recovery.opening),
             positions: positions.clone(),
@@ -169,19 +169,20 @@ impl Ingest {
             tokio::spawn(rejections.clone().keep_saving()),
         ];
         let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
-        if store.keeps_copies() {
-            let (raw, settle) = (context.raw.clone(), options.copies_settle);
-            let refresher = Refresher { store: raw, refreshing: refreshing.clone(), settle };
+        let extras = context.raw.clone().mongo_extras();
+        if let Some(extras) = extras.clone().filter(|extras| extras.keeps_copies()) {
+            let settle = options.copies_settle;
+            let refresher = Refresher { store: extras, refreshing: refreshing.clone(), settle };
             tasks.push(tokio::spawn(refresher.run()));
         }
         let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
         let form = options.seal_form;
-        if store.is_shared() {
-            tasks.push(tokio::spawn(indexer::keep(context.raw.clone(), options.declares_indexes)));
+        if let Some(extras) = extras.clone() {
+            tasks.push(tokio::spawn(indexer::keep(extras, options.declares_indexes)));
         }
         let grouping = Refreshing::default();
-        if store.keeps_groups() {
-            let grouper = Grouper { store: context.raw.clone(), grouping: grouping.clone() };
+        if let Some(extras) = extras.filter(|extras| extras.keeps_groups()) {
+            let grouper = Grouper { store: extras, grouping: grouping.clone() };
             tasks.push(tokio::spawn(grouper.run()));
         }
         let sealer = Sealer { context, turns, sealing: sealing.clone(), form, after, pause, quiet, hour_cells };
@@ -215,7 +216,7 @@ impl Ingest {
             default_form: options.seal_form,
             default_drift: options.drift,
             pause: options.retention_pause,
-            file: options.settings_file.clone().filter(|_| store.is_shared()),
+            file: options.settings_file.clone().filter(|_| store.raw().has_other_writers()),
             read: Mutex::default(),
             known: Mutex::default(),
         });

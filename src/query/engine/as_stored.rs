@@ -133,12 +133,13 @@ impl Engine {
                 None => stored.push(&entry.sensor.key),
             }
         }
+        let Some(extras) = self.store.raw().clone().mongo_extras() else { return Err(QueryError::NoCopies) };
         // Several names may read one stored sensor.
         stored.sort_unstable();
         stored.dedup();
         let mut copies: HashMap<&str, HeldCopies> = HashMap::with_capacity(stored.len());
         for some in stored.chunks(TOGETHER) {
-            let found = budget.waiting(self.store.held_copies(database, some, hours.clone())).await?;
+            let found = budget.waiting(extras.held_copies(database, some, hours.clone())).await?;
             held.grow(found.iter().flatten().map(|(_, meta)| STRETCH_BYTES + meta.memory()).sum::<usize>())?;
             copies.extend(some.iter().copied().zip(found));
         }

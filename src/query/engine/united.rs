@@ -103,7 +103,7 @@ impl Engine {
         plain_in(self.relabels(database).as_ref(), keys)
     }
 
-    /// As [`crate::bucket::Store::scan`], of everything that is read under a name. Pages of a name that unites sensors have what is
+    /// As [`crate::store::MergedView::scan`], of everything that is read under a name. Pages of a name that unites sensors have what is
     /// not flushed, too.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl Engine {
         extent: Extent,
     ) -> Result<Scanned, ScanFailure> {
         let Some(parts) = self.parts(database, key) else {
-            return Ok(self.scan_stored((database, key), hours, order, projection, extent).await?);
+            return Ok(self.store.scan(database, key, hours, order, projection, extent).await?);
         };
         // A part without pages would mean that nothing is left.
         let mut left = hours;
@@ -127,20 +127,6 @@ impl Engine {
                 return Ok(scanned);
             }
             left = scanned.rest;
-        }
-    }
-
-    async fn scan_stored(
-        &self,
-        (database, key): (&str, &str),
-        hours: Range<Hour>,
-        order: Order,
-        projection: &Projection,
-        extent: Extent,
-    ) -> Result<Scanned, StorageError> {
-        match order {
-            Order::Ascending => self.store.scan(database, key, hours, projection, extent).await,
-            Order::Descending => self.store.scan_back(database, key, hours, projection, extent).await,
         }
     }
 
@@ -159,7 +145,7 @@ impl Engine {
             let own = hours_in(part, &hours);
             let mut pages = Vec::new();
             if !own.is_empty() {
-                let scanned = self.scan_stored((database, &part.sensor.key), own, order, projection, extent).await?;
+                let scanned = self.store.scan(database, &part.sensor.key, own, order, projection, extent).await?;
                 pages = scanned.pages;
                 match order {
                     _ if scanned.rest.is_empty() => {}
@@ -184,7 +170,7 @@ impl Engine {
         Ok(Scanned { pages, rest })
     }
 
-    /// As [`crate::bucket::Store::scan_sensors`], of everything that is read under each name.
+    /// As [`crate::store::MergedView::scan_sensors`], of everything that is read under each name.
     ///
     /// # Errors
     /// If the store does not answer, or acked readings are still being read back.
@@ -305,7 +291,8 @@ impl Engine {
             hours.range_mut(run.clone()).for_each(|(_, of)| drop(of.pages.remove(&place)));
             let mut left = own;
             while !left.is_empty() {
-                let scanned = self.store.scan(database, &part.sensor.key, left, &whole, Extent::ALL).await?;
+                let scanned =
+                    self.store.scan(database, &part.sensor.key, left, Order::Ascending, &whole, Extent::ALL).await?;
                 for page in scanned.pages {
                     if let Some(of) = hours.get_mut(&page.hour) {
                         of.pages.entry(place).or_default().push(page);
