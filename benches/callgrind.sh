@@ -6,7 +6,7 @@
 #   benches/callgrind.sh [gateway|wide|single …]      all three when none is named
 #   ROUNDS=3 benches/callgrind.sh gateway             how well it repeats
 #
-# CARGO_PROFILE_RELEASE_DEBUG=line-tables-only gives profiles with lines, for callgrind_annotate and kcachegrind.
+# CARGO_PROFILE_DIST_DEBUG=line-tables-only gives profiles with lines, for callgrind_annotate and kcachegrind.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -34,7 +34,7 @@ readings() {
 profile() {
     local file=$profiles/$1.$2
     taskset -c "$cpu" valgrind --tool=callgrind --fair-sched=yes --callgrind-out-file="$file" \
-        "$target/release/hourglass-benches" "$1" $((2 * $(readings "$1"))) "$2" >"$file.said" 2>&1 ||
+        "$target/dist/hourglass-benches" "$1" $((2 * $(readings "$1"))) "$2" >"$file.said" 2>&1 ||
         { cat "$file.said" >&2 && return 1; }
 }
 
@@ -80,7 +80,8 @@ stages() {
     '
 }
 
-cargo build --quiet --release -p hourglass-benches
+# The names of functions are for callgrind.
+CARGO_PROFILE_DIST_STRIP=none cargo build --quiet --profile dist -p hourglass-benches
 mkdir -p "$profiles"
 [ $# -gt 0 ] || set -- gateway wide single
 for name in "$@"; do

@@ -2,39 +2,34 @@
 //! The only module that may use all others.
 
 mod allocator;
+mod audit;
 mod backup;
 mod banner;
-mod client_tls;
 mod compact;
-mod compacting;
 mod copy;
 mod data_folder;
 mod dead_letters;
 mod demo;
 mod digest;
 mod disk_space;
-mod drift;
 mod examine;
-mod explain;
+mod exchange;
 mod file_modes;
 mod fill;
 mod first_token;
 mod flush_wal;
-mod follow;
 mod healthcheck;
-mod indexes;
+mod jobs;
 mod listeners;
 mod origin;
 mod post;
 mod progress;
 mod rejections;
-mod relabel;
+mod rename;
 mod restore;
-mod seal;
 mod sensors;
 mod stop;
 mod tokens;
-mod undo;
 mod verify;
 
 use std::process::ExitCode;
@@ -46,54 +41,44 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
-use crate::access::{Audit, AuditOptions, Quota};
+use crate::access::Audit;
 use crate::bucket::deletions::Masks;
-use crate::bucket::settings::Drift;
 use crate::bucket::store::Coordination;
-use crate::bucket::{
-    Caps, CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Keep, LaterKeys, SealForm, Store,
-    Unusable,
-};
-use crate::clock::{self, StampClock};
-use crate::config::{
-    AckSetting, AddressesSetting, CopySettings, DriftSetting, GroupSettings, SealFormSetting, Settings, UndeclaredUnit,
-};
+use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Store, Unusable};
+use crate::clock::{self, ClockBounds, StampClock};
+use crate::config::{CopySettings, GroupSettings, Settings};
+use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health};
-use crate::ingest::tail::TailOptions;
-use crate::ingest::trash::TrashOptions;
-use crate::ingest::{self, AckLevel, Closing, Ingest, KeyOptions, Ledger, ShownAddresses, StorePresence, Stores};
+use crate::ingest::{Closing, Ingest, Ledger, StorePresence, Stores};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, MergedView, MongoOptions, MongoStore};
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
+use crate::upkeep::{self, Compact};
 use crate::wal::{self, Folder, Recovery, Wal};
 
+pub use self::audit::{check_audit, print_audit};
 pub use self::backup::{BackupRequest, backup};
 use self::banner::Ready;
-pub use self::client_tls::TlsFiles;
-pub use self::compact::{CompactRequest, compact};
-use self::compacting::Compacted;
+
+pub use self::compact::compact;
 pub use self::copy::copy;
-pub use self::dead_letters::{list_dead_letters, send_dead_letters};
+pub use self::dead_letters::{dead_letters_done, list_dead_letters, send_dead_letters};
 pub use self::demo::{DemoRequest, demo};
 pub use self::digest::digest;
-pub use self::drift::{DriftTask, resolve_drift};
 pub use self::examine::examine;
-pub use self::explain::{ExplainRequest, explain};
+pub use self::exchange::{Exchange, exchange};
 pub use self::flush_wal::flush_wal;
-pub use self::follow::{FollowRequest, follow};
 pub use self::healthcheck::healthcheck;
-pub use self::indexes::indexes;
+pub use self::jobs::{list_jobs, run_job};
 use self::listeners::Listeners;
-pub use self::post::Service;
-pub use self::rejections::{RejectionsRequest, ReplayTask, rejections};
-pub use self::relabel::{RelabelRequest, RelabelTask, relabel};
+pub use self::post::{Service, TlsFiles};
+pub use self::rejections::{RejectionsRequest, RejectionsTask, rejections};
+pub use self::rename::{RenameRequest, RenameTask, rename};
 pub use self::restore::restore;
-pub use self::seal::seal;
 pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
 use self::stop::{RunEnd, shut_down};
 pub use self::tokens::tokens;
-pub use self::undo::undo;
 pub use self::verify::verify;
 
 /// Exit status of a first start whose store cannot be used as it is configured (`EX_UNAVAILABLE` of sysexits.h).
@@ -101,10 +86,6 @@ const EXIT_STORE: u8 = 69;
 const STORE_UNUSABLE: &str = "the store cannot be used; writes stay in the WAL until it can";
 /// How often the health check asks the store whether it answers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time that `POST /api/v1/flush` waits, unless `ingest.ack_timeout` is longer.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(300);
-/// Maximum time that it waits for an unreachable store, unless `ingest.ack_timeout` is longer.
-const FLUSH_AWAY: Duration = Duration::from_secs(15);
 /// How often [`Metrics::upkeep`] runs.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -114,10 +95,6 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 pub fn run(settings: Settings) -> ExitCode {
     allocator::spare_memory(&settings);
     logs::start(&settings.telemetry.log_level, &settings.telemetry);
-    if let Err(error) = demo::adopt(&settings.server.data_dir) {
-        let folder = settings.server.data_dir.display();
-        tracing::warn!(%folder, %error, "reading the mark of a demo failed");
-    }
     data_folder::warn_of_others(&settings);
     run_server(settings, &Arc::new(Notify::new()), |ready| banner::print(&ready))
 }
@@ -128,7 +105,7 @@ fn run_server(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Rea
         Ok(runtime) => runtime,
         Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
     };
-    let served = runtime.block_on(serve(settings, asked, on_ready));
+    let served = runtime.block_on(serve(Arc::new(settings), asked, on_ready));
     // A store command that never returns must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(100));
     // Printed only now, after anything that the MongoDB driver logs while its tasks end, so that the reason is the last
@@ -148,12 +125,24 @@ fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
     done
 }
 
+/// Prints the error, if there is one, and returns the exit status.
+fn ended(done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
 fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
     if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
 }
 
-async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> anyhow::Result<RunEnd> {
+async fn serve(
+    settings: Arc<Settings>,
+    asked: &Arc<Notify>,
+    on_ready: impl FnOnce(Ready<'_>),
+) -> anyhow::Result<RunEnd> {
     let started = (clock::now_ns(), Instant::now());
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
@@ -165,7 +154,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listeners = Listeners::open(&settings, &metrics).await?;
     tell_memory(&settings, &metrics);
-    let stamps = Arc::new(StampClock::new(settings.clock));
+    let stamps = Arc::new(StampClock::new(clock_bounds(&settings)));
     let (log, recovery) = match open_wal(&settings, &stamps).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -175,8 +164,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
     };
     let stores = stores(store);
     let store = stores.store.clone();
-    let (ingest, mut closing) =
-        Ingest::start(ingest_options(&settings), stores, (log, &recovery, stamps), metrics.clone());
+    let (ingest, mut closing) = Ingest::start(settings.clone(), stores, (log, &recovery, stamps), metrics.clone());
     let ingest = Arc::new(ingest);
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;
@@ -187,28 +175,31 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
             tracing::warn!(%error, "the databases' settings cannot be read; it is tried again");
         }
     }
-    let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(&settings), metrics.clone());
+    let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), settings.query.clone(), metrics.clone());
+    let query = Arc::new(query);
     let presence = ingest.presence();
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
-    let options = http_options(&settings);
-    let audit = Arc::new(Audit::new(&settings.server.data_dir, audit_options(&settings)));
+    let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));
     metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
     let (of_store, backups) = (store.clone(), Arc::new(Semaphore::new(1)));
-    let compacting = http::Compacting::default();
-    let compacts = tokio::spawn(compacting::keep_compact(opened.compacted(&settings), compacting.clone()));
+    let timeout = settings.ingest.ack_timeout.max(http::FLUSH_TIMEOUT);
+    let edit_options = EditOptions { timeout, read_bytes: settings.query.request_bytes / 2 };
+    let edits = Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options));
+    let jobs = upkeep::start(&ingest, opened.compact_job(), metrics.clone());
     let app = Arc::new(App {
+        jobs,
         ingest,
         query,
         access,
         audit,
         metrics,
         store: of_store,
-        compacting,
         backups,
-        by_value: Arc::new(Semaphore::new(1)),
+        edits,
         health,
-        options,
+        settings: settings.clone(),
+        groups: group_rules(&settings),
         started,
     });
     let health_sender = Arc::new(health_sender);
@@ -239,7 +230,7 @@ async fn serve(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Re
             RunEnd::Failed
         }
     };
-    [watcher, upkeep, space, tokens, compacts].iter().for_each(JoinHandle::abort);
+    [watcher, upkeep, space, tokens].iter().for_each(JoinHandle::abort);
     Ok(if asked { ending } else { RunEnd::Failed })
 }
 
@@ -288,7 +279,7 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
         let store = Arc::new(store);
-        if !settings.meta.copy.is_empty() {
+        if !settings.copies.is_empty() {
             tracing::warn!("[[meta.copy]] has no effect on the embedded store: pages hold no copies of metadata");
         }
         return Ok((store.clone(), Health::Ready, OpenedStore::Embedded(store)));
@@ -325,10 +316,10 @@ impl OpenedStore {
         }
     }
 
-    fn compacted(self, settings: &Settings) -> Compacted {
+    fn compact_job(self) -> Compact {
         match self {
-            Self::Embedded(store) => Compacted::Embedded { store, percent: settings.embedded.compact_at as u64 },
-            Self::Mongo(store) => Compacted::Mongo(store),
+            Self::Embedded(store) => Compact::Embedded(store),
+            Self::Mongo(store) => Compact::Mongo(store),
         }
     }
 }
@@ -352,22 +343,13 @@ impl NeverServed {
     }
 }
 
-/// How days are sealed of databases that do not say it themselves.
-fn seal_form(settings: &Settings) -> SealForm {
-    match settings.seal.form {
-        SealFormSetting::Packed => SealForm::Packed,
-        SealFormSetting::Columns => SealForm::Columns,
-        SealFormSetting::Off => SealForm::Off,
-    }
-}
-
 /// Which metadata is copied into pages and days.
 fn copy_rules(settings: &Settings) -> CopyRules {
     let rule = |copy: &CopySettings| CopyRule {
         name: copy.name.as_str().into(),
         database: copy.database.as_deref().map(Into::into),
     };
-    CopyRules::new(settings.meta.copy.iter().map(rule))
+    CopyRules::new(settings.copies.iter().map(rule))
 }
 
 /// By what sensors belong together.
@@ -376,14 +358,13 @@ fn group_rules(settings: &Settings) -> GroupRules {
         name: group.name.as_str().into(),
         by: group.by.as_str().into(),
         database: group.database.as_deref().map(Into::into),
-        later: LaterKeys::default(),
     };
     GroupRules::new(settings.groups.iter().map(rule))
 }
 
 /// The indexes that the configuration declares.
 fn index_rules(settings: &Settings) -> IndexRules {
-    let copies = settings.meta.copy.iter().filter(|copy| copy.index).map(|copy| IndexRule {
+    let copies = settings.copies.iter().filter(|copy| copy.index).map(|copy| IndexRule {
         of: IndexOf::Copy(copy.name.as_str().into()),
         database: copy.database.as_deref().map(Into::into),
     });
@@ -397,8 +378,7 @@ fn index_rules(settings: &Settings) -> IndexRules {
 async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
     let options = MongoOptions {
         command_timeout: settings.store.command_timeout,
-        commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
-        seal_form: seal_form(settings),
+        seal_form: settings.seal.form,
         copies: copy_rules(settings),
         groups: group_rules(settings),
         indexes: index_rules(settings),
@@ -450,161 +430,9 @@ fn least(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
     Ok(wal::LeastSequence::new(move || stamps.stamp(random[0])))
 }
 
-fn audit_options(settings: &Settings) -> AuditOptions {
-    AuditOptions {
-        file_bytes: settings.audit.file_bytes as u64,
-        files: settings.audit.files,
-        refusals_per_second: u32::try_from(settings.audit.refusals_per_second).unwrap_or(u32::MAX),
-        uses: settings.audit.uses,
-    }
-}
-
-fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
-    ingest::IngestOptions {
-        shards: settings.ingest.shards,
-        bytes_in_flight: settings.ingest.bytes_in_flight,
-        database_share: settings.ingest.database_share,
-        request_keys: KeyOptions {
-            file: settings.server.data_dir.join("request-keys.log"),
-            window: settings.ingest.idempotency_window,
-            count_max: settings.ingest.idempotency_keys,
-        },
-        ack: match settings.ingest.ack {
-            AckSetting::Log => AckLevel::Log,
-            AckSetting::Store => AckLevel::Store,
-        },
-        ack_timeout: settings.ingest.ack_timeout,
-        caps: Caps {
-            max_readings: settings.page.max_readings,
-            max_bytes: settings.page.max_bytes,
-            hard_bytes: settings.page.hard_bytes,
-        },
-        memtable_bytes: settings.memtable.max_bytes,
-        flush_interval: settings.flush.interval,
-        flush_quiet: settings.flush.quiet,
-        flushes: settings.flush.tasks,
-        flush_bytes: settings.flush_bytes(),
-        wal_bytes: settings.wal.budget_bytes as u64,
-        wal_dir: settings.wal_dir(),
-        part_bytes: (settings.wal.segment_bytes / 4).min(256 << 10),
-        trash: TrashOptions {
-            folder: settings.trash_dir(),
-            bytes: settings.undo.bytes as u64,
-            keep: settings.undo.keep,
-        },
-        seal_form: seal_form(settings),
-        seal_after: settings.seal.after,
-        seal_pause: settings.seal.interval,
-        direct_min: settings.seal.direct_min,
-        seal_quiet: settings.seal.quiet,
-        kept: bound_ns(settings.retention.readings).map(Keep::For),
-        summaries_kept: bound_ns(settings.retention.summaries).map(Keep::For),
-        retention_pause: settings.retention.interval,
-        settings_file: Some(settings.server.data_dir.join("settings.json")),
-        horizon: settings.wal.horizon,
-        deletions: settings.limits.deletions,
-        relabels: settings.limits.relabels,
-        dead_letters: settings.dead_letters_file(),
-        recent: settings.sensors.recent,
-        meta_bytes: settings.limits.meta_bytes,
-        kinds: settings.kinds.clone(),
-        declares_indexes: !index_rules(settings).is_empty(),
-        // A write waits for its turn, for the read before it, and for its answer: none that read older metadata is left then.
-        copies_settle: 4 * settings.store.command_timeout,
-        list_age: settings.query.cache_max_age,
-        sensor_interval: settings.sensors.write_interval,
-        outlier_ttl: settings.sensors.outlier_ttl,
-        silent_after: settings.sensors.silent_after,
-        tail: TailOptions { clients: settings.tail.clients, ring_bytes: settings.tail.bytes / 2 },
-        limits: settings.reading_limits(),
-        sensor_fields: settings.limits.sensor_fields,
-        sensors: settings.limits.sensors,
-        catalog_bytes: settings.catalog.max_bytes,
-        databases: settings.limits.databases,
-        token_databases: bound(settings.quota.token_databases),
-        database_quota: database_quota(settings),
-        window: ingest::AcceptedTimes {
-            past: bound_ns(settings.limits.max_past),
-            future: bound_ns(settings.limits.max_future),
-        },
-        drift: match settings.ingest.drift {
-            DriftSetting::Reject => Drift::Reject,
-            DriftSetting::Keep => Drift::Keep,
-        },
-        refuse_undeclared_units: settings.limits.undeclared_unit == UndeclaredUnit::Refuse,
-        rejections: ingest::RejectionOptions {
-            file: settings.rejections_file(),
-            max_count: settings.rejections.max_count,
-            max_bytes: settings.rejections.max_bytes,
-            keep: settings.rejections.keep,
-            addresses: match settings.rejections.addresses {
-                AddressesSetting::Full => ShownAddresses::Full,
-                AddressesSetting::Masked => ShownAddresses::Masked,
-                AddressesSetting::Off => ShownAddresses::Off,
-            },
-            lines: ingest::LineOptions {
-                folder: settings.rejected_lines_folder(),
-                max_bytes: settings.rejections.lines_bytes as u64,
-                keep: settings.rejections.keep,
-            },
-        },
-    }
-}
-
-fn database_quota(settings: &Settings) -> Quota {
-    Quota {
-        readings_per_second: bound(settings.quota.database_readings),
-        new_sensors_per_hour: bound(settings.quota.database_new_sensors),
-        sensors: bound(settings.quota.database_sensors),
-        databases: None,
-    }
-}
-
-/// A count, or `None` for zero, which means no limit.
-fn bound(count: usize) -> Option<u32> {
-    u32::try_from(count).ok().filter(|count| *count > 0)
-}
-
-/// Nanoseconds, or `None` for zero, which means no limit.
-fn bound_ns(bound: Duration) -> Option<i64> {
-    i64::try_from(bound.as_nanos()).ok().filter(|bound| *bound > 0)
-}
-
-fn query_options(settings: &Settings) -> query::QueryOptions {
-    query::QueryOptions {
-        span_max: settings.query.span_max,
-        series_max: settings.query.series_max,
-        cache_max_age: settings.query.cache_max_age,
-        cache_bytes: settings.query.cache_bytes,
-        request_bytes: settings.query.request_bytes,
-        bytes: settings.query.bytes,
-        token_bytes: settings.query.token_bytes,
-        log_after: settings.query.log_after,
-        concurrent: settings.query.concurrent,
-        wait: settings.query.wait,
-        timeout: settings.query.timeout,
-    }
-}
-
-fn http_options(settings: &Settings) -> http::HttpOptions {
-    http::HttpOptions {
-        body_timeout: settings.server.body_timeout,
-        flush_timeout: settings.ingest.ack_timeout.max(FLUSH_TIMEOUT),
-        flush_away: settings.ingest.ack_timeout.max(FLUSH_AWAY),
-        body_bytes: settings.limits.body_bytes,
-        limit_default: settings.query.limit_default,
-        limit_max: settings.query.limit_max,
-        sensors_max: settings.query.sensors_max,
-        kinds: settings.kinds.clone(),
-        groups: group_rules(settings),
-        silent_after: settings.sensors.silent_after,
-        limits: settings.reading_limits(),
-        backup_bytes: settings.query.request_bytes / 2,
-        data_dir: settings.server.data_dir.clone(),
-        ui: settings.ui.enabled,
-        memory: settings.server.memory,
-        tail_bytes: settings.tail.bytes / 2 / settings.tail.clients.max(1),
-    }
+/// The bounds on offsets from the store's clock.
+fn clock_bounds(settings: &Settings) -> ClockBounds {
+    ClockBounds { tolerance: settings.clock.tolerance, max_offset: settings.clock.max_offset }
 }
 
 /// Checks the store again and again and updates [`Health`]. Logs each change once.

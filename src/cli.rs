@@ -1,22 +1,24 @@
 //! The command line: from flags to settings, or to a list of problems.
 
+mod requests;
 mod service;
 mod store;
 mod tokens;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use self::service::{
-    CompactFlags, CredentialFlags, DatabaseFlags, DeadLettersCommand, DriftCommand, ExplainFlags, RejectedFlags,
-    RejectionsCommand, RelabelCommand, RelabelFlags, SendFlags, SensorsCommand, SensorsFormat, TargetFlags, UndoFlags,
+    DatabaseFlags, DeadLettersCommand, JobCommand, RejectedFlags, RejectionsCommand, RenameCommand, RenameScope,
+    SendFlags, SensorCommand, SensorsFormat, TargetFlags,
 };
 pub use self::store::{
-    BackupFlags, CheckFlags, CopyFlags, DemoFlags, DigestFlags, FlushWalFlags, FolderFlags, HealthFlags, RestoreFlags,
-    ServeFlags, StoreFlags, VerifyFlags,
+    AuditCommand, BackupCommand, BackupFlags, ConfigCommand, CopyFlags, DemoFlags, FolderFlags, HealthFlags,
+    OutputFlags, ServeFlags, StoreFlags, WalCommand,
 };
-pub use self::tokens::{CreateFlags, TokenCommand, tokens};
+pub use self::tokens::{AddFlags, TokenCommand, tokens};
+use crate::app::Exchange;
 use crate::config::{self, Overrides, Problem, Settings};
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 
@@ -41,92 +43,75 @@ pub struct Arguments {
 pub enum Command {
     /// Accept readings and answer queries, until SIGTERM or SIGINT.
     Serve(ServeFlags),
-    /// Show what hourglass does: a simulated factory of 50 sensors, with a month of history and readings each second, in a folder
-    /// of its own, until Ctrl-C removes it. Takes no configuration, so it touches nothing else.
+    /// Show what hourglass does with a simulated factory of 50 sensors, until Ctrl-C. Takes no configuration.
     Demo(DemoFlags),
-    /// Check the configuration that `serve` would use with the same flags and environment. Opens no store and no WAL,
-    /// unless --probe is given.
-    CheckConfig(CheckFlags),
-    /// Find out why `serve` does not start or is slow: like `check-config --probe`, with figures of disk, clock and
-    /// store. Exit status: 0 if nothing is wrong, 78 if something is.
+    /// Find out why `serve` does not start or is slow. Exit status: 0 if nothing is wrong, 78 if something is.
     Doctor(ServeFlags),
-    /// Ask the running service with this configuration whether it acknowledges writes (`/ready` at status.listen, else at
-    /// server.listen). Prints one line. Exit status: 0 if it does, else 1. For containers, which have no curl.
+    /// Ask the running service whether it acknowledges writes, for containers. Exit status: 0 if it does, else 1.
     Healthcheck(HealthFlags),
-    /// Check everything in the store, and repair it with --repair. Exit status: 0 if nothing is wrong, 1 if something
-    /// is wrong, 2 if the check was not completed. With the embedded store, stop the service first; with MongoDB, it
-    /// may run.
-    Verify(VerifyFlags),
-    /// Print a digest of everything stored: the same for both stores and for every form in which readings are kept, so that
-    /// two stores with the same readings have the same digest. With the embedded store, stop the service first; with
-    /// MongoDB, it may run.
-    Digest(DigestFlags),
-    /// Write a backup of a running service into a folder: everything acknowledged before it began, with tokens and the
-    /// configuration file. Into the folder of an earlier backup, only the days that changed are written. With --stopped, of a
-    /// store of which every service is stopped.
-    Backup(BackupFlags),
-    /// Write a backup into an empty store, read it back, and compare. Run it again if it was interrupted.
-    Restore(RestoreFlags),
-    /// Copy everything from one store to another, empty one, read it back, and compare: of a stopped service, or of a running one,
-    /// whose changes are followed until --switch. Run it again if it was interrupted.
-    Copy(CopyFlags),
-    /// Flush the whole write-ahead log (WAL) of a data folder to the store, without serving requests: before you delete the
-    /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
-    /// failed, for example because the WAL could not be opened. Stop the service first.
-    FlushWal(FlushWalFlags),
-    /// Give space that sealing, deletions and retention freed back to the disk: of a running service (--to), or of the embedded
-    /// file of a stopped one. Of MongoDB, print what each collection could give back. It may be interrupted at any time.
-    Compact(CompactFlags),
-    /// Have the running service store what it acknowledged, and seal every day that is over, now, whatever `seal.after` says: history
-    /// then takes a tenth of its space. Exit status: 0 if all that can be sealed is, else 1.
-    Seal(TargetFlags),
-    /// Have the running service write back what a deletion by value (`DELETE … WHERE field …`) removed, as far as it is still
-    /// absent; without an id, list those deletions. They are kept for `undo.keep`. Exit status: 0 if nothing was refused,
-    /// else 1.
-    Undo(UndoFlags),
-    /// Have the running service say what would become of each line of a file, of line protocol or JSON, if it were written:
-    /// sensor, time, bucket, fields, warnings, and why it would be rejected. Nothing is kept. Exit status: 0 if all of it would be
-    /// accepted, else 1.
-    Explain(ExplainFlags),
-    /// Send the metadata of many sensors to the running service, or print what it has: names, sites, units.
-    Sensors {
-        #[command(subcommand)]
-        command: SensorsCommand,
+    /// Check everything in the store, and repair it with --repair. With the embedded store, stop the service first. Exit status: 0
+    /// if nothing is wrong, 1 if something is, 2 if the check was not completed.
+    Verify {
+        /// Recompute what readings determine: summaries, counts, stamps, and sensor documents that are missing. Never
+        /// changes or deletes a reading.
+        #[arg(long)]
+        repair: bool,
+        #[command(flatten)]
+        store: StoreFlags,
     },
-    /// Show sensors, tag values, tag keys or measurements of a running service under other names, without rewriting anything: make,
-    /// list, take back and finalize relabels.
-    Relabel {
+    /// Check the configuration, or print the default one.
+    Config {
         #[command(subcommand)]
-        command: RelabelCommand,
+        command: ConfigCommand,
     },
-    /// Make a field one of a type, and move values of other types that are kept beside it (`ingest.drift = "keep"`) into it.
-    Drift {
-        #[command(subcommand)]
-        command: DriftCommand,
-    },
-    /// List rejected lines of the running service, or fix them by a rule and write them with their senders' rights.
-    Rejections {
-        #[command(subcommand)]
-        command: RejectionsCommand,
-    },
-    /// Print the indexes that the running service's configuration declares (`index = true`), whether MongoDB has them, and the queries
-    /// that use them. Exit status: 0 if none is missing, else 1.
-    Indexes(TargetFlags),
-    /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
-    /// run meanwhile.
-    DeadLetters {
-        #[command(subcommand)]
-        command: DeadLettersCommand,
-    },
-    /// Create, list, rotate and revoke the tokens by which clients authenticate. The service may run meanwhile.
+    /// Add, list, rotate and revoke the tokens by which clients authenticate. The service may run meanwhile.
     Token {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// Show the default configuration.
-    Config {
+    /// Create and restore backups, copy a store, and compare stores by digest.
+    Backup {
         #[command(subcommand)]
-        command: ConfigCommand,
+        command: BackupCommand,
+    },
+    /// Flush the write-ahead log of a stopped service.
+    Wal {
+        #[command(subcommand)]
+        command: WalCommand,
+    },
+    /// Print the audit trail of a data folder, or check it.
+    Audit {
+        #[command(subcommand)]
+        command: AuditCommand,
+    },
+    /// List sensors, and import or export their metadata.
+    Sensor {
+        #[command(subcommand)]
+        command: SensorCommand,
+    },
+    /// List dead letters (readings that the store rejected), or send them again. The service may run meanwhile.
+    DeadLetters {
+        #[command(subcommand)]
+        command: DeadLettersCommand,
+    },
+    /// Print the version.
+    Version,
+    /// Compact the embedded file of a stopped service. A running service does it with `job run compact`.
+    Compact(FolderFlags),
+    /// List the background jobs of the running service, or run one now.
+    Job {
+        #[command(subcommand)]
+        command: JobCommand,
+    },
+    /// Show sensors, measurements, tag keys or tag values of a running service under other names.
+    Rename {
+        #[command(subcommand)]
+        command: RenameCommand,
+    },
+    /// List or export the rejected lines of the running service, or remove those that are done.
+    Rejections {
+        #[command(subcommand)]
+        command: RejectionsCommand,
     },
 }
 
@@ -138,20 +123,56 @@ fn lifetime(text: &str) -> Result<i64, String> {
     if seconds > 0 { Ok(seconds) } else { Err("expected at least one second".to_owned()) }
 }
 
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Print every key with its meaning, unit, default and bounds.
-    Default,
+/// Variables of the environment that set flags, not keys of the configuration.
+const VARIABLES: [&str; 9] = [
+    "HOURGLASS_CONFIG",
+    "HOURGLASS_SERVER",
+    "HOURGLASS_DB",
+    "HOURGLASS_TOKEN",
+    "HOURGLASS_TOKEN_FILE",
+    "HOURGLASS_CA",
+    "HOURGLASS_CERT",
+    "HOURGLASS_KEY",
+    "HOURGLASS_OUTPUT",
+];
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Request {
+    Command(Command),
+    /// One request to a running service.
+    Exchange(Exchange),
+}
+
+/// Parses the command line. Prints help, or what is wrong, and ends the process then.
+#[must_use]
+pub fn parse() -> Request {
+    let matches = requests::added_to(Arguments::command()).get_matches();
+    if let Some(exchange) = requests::of_matches(&matches) {
+        return Request::Exchange(exchange.unwrap_or_else(|error| error.exit()));
+    }
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    Request::Command(arguments.command)
 }
 
 /// The settings by defaults, file, environment and flags.
 ///
 /// # Errors
 /// All problems at once.
-pub fn settings(flags: &ServeFlags) -> Result<Settings, Vec<Problem>> {
-    let ServeFlags { listen, data_dir, store, memory, .. } = flags.clone();
-    let overrides = Overrides { listen, data_dir, store, memory };
-    config::load(flags.config.as_deref(), config::environment(), &overrides)
+pub fn settings(flags: impl Into<ServeFlags>) -> Result<Settings, Vec<Problem>> {
+    let ServeFlags { stored: StoreFlags { folder, store }, listen, memory } = flags.into();
+    let overrides = Overrides { listen, data_dir: folder.data_dir, store, memory };
+    let environment = config::environment().filter(|(name, _)| !VARIABLES.contains(&name.as_str()));
+    config::load(folder.config.as_deref(), environment, &overrides)
+}
+
+/// Runs a command with the settings, or prints what is wrong with them.
+#[must_use]
+pub fn with_settings(flags: impl Into<ServeFlags>, run: impl FnOnce(&Settings) -> ExitCode) -> ExitCode {
+    match settings(flags) {
+        Ok(settings) => run(&settings),
+        Err(problems) => report(&problems),
+    }
 }
 
 /// Prints the problems of a configuration, one per line, and returns the exit status.
@@ -171,14 +192,14 @@ pub fn report(problems: &[Problem]) -> ExitCode {
 /// Prints the first problem alone, for a command that prints one line and exits with 0 or 1.
 #[must_use]
 pub fn not_asked(problems: &[Problem]) -> ExitCode {
-    let more = if problems.len() > 1 { " (and more: hourglass check-config)" } else { "" };
+    let more = if problems.len() > 1 { " (and more: hourglass config check)" } else { "" };
     problems.iter().take(1).for_each(|problem| eprintln!("hourglass: {problem}{more}"));
     ExitCode::FAILURE
 }
 
 #[must_use]
 pub fn config_is_sound(flags: &ServeFlags) -> ExitCode {
-    match &flags.config {
+    match &flags.stored.folder.config {
         Some(file) => println!("{}: the configuration is valid", file.display()),
         None => println!("the configuration is valid"),
     }

@@ -7,12 +7,14 @@ pub mod backup;
 pub mod cli;
 pub mod config;
 pub mod edge;
+pub mod edits;
 pub mod http;
 pub mod ingest;
 pub mod kinds;
 pub mod query;
 pub mod tcp;
 pub mod telemetry;
+pub mod upkeep;
 pub mod verify;
 
 pub use hourglass_base::{clock, faults};
@@ -29,3 +31,8 @@ pub mod bucket {
     pub use hourglass_store_api::walks as raw;
     pub use hourglass_store_api::{StorageError, Store, StoreSpace, Unusable};
 }
+
+/// How much the slow tests do.
+#[cfg(test)]
+#[path = "../tests/it/support/scale.rs"]
+mod scale;

@@ -6,10 +6,11 @@ use std::time::Duration;
 use hourglass::access::Caller;
 use hourglass::bucket::store::{DatabaseStore, DayStore, SensorStore};
 use hourglass::bucket::{DayId, DayPart, DayWrite, KnownSettings, Readings, SensorDocument};
+use hourglass::config::{QuerySettings, Settings};
 use hourglass::influxql::Fill;
+use hourglass::query::Query;
 use hourglass::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate};
 use hourglass::query::selector::Selector;
-use hourglass::query::{Query, QueryOptions};
 use hourglass::reading::{Day, Family, Hour, Sensor, Value};
 use hourglass::store::EmbeddedStore;
 use hourglass::telemetry::Metrics;
@@ -43,7 +44,7 @@ pub fn hourly_by_site(folder: &std::path::Path, sensors: usize, times: usize) ->
         let metrics = Metrics::new("bench", "embedded").expect("metrics");
         let masked = stores.store.clone();
         let ingest = Arc::new(start(MemoryDisk::default(), folder, stores, metrics.clone()));
-        let query = Query::new(masked, ingest, KnownSettings::default(), options(), metrics);
+        let query = Query::new(masked, ingest, KnownSettings::default(), settings(), metrics);
         let mut windows = 0;
         for _ in 0..times {
             let budget = query.begin(&Caller::Anybody, "hourly means by site");
@@ -67,7 +68,6 @@ fn asked() -> Aggregation {
         families: Families::First,
         group_by: GroupBy::Tags(vec!["site".to_owned()]),
         fill: Fill::None,
-        as_stored: false,
     }
 }
 
@@ -110,18 +110,17 @@ fn readings(day: Day, sensor: i64) -> Readings {
 }
 
 /// As much as the question needs, and no cache.
-fn options() -> QueryOptions {
-    QueryOptions {
+fn settings() -> QuerySettings {
+    QuerySettings {
         request_bytes: 256 << 20,
         bytes: 512 << 20,
         token_bytes: 512 << 20,
         concurrent: 4,
-        span_max: Duration::from_secs(400 * 24 * 3600),
-        series_max: 100_000,
         cache_max_age: Duration::ZERO,
         cache_bytes: 0,
         wait: Duration::from_secs(60),
         timeout: Duration::from_secs(600),
         log_after: Duration::from_secs(600),
+        ..Settings::default().query
     }
 }

@@ -4,16 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hourglass::access::{Caller, Quota};
+use hourglass::access::Caller;
+use hourglass::bucket::Store;
 use hourglass::bucket::deletions::Masks;
-use hourglass::bucket::{Caps, SealForm, Store};
 use hourglass::clock::{ClockBounds, StampClock};
-use hourglass::ingest::{
-    AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, KeyOptions, LineOptions,
-    RejectionOptions, ShownAddresses, Stores,
-};
+use hourglass::config::Settings;
+use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError, Stores};
 use hourglass::query::influx::sensors_of;
-use hourglass::reading::{Limits, Precision};
+use hourglass::reading::Precision;
 use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
 use hourglass::wal::{self, Recovery, Wal};
@@ -112,7 +110,6 @@ impl Path {
             database: "bench",
             precision,
             declared: true,
-            rest: false,
             received: 0,
             partial,
             ack,
@@ -152,7 +149,7 @@ pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, stores: Stores, 
     let (log, recovery) = open(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
-    Ingest::start(options(folder.join("dead-letters.lp")), stores, opened, metrics).0
+    Ingest::start(Arc::new(settings(folder)), stores, opened, metrics).0
 }
 
 fn open(disk: MemoryDisk) -> (Wal, Recovery) {
@@ -165,69 +162,21 @@ pub(crate) fn stores(store: EmbeddedStore) -> Stores {
     Stores { store, raw, masks, understand: Arc::new(sensors_of) }
 }
 
-/// The default options, except that no flush is ever due.
-fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
-    IngestOptions {
-        shards: 2,
-        bytes_in_flight: 128 << 20,
-        ack: AckLevel::Log,
-        ack_timeout: NEVER,
-        caps: Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX },
-        memtable_bytes: 16 << 30,
-        flush_interval: NEVER,
-        flush_quiet: NEVER,
-        flushes: 2,
-        flush_bytes: 32 << 20,
-        wal_dir: std::path::PathBuf::new(),
-        part_bytes: 16 << 10,
-        trash: hourglass::ingest::trash::TrashOptions {
-            folder: std::path::PathBuf::new(),
-            bytes: 0,
-            keep: Duration::ZERO,
-        },
-        seal_form: SealForm::Packed,
-        seal_after: Duration::ZERO,
-        seal_pause: NEVER,
-        direct_min: 0,
-        seal_quiet: Duration::ZERO,
-        kept: None,
-        summaries_kept: None,
-        retention_pause: NEVER,
-        settings_file: None,
-        horizon: NEVER,
-        deletions: 1_000,
-        wal_bytes: 10 << 30,
-        dead_letters,
-        recent: 10,
-        relabels: 256,
-        meta_bytes: 8 << 10,
-        kinds: hourglass::kinds::Kinds::default(),
-        declares_indexes: false,
-        copies_settle: Duration::from_secs(20),
-        list_age: Duration::from_secs(5),
-        sensor_interval: NEVER,
-        outlier_ttl: NEVER,
-        silent_after: std::time::Duration::ZERO,
-        tail: hourglass::ingest::tail::TailOptions { clients: 4, ring_bytes: 64 << 10 },
-        limits: Limits::default(),
-        sensor_fields: 256,
-        catalog_bytes: 1 << 30,
-        refuse_undeclared_units: true,
-        drift: hourglass::bucket::settings::Drift::Reject,
-        sensors: 1_000_000,
-        databases: 10,
-        token_databases: None,
-        database_share: 25,
-        request_keys: KeyOptions { file: std::path::PathBuf::new(), window: Duration::from_secs(600), count_max: 100 },
-        database_quota: Quota::default(),
-        window: AcceptedTimes::default(),
-        rejections: RejectionOptions {
-            file: std::path::PathBuf::new(),
-            max_count: 1_000,
-            max_bytes: 1 << 20,
-            keep: NEVER,
-            addresses: ShownAddresses::Full,
-            lines: LineOptions { folder: std::path::PathBuf::new(), max_bytes: 0, keep: NEVER },
-        },
-    }
+/// The default settings with more memory, except that no flush is ever due.
+fn settings(folder: &std::path::Path) -> Settings {
+    let mut settings = Settings::default();
+    settings.server.data_dir = folder.to_owned();
+    settings.ingest.bytes_in_flight = 128 << 20;
+    settings.ingest.ack_timeout = NEVER;
+    settings.page.max_readings = usize::MAX;
+    settings.page.max_bytes = usize::MAX;
+    settings.page.hard_bytes = usize::MAX;
+    settings.memtable.max_bytes = 16 << 30;
+    settings.flush.interval = NEVER;
+    settings.flush.quiet = NEVER;
+    settings.seal.after = Duration::ZERO;
+    settings.sensors.write_interval = NEVER;
+    settings.limits.sensor_fields = 256;
+    settings.catalog.max_bytes = 1 << 30;
+    settings
 }

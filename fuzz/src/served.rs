@@ -7,19 +7,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hourglass::access::{Audit, AuditOptions, Mode, Quota, TokenFile, TokenRegistry};
+use hourglass::access::{Audit, Mode, TokenFile, TokenRegistry};
 use hourglass::bucket::deletions::Masks;
-use hourglass::bucket::{Caps, Store};
+use hourglass::bucket::{GroupRules, Store};
 use hourglass::clock::{ClockBounds, StampClock};
+use hourglass::config::{Settings, ShownAddresses};
 use hourglass::edge::{Bounds, ConnectionLimits, Listener};
-use hourglass::http::{self, App, Compacting, Health, Serves};
-use hourglass::ingest::{AckLevel, Ingest, Stores};
+use hourglass::edits::{EditOptions, Edits};
+use hourglass::http::{self, App, Health, Serves};
+use hourglass::ingest::{Ingest, Stores};
 use hourglass::query::Query;
 use hourglass::reading::{Limits, Precision};
 use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
+use hourglass::upkeep::Jobs;
 use hourglass::wal::{self, Wal};
-use hourglass::{ingest, query, tcp};
+use hourglass::{query, tcp};
 use hourglass_benches::MemoryDisk;
 use tokio::sync::watch;
 
@@ -88,7 +91,7 @@ fn start() -> Addresses {
                 http: format!("http://{}", addresses.http),
             };
             let tcp = tcp::TcpService::new(app.ingest.clone(), who, options, metrics);
-            let protocol = http::Protocol { header_bytes: 32 << 10, http2: true, ..http::Protocol::default() };
+            let protocol = http::Protocol { http2: true, ..http::Protocol::default() };
             let service = http::HttpService::new(app, Serves::All, Arc::default());
             told.send(addresses).expect("the caller waits for it");
             tokio::join!(
@@ -112,153 +115,72 @@ fn app() -> (Arc<App>, Metrics) {
     let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a store in a new folder"));
     let (log, recovery) = Wal::open(MemoryDisk::default(), wal::WalOptions::new("fuzz")).expect("a log in memory");
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
-    let options = ingest_options(folder.path().join("dead-letters.lp"));
+    let settings = Arc::new(settings(folder.path()));
     let (raw, masks): (Arc<dyn Store>, _) = (store, Masks::default());
     let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
     let stores = Stores { store: store.clone(), raw, masks, understand: Arc::new(query::influx::sensors_of) };
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));
-    let (ingest, closing) = Ingest::start(options, stores, (log, &recovery, clock), metrics.clone());
+    let (ingest, closing) = Ingest::start(settings.clone(), stores, (log, &recovery, clock), metrics.clone());
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);
-    let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(), metrics.clone());
+    let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), settings.query.clone(), metrics.clone());
     // The health never changes, so the sender is not needed.
     let (_, health) = watch::channel(Health::Ready);
-    let options = http::HttpOptions {
-        body_timeout: HEAD,
-        flush_timeout: HEAD,
-        flush_away: HEAD,
-        body_bytes: BODY_BYTES,
-        limit_default: 1000,
-        limit_max: 100_000,
-        sensors_max: 1000,
-        kinds: hourglass::kinds::Kinds::default(),
-        groups: hourglass::bucket::GroupRules::default(),
-        silent_after: Duration::ZERO,
-        limits: Limits::default(),
-        backup_bytes: 8 << 20,
-        data_dir: folder.path().to_owned(),
-        tail_bytes: 1 << 20,
-        ui: true,
-        memory: 512 << 20,
-    };
     let backups = Arc::new(tokio::sync::Semaphore::new(1));
     let (access, audit) = (
         Arc::new(TokenRegistry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken)),
-        Arc::new(Audit::new(folder.path(), AuditOptions::default())),
+        Arc::new(Audit::new(folder.path(), 1 << 20)),
     );
     drop(folder);
     let started = (0, Instant::now());
-    let (metrics_of_app, compacting) = (metrics.clone(), Compacting::default());
-    let by_value = Arc::new(tokio::sync::Semaphore::new(1));
+    let metrics_of_app = metrics.clone();
+    let query = Arc::new(query);
+    let edit_options = EditOptions { timeout: HEAD, read_bytes: 1 << 20 };
+    let edits = Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options));
     let app = App {
+        jobs: Jobs::new(metrics.clone()),
         ingest,
         query,
         access,
         audit,
         metrics: metrics_of_app,
         store,
-        compacting,
         backups,
-        by_value,
+        edits,
         health,
-        options,
+        settings,
+        groups: GroupRules::default(),
         started,
     };
     (Arc::new(app), metrics)
 }
 
-fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
+fn settings(folder: &std::path::Path) -> Settings {
     const LONG: Duration = Duration::from_secs(3600);
-    ingest::IngestOptions {
-        shards: 1,
-        bytes_in_flight: 64 << 20,
-        ack: AckLevel::Log,
-        ack_timeout: HEAD,
-        caps: Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 },
-        memtable_bytes: 64 << 20,
-        flush_interval: LONG,
-        flush_quiet: LONG,
-        flushes: 1,
-        flush_bytes: 1 << 20,
-        wal_dir: std::path::PathBuf::new(),
-        part_bytes: 16 << 10,
-        trash: hourglass::ingest::trash::TrashOptions {
-            folder: std::path::PathBuf::new(),
-            bytes: 0,
-            keep: std::time::Duration::ZERO,
-        },
-        seal_form: hourglass::bucket::SealForm::Packed,
-        tail: hourglass::ingest::tail::TailOptions { clients: 1, ring_bytes: 1 << 20 },
-        seal_after: std::time::Duration::ZERO,
-        seal_pause: LONG,
-        direct_min: 0,
-        seal_quiet: Duration::ZERO,
-        kept: None,
-        summaries_kept: None,
-        retention_pause: LONG,
-        settings_file: None,
-        horizon: LONG,
-        deletions: 1_000,
-        wal_bytes: 1 << 30,
-        dead_letters: dead_letters.clone(),
-        recent: 10,
-        relabels: 256,
-        meta_bytes: 8 << 10,
-        kinds: hourglass::kinds::Kinds::default(),
-        declares_indexes: false,
-        copies_settle: Duration::from_secs(20),
-        list_age: Duration::from_secs(5),
-        sensor_interval: LONG,
-        outlier_ttl: LONG,
-        silent_after: Duration::ZERO,
-        limits: Limits::default(),
-        sensor_fields: 256,
-        // Rejects even valid lines, and quotes them, so that the answer shows what the server read.
-        sensors: 0,
-        catalog_bytes: 1 << 30,
-        refuse_undeclared_units: true,
-        drift: hourglass::bucket::settings::Drift::Reject,
-        databases: 10,
-        token_databases: None,
-        database_share: 25,
-        request_keys: ingest::KeyOptions {
-            file: dead_letters.with_file_name("request-keys.log"),
-            window: std::time::Duration::from_secs(600),
-            count_max: 100,
-        },
-        database_quota: Quota::default(),
-        window: ingest::AcceptedTimes::default(),
-        rejections: ingest::RejectionOptions {
-            file: std::path::PathBuf::new(),
-            max_count: 100,
-            max_bytes: 1 << 20,
-            keep: LONG,
-            addresses: ingest::ShownAddresses::Masked,
-            lines: ingest::LineOptions {
-                folder: dead_letters.with_file_name("rejected-lines"),
-                max_bytes: 1 << 20,
-                keep: LONG,
-            },
-        },
-    }
-}
-
-fn query_options() -> query::QueryOptions {
-    query::QueryOptions {
-        span_max: Duration::from_secs(100 * 365 * 24 * 3600),
-        series_max: 1000,
-        cache_max_age: Duration::from_secs(10),
-        cache_bytes: 1 << 20,
-        request_bytes: 16 << 20,
-        bytes: 64 << 20,
-        token_bytes: 64 << 20,
-        log_after: Duration::from_secs(3600),
-        concurrent: 16,
-        timeout: HEAD,
-        wait: Duration::ZERO,
-    }
+    let mut settings = Settings::default();
+    settings.server.data_dir = folder.to_owned();
+    settings.server.body_timeout = HEAD;
+    settings.ingest.shards = 1;
+    settings.ingest.bytes_in_flight = 64 << 20;
+    settings.ingest.ack_timeout = HEAD;
+    settings.limits.body_bytes = BODY_BYTES;
+    settings.memtable.max_bytes = 64 << 20;
+    settings.flush.interval = LONG;
+    settings.flush.quiet = LONG;
+    settings.seal.after = Duration::ZERO;
+    settings.sensors.write_interval = LONG;
+    // Rejects even valid lines, and quotes them, so that the answer shows what the server read.
+    settings.limits.sensors = 0;
+    settings.rejections.addresses = ShownAddresses::Masked;
+    settings.query.request_bytes = 16 << 20;
+    settings.query.bytes = 64 << 20;
+    settings.query.token_bytes = 64 << 20;
+    settings.query.log_after = LONG;
+    settings.query.timeout = HEAD;
+    settings.query.wait = Duration::ZERO;
+    settings
 }
 
 /// A status and a body.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{self, HeaderMap};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -56,7 +57,7 @@ impl Connection {
     pub async fn deliver(&mut self, path: &str, body: Bytes) -> Result<usize> {
         let mut refused = 0;
         loop {
-            let answer = self.post(path, body.clone(), false).await?;
+            let answer = self.post(path, body.clone()).await?;
             match answer.status {
                 200 | 204 => return Ok(refused),
                 503 => {
@@ -68,18 +69,16 @@ impl Connection {
         }
     }
 
-    pub async fn post(&mut self, path: &str, body: Bytes, gzip: bool) -> Result<Answer> {
-        let mut request = Request::post(path).header(header::HOST, &self.host);
-        if gzip {
-            request = request.header(header::CONTENT_ENCODING, "gzip");
-        }
-        self.send(request.body(Full::new(body))?).await
+    pub async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer> {
+        self.send(Request::post(path).header(header::HOST, &self.host).body(Full::new(body))?).await
     }
 
-    /// Sends a GET, and returns the status and the body.
-    pub async fn get(&mut self, path: &str) -> Result<(u16, String)> {
+    /// Sends a GET, and returns the body of an answer with status 200.
+    pub async fn get(&mut self, path: &str) -> Result<String> {
         let answer = self.ask(path).await?;
-        Ok((answer.status, String::from_utf8_lossy(&answer.body).into_owned()))
+        let body = String::from_utf8_lossy(&answer.body).into_owned();
+        ensure!(answer.status == 200, "{path} was answered {}: {body:.500}", answer.status);
+        Ok(body)
     }
 
     /// Sends a GET.
@@ -93,6 +92,11 @@ impl Connection {
         let body = body.collect().await?.to_bytes();
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
+}
+
+/// Escapes a text for use in a URL's query.
+pub fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 impl Drop for Connection {

@@ -1,53 +1,52 @@
-//! Measures what metadata of sensors costs hourglass: its import, questions by it beside the same ones by a tag, memory, and acks
-//! while its copies in pages are refreshed.
+//! Measures what metadata of sensors costs hourglass: its import, questions by it beside the same ones by a tag, memory,
+//! and acks while its copies in pages are refreshed.
 
-mod load;
-
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::Args;
-use serde::Serialize;
 use serde_json::Value;
 
-use self::load::{Paced, sent};
-use crate::client::Connection;
-use crate::process;
-use crate::run::target::{Start, Target};
-use crate::sending::post_all;
-use crate::servers::http::Configured;
+use crate::fleet::{DAY_S, Delivery, Fleet, HOUR_S, float};
+use crate::load::closed::{Load, post_all};
+use crate::load::open::{Offered, OpenLoop};
+use crate::report::{Output, Results};
+use crate::servers::peer::Peer;
+use crate::servers::process;
 use crate::servers::programs::ProgramOptions;
-use crate::servers::spawn::unless_told_to_stop;
-use crate::stats::{median, percentile_ms, to_f64};
+use crate::servers::system::{Configuration, System};
+use crate::stats::median;
 
 /// The fields that are copied into pages.
-const CONFIG: &str = "[[meta.copy]]\nname = \"site\"\n";
-/// Sensors have one of so many sites, by their number.
-const SITES: usize = 100;
+const CONFIG: &str = "[[meta.copy]]\nname = \"place\"\n";
 /// Lines per POST.
-const LINES: usize = 2000;
+const LINES: i64 = 2000;
 /// Longest time until all copies are refreshed.
 const LONGEST: Duration = Duration::from_secs(3600);
-const HOURS: usize = 24;
-const DAY_S: i64 = 86_400;
+const CONNECTIONS: usize = 8;
+/// The questions, with `{}` in place of the name of a tag or of metadata.
+const QUESTIONS: [(&str, &str); 2] = [("one site", "tag.{}=site7&group_by=*"), ("by site", "group_by={}")];
+/// The tables.
+const TABLE: &str = "metadata";
+const ASKED: &str = "hourly means of a day, ms";
 
 /// Measure what metadata of sensors costs.
 #[derive(Debug, Args)]
 pub struct Metadata {
-    /// The store of hourglass.
-    #[arg(long, default_value = "mongodb")]
-    store: Start,
+    /// The hourglass to measure: hourglass-mongodb or hourglass-embedded.
+    #[arg(long, default_value = "hourglass-mongodb")]
+    peer: Peer,
     /// Number of sensors.
     #[arg(long, default_value_t = 100_000)]
-    sensors: usize,
+    sensors: i64,
     /// Readings per second while copies are refreshed.
     #[arg(long, default_value_t = 100_000)]
-    rate: usize,
-    /// How long acks are measured without a refresh, before each one: more than the minute between two checkpoints of MongoDB,
-    /// which are in what is measured with a refresh, too.
+    rate: u32,
+    /// How long acks are measured without a refresh, before each one: more than the minute between two checkpoints of
+    /// MongoDB, which are in what is measured with a refresh, too.
     #[arg(long, default_value_t = 70)]
     seconds: u64,
     /// How often all sensors' metadata changes under load.
@@ -58,108 +57,82 @@ pub struct Metadata {
     asked: usize,
     #[command(flatten)]
     programs: ProgramOptions,
-    /// Parent folder of the temporary folder for the data.
-    #[arg(long, default_value = "target")]
-    folder: PathBuf,
-    /// File for the results as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// What was measured.
-#[derive(Debug, Default, Serialize)]
-struct Figures {
-    sensors: usize,
-    store: &'static str,
-    /// Resident memory of hourglass with all sensors and no metadata, and then with it.
-    plain_mib: f64,
-    described_mib: f64,
-    import_s: f64,
-    /// Medians in milliseconds: hourly means of a day, by tag and by metadata.
-    questions: Vec<Asked>,
-    /// 99th percentiles of acks in milliseconds, in turns: without a refresh, during one.
-    quiet_p99_ms: Vec<f64>,
-    refresh_p99_ms: Vec<f64>,
-    /// From the first changed sensor until no copy is left.
-    refresh_s: Vec<f64>,
-}
-
-#[derive(Debug, Serialize)]
-struct Asked {
-    what: &'static str,
-    tag_ms: f64,
-    meta_ms: f64,
-}
-
-/// Runs everything. Stops everything that it started, also after a signal.
+/// Runs everything.
 pub async fn run(options: Metadata) -> Result<()> {
-    unless_told_to_stop(measure(&options)).await
+    ensure!(options.sensors > 0 && i64::from(options.rate) >= LINES, "nothing to do");
+    ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
+    let programs = options.programs.programs();
+    let variables = vec![("HOURGLASS_LIMITS_SENSORS", (2 * options.sensors).to_string())];
+    let configuration = Configuration { variables, file: CONFIG };
+    let folder = &options.programs.folder;
+    let mut system = System::start_with(options.peer, &programs, folder, configuration).await?;
+    let mut results = Results::new();
+    results.systems.push(options.peer.row(&programs, "")?);
+    let name = options.peer.name();
+    let kib = |mib: f64| mib * 1024.0 / float(options.sensors);
+
+    // A day of hourly readings: hour pages, and summaries for all of them.
+    let fleet = options.fleet(24);
+    let load = Load { lines: LINES, connections: 2, ..Load::all(Delivery::in_time_order(fleet)) };
+    let load = Load { posts: load.delivery.posts(LINES), ..load };
+    load.send(system.address()?, "/write?db=bench").await?;
+    system.flush().await?;
+    results.add(TABLE, "resident KiB per sensor, before", name, kib(settled_mib(&system).await?));
+    let imported = import(&options, &system, 0).await?;
+    results.add(TABLE, "s to import the metadata of all", name, imported.as_secs_f64());
+    system.flush().await?;
+    results.add(TABLE, "resident KiB per sensor, after", name, kib(settled_mib(&system).await?));
+    for (title, question) in QUESTIONS.into_iter().filter(|_| options.asked > 0) {
+        let [tag_ms, meta_ms] = ask(&options, &system, question).await.context(title)?;
+        results.add(ASKED, title, "by a tag", tag_ms);
+        results.add(ASKED, title, "by metadata", meta_ms);
+    }
+    if options.peer == Peer::HourglassMongodb {
+        await_refreshed(&system).await?;
+        refresh(&options, &system, &mut results).await?;
+    }
+    results.finish(&options.output)?;
+    system.stop()
 }
 
-async fn measure(options: &Metadata) -> Result<()> {
-    ensure!(options.sensors > 0 && options.rate >= LINES, "nothing to do");
-    let limit = [("HOURGLASS_LIMITS__SENSORS", (2 * options.sensors).to_string())];
-    let configured = Configured { variables: &limit, file: CONFIG };
-    let target = Target::start_with(options.store, &options.programs.programs(), &options.folder, configured).await?;
-    let pid = target.processes().first().context("no process")?.1;
-    let mut figures = Figures { sensors: options.sensors, store: options.store.name(), ..Figures::default() };
-    // Whole hours of the last day: hour pages, and summaries for all of them.
-    let until = now_s()? / 3600 * 3600;
-    for hour in 0..HOURS {
-        let at = until - DAY_S + i64::try_from(hour)? * 3600;
-        let bodies = std::sync::Arc::new(readings(options.sensors, at));
-        post_all(&target.address, "/write?db=bench&precision=s", &bodies, 2).await?;
-        target.flush().await?;
+impl Metadata {
+    /// Hourly readings until the last full hour.
+    fn fleet(&self, hours: i64) -> Fleet {
+        let end = jiff::Timestamp::now().as_second() / HOUR_S * HOUR_S;
+        let interval_ms = HOUR_S * 1000;
+        Fleet { start_s: end - hours * HOUR_S, interval_ms, ..Fleet::by_minute(self.sensors, hours) }
     }
-    figures.plain_mib = settled_mib(pid).await?;
-    figures.import_s = import(&target, options.sensors, 0).await?.as_secs_f64();
-    target.flush().await?;
-    figures.described_mib = settled_mib(pid).await?;
-    println!("{}", figures.kept());
-    for (what, question) in QUESTIONS.into_iter().filter(|_| options.asked > 0) {
-        let asked = ask(&target, (what, question), options.asked, until).await?;
-        println!("{}", asked.line());
-        figures.questions.push(asked);
-    }
-    if options.store == Start::Mongodb {
-        await_refreshed(&target).await?;
-        refresh(options, &target, &mut figures).await?;
-        println!("{}", figures.refreshed());
-    }
-    if let Some(path) = &options.json {
-        write(path, &figures)?;
-    }
-    target.stop()
 }
 
-/// Hourly means, with `{}` in place of a tag's name.
-const QUESTIONS: [(&str, &str); 2] = [("one site", "tag.{}=site07&group_by=*"), ("by site", "group_by={}")];
-
-/// Asks by tag and by metadata in turns; both must get the same answer.
-async fn ask(target: &Target, (what, question): (&'static str, &str), times: usize, until: i64) -> Result<Asked> {
-    let mut connection = Connection::open(&target.address).await?;
-    let (mut took, mut answers) = ([Vec::new(), Vec::new()], [Value::Null, Value::Null]);
-    for turn in 0..2 * (times + 1) {
-        let name = ["tagged", "meta.site"][turn % 2];
+/// Asks by tag and by metadata in turns; both must get the same answer. Returns the medians in milliseconds.
+async fn ask(options: &Metadata, system: &System<'_>, question: &str) -> Result<[f64; 2]> {
+    let mut connection = system.connect().await?;
+    let to = options.fleet(24).end_s();
+    let mut took = [Vec::new(), Vec::new()];
+    let mut answers = [Value::Null, Value::Null];
+    for turn in 0..2 * (options.asked + 1) {
+        let name = ["site", "meta.place"][turn % 2];
         // A range of its own each time, so that no answer is remembered.
-        let from = until - DAY_S - i64::try_from(turn / 2)?;
+        let from = to - DAY_S - i64::try_from(turn / 2)?;
         let path = format!(
-            "/api/v1/summary?db=bench&measurement=climate&fields=temp&agg=avg&step=1h&from={from}&to={until}&{}",
+            "/api/v1/summary?db=bench&measurement=climate&fields=temp&agg=avg&step=1h&precision=s&from={from}&to={to}&{}",
             question.replace("{}", name)
         );
         let begun = Instant::now();
-        let (status, text) = connection.get(&path).await?;
+        let body = connection.get(&path).await?;
         let elapsed = begun.elapsed();
-        ensure!(status == 200, "{path} was answered {status}: {text}");
-        answers[turn % 2] = windows(&serde_json::from_str(&text)?);
+        answers[turn % 2] = windows(&serde_json::from_str(&body)?);
         // The first of each finds nothing in memory.
         if turn >= 2 {
             took[turn % 2].push(elapsed.as_secs_f64() * 1000.0);
         }
-        ensure!(turn % 2 == 0 || answers[0] == answers[1], "{what}: other answers by metadata");
+        ensure!(turn % 2 == 0 || answers[0] == answers[1], "other answers by metadata");
     }
-    let [tag_ms, meta_ms] = took.map(median);
-    Ok(Asked { what, tag_ms, meta_ms })
+    Ok(took.map(median))
 }
 
 /// The windows of all series, without their names.
@@ -168,124 +141,101 @@ fn windows(answer: &Value) -> Value {
 }
 
 /// In turns: acks without anything else, and while all sensors' metadata changes and its copies follow.
-async fn refresh(options: &Metadata, target: &Target, figures: &mut Figures) -> Result<()> {
-    let paced = Paced { address: target.address.clone(), sensors: options.sensors, rate: options.rate };
+async fn refresh(options: &Metadata, system: &System<'_>, results: &mut Results) -> Result<()> {
     let quiet = Duration::from_secs(options.seconds);
     // Pages of this hour for all sensors.
-    sent(&paced, tokio::time::sleep(quiet)).await?;
+    while_sending(options, system, tokio::time::sleep(quiet)).await?;
     for round in 1..=options.rounds {
-        let (latencies, ()) = sent(&paced, tokio::time::sleep(quiet)).await?;
-        figures.quiet_p99_ms.push(percentile_ms(&latencies, 99));
+        let (offered, ()) = while_sending(options, system, tokio::time::sleep(quiet)).await?;
+        results.add(TABLE, "ack p99 ms, without a change", system.peer.name(), offered.p99_ms());
         let begun = Instant::now();
-        let (latencies, done) = sent(&paced, async {
-            import(target, options.sensors, round).await?;
-            await_refreshed(target).await
-        })
-        .await?;
+        let change = async {
+            import(options, system, round).await?;
+            await_refreshed(system).await
+        };
+        let (offered, done) = while_sending(options, system, change).await?;
         done?;
-        figures.refresh_s.push(begun.elapsed().as_secs_f64());
-        figures.refresh_p99_ms.push(percentile_ms(&latencies, 99));
-        println!("{}", figures.refreshed());
+        let name = system.peer.name();
+        results.add(TABLE, "s until all copies have followed a change", name, begun.elapsed().as_secs_f64());
+        results.add(TABLE, "ack p99 ms, meanwhile", name, offered.p99_ms());
     }
     Ok(())
 }
 
-/// Waits until no sensor's copies are left, twice in a row: what was said before is looked at again once nobody writes it any more.
-async fn await_refreshed(target: &Target) -> Result<()> {
-    let mut connection = Connection::open(&target.address).await?;
-    let (begun, mut idle) = (Instant::now(), 0);
+/// Sends current readings of all sensors in turn until `work` is over, and returns its result.
+async fn while_sending<T>(
+    options: &Metadata,
+    system: &System<'_>,
+    work: impl Future<Output = T>,
+) -> Result<(Offered, T)> {
+    let open_loop = OpenLoop {
+        target: system.address()?.to_owned(),
+        path: "/write?db=bench".to_owned(),
+        connections: CONNECTIONS,
+        rate: f64::from(options.rate) / float(LINES),
+        duration: LONGEST,
+        reconnect_every: None,
+    };
+    // A reading of each sensor per tick of a millisecond, from now on.
+    let fleet =
+        Fleet { start_s: jiff::Timestamp::now().as_second(), interval_ms: 1, ticks: i64::MAX, ..options.fleet(1) };
+    let delivery = Delivery::in_time_order(fleet);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_running = is_over.clone();
+    let bodies = (0..).map(move |post| delivery.lines(post * LINES, LINES));
+    let bodies = bodies.take_while(move |_| !is_running.load(Ordering::Relaxed));
+    let sending = open_loop.start(bodies);
+    let result = work.await;
+    is_over.store(true, Ordering::Relaxed);
+    Ok((sending.await??, result))
+}
+
+/// Waits until no sensor's copies are left, three times in a row: the status counts again once nobody writes any more.
+async fn await_refreshed(system: &System<'_>) -> Result<()> {
+    let begun = Instant::now();
+    let mut idle = 0;
     while idle < 3 {
         ensure!(begun.elapsed() < LONGEST, "copies are left after {LONGEST:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (status, text) = connection.get("/api/v1/status").await?;
-        ensure!(status == 200, "/api/v1/status was answered {status}: {text}");
-        let status: Value = serde_json::from_str(&text)?;
-        let left = status["meta_copies"]["left"].as_u64().context("no meta_copies.left in the status")?;
+        let job: Value = serde_json::from_str(&system.get("/api/v1/jobs/refresh").await?)?;
+        let left = job["left"].as_u64().context("no left in the state of the job")?;
         idle = if left == 0 { idle + 1 } else { 0 };
     }
     Ok(())
 }
 
-/// Gives every sensor metadata, as `hourglass sensors import` does: batch by batch.
-async fn import(target: &Target, sensors: usize, round: usize) -> Result<Duration> {
-    let mut bodies = Vec::new();
-    for from in (0..sensors).step_by(LINES) {
-        let mut body = String::new();
-        for sensor in from..sensors.min(from + LINES) {
-            let site = if round == 0 { site(sensor) } else { format!("{}-{round}", site(sensor)) };
-            let key = format!("climate,sensor=s{sensor:06},tagged={}", self::site(sensor));
-            let meta = format!(r#"{{"site":"{site}","name":"sensor {sensor}","unit":"°C","floor":{}}}"#, sensor % 7);
-            writeln!(body, r#"{{"sensor":"{key}","meta":{meta}}}"#)?;
-        }
-        bodies.push(Bytes::from(body));
-    }
-    let sent = post_all(&target.address, "/api/v1/meta?db=bench", &std::sync::Arc::new(bodies), 1).await?;
+/// Gives every sensor metadata, as `hourglass sensor import` does: batch by batch.
+async fn import(options: &Metadata, system: &System<'_>, round: usize) -> Result<Duration> {
+    let sensors = options.sensors;
+    let delivery = Delivery::in_time_order(options.fleet(1));
+    let load = Load { posts: delivery.posts(LINES), lines: LINES, connections: 1, ..Load::all(delivery) };
+    let body = move |post: usize| {
+        let first = i64::try_from(post).unwrap_or_default() * LINES;
+        let lines = (first..sensors.min(first + LINES)).map(|sensor| metadata(sensor, round));
+        Bytes::from(lines.collect::<String>())
+    };
+    let sent = post_all(system.address()?, "/api/v1/meta?db=bench", &load, body).await?;
     Ok(sent.took)
 }
 
-/// A reading of each sensor.
-fn readings(sensors: usize, at: i64) -> Vec<Bytes> {
-    let body = |from: usize| load::body(from..sensors.min(from + LINES), at, "");
-    (0..sensors).step_by(LINES).map(body).collect()
-}
-
-fn site(sensor: usize) -> String {
-    format!("site{:02}", sensor % SITES)
+/// A line of metadata. Without a round, the place is the site.
+fn metadata(sensor: i64, round: usize) -> String {
+    let place = crate::fleet::site_name(sensor) + &if round == 0 { String::new() } else { format!("-{round}") };
+    let (key, floor) = (crate::fleet::sensor_key(sensor), sensor % 7);
+    let meta = format!(r#"{{"place":"{place}","name":"sensor {sensor}","unit":"°C","floor":{floor}}}"#);
+    format!("{{\"sensor\":\"{key}\",\"meta\":{meta}}}\n")
 }
 
 /// Resident memory once it stops falling and rising.
-async fn settled_mib(pid: u32) -> Result<f64> {
-    let mut before = process::resident_now_mib(pid)?;
+async fn settled_mib(system: &System<'_>) -> Result<f64> {
+    let mut before = process::resident_mib(system.pid()?)?;
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let now = process::resident_now_mib(pid)?;
+        let now = process::resident_mib(system.pid()?)?;
         if (now - before).abs() < 1.0 {
             return Ok(now);
         }
         before = now;
     }
     Ok(before)
-}
-
-fn now_s() -> Result<i64> {
-    Ok(i64::try_from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs())?)
-}
-
-fn write(path: &Path, figures: &Figures) -> Result<()> {
-    let text = serde_json::to_string_pretty(figures)? + "\n";
-    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-}
-
-impl Figures {
-    fn kept(&self) -> String {
-        let kib = |mib: f64| mib * 1024.0 / to_f64(self.sensors);
-        format!(
-            "{} sensors, {}: metadata of all imported in {:.1} s; {:.0} MiB resident before, {:.0} after: {:.2} and {:.2} KiB per sensor",
-            self.sensors,
-            self.store,
-            self.import_s,
-            self.plain_mib,
-            self.described_mib,
-            kib(self.plain_mib),
-            kib(self.described_mib)
-        )
-    }
-
-    fn refreshed(&self) -> String {
-        let ms = |figures: &[f64]| figures.iter().map(|ms| format!("{ms:.1}")).collect::<Vec<_>>().join(", ");
-        let ratio = median(self.refresh_p99_ms.iter().copied()) / median(self.quiet_p99_ms.iter().copied());
-        let (quiet, refresh) = (ms(&self.quiet_p99_ms), ms(&self.refresh_p99_ms));
-        let took = ms(&self.refresh_s);
-        format!("acks' p99: {quiet} ms; {refresh} ms while all copies are refreshed, {ratio:.2} ×, which took {took} s")
-    }
-}
-
-impl Asked {
-    fn line(&self) -> String {
-        let Self { what, tag_ms, meta_ms } = self;
-        format!(
-            "hourly means of a day, {what}: {tag_ms:.1} ms by tag, {meta_ms:.1} ms by metadata, {:.2} ×",
-            meta_ms / tag_ms
-        )
-    }
 }

@@ -7,31 +7,37 @@ mod corrections;
 mod crash;
 mod late;
 mod oracle;
-mod peer;
 mod reading;
-mod results;
 mod retries;
-mod system;
-mod table;
+mod writer;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use self::peer::Peer;
-use self::results::{Proof, Results};
-use self::system::System;
-use crate::servers::programs::{ProgramOptions, Programs, cores_and_memory};
-use crate::servers::spawn::unless_told_to_stop;
+use self::corrections::Corrected;
+use self::crash::{Crashes, Cycle};
+use self::late::Late;
+use self::retries::Retries;
+use self::writer::Proved;
+use crate::report::{Output, Results};
+use crate::servers::peer::Peer;
+use crate::servers::programs::{ProgramOptions, Programs};
+use crate::servers::system::System;
+
+/// The tables.
+const KILLED: &str = "acked and lost";
+const RETRIED: &str = "duplicates kept";
+const CORRECTED: &str = "corrections that win, of 40 each";
+const LATE: &str = "late data in aggregates";
 
 /// Check whether hourglass and other systems keep what they acked.
 #[derive(Debug, Args)]
 pub struct Prove {
-    /// The systems to check. Default: all.
-    #[arg(long)]
-    peer: Vec<Peer>,
+    /// A system to check; may be given several times.
+    #[arg(long = "peer", value_enum, default_values_t = Peer::WRITERS)]
+    peers: Vec<Peer>,
     /// Number of kills of each system.
     #[arg(long, default_value_t = 10)]
     cycles: usize,
@@ -44,65 +50,163 @@ pub struct Prove {
     seed: u64,
     #[command(flatten)]
     programs: ProgramOptions,
-    /// Parent folder of the temporary folders for the data.
-    #[arg(long, default_value = "target")]
-    folder: PathBuf,
-    /// File for the results as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Run nothing; print the tables of the results in this file.
-    #[arg(long, conflicts_with_all = ["json", "peer"])]
-    table: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// Runs everything. Stops everything that it started, also after a signal. Fails if hourglass has a violation.
+/// The findings about one system.
+struct Proof {
+    crashes: Crashes,
+    retries: Retries,
+    corrections: Vec<Corrected>,
+    late: Late,
+}
+
+/// Runs everything. Fails if hourglass has a violation.
 pub async fn run(options: Prove) -> Result<()> {
-    match &options.table {
-        Some(path) => print_table(path),
-        None => unless_told_to_stop(prove(&options)).await,
-    }
-}
-
-fn print_table(path: &Path) -> Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let results: Results = serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
-    print!("{}", table::markdown(&results));
-    Ok(())
-}
-
-async fn prove(options: &Prove) -> Result<()> {
     let programs = options.programs.programs();
-    let peers = if options.peer.is_empty() { Peer::value_variants() } else { &options.peer };
-    let (cores, memory_gib) = cores_and_memory()?;
-    let Prove { cycles, stream_seconds, seed, .. } = options;
-    let command = format!("hourglass-loadtest prove --cycles {cycles} --stream-seconds {stream_seconds} --seed {seed}");
-    let mut results = Results { command, cores, memory_gib, seed: options.seed, proofs: Vec::new() };
-    for peer in peers {
+    let mut results = Results::new();
+    let mut broken = Vec::new();
+    for peer in &options.peers {
         println!("{}", peer.name());
-        results.proofs.push(of_peer(*peer, &programs, options).await.with_context(|| peer.name())?);
-        if let Some(path) = &options.json {
-            let text = serde_json::to_string_pretty(&results)?;
-            std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+        let proof = options.prove(*peer, &programs).await.with_context(|| peer.name())?;
+        results.systems.push(peer.row(&programs, peer.by_design())?);
+        proof.add_to(&mut results, peer.name());
+        results.write(&options.output)?;
+        if peer.is_hourglass() {
+            broken.extend(proof.broken().into_iter().map(|violation| format!("{}: {violation}", peer.name())));
         }
     }
-    println!("\n{}", table::markdown(&results));
-    let held = peers.iter().filter(|peer| peer.is_hourglass());
-    let proofs = held.flat_map(|peer| results.proofs.iter().filter(|proof| proof.is_of(*peer)));
-    let broken: Vec<String> = proofs.flat_map(Proof::broken).collect();
+    results.finish(&options.output)?;
     ensure!(broken.is_empty(), "{}", broken.join("; "));
     Ok(())
 }
 
-/// Runs all checks on a system, each with a fresh folder.
-async fn of_peer(peer: Peer, programs: &Programs, options: &Prove) -> Result<Proof> {
-    let version = peer.version(programs)?;
-    let start = || System::start(peer, programs, &options.folder);
-    let stream = Duration::from_secs(options.stream_seconds);
-    let crashes =
-        crash::prove(&mut start().await?, options.cycles, stream, options.seed).await.context("killing it")?;
-    let retries = retries::prove(&mut start().await?).await.context("repeating to it")?;
-    let corrections = corrections::prove(&mut start().await?).await.context("correcting it")?;
-    let late = late::prove(&mut start().await?).await.context("telling it late")?;
-    let by_design = peer.by_design().iter().map(|text| (*text).to_owned()).collect();
-    Ok(Proof { peer: peer.name().to_owned(), version, by_design, crashes, retries, corrections, late })
+impl Prove {
+    /// Runs all checks on a system, each with a fresh folder.
+    async fn prove(&self, peer: Peer, programs: &Programs) -> Result<Proof> {
+        let start = async || {
+            let system = System::start(peer, programs, &self.programs.folder).await?;
+            anyhow::Ok(Proved { system, is_cached: false })
+        };
+        let stream = Duration::from_secs(self.stream_seconds);
+        let crashes = crash::prove(&mut start().await?, self.cycles, stream, self.seed).await.context("kills")?;
+        let retries = retries::prove(&mut start().await?).await.context("retries")?;
+        let corrections = corrections::prove(&mut start().await?).await.context("corrections")?;
+        let late = late::prove(&mut start().await?).await.context("late data")?;
+        Ok(Proof { crashes, retries, corrections, late })
+    }
+}
+
+impl Proof {
+    #[expect(clippy::cast_precision_loss, reason = "counts of readings")]
+    fn add_to(&self, results: &mut Results, peer: &str) {
+        let Self { crashes, retries, corrections, late } = self;
+        let mut add = |table: &str, column: &str, count: u64| results.add(table, peer, column, count as f64);
+        add(KILLED, "kills -9", u64::try_from(crashes.cycles.len()).unwrap_or_default());
+        add(KILLED, "acked before", crashes.sum(|cycle| cycle.acked));
+        add(KILLED, "acked and lost", crashes.sum(|cycle| cycle.lost));
+        let longest = crashes.cycles.iter().map(|cycle| cycle.lost_acked_ms_before).max().unwrap_or(0);
+        add(KILLED, "acked at most so many ms before", longest);
+        add(KILLED, "sent again and lost", crashes.sum(|cycle| cycle.sent_again_lost));
+        add(KILLED, "with other values", crashes.sum(|cycle| cycle.different));
+        add(KILLED, "there twice", crashes.twice_at_last);
+        add(RETRIED, "readings", retries.readings);
+        add(RETRIED, "values returned at last", retries.returned);
+        for of in corrections {
+            add(CORRECTED, &of.kind, of.read_at_last);
+        }
+        let sum = |count: fn(&Corrected) -> u64| corrections.iter().map(count).sum();
+        add(CORRECTED, "not read at first", sum(|of| of.corrections - of.read_first));
+        add(CORRECTED, "not stable", sum(|of| of.unstable));
+        add(CORRECTED, "both values returned", sum(|of| of.both_returned));
+        add(CORRECTED, "other field changed", sum(|of| of.corrections - of.other_field_kept));
+        add(LATE, "aggregates", late.after_restart.aggregates);
+        add(LATE, "wrong before late data", late.on_time.wrong);
+        add(LATE, "wrong at once after it", late.at_once.wrong);
+        add(LATE, "wrong after a restart", late.after_restart.wrong);
+        add(LATE, "right but for the last bits", late.after_restart.rounded);
+        for cycle in &crashes.cycles {
+            results.add(KILLED, peer, "back after s", cycle.back_after_ms as f64 / 1000.0);
+        }
+        results.add(RETRIED, peer, "counted after a retry", retries.counted_after_retry);
+        results.add(RETRIED, peer, "and after a restart and one more", retries.counted_after_restart);
+        if let Some(seconds) = late.right_after_s {
+            results.add(LATE, peer, "right after s", seconds);
+        }
+    }
+
+    /// The violations of the guarantees of hourglass.
+    fn broken(&self) -> Vec<String> {
+        let Self { crashes, retries, corrections, late } = self;
+        let mut broken = Vec::new();
+        let mut count = |what: &str, count: u64| {
+            if count > 0 {
+                broken.push(format!("{count} {what}"));
+            }
+        };
+        let lost = crashes.sum(|cycle| cycle.lost + cycle.sent_again_lost) + crashes.lost_at_last;
+        count("acked readings are lost", lost);
+        count("readings have other values", crashes.sum(|cycle| cycle.different));
+        count("readings are there twice", crashes.sum(|cycle| cycle.twice) + crashes.twice_at_last);
+        let counts = [retries.counted_after_retry, retries.counted_after_restart];
+        let right = f64::from(u32::try_from(retries.readings).unwrap_or(u32::MAX));
+        count("counts are wrong after a retry", counts.iter().map(|count| u64::from(*count != right)).sum());
+        for of in corrections {
+            let lost = (of.corrections - of.read_first) + (of.corrections - of.read_at_last);
+            let torn = of.unstable + of.both_returned + (of.corrections - of.other_field_kept);
+            count(&format!("corrections do not hold ({})", of.kind), lost + torn);
+        }
+        let judged = [late.on_time, late.at_once, late.after_restart];
+        count("aggregates are wrong", judged.iter().map(|judged| judged.wrong).sum());
+        count("sums are not rounded once", judged.iter().map(|judged| judged.rounded).sum());
+        broken
+    }
+}
+
+impl Crashes {
+    fn sum(&self, count: fn(&Cycle) -> u64) -> u64 {
+        self.cycles.iter().map(count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_violation_is_reported() {
+        let corrected = Corrected {
+            kind: "raised".to_owned(),
+            corrections: 40,
+            read_first: 40,
+            read_at_last: 40,
+            ..Corrected::default()
+        };
+        let sound = || Proof {
+            crashes: Crashes { cycles: vec![Cycle::default()], ..Crashes::default() },
+            retries: Retries { readings: 10, counted_after_retry: 10.0, counted_after_restart: 10.0, returned: 10 },
+            corrections: vec![Corrected { other_field_kept: 40, ..corrected.clone() }],
+            late: Late::default(),
+        };
+        assert_eq!(sound().broken(), Vec::<String>::new());
+        for (change, expected) in [
+            (|proof: &mut Proof| proof.crashes.cycles[0].lost = 1, "1 acked readings are lost"),
+            (|proof: &mut Proof| proof.crashes.cycles[0].sent_again_lost = 1, "1 acked readings are lost"),
+            (|proof: &mut Proof| proof.crashes.lost_at_last = 2, "2 acked readings are lost"),
+            (|proof: &mut Proof| proof.crashes.cycles[0].different = 1, "other values"),
+            (|proof: &mut Proof| proof.crashes.twice_at_last = 1, "there twice"),
+            (|proof: &mut Proof| proof.retries.counted_after_retry = 20.0, "wrong after a retry"),
+            (|proof: &mut Proof| proof.corrections[0].read_first = 39, "do not hold (raised)"),
+            (|proof: &mut Proof| proof.corrections[0].other_field_kept = 39, "do not hold (raised)"),
+            (|proof: &mut Proof| proof.late.at_once.wrong = 3, "3 aggregates are wrong"),
+            (|proof: &mut Proof| proof.late.after_restart.rounded = 1, "not rounded once"),
+        ] as [(fn(&mut Proof), &str); 10]
+        {
+            let mut proof = sound();
+            change(&mut proof);
+            let broken = proof.broken();
+            assert!(broken.len() == 1 && broken[0].contains(expected), "{expected}: {broken:?}");
+        }
+    }
 }

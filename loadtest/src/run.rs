@@ -1,51 +1,36 @@
-//! Runs a scenario on a schedule that does not wait for the server. Measures latencies from the moment at which each
-//! POST was due, and the server's resource usage. On demand checks that exactly what was acked is stored.
+//! Runs a scenario on a schedule that does not wait for the server. On demand checks that exactly what was acked is
+//! stored.
 
-pub mod asking;
-mod bounds;
-pub mod builtin;
-mod driving;
-pub mod faults;
-pub mod posts;
-mod progress;
-pub mod random;
-pub mod readings;
-pub mod recorder;
-pub mod scenario;
-pub mod schedule;
-pub mod senders;
-mod summing;
-pub mod target;
-#[cfg(test)]
-mod tests;
-pub mod trying;
-pub mod values;
-mod watching;
+mod verify;
 
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use clap::Args;
 
-use self::scenario::{Scenario, Span, Start};
-use self::target::Target;
-use crate::report::{html, text};
+use crate::client::Connection;
+use crate::fleet::{Delivery, float, is_drawn};
+use crate::load::open::{Offered, OpenLoop};
+use crate::report::{Output, Results};
+use crate::scenario::{BUILT_IN, Scenario, Span};
+use crate::servers::peer::Peer;
+use crate::servers::process;
 use crate::servers::programs::ProgramOptions;
-use crate::servers::spawn::unless_told_to_stop;
-use crate::verify::{self, Sent};
+use crate::servers::system::{Configuration, System};
+use crate::stats::{quantile_ms, to_f64};
 
 /// Run a scenario.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The name of a built-in scenario (see `scenarios`), or the path of a TOML file.
-    scenario: String,
-    /// The address of hourglass.
-    #[arg(long, default_value = "http://127.0.0.1:8086")]
-    target: String,
-    /// Start a server with a fresh folder for the run, and stop it afterwards.
-    #[arg(long, conflicts_with_all = ["target", "pids"])]
-    start: Option<target::Start>,
+    /// The name of a built-in scenario, or the path of a TOML file; no name lists them.
+    scenario: Option<Scenario>,
+    /// The host and port of a running hourglass. By default, one is started with a fresh folder.
+    #[arg(long)]
+    server: Option<String>,
+    /// The hourglass to start: hourglass-embedded or hourglass-mongodb.
+    #[arg(long, default_value = "hourglass-embedded")]
+    peer: Peer,
     /// Readings per second, instead of the scenario's rate.
     #[arg(long)]
     rate: Option<f64>,
@@ -55,103 +40,176 @@ pub struct Run {
     /// Number of connections, instead of the scenario's.
     #[arg(long)]
     connections: Option<usize>,
-    /// The seed, instead of the scenario's.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// The database to write to. With --verify, it must not contain the scenario's measurements yet.
-    #[arg(long, default_value = "loadtest")]
-    db: String,
     /// Read everything back after the run, and check that exactly what was acked is stored.
     #[arg(long)]
     verify: bool,
-    /// File for the results as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// File for the results as an HTML page with plots.
-    #[arg(long)]
-    html: Option<PathBuf>,
-    /// Process ids of the server and of mongod, to measure their CPU and memory. By default, /metrics of the target is
-    /// used.
-    #[arg(long, value_delimiter = ',')]
-    pids: Vec<u32>,
     #[command(flatten)]
     programs: ProgramOptions,
-    /// Parent folder of the temporary folder for --start.
-    #[arg(long, default_value = "target")]
-    folder: PathBuf,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// Runs the scenario. Stops everything that it started, also after a signal.
+/// The bodies of a run: some are sent twice.
+#[derive(Debug, Clone, Copy)]
+struct Posts {
+    delivery: Delivery,
+    lines: i64,
+    twice: f64,
+}
+
+impl Posts {
+    /// The number of the first line of each POST.
+    fn first_lines(self) -> impl Iterator<Item = i64> {
+        (0..).scan(-self.lines, move |first, post| {
+            if post == 0 || !is_drawn(post, self.twice) {
+                *first += self.lines;
+            }
+            Some(*first)
+        })
+    }
+
+    fn bodies(self) -> impl Iterator<Item = Bytes> {
+        self.first_lines().map(move |first| self.delivery.lines(first, self.lines))
+    }
+}
+
+/// Runs the scenario, or lists all.
 pub async fn run(options: Run) -> Result<()> {
-    unless_told_to_stop(measure(&options)).await
-}
-
-/// The scenario of a run, changed by the flags.
-pub struct Planned {
-    pub name: String,
-    /// A hash of the scenario's text.
-    pub fingerprint: String,
-    pub scenario: Scenario,
-    pub seed: u64,
-    /// The timestamp of the first readings, in nanoseconds.
-    pub start: i64,
-    /// The database.
-    pub db: String,
-}
-
-fn plan(options: &Run) -> Result<Planned> {
-    let (name, text) = Scenario::find(&options.scenario)?;
-    let mut scenario = Scenario::parse(&text).with_context(|| format!("the scenario {name}"))?;
-    scenario.rate = options.rate.or(scenario.rate);
-    ensure!(scenario.rate.is_none_or(|rate| rate.is_finite() && rate > 0.0), "--rate must be above 0");
+    let Some(mut scenario) = options.scenario.clone() else {
+        for (name, _) in BUILT_IN {
+            println!("{name:<16} {}", name.parse::<Scenario>()?.description);
+        }
+        return Ok(());
+    };
+    scenario.rate = options.rate.unwrap_or(scenario.rate);
     scenario.duration = options.duration.unwrap_or(scenario.duration);
-    ensure!(!scenario.duration.0.is_zero(), "--duration must not be 0");
     scenario.connections = options.connections.unwrap_or(scenario.connections);
-    ensure!(scenario.connections > 0, "--connections must not be 0");
-    let start = match scenario.start {
-        Start::At(at) => at,
-        Start::Now => i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())? * 1_000_000_000,
-    };
-    let fingerprint = format!("{:016x}", random::hash(text.as_bytes()));
-    let (seed, db) = (options.seed.unwrap_or(scenario.seed), options.db.clone());
-    Ok(Planned { name, fingerprint, scenario, seed, start, db })
-}
-
-async fn measure(options: &Run) -> Result<()> {
-    let planned = plan(options)?;
-    let target = match options.start {
-        Some(start) => Target::start(start, &options.programs.programs(), &options.folder).await?,
-        None => Target::running(&options.target, &options.pids).await?,
+    scenario.check()?;
+    let mut results = Results::new();
+    let programs = options.programs.programs();
+    let mut started = None;
+    let address = match &options.server {
+        Some(address) => address.clone(),
+        None => {
+            ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
+            // All devices of a scenario have the same address here.
+            let variables = vec![("HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
+            let configuration = Configuration { variables, file: "" };
+            let system = System::start_with(options.peer, &programs, &options.programs.folder, configuration).await?;
+            results.systems.push(options.peer.row(&programs, "")?);
+            started.insert(system).address()?.to_owned()
+        }
     };
     if options.verify {
-        verify::ensure_empty(&target.address, &planned).await?;
+        verify::ensure_empty(&address).await?;
     }
-    println!("{}", text::heading(&planned, target.how, &target.version));
-    let driven = driving::drive(&planned, &target).await?;
-    let mut results = summing::results(&planned, &target, &driven);
-    if options.verify {
-        let sent = Sent { outcomes: &driven.recorder.outcomes, reached: driven.recorder.reached };
-        results.verified = Some(verify::verify(&target.address, &planned, sent).await?);
+    let Scenario { name, rate, .. } = &scenario;
+    println!("{name}: {rate} readings/s for {:?}; {}", scenario.duration.0, scenario.sizes());
+    let mut faults = measure(&scenario, &address, started.as_ref(), options.verify, &mut results).await?;
+    results.finish(&options.output)?;
+    if let Some(mut system) = started {
+        system.stop()?;
     }
-    println!("{}", text::summary(&results));
-    if let Some(path) = &options.json {
-        results.write(path)?;
-    }
-    if let Some(path) = &options.html {
-        std::fs::write(path, html::page(&results)).with_context(|| format!("writing {}", path.display()))?;
-    }
-    target.stop()?;
-    if !results.is_good() {
-        bail!("{}", text::verdict(&results));
-    }
-    Ok(())
+    faults.dedup();
+    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("; ")) }
 }
 
-/// Prints the built-in scenarios.
-pub fn list() -> Result<()> {
-    for name in builtin::names() {
-        let scenario = Scenario::parse(builtin::text(name).unwrap_or_default())?;
-        println!("{name:<16} {}", scenario.description);
+/// Sends everything, and returns what is not as the scenario demands.
+async fn measure(
+    scenario: &Scenario,
+    address: &str,
+    started: Option<&System<'_>>,
+    verifies: bool,
+    results: &mut Results,
+) -> Result<Vec<String>> {
+    let duration_s = scenario.duration.0.as_secs_f64();
+    #[expect(clippy::cast_possible_truncation, reason = "a count of readings")]
+    let readings = (scenario.rate * duration_s) as i64 + 2 * scenario.lines;
+    let posts = Posts { delivery: scenario.delivery(readings), lines: scenario.lines, twice: scenario.twice };
+    let open_loop = OpenLoop {
+        target: address.to_owned(),
+        path: format!("/write?db=bench&ack={}", scenario.ack),
+        connections: scenario.connections,
+        rate: scenario.rate / float(scenario.lines),
+        duration: scenario.duration.0,
+        reconnect_every: scenario.reconnect_every.map(|every| every.0),
+    };
+    let before = started.map(System::usage).transpose()?;
+    let offered = open_loop.start(posts.bodies()).await??;
+    ensure!(!offered.acks.is_empty(), "nothing was acked: {:?}", offered.errors);
+    Connection::open(address).await?.deliver("/api/v1/flush", Bytes::new()).await?;
+    let drain = Instant::now().saturating_duration_since(offered.last_ack);
+
+    let lines = float(scenario.lines);
+    let acked = to_f64(offered.outcomes.len() - offered.never_acked()) * lines;
+    let mut add = |figure: &str, value: f64| results.add(&scenario.name, figure, "value", value);
+    add("readings/s offered", scenario.rate);
+    add("readings/s acked in time", to_f64(offered.acked_in_time) * lines / duration_s);
+    add("POSTs never acked", to_f64(offered.never_acked()));
+    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)] {
+        add(&format!("ack {name} ms, from when the POST was due"), quantile_ms(&offered.acks, share));
     }
-    Ok(())
+    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+        add(&format!("ack {name} ms, from its last try"), quantile_ms(&offered.service, share));
+    }
+    add("p99 ms of the load tester's own lag", quantile_ms(&offered.own_lag, 0.99));
+    add("s until all was stored, after the last ack", drain.as_secs_f64());
+    if let (Some(system), Some(before)) = (started, before) {
+        let used = system.usage()?;
+        add("CPU µs per reading, until stored", (used.cpu_s - before.cpu_s) * 1e6 / acked);
+        add("peak MiB of the server", process::peak_mib(system.pid()?)?);
+        if let Some(mongod) = system.mongod_pid() {
+            add("peak MiB of mongod", process::peak_mib(mongod)?);
+        }
+    }
+    for (kind, count) in &offered.errors {
+        add(&format!("tries failed: {kind}"), to_f64(usize::try_from(*count)?));
+    }
+    for (second, acks) in offered.seconds.iter().enumerate() {
+        let second = second.to_string();
+        let readings = to_f64(usize::try_from(acks.len())?) * lines;
+        results.add("by second", &second, "readings acked", readings);
+        results.add("by second", &second, "ack p99 ms", quantile_ms(acks, 0.99));
+    }
+    if let Some(doubt) = offered.doubt() {
+        println!("{doubt}");
+    }
+    let mut faults = missed(scenario, &offered, to_f64(offered.acked_in_time) * lines / duration_s);
+    if verifies {
+        faults.extend(verify::verify(address, posts, &offered.outcomes).await.context("reading back")?);
+    }
+    Ok(faults)
+}
+
+/// The bounds that were missed.
+fn missed(scenario: &Scenario, offered: &Offered, achieved: f64) -> Vec<String> {
+    let slo = &scenario.slo;
+    let mut missed = Vec::new();
+    let mut judge = |key: &str, bound: Option<f64>, found: f64, is_met: fn(f64, f64) -> bool| {
+        if let Some(bound) = bound.filter(|bound| !is_met(found, *bound)) {
+            missed.push(format!("SLO missed: {key} = {bound}, found {found:.3}"));
+        }
+    };
+    judge("ack_p99_ms", slo.ack_p99_ms, offered.p99_ms(), |found, bound| found <= bound);
+    judge("errors_max", slo.errors_max, offered.error_share(), |found, bound| found <= bound);
+    judge("achieved_min", slo.achieved_min, achieved / scenario.rate, |found, bound| found >= bound);
+    missed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn posts_follow_each_other_and_some_come_twice() {
+        let scenario: Scenario = "late-data".parse().unwrap();
+        let first_lines = |twice| {
+            let posts = Posts { delivery: scenario.delivery(100), lines: 10, twice };
+            posts.first_lines().take(100).collect::<Vec<_>>()
+        };
+        assert_eq!(first_lines(0.0), (0..100).map(|post| post * 10).collect::<Vec<_>>());
+        let twice = first_lines(0.3);
+        let copies = twice.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        assert!((15..45).contains(&copies) && twice.windows(2).all(|pair| pair[1] - pair[0] <= 10), "{copies}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The identity of a request's sender, and what it may do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::quota::{Allowance, Exhausted, Rate, Usage};
@@ -22,8 +22,6 @@ pub struct Holder {
 #[derive(Debug, Default)]
 pub struct Uses {
     last: AtomicI64,
-    noted: AtomicI64,
-    since_noted: AtomicU64,
     /// The last use that is stored, and when it was stored.
     stored: AtomicI64,
     stored_at: AtomicI64,
@@ -33,7 +31,6 @@ impl Uses {
     /// Counts a request.
     pub fn add(&self, now: i64) {
         self.last.fetch_max(now, Ordering::Relaxed);
-        self.since_noted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The last use that is known, of this process or from the store.
@@ -59,15 +56,6 @@ impl Uses {
     pub fn note_stored(&self, last: i64, now: i64) {
         self.stored.fetch_max(last, Ordering::Relaxed);
         self.stored_at.store(now, Ordering::Relaxed);
-    }
-
-    /// The requests since the last sample, if that is at least `interval` seconds ago; one caller gets them.
-    #[must_use]
-    pub fn sample(&self, now: i64, interval: i64) -> Option<u64> {
-        let noted = self.noted.load(Ordering::Relaxed);
-        let is_due = noted == 0 || now.saturating_sub(noted) >= interval;
-        let is_mine = is_due && self.noted.compare_exchange(noted, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        is_mine.then(|| self.since_noted.swap(0, Ordering::Relaxed))
     }
 }
 

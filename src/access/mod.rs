@@ -15,7 +15,7 @@ mod scopes;
 mod secret;
 mod token;
 
-pub use self::audit::{Audit, AuditOptions, Event, OsUser, TrailReport, cut, steers};
+pub use self::audit::{Audit, Event, OsUser, TrailReport, cut, steers};
 pub use self::caller::{Caller, Denied, Holder, Uses};
 pub use self::file::TokenFile;
 pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate};

@@ -5,9 +5,9 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rapidhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
@@ -137,16 +137,14 @@ impl Usage {
     /// A copy, for a dry run: what is charged to it is charged to nobody.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let bucket = |of: &Option<Mutex<TokenBucket>>| {
-            of.as_ref().map(|of| Mutex::new(of.lock().unwrap_or_else(PoisonError::into_inner).clone()))
-        };
+        let bucket = |of: &Option<Mutex<TokenBucket>>| of.as_ref().map(|of| Mutex::new(of.lock().clone()));
         Self {
             owner: self.owner.clone(),
             scope: self.scope,
             quota: self.quota,
             readings: bucket(&self.readings),
             new_sensors: bucket(&self.new_sensors),
-            sensors: Mutex::new(self.sensors.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            sensors: Mutex::new(self.sensors.lock().clone()),
         }
     }
 
@@ -173,7 +171,7 @@ impl Usage {
     /// When earlier readings have used up the quota.
     pub fn admit(&self, now: Instant) -> Result<(), Exhausted> {
         let (Some(bucket), Some(limit)) = (&self.readings, self.quota.readings_per_second) else { return Ok(()) };
-        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = bucket.lock();
         bucket.refill(now);
         if bucket.left > 0.0 {
             return Ok(());
@@ -184,7 +182,7 @@ impl Usage {
     /// Charges for admitted readings; returns a warning when little is left.
     pub fn charge(&self, readings: usize, now: Instant) -> Option<Exhausted> {
         let (bucket, limit) = (self.readings.as_ref()?, self.quota.readings_per_second?);
-        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = bucket.lock();
         bucket.refill(now);
         bucket.left -= as_f64(readings);
         (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::Readings, limit, bucket.used(), bucket.until_some()))
@@ -209,7 +207,7 @@ impl Usage {
     /// Charges `take` (1 or 0) if at least one new sensor is left.
     fn new_sensor(&self, now: Instant, take: f64) -> Result<(), Exhausted> {
         let (Some(bucket), Some(limit)) = (&self.new_sensors, self.quota.new_sensors_per_hour) else { return Ok(()) };
-        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = bucket.lock();
         bucket.refill(now);
         if bucket.left < 1.0 {
             return Err(self.exhausted(Rate::NewSensors, limit, 1.0, bucket.until(1.0)));
@@ -221,7 +219,7 @@ impl Usage {
     /// Refunds one new sensor that was charged but not created.
     pub fn give_back(&self) {
         if let Some(bucket) = &self.new_sensors {
-            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bucket = bucket.lock();
             bucket.left = (bucket.left + 1.0).min(bucket.size);
         }
     }
@@ -232,7 +230,7 @@ impl Usage {
     /// When the sensor is not counted yet and the limit is reached.
     pub fn admit_sensor(&self, key: &str) -> Result<(), Exhausted> {
         let Some(limit) = self.quota.sensors else { return Ok(()) };
-        let mut sensors = self.sensors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sensors = self.sensors.lock();
         let hash = sensors.hasher().hash_one(key);
         if sensors.contains(&hash) {
             return Ok(());
@@ -249,7 +247,7 @@ impl Usage {
     /// # Errors
     /// When the limit is reached.
     pub fn sensors_left(&self) -> Result<(), Exhausted> {
-        let count = self.sensors.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let count = self.sensors.lock().len();
         self.too_many(count).map_or(Ok(()), Err)
     }
 
@@ -258,14 +256,14 @@ impl Usage {
     #[must_use]
     pub fn sensors_warning(&self, known: Option<usize>, now: Instant) -> Option<Exhausted> {
         if let Some(limit) = self.quota.sensors {
-            let count = known.unwrap_or_else(|| self.sensors.lock().unwrap_or_else(PoisonError::into_inner).len());
+            let count = known.unwrap_or_else(|| self.sensors.lock().len());
             let used = as_f64(count) / f64::from(limit.max(1));
             if used >= WARN_FROM {
                 return Some(self.exhausted(Rate::Sensors, limit, used, Duration::ZERO));
             }
         }
         let (bucket, limit) = (self.new_sensors.as_ref()?, self.quota.new_sensors_per_hour?);
-        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = bucket.lock();
         bucket.refill(now);
         (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::NewSensors, limit, bucket.used(), bucket.until(1.0)))
     }
@@ -416,7 +414,7 @@ mod tests {
         let hashes = || {
             let usage = Usage::new("token", "t", quota(1, 1, 1));
             usage.admit_sensor("m,s=1").unwrap();
-            usage.sensors.into_inner().unwrap().into_iter().collect::<Vec<u64>>()
+            usage.sensors.into_inner().into_iter().collect::<Vec<u64>>()
         };
         assert_ne!(hashes(), hashes());
     }

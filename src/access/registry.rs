@@ -6,9 +6,11 @@ mod changes;
 pub use self::changes::{NewToken, NotMade};
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+
+use parking_lot::RwLock;
 
 use super::caller::{Caller, Denied, Holder};
 use super::file::TokenFile;
@@ -278,7 +280,7 @@ impl TokenRegistry {
         let before = self.known();
         if matches!(error, TokenStoreError::Unreadable { .. }) && !before.guarded {
             let known = KnownTokens { guarded: true, ..KnownTokens::default() };
-            *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+            *self.known.write() = Arc::new(known);
         }
     }
 
@@ -307,11 +309,11 @@ impl TokenRegistry {
             known.by_name.insert(token.name.clone(), holder);
         }
         known.tokens = tokens;
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        *self.known.write() = Arc::new(known);
     }
 
     fn known(&self) -> Arc<KnownTokens> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.read().clone()
     }
 
     /// The number of tokens, revoked ones included.
@@ -396,21 +398,6 @@ impl TokenRegistry {
             return Err(Denied::Expired);
         }
         live(holder, now)
-    }
-
-    /// Who sent something earlier, with the rights of now: by the name of the token and when it was created, in seconds since
-    /// the epoch.
-    ///
-    /// # Errors
-    /// When a token is required and this one is not valid any more.
-    pub fn earlier_sender(&self, token: Option<(&str, i64)>, now: i64) -> Result<Caller, Denied> {
-        let known = self.current(now)?;
-        if self.is_open(&known) {
-            return Ok(Caller::Anybody);
-        }
-        let (name, created) = token.ok_or(Denied::Missing)?;
-        let holder = known.by_name.get(name).filter(|holder| holder.token.created == created);
-        checked(holder.ok_or(Denied::Unknown)?, now).map(|holder| Caller::Holder(holder.clone()))
     }
 
     /// Whether no token is required.

@@ -97,10 +97,6 @@ pub enum TokenChange {
         /// In seconds.
         expires_in: Option<i64>,
     },
-    /// Prints the records of earlier changes, or checks the audit trail.
-    Audit {
-        verify: bool,
-    },
     /// Lists all tokens, one per line.
     List,
     Revoke {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use indicatif::ProgressBar;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
@@ -20,7 +21,7 @@ use crate::config::Settings;
 use crate::faults;
 use crate::reading::Day;
 use crate::telemetry::logs;
-use crate::verify::{self, PageBounds, ProgressBar, VerifyOptions};
+use crate::verify::{self, PageBounds, VerifyOptions};
 
 /// In a backup's folder: where `--prove` restores it.
 const SCRATCH: &str = "proof";
@@ -55,10 +56,7 @@ struct Work {
 #[must_use]
 pub fn backup(settings: &Settings, request: &BackupRequest) -> ExitCode {
     logs::start("warn", &settings.telemetry);
-    match super::run_to_end(run(settings, request)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => super::failed(&error),
-    }
+    super::ended(super::run_to_end(run(settings, request)))
 }
 
 async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()> {
@@ -217,7 +215,7 @@ async fn check(settings: &Settings) -> anyhow::Result<()> {
     let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };
     let options = VerifyOptions { bounds, recent: settings.sensors.recent, repair: false };
     let mut out = Vec::new();
-    let checked = verify::run(&*store, &options, None, &mut ProgressBar::default(), &mut out).await;
+    let checked = verify::run(&*store, &options, None, &ProgressBar::hidden(), &mut out).await;
     store.close().await;
     if !checked? {
         bail!("the restored store is not sound: {}", String::from_utf8_lossy(&out));

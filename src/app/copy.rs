@@ -1,4 +1,4 @@
-//! `hourglass copy`: copies everything from one store to another, empty one.
+//! `hourglass backup copy`: copies everything from one store to another, empty one.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,10 +24,7 @@ use crate::telemetry::logs;
 #[must_use]
 pub fn copy(from: &Settings, to: &Settings) -> ExitCode {
     logs::start("warn", &to.telemetry);
-    match super::run_to_end(copy_all(from, to)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => super::failed(&error),
-    }
+    super::ended(super::run_to_end(copy_all(from, to)))
 }
 
 /// What a store is called.

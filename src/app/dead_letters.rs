@@ -1,40 +1,58 @@
-//! `hourglass dead-letters`: lists the dead letters, or sends them to a running service, which admits them like any
-//! other readings.
+//! `hourglass dead-letters`: lists the dead letters, sends them to a running service, which admits them like any other
+//! readings, or marks them as done.
 
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
 use super::post::{PostAnswer, Service, Target, escaped};
 use crate::config::Settings;
-use crate::ingest::dead_letters::{Chunk, Chunks, Marks, Sending, parts};
+use crate::ingest::dead_letters::{DeadLetter, DeadLetters, ReadingsLetter, parts};
 
 /// Approximate size of one write request.
 const PART_BYTES: usize = 1 << 20;
+/// Dead letters that are read together.
+const BATCH_LETTERS: usize = 1000;
+const BATCH_BYTES: usize = 16 << 20;
 
-/// Prints the chunks that were not yet resent.
+/// Prints the dead letters that were not yet resent.
 #[must_use]
 pub fn list_dead_letters(settings: &Settings) -> ExitCode {
-    ended(super::data_folder::must_exist(settings).and_then(|()| list(&settings.dead_letters_file())))
+    ended(open(settings).and_then(|letters| list(&letters).map(|()| true)))
 }
 
-/// Sends the chunks that were not yet resent. Succeeds if the service accepted all of them and did not fail to flush
+/// Sends the dead letters that were not yet resent. Succeeds if the service accepted all of them and did not fail to flush
 /// them.
 #[must_use]
 pub fn send_dead_letters(settings: &Settings, service: &Service) -> ExitCode {
-    if let Err(error) = super::data_folder::must_exist(settings) {
-        return super::failed(&error);
-    }
-    let sent = Target::of(service).and_then(|target| send(&settings.dead_letters_file(), &target));
+    let letters = match open(settings) {
+        Ok(letters) => letters,
+        Err(error) => return super::failed(&error),
+    };
+    let sent = Target::of(service).and_then(|target| send(&letters, &target));
     let is_plain = !service.url.starts_with("https://");
     ended(match settings.server.listen {
         None if is_plain => sent.context(
-            "this configuration has no plain HTTP listener (server.listen is empty): name the one with TLS, --to https://HOST:PORT",
+            "this configuration has no plain HTTP listener (server.listen is empty): name the one with TLS, --server https://HOST:PORT",
         ),
         _ => sent,
     })
+}
+
+/// Marks dead letters as done.
+#[must_use]
+pub fn dead_letters_done(settings: &Settings, ids: Vec<u64>) -> ExitCode {
+    ended(open(settings).and_then(|letters| {
+        letters.mark_done(ids).and_then(|()| letters.remove_done()).context("marking dead letters")?;
+        Ok(true)
+    }))
+}
+
+fn open(settings: &Settings) -> anyhow::Result<DeadLetters> {
+    super::data_folder::must_exist(settings)?;
+    Ok(DeadLetters::new(settings.dead_letters_dir()))
 }
 
 fn ended(done: anyhow::Result<bool>) -> ExitCode {
@@ -45,84 +63,120 @@ fn ended(done: anyhow::Result<bool>) -> ExitCode {
     }
 }
 
-fn list(path: &Path) -> anyhow::Result<bool> {
-    let unreadable = || format!("reading {}", path.display());
-    let marks = Marks::read(path).with_context(unreadable)?;
-    let (mut out, mut readings, mut found) = (std::io::stdout().lock(), 0, 0);
-    if let Some(mut chunks) = Chunks::open(path, 0).with_context(unreadable)? {
-        while let Some(chunk) = chunks.next(usize::MAX).with_context(unreadable)? {
-            if !marks.has(&chunk) {
-                (readings, found) = (readings + chunk.head.readings, found + 1);
-                writeln!(out, "# {}: {}", named(&chunk), chunk.head.reason)?;
-                out.write_all(&chunk.lines)?;
+fn list(letters: &DeadLetters) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut readings = 0;
+    let mut metadata = 0;
+    let mut printed = Ok(());
+    let damaged = letters.read(0, |id, letter| {
+        printed = match letter {
+            DeadLetter::Readings(letter) => {
+                readings += letter.readings;
+                let named = named(id, &letter);
+                writeln!(out, "# {named}: {}", letter.reason.replace(['\n', '\r'], " "))
+                    .and_then(|()| out.write_all(letter.lines.as_bytes()))
+            }
+            DeadLetter::Metadata(letter) => {
+                metadata += 1;
+                let Ok(text) = serde_json::to_string(&letter) else { return ControlFlow::Continue(()) };
+                writeln!(out, "# {id}: metadata {text}")
+            }
+            DeadLetter::Done(_) => Ok(()),
+        };
+        if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    let damaged = damaged.context("reading the dead letters")?;
+    printed?;
+    eprintln!("hourglass: {readings} readings and {metadata} changes of metadata");
+    if damaged > 0 {
+        eprintln!(
+            "hourglass: {damaged} lines are no whole dead letter. The readings of one that a crash cut off are written to \
+             the file again"
+        );
+    }
+    Ok(())
+}
+
+fn named(id: u64, letter: &ReadingsLetter) -> String {
+    format!("{id}: database {:?}, {} readings, kept {}", letter.database, letter.readings, letter.kept)
+}
+
+fn send(letters: &DeadLetters, target: &Target) -> anyhow::Result<bool> {
+    let _sending = match letters.begin_sending() {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("another process is sending them at this moment"),
+        sending => sending.context("marking sent dead letters")?,
+    };
+    let mut taken = 0;
+    let mut refused = 0;
+    let mut metadata = 0;
+    // What the service cannot store again meanwhile is for the next run.
+    let mut last = 0;
+    let note = |id, _| {
+        last = id;
+        ControlFlow::Continue(())
+    };
+    letters.read(0, note).context("reading the dead letters")?;
+    let mut after = 0;
+    while after < last {
+        let (end, found) = batch(letters, after)?;
+        if found.is_empty() {
+            break;
+        }
+        after = end;
+        for (id, letter) in found.into_iter().filter(|(id, _)| *id <= last) {
+            let DeadLetter::Readings(letter) = letter else {
+                metadata += 1;
+                continue;
+            };
+            match send_letter(target, &letter)? {
+                // Marked before the next one is sent.
+                PostAnswer { status: 204, .. } => {
+                    letters.mark_done(vec![id]).context("marking sent dead letters")?;
+                    taken += letter.readings;
+                }
+                // The service would reject the others too. Those already sent are marked; a later run sends the rest.
+                answer @ PostAnswer { status: 401 | 429 | 500.., .. } => bail!("{}: {answer}", named(id, &letter)),
+                answer => {
+                    eprintln!("hourglass: not accepted: {}: {answer}", named(id, &letter));
+                    refused += letter.readings;
+                }
             }
         }
     }
-    eprintln!("hourglass: {readings} readings in {found} chunks of {}", path.display());
-    Ok(true)
-}
-
-fn named(chunk: &Chunk) -> String {
-    let kept = chunk.head.kept.as_ref().map(|kept| format!(", kept {kept}")).unwrap_or_default();
-    format!("database {:?}, {} readings{kept}", chunk.head.database, chunk.head.readings)
-}
-
-fn send(path: &Path, target: &Target) -> anyhow::Result<bool> {
-    if !path.exists() {
-        println!("there are no dead letters: {} does not exist", path.display());
-        return Ok(true);
-    }
-    let mut sending = match Sending::begin(path) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("another process is sending them at this moment"),
-        sending => sending.context("marking sent chunks")?,
-    };
-    let (taken, refused) = send_chunks(path, target, &mut sending)?;
-    let aside: Option<PathBuf> = sending.finish().context("renaming the dead-letter file")?;
+    letters.remove_done().context("removing sent dead letters")?;
     println!("{taken} readings sent, {refused} not accepted");
-    if let Some(aside) = aside {
-        println!("all dead letters are sent; the file is now {}", aside.display());
+    if metadata > 0 {
+        println!("{metadata} changes of metadata are not sent: set them again, and then use `dead-letters done`");
     }
     Ok(is_stored(target, taken)? && refused == 0)
 }
 
-/// The number of readings that the service accepted, and of those that it did not.
-fn send_chunks(path: &Path, target: &Target, sending: &mut Sending) -> anyhow::Result<(u64, u64)> {
-    let (mut taken, mut refused) = (0, 0);
-    let Some(mut chunks) = Chunks::open(path, 0)? else { return Ok((0, 0)) };
-    while let Some(chunk) = chunks.next(usize::MAX)? {
-        if sending.has(&chunk) {
-            continue;
+/// The dead letters after an id, and the id of the last one.
+fn batch(letters: &DeadLetters, after: u64) -> anyhow::Result<(u64, Vec<(u64, DeadLetter)>)> {
+    let mut last = after;
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    let read = letters.read(after, |id, letter| {
+        last = id;
+        if let DeadLetter::Readings(letter) = &letter {
+            bytes += letter.lines.len();
         }
-        if chunk.is_torn {
-            eprintln!(
-                "hourglass: not sent: {}: its last line has no newline. If a crash cut it off, the service writes these \
-                 readings to the file again: delete this chunk. If not, add the newline",
-                named(&chunk)
-            );
-            refused += chunk.head.readings;
-            continue;
+        found.push((id, letter));
+        if found.len() >= BATCH_LETTERS || bytes >= BATCH_BYTES {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
-        match send_chunk(target, &chunk)? {
-            PostAnswer { status: 204, .. } => {
-                sending.mark(&chunk).context("marking sent chunks")?;
-                taken += chunk.head.readings;
-            }
-            // The service would reject the other chunks too. Those already sent are marked; a later run sends the rest.
-            answer @ PostAnswer { status: 401 | 429 | 500.., .. } => bail!("{}: {answer}", named(&chunk)),
-            answer => {
-                eprintln!("hourglass: not accepted: {}: {answer}", named(&chunk));
-                refused += chunk.head.readings;
-            }
-        }
-    }
-    Ok((taken, refused))
+    });
+    read.context("reading the dead letters")?;
+    Ok((last, found))
 }
 
-/// Sends a chunk in parts. Returns the answer to the first part that is not accepted, or else to the last one.
-fn send_chunk(target: &Target, chunk: &Chunk) -> anyhow::Result<PostAnswer> {
+/// Sends readings in parts. Returns the answer to the first part that is not accepted, or else to the last one.
+fn send_letter(target: &Target, letter: &ReadingsLetter) -> anyhow::Result<PostAnswer> {
     let mut answer = PostAnswer { status: 204, text: String::new() };
-    let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", escaped(&chunk.head.database));
-    for part in parts(&chunk.lines, PART_BYTES) {
+    let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", escaped(&letter.database));
+    for part in parts(letter.lines.as_bytes(), PART_BYTES) {
         answer = target.post(&path, part)?;
         if answer.status != 204 {
             break;
@@ -130,7 +184,6 @@ fn send_chunk(target: &Target, chunk: &Chunk) -> anyhow::Result<PostAnswer> {
     }
     Ok(answer)
 }
-
 /// Has the service flush what it accepted to the store. False if that fails.
 fn is_stored(target: &Target, taken: u64) -> anyhow::Result<bool> {
     if taken == 0 {

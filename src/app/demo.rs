@@ -1,39 +1,25 @@
-//! `hourglass demo`: serves from a folder of its own what a simulated factory sends over HTTP: a month of history, which is
-//! sealed, and then readings each second, with the faults that factories have. Everything about the factory is a function
-//! of a seed and the time; nothing of it knows how readings are stored.
+//! `hourglass demo`: serves what a simulated factory sends (the crate `hourglass-demo`), from a folder of its own or from an
+//! empty database.
 
-mod factory;
-mod faults;
-mod folder;
-mod history;
-mod live;
-mod noise;
-mod sender;
-mod shifts;
-mod signals;
-
+use std::fs::{self, DirBuilder};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use hourglass_demo::{History, Simulation};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-use self::factory::Factory;
-use self::faults::Faults;
-use self::folder::DemoFolder;
-pub use self::folder::adopt;
-use self::sender::Sender;
 use super::banner::{Banner, Ready};
 use super::progress::Progress;
-use super::{allocator, failed, run_server};
-use crate::clock::now_seconds;
-use crate::config::{self, Overrides, Settings};
+use super::{allocator, data_folder, failed, file_modes, fill, run_server};
+use crate::bucket::store::Coordination;
+use crate::config::{self, Overrides, Settings, redact_uri};
 use crate::telemetry::logs;
 
 /// The port unless it is taken: that of `serve`.
@@ -46,14 +32,14 @@ const LOG_AFTER: Duration = Duration::from_secs(30);
 const FIRST_VIEW: &str = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%22%2C%22hall%22%5D\
     &where=%5B%22site%22%2C%22bremen%22%5D&by=line";
 /// What is logged: the factory's events, and of the service what people should know.
-const LOG_LEVEL: &str = "warn,hourglass::app::demo=info,hourglass::http::service=error";
+const LOG_LEVEL: &str = "warn,hourglass_demo=info,hourglass::http::service=error";
 
 /// What `hourglass demo` is asked for.
 #[derive(Debug)]
 pub struct DemoRequest {
-    pub seed: u64,
-    /// Of history.
-    pub days: u32,
+    pub simulation: Simulation,
+    /// `None` for the embedded store.
+    pub store: Option<String>,
     /// `None` for the usual port, or a free one.
     pub port: Option<u16>,
     /// `None` for a new folder in the system's temp folder.
@@ -76,14 +62,15 @@ pub fn demo(request: &DemoRequest) -> ExitCode {
 fn run(request: &DemoRequest) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let (address, is_usual) = free_address(request.port)?;
-    let mut settings = settings(address)?;
+    let mut settings = settings(address, request.store.clone())?;
     allocator::spare_memory(&settings);
     logs::start(LOG_LEVEL, &settings.telemetry);
-    let folder = DemoFolder::make(request.folder.as_deref(), request.keeps)?;
-    for left in folder.remove_leftovers() {
-        tracing::info!(folder = %left.display(), "removed what a killed demo left");
+    let is_embedded = settings.store.uri.is_embedded();
+    if !is_embedded {
+        super::run_to_end(must_be_empty(&settings))?;
     }
-    settings.server.data_dir = folder.path().to_owned();
+    let folder = make_folder(request.folder.as_deref())?;
+    settings.server.data_dir.clone_from(&folder);
     let asked = &Arc::new(Notify::new());
     let (mut worked, mut code) = (Ok(()), ExitCode::FAILURE);
     thread::scope(|scope| {
@@ -93,39 +80,84 @@ fn run(request: &DemoRequest) -> anyhow::Result<ExitCode> {
             print(request, &ready, is_usual);
             let (base, told) = (ready.addresses.base(), ready.told.clone());
             working = Some(scope.spawn(move || {
-                let sender = Sender::new(&base, told)?;
-                work(request, (&base, &sender), began, asked)
+                let worked = simulate(request, &base, move || *told.borrow(), began);
+                if worked.is_err() {
+                    asked.notify_one();
+                }
+                worked
             }));
         });
         if let Some(working) = working {
             worked = working.join().map_err(|_| anyhow!("a thread of the demo has failed")).flatten();
         }
     });
-    end(folder, request.keeps)?;
+    // What MongoDB does not have yet is in the folder.
+    let is_kept = request.keeps || (!is_embedded && code != ExitCode::SUCCESS);
+    end(request, &folder, is_kept)?;
     worked.map(|()| code)
 }
 
-fn end(folder: DemoFolder, is_kept: bool) -> anyhow::Result<()> {
-    let path = folder.path().to_owned();
-    folder.end()?;
-    let shown = path.display();
-    Banner::new().line(&match is_kept {
-        true => format!("kept: hourglass serve --data-dir '{shown}'"),
-        false => format!("removed {shown}"),
-    });
+fn simulate(
+    request: &DemoRequest,
+    base: &str,
+    is_stopping: impl Fn() -> bool + Send + Sync + 'static,
+    began: Instant,
+) -> anyhow::Result<()> {
+    let (mut progress, days) = (Progress::new("history"), request.simulation.days);
+    let on_days = move |sent: usize| progress.tell(|| format!("{sent} of {days} days"));
+    hourglass_demo::run(request.simulation, base, is_stopping, on_days, |history| tell(days, history, began.elapsed()))
+}
+
+async fn must_be_empty(settings: &Settings) -> anyhow::Result<()> {
+    let store = super::open_mongo(settings).await?;
+    store.check().await?;
+    fill::must_be_empty(&*store).await.context("the demo needs an empty database")?;
+    store.close().await;
+    Ok(())
+}
+
+/// Makes a folder: at a path, which has to be new or empty, else in the system's temp folder.
+fn make_folder(at: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let Some(path) = at else {
+        let path = std::env::temp_dir().join(format!("hourglass-demo-{:016x}", getrandom::u64()?));
+        DirBuilder::new().mode(0o700).create(&path).with_context(|| format!("making {}", path.display()))?;
+        return Ok(path);
+    };
+    if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        bail!("the folder {} is not empty: name a new one", path.display());
+    }
+    file_modes::make_private(path)?;
+    Ok(data_folder::absolute(path))
+}
+
+fn end(request: &DemoRequest, folder: &Path, is_kept: bool) -> anyhow::Result<()> {
+    let (banner, shown) = (Banner::new(), folder.display());
+    let store = request.store.as_ref().map(|store| format!(" --store '{}'", redact_uri(store))).unwrap_or_default();
+    if is_kept {
+        banner.line(&format!("kept: hourglass serve --data-dir '{shown}'{store}"));
+        return Ok(());
+    }
+    fs::remove_dir_all(folder).with_context(|| format!("removing the demo's folder {shown}"))?;
+    banner.line(&format!("removed {shown}"));
+    if !store.is_empty() {
+        banner.line(&format!("everything is left in the database: hourglass serve{store}"));
+    }
     Ok(())
 }
 
 /// The defaults of `serve`, whatever the environment says: a demo must not write to anybody's store.
-fn settings(address: SocketAddr) -> anyhow::Result<Settings> {
-    let flags = Overrides { listen: Some(address.to_string()), ..Overrides::default() };
+fn settings(address: SocketAddr, store: Option<String>) -> anyhow::Result<Settings> {
+    let flags = Overrides { listen: Some(address.to_string()), store, ..Overrides::default() };
     match config::load(None, std::iter::empty(), &flags) {
         Ok(mut settings) => {
             settings.sensors.silent_after = SILENT_AFTER;
             settings.query.log_after = LOG_AFTER;
             Ok(settings)
         }
-        Err(problems) => bail!("the demo's configuration is not valid, which is a bug: {problems:?}"),
+        Err(problems) => {
+            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            bail!("{}", problems.join("; "))
+        }
     }
 }
 
@@ -156,7 +188,11 @@ async fn ask_on_hangup(asked: Arc<Notify>) {
 
 fn print(request: &DemoRequest, ready: &Ready<'_>, is_usual: bool) {
     let (base, banner) = (ready.addresses.base(), Banner::new());
-    banner.title(&format!("hourglass {} demo: a simulated factory, seed {}", env!("CARGO_PKG_VERSION"), request.seed));
+    banner.title(&format!(
+        "hourglass {} demo: a simulated factory, seed {}",
+        env!("CARGO_PKG_VERSION"),
+        request.simulation.seed
+    ));
     let fate = if request.keeps { "stays" } else { "removed at the end" };
     banner.row("folder", &format!("{}  ({fate})", ready.settings.server.data_dir.display()));
     let port = if is_usual { String::new() } else { format!("  (port {USUAL_PORT} is taken)") };
@@ -167,44 +203,8 @@ fn print(request: &DemoRequest, ready: &Ready<'_>, is_usual: bool) {
     }
 }
 
-/// Sends the past and then the present, until the service stops; asks for that if the past cannot be sent or sealed.
-fn work(request: &DemoRequest, (base, sender): (&str, &Sender), began: Instant, asked: &Notify) -> anyhow::Result<()> {
-    let (factory, is_introduced) = (Factory::new(request.seed, now_seconds()), AtomicBool::new(false));
-    thread::scope(|scope| {
-        let made = send_past(request, &factory, sender).and_then(|readings| {
-            scope.spawn(|| live::send(&factory, sender, Faults::new(base, &is_introduced)));
-            sender.seal().context("sealing the history")?;
-            Ok(readings)
-        });
-        match made {
-            // What failed because the service stops is no failure.
-            _ if sender.is_told() => Ok(()),
-            Ok(readings) => {
-                tell(request, &factory, readings, began.elapsed());
-                is_introduced.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) => {
-                asked.notify_one();
-                Err(error)
-            }
-        }
-    })
-}
-
-/// The number of readings. The database keeps values of another type meanwhile, and rejects them from then on.
-fn send_past(request: &DemoRequest, factory: &Factory, sender: &Sender) -> anyhow::Result<u64> {
-    sender.set_drift("keep").context("setting up the database")?;
-    sender.describe(&factory.metadata()).context("describing the sensors")?;
-    let mut progress = Progress::new("history");
-    let told = |days: usize| progress.tell(|| format!("{days} of {} days", request.days));
-    let readings = history::send(factory, sender, request.days, told).context("sending the history")?;
-    sender.set_drift("reject").context("setting up the database")?;
-    Ok(readings)
-}
-
-fn tell(request: &DemoRequest, factory: &Factory, readings: u64, took: Duration) {
-    let (banner, sensors, days) = (Banner::new(), factory.sensors.len(), request.days);
+fn tell(days: u32, history: History, took: Duration) {
+    let (banner, History { sensors, readings }) = (Banner::new(), history);
     let seconds = took.as_secs_f64();
     banner.row("history", &format!("{readings} readings of {days} days, sealed, {seconds:.1} s after the start"));
     banner.row("live", &format!("{sensors} sensors send each second; what goes wrong with them is told below"));

@@ -1,4 +1,4 @@
-//! `hourglass digest`: opens the store, computes the digest of everything in it, and closes it.
+//! `hourglass backup digest`: opens the store, computes the digest of everything in it, and closes it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,10 +25,7 @@ use crate::verify::unflushed_records;
 pub fn digest(settings: &Settings, as_json: bool) -> ExitCode {
     logs::start("warn", &settings.telemetry);
     let computed = super::run_to_end(compute(settings, as_json));
-    match computed {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => super::failed(&error),
-    }
+    super::ended(computed)
 }
 
 async fn compute(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
@@ -80,13 +77,13 @@ impl fmt::Display for Missing {
             let folder = wal_dir.display();
             return write!(
                 out,
-                "{records} records of the WAL in {folder} may not be in the store yet: run hourglass flush-wal first"
+                "{records} records of the WAL in {folder} may not be in the store yet: run hourglass wal flush first"
             );
         }
         write!(
             out,
             "{}: these instances use this store, or were killed before all that they acknowledged was stored: stop each, or run \
-             hourglass flush-wal with its configuration and data folder; of a lost folder, remove the entry (docs/data-folder.md#lose)",
+             hourglass wal flush with its configuration and data folder; of a lost folder, remove the entry (docs/data-folder.md#lose)",
             hosts.join(", ")
         )
     }

@@ -1,4 +1,4 @@
-//! `check-config --probe` and `doctor`: tries what a start needs, without starting and without leaving anything behind.
+//! `config check --probe` and `doctor`: tries what a start needs, without starting and without leaving anything behind.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -16,7 +16,6 @@ use crate::clock::{now_ns, now_seconds};
 use crate::config::units::show_size;
 use crate::config::{AuthRequired, Settings};
 use crate::edge::Tls;
-use crate::reading::duration::show_duration;
 use crate::store::{MongoStore, free_bytes};
 use crate::telemetry::{Metrics, logs};
 
@@ -85,7 +84,7 @@ impl Found {
         }
         if settings.tls.listen.is_some() || settings.tcp.tls {
             let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), "none").context("setting up metrics");
-            let tls = metrics.and_then(|metrics| Ok(Tls::load(listeners::files(settings), metrics)?));
+            let tls = metrics.and_then(|metrics| Ok(Tls::load(settings.tls.clone(), metrics)?));
             if let Some(tls) = self.note(tls) {
                 self.certificates(&tls);
             }
@@ -112,7 +111,7 @@ impl Found {
             if needed && !has_one && !makes_one {
                 bail!(
                     "tokens are required, because other machines may reach {} or because of auth.required, and there is \
-                     no valid token: hourglass token create --name first --admin '*'",
+                     no valid token: hourglass token add --name first --admin '*'",
                     settings.front()
                 );
             }
@@ -138,7 +137,7 @@ impl Found {
 
     /// Keys that contradict others, although a service with them starts.
     fn contradictions(&mut self, settings: &Settings) {
-        let Settings { server, limits, query, wal, .. } = settings;
+        let Settings { server, limits, wal, .. } = settings;
         let size = |bytes: usize| show_size(bytes);
         let counts = [
             (
@@ -163,11 +162,6 @@ impl Found {
                 ("wal.segment_bytes", wal.segment_bytes),
                 "the record of a request must fit into a segment",
             ),
-            (
-                ("query.request_bytes", query.request_bytes),
-                ("query.token_bytes", query.token_bytes),
-                "no request with a token can have that much",
-            ),
         ];
         for ((key, value), (bound, most), why) in counts {
             if value > most {
@@ -179,12 +173,6 @@ impl Found {
                 let (value, most) = (size(value), size(most));
                 self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
             }
-        }
-        if query.wait > query.timeout {
-            let (wait, timeout) = (show_duration(query.wait), show_duration(query.timeout));
-            self.problem(format_args!(
-                "query.wait ({wait}) is more than query.timeout ({timeout}): no query waits that long"
-            ));
         }
     }
 

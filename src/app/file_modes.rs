@@ -13,8 +13,7 @@ use crate::config::Settings;
 /// What group and others may do.
 const OTHERS: u32 = 0o077;
 /// The names of hourglass's files and folders begin with one of these; it leaves all others alone.
-const OURS: [&str; 8] =
-    ["hourglass.redb", "dead-letters", "tokens.", "audit.", "changes.", "refusals.", "uses.", "rejections."];
+const OURS: [&str; 7] = ["hourglass.redb", "dead-letters", "tokens.", "admin.", "audit.", "rejections", "request-keys"];
 /// The same of the WAL's folder, beside its segments.
 const OF_WAL: [&str; 5] = ["checkpoint", "fresh", "joined", "lock", "quarantine"];
 /// The folder that file systems make in their root.

@@ -9,11 +9,10 @@ use anyhow::{Context, bail};
 use super::digest::{must_be_equal, open_logs, stored_digest};
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
+use crate::bucket::DatabaseSettings;
 use crate::bucket::Store;
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::Written;
-use crate::bucket::{Caps, DatabaseSettings};
-use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;
@@ -35,7 +34,7 @@ pub fn must_be_finished(settings: &Settings) -> anyhow::Result<()> {
         Unfinished::of(folder).with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
     let Some(Doing { what, from, .. }) = doing else { return Ok(()) };
     bail!(
-        "`hourglass {what}` from {from} into the data folder {} has not finished: run the same command again, or remove the folder \
+        "`hourglass backup {what}` from {from} into the data folder {} has not finished: run the same command again, or remove the folder \
          (with MongoDB also the database) to start anew",
         folder.display()
     )
@@ -65,7 +64,7 @@ impl Target {
         {
             let Doing { what, from, .. } = begun;
             bail!(
-                "the data folder {} is half filled by `hourglass {what}` from {from}: run that again, or remove the folder \
+                "the data folder {} is half filled by `hourglass backup {what}` from {from}: run that again, or remove the folder \
                  (with MongoDB also the database) to start anew",
                 folder.display()
             );
@@ -91,14 +90,10 @@ impl Target {
             None => Arc::new(TokenFile::own(folder)),
         };
         let options = FillOptions {
-            caps: Caps {
-                max_readings: settings.page.max_readings,
-                max_bytes: settings.page.max_bytes,
-                hard_bytes: settings.page.hard_bytes,
-            },
+            caps: settings.caps(),
             stamp,
             seals: !settings.seal.after.is_zero(),
-            seal_form: super::seal_form(settings),
+            seal_form: settings.seal.form,
             recent: settings.sensors.recent,
         };
         let store = super::digest::as_queries_see_it(raw).await?;
@@ -133,48 +128,9 @@ impl Target {
         Ok(())
     }
 
-    /// Stores tokens as they are now, whatever is there of them. Those that are there only are revoked: an earlier try may have
-    /// stored what the source no longer has.
-    pub async fn replace_tokens(&self, tokens: &[Token]) -> anyhow::Result<()> {
-        for (token, replaces) in changes(&self.tokens.tokens().await?, tokens, wall_ms() / 1000) {
-            if !self.tokens.put(&token, replaces).await? {
-                bail!("somebody else changed the token named {:?}", token.name);
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores settings of databases as they are now, whatever is there of them.
-    pub async fn replace_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
-        let mut there: BTreeMap<String, DatabaseSettings> =
-            self.store.raw().read_settings().await?.into_iter().collect();
-        let rows = rows.into_iter().map(|(name, settings)| (name, Some(settings)));
-        let mut wanted: BTreeMap<String, Option<DatabaseSettings>> = rows.collect();
-        for name in there.keys() {
-            wanted.entry(name.clone()).or_default();
-        }
-        for (name, settings) in wanted {
-            let settings = settings.map(as_begun);
-            let held = there.remove(&name);
-            let rev = held.as_ref().map_or(0, |held| held.rev);
-            let settings = settings.map(|settings| DatabaseSettings { rev: settings.rev.max(rev + 1), ..settings });
-            match self.store.raw().write_settings(&name, rev, settings.as_ref()).await {
-                Written::Yes => {}
-                Written::Conflict => bail!("somebody else changed the settings of database {name:?}"),
-                Written::Failed(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
     /// Reads everything back and compares it. The mark goes if nothing differs.
     pub async fn finish(self, settings: &Settings, expected: &StoreDigest) -> anyhow::Result<StoreDigest> {
         let found = stored_digest(settings, &*self.store).await;
-        self.end(found, expected).await
-    }
-
-    /// Compares what was read back. The mark goes if nothing differs.
-    pub async fn end(self, found: anyhow::Result<StoreDigest>, expected: &StoreDigest) -> anyhow::Result<StoreDigest> {
         self.store.raw().close().await;
         let found = found?;
         must_be_equal(&found, expected)?;
@@ -190,18 +146,8 @@ fn as_begun(settings: DatabaseSettings) -> DatabaseSettings {
     DatabaseSettings { expired: None, expired_readings: settings.expired_readings.map(begun), ..settings }
 }
 
-/// The tokens to be written where some are there, each with the rev that it replaces.
-fn changes(there: &[Token], wanted: &[Token], now: i64) -> Vec<(Token, Option<i64>)> {
-    let put = |token: &Token| {
-        let replaces = there.iter().find(|old| old.name == token.name).map(|old| old.rev);
-        (token.clone(), replaces)
-    };
-    let is_left = |old: &&Token| old.revoked.is_none() && wanted.iter().all(|token| token.name != old.name);
-    let revoked = there.iter().filter(is_left).map(|old| (old.clone().revoked_at(now), Some(old.rev)));
-    wanted.iter().filter(|token| !there.contains(token)).map(put).chain(revoked).collect()
-}
-
-async fn must_be_empty(store: &dyn Store) -> anyhow::Result<()> {
+/// An error if the store has a database, or an instance uses it.
+pub async fn must_be_empty(store: &dyn Store) -> anyhow::Result<()> {
     let databases = store.databases().await?;
     if let Some(first) = databases.first() {
         let (count, s) = (databases.len(), if databases.len() == 1 { "" } else { "s" });
@@ -241,38 +187,4 @@ pub fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content)?;
     file.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::access::{Quota, Scopes};
-
-    fn token(name: &str, rev: i64) -> Token {
-        Token {
-            name: name.to_owned(),
-            secrets: Vec::new(),
-            scopes: Scopes::default(),
-            certificates: Vec::new(),
-            quota: Quota::default(),
-            created: 1,
-            expires: None,
-            revoked: None,
-            rev,
-        }
-    }
-
-    /// A try to switch had stored a token that was gone from the source before the next one, and it was valid on the new
-    /// service.
-    #[test]
-    fn a_token_that_the_source_no_longer_has_is_revoked() {
-        let there = [token("gone", 3), token("same", 1), token("turned", 1)];
-        let wanted = [token("new", 1), token("same", 1), Token { revoked: Some(5), ..token("turned", 2) }];
-        let changed = changes(&there, &wanted, 7);
-        let gone = Token { revoked: Some(7), ..token("gone", 4) };
-        let expected = [(wanted[0].clone(), None), (wanted[2].clone(), Some(1)), (gone, Some(3))];
-        assert_eq!(changed, expected);
-        let there = changed.into_iter().map(|(token, _)| token).chain([token("same", 1)]).collect::<Vec<_>>();
-        assert_eq!(changes(&there, &wanted, 8), []);
-    }
 }

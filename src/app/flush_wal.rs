@@ -1,4 +1,4 @@
-//! `hourglass flush-wal`: flushes the whole WAL of a folder to the store, without serving requests.
+//! `hourglass wal flush`: flushes the whole WAL of a folder to the store, without serving requests.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::stop::{RunEnd, close};
-use super::{Stop, ingest_options, open_store, open_wal, stores, watch_store};
+use super::{Stop, open_store, open_wal, stores, watch_store};
 use crate::clock::StampClock;
 use crate::config::Settings;
 use crate::ingest::Ingest;
@@ -42,14 +42,14 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
         bail!("there is no WAL in {}", super::data_folder::absolute(&folder).display());
     };
     println!("{} records of the WAL in {} may not be in the store yet", found.records, folder.display());
-    let stamps = Arc::new(StampClock::new(settings.clock));
+    let stamps = Arc::new(StampClock::new(super::clock_bounds(settings)));
     let (log, recovery) = open_wal(settings, &stamps).await?;
     super::make_folder(settings)?;
     let (store, state, _) = open_store(settings).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let stores = stores(store.clone());
-    let (ingest, closing) = Ingest::start(ingest_options(settings), stores, (log, &recovery, stamps), metrics);
+    let (ingest, closing) = Ingest::start(Arc::new(settings.clone()), stores, (log, &recovery, stamps), metrics);
     ingest.join(settings.store.command_timeout).await;
     let watcher = tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.presence()));
     let mut stop = Stop::new(Arc::default()).context("listening for signals")?;

@@ -1,18 +1,18 @@
 //! `hourglass healthcheck`: asks the running service whether it acks writes, for containers without curl.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
+use ureq::Agent;
 
 use crate::config::Settings;
 
 /// Maximum time for all of it, so that the orchestrator's own timeout never hides the reason.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of an answer that is read; that of `/ready` is far smaller.
-const ANSWER_BYTES: usize = 64 << 10;
+const ANSWER_BYTES: u64 = 64 << 10;
 /// Not `/health`: that fails for a store that refuses its user, too, and no restart mends that.
 const PATH: &str = "/ready";
 
@@ -60,23 +60,13 @@ fn place(settings: &Settings) -> Option<(&'static str, SocketAddr)> {
 
 /// The status and the body of the answer.
 fn get(address: SocketAddr) -> anyhow::Result<(u16, String)> {
-    let deadline = Instant::now() + TIMEOUT;
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let request = format!("GET {PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let (mut answer, mut part) = (Vec::new(), [0; 4096]);
-    while answer.len() < ANSWER_BYTES {
-        let left = deadline.saturating_duration_since(Instant::now());
-        ensure!(!left.is_zero(), "no answer within {TIMEOUT:?}");
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part).with_context(|| format!("no answer within {TIMEOUT:?}"))? {
-            0 => break,
-            read => answer.extend_from_slice(&part[..read]),
-        }
-    }
-    let answer = String::from_utf8_lossy(&answer);
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-    status.zip(body).context("what answers there does not speak HTTP")
+    let config = Agent::config_builder().http_status_as_error(false).proxy(None).max_redirects(0);
+    let agent: Agent = config.timeout_global(Some(TIMEOUT)).build().into();
+    let called = agent.get(format!("http://{address}{PATH}")).call();
+    let mut answer = called.map_err(|error| match error {
+        ureq::Error::Timeout(_) => anyhow!("no answer within {TIMEOUT:?}"),
+        other => anyhow!(other),
+    })?;
+    let status = answer.status().as_u16();
+    Ok((status, answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_string()?))
 }

@@ -12,8 +12,8 @@ use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::config::{ClientAuthSetting, Settings};
-use crate::edge::{self, ClientAuth, ConnectionLimits, Files, Listener, Tls, TrustedProxies};
+use crate::config::Settings;
+use crate::edge::{self, ConnectionLimits, Listener, Tls, TrustedProxies};
 use crate::http::{self, App, Cors, Hosts, Senders, Serves, Told};
 use crate::tcp;
 use crate::telemetry::Metrics;
@@ -58,7 +58,7 @@ impl Listeners {
     /// Opens the sockets, and loads the certificate and key.
     pub async fn open(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Self> {
         let tls = match settings.tls.listen.is_some() || settings.tcp.tls {
-            true => Some(Tls::load(files(settings), metrics.clone()).context("setting up TLS")?),
+            true => Some(Tls::load(settings.tls.clone(), metrics.clone()).context("setting up TLS")?),
             false => None,
         };
         let http = optional(settings.server.listen, "--listen ADDR:PORT").await?;
@@ -101,7 +101,7 @@ impl Listeners {
         let mut serving = JoinSet::new();
         if let Some(tcp) = self.lines {
             let tls = settings.tcp.tls.then(|| by_tls(&[])).flatten();
-            let listener = Listener { tls, idle: Some(settings.tcp.idle_timeout), ..plain(tcp) };
+            let listener = Listener { tls, idle: Some(LINES_IDLE), ..plain(tcp) };
             let service = lines_service(settings, &app, self.addresses.base());
             serving.spawn(tcp::serve(listener, limits.clone(), service, told.clone()));
         }
@@ -195,19 +195,8 @@ pub fn named(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
     named.into_iter().filter_map(|(key, address)| Some((key, address?))).collect()
 }
 
-pub fn files(settings: &Settings) -> Files {
-    Files {
-        certificate: settings.tls.cert_file.clone(),
-        key: settings.tls.key_file.clone(),
-        client_ca: settings.tls.client_ca_file.clone(),
-        client_crl: settings.tls.client_crl_file.clone(),
-        client_auth: match settings.tls.client_auth {
-            ClientAuthSetting::Off => ClientAuth::Off,
-            ClientAuthSetting::Optional => ClientAuth::Optional,
-            ClientAuthSetting::Required => ClientAuth::Required,
-        },
-    }
-}
+/// Maximum time without data on a connection for lines; then it is closed.
+const LINES_IDLE: Duration = Duration::from_secs(600);
 
 fn senders(settings: &Settings) -> Senders {
     Senders {
@@ -232,7 +221,6 @@ fn bounds(settings: &Settings) -> edge::Bounds {
 fn protocol(settings: &Settings) -> http::Protocol {
     let hsts = settings.tls.hsts.as_secs();
     http::Protocol {
-        header_bytes: settings.server.header_bytes,
         http2: settings.server.http2,
         hsts: HeaderValue::from_str(&format!("max-age={hsts}")).ok().filter(|_| hsts > 0),
     }

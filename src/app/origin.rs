@@ -169,28 +169,6 @@ impl Origin {
         }
     }
 
-    /// The sensors of a database of a running service, unless they are as they were.
-    pub fn changed_sensors(
-        &self,
-        database: &str,
-        known: Option<u128>,
-    ) -> anyhow::Result<Option<FrameReader<Box<dyn Read + Send>>>> {
-        let Self::Service(service) = self else { bail!("the service is stopped") };
-        let answer = ask_sensors(service, database, known)?;
-        Ok(if answer.status == 204 { None } else { Some(FrameReader::new(answer.body)?) })
-    }
-
-    /// What a running service has of a day, unless the day still is as it was.
-    pub fn changed_day(
-        &self,
-        (database, day): (&str, Day),
-        known: Option<SetDigest>,
-    ) -> anyhow::Result<Option<FrameReader<Box<dyn Read + Send>>>> {
-        let Self::Service(service) = self else { bail!("the service is stopped") };
-        let answer = ask_day(service, (database, day), known)?;
-        Ok(if answer.status == 204 { None } else { Some(FrameReader::new(answer.body)?) })
-    }
-
     /// Tells the service that the backup that began then is proved.
     pub fn proved(&self, began_ms: u64) -> anyhow::Result<()> {
         match self {

@@ -1,20 +1,33 @@
-//! A minimal HTTP client: one request per connection, with TLS or without. All commands that ask a service use it.
+//! The HTTP client of all commands that ask a running service.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use axum::http::{HeaderValue, Response, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
-use super::client_tls::{Tls, TlsFiles};
+use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body};
 
 /// Maximum time without data from the service. It must be longer than a flush request may take.
 const TIMEOUT: Duration = Duration::from_secs(330);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes of an answer that are read.
 const ANSWER_BYTES: u64 = 32 << 20;
+/// A larger body is sent once the service has agreed to read it, so that a refusal is seen.
+const EXPECT_BYTES: usize = 16 << 10;
+/// Names the file of the system's authorities, as for OpenSSL.
+const VARIABLE: &str = "SSL_CERT_FILE";
+/// Where systems have their authorities: Debian and Alpine, Fedora, openSUSE, macOS and BSD.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 
 /// A service, as the flags of a command name it.
 #[derive(Debug, Clone, Default)]
@@ -27,17 +40,24 @@ pub struct Service {
     pub tls: TlsFiles,
 }
 
-/// The address of a service, and the token for it.
-pub struct Target {
-    host: String,
-    token: Option<String>,
-    /// `None` for a service without TLS.
-    tls: Option<Tls>,
+/// The PEM files that flags name.
+#[derive(Debug, Clone, Default)]
+pub struct TlsFiles {
+    /// The authorities that are trusted; `None` for the system's.
+    pub ca: Option<PathBuf>,
+    /// The client's certificate chain, if the service asks for one.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
 }
 
-/// A connection, with TLS or without.
-trait Stream: Read + Write + Send {}
-impl<T: Read + Write + Send> Stream for T {}
+/// The address of a service, and the token for it.
+pub struct Target {
+    agent: Agent,
+    /// Without a slash at its end.
+    base: String,
+    authorization: Option<HeaderValue>,
+}
 
 #[derive(Debug)]
 pub struct PostAnswer {
@@ -53,56 +73,17 @@ pub struct GetAnswer {
 }
 
 impl GetAnswer {
+    fn new(answer: Response<Body>) -> Self {
+        let status = answer.status().as_u16();
+        Self { status, body: Box::new(answer.into_body().into_with_config().limit(u64::MAX).reader()) }
+    }
+
     /// Reads the body of a small answer.
     pub fn text(self) -> anyhow::Result<String> {
         let mut text = String::new();
         self.body.take(ANSWER_BYTES).read_to_string(&mut text)?;
         Ok(text)
     }
-}
-
-/// A body in chunks. One that is cut off is an error.
-struct Chunked<R> {
-    from: R,
-    /// Bytes of this chunk.
-    left: usize,
-    begun: bool,
-    ended: bool,
-}
-
-impl<R: BufRead> Read for Chunked<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.left == 0 && !self.ended {
-            if std::mem::replace(&mut self.begun, true) {
-                line(&mut self.from)?;
-            }
-            let size = line(&mut self.from)?;
-            let size = size.split(';').next().unwrap_or_default();
-            let bad = |_| io::Error::new(ErrorKind::InvalidData, "the answer is not in chunks");
-            self.left = usize::from_str_radix(size.trim(), 16).map_err(bad)?;
-            self.ended = self.left == 0;
-        }
-        if self.ended {
-            return Ok(0);
-        }
-        let wanted = out.len().min(self.left);
-        let read = self.from.read(&mut out[..wanted])?;
-        if read == 0 && wanted > 0 {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        self.left -= read;
-        Ok(read)
-    }
-}
-
-/// A line without its end.
-fn line(from: &mut impl BufRead) -> io::Result<String> {
-    let mut line = Vec::new();
-    from.take(64 << 10).read_until(b'\n', &mut line)?;
-    if line.pop() != Some(b'\n') {
-        return Err(ErrorKind::UnexpectedEof.into());
-    }
-    Ok(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned())
 }
 
 impl fmt::Display for PostAnswer {
@@ -119,140 +100,123 @@ pub fn escaped(text: &str) -> String {
 impl Target {
     /// The service that flags name.
     pub fn of(service: &Service) -> anyhow::Result<Self> {
-        let read =
-            |file: &PathBuf| std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()));
         let token = match &service.token_file {
-            Some(file) => Some(read(file)?),
+            Some(file) => Some(String::from_utf8_lossy(&read(file)?).into_owned()),
             None => service.token.clone(),
         };
-        let (host, is_tls) = parse(&service.url)?;
-        let token = token.as_deref().map(str::trim).map(str::to_owned);
-        if token.as_deref().is_some_and(|token| !is_plain(token)) {
-            bail!("the token contains characters that are not allowed in tokens");
-        }
-        if !is_tls && !service.tls.is_empty() {
+        let header = |token: &String| {
+            let header = HeaderValue::from_str(&format!("Token {}", token.trim()));
+            header.context("the token contains characters that are not allowed in tokens")
+        };
+        let authorization = token.as_ref().map(header).transpose()?;
+        let base = base(&service.url)?;
+        let mut config = Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .max_idle_connections(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_per_read(Some(TIMEOUT))
+            .timeout_per_write(Some(TIMEOUT));
+        let TlsFiles { ca, cert, key } = &service.tls;
+        if base.starts_with("https:") {
+            config = config.tls_config(tls_config(&service.tls)?);
+        } else if ca.is_some() || cert.is_some() || key.is_some() {
             bail!("{:?}: --ca, --cert and --key are for https://", service.url);
         }
-        let tls = is_tls.then(|| Tls::new(&host, &service.tls)).transpose()?;
-        Ok(Self { host, token, tls })
+        Ok(Self { agent: config.build().into(), base, authorization })
     }
 
-    /// Sends the request and reads the answer, on a new connection.
+    /// Sends the request and reads the answer.
     pub fn post(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
         self.post_as(path, "text/plain", body)
     }
 
     /// As [`Target::post`], with the media type of the body.
     pub fn post_as(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        let more = format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len());
-        self.send(&format!("POST {path}"), &more, body)
-    }
-
-    /// Sends a PUT of JSON and reads the answer.
-    pub fn put(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        let more = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-        self.send(&format!("PUT {path}"), &more, body)
+        self.send("POST", path, Some((kind, body)))
     }
 
     /// Sends a DELETE and reads the answer.
     pub fn delete(&self, path: &str) -> anyhow::Result<PostAnswer> {
-        self.send(&format!("DELETE {path}"), "", b"")
+        self.send("DELETE", path, None)
     }
 
-    fn send(&self, request: &str, more: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        let answer = self.exchange(request, more, body);
+    /// Sends a request, with the media type of its body and the body, and reads the answer.
+    pub fn send(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<PostAnswer> {
+        let answer = self.exchange(method, path, body);
         let read = answer.and_then(|answer| Ok(PostAnswer { status: answer.status, text: answer.text()? }));
-        read.with_context(|| format!("sending to {self}"))
+        read.with_context(|| format!("sending to {}", self.base))
     }
 
-    /// Asks, and returns the answer before its body is read, on a new connection.
+    /// Asks, and returns the answer before its body is read.
     pub fn get(&self, path: &str) -> anyhow::Result<GetAnswer> {
-        self.exchange(&format!("GET {path}"), "", b"").with_context(|| format!("asking {self}"))
+        self.exchange("GET", path, None).with_context(|| format!("asking {}", self.base))
     }
 
-    fn exchange(&self, request: &str, more: &str, body: &[u8]) -> anyhow::Result<GetAnswer> {
-        let mut stream = self.connect()?;
-        let (host, authorization) = (&self.host, self.authorization());
-        let head = format!("{request} HTTP/1.1\r\nHost: {host}\r\n{authorization}{more}Connection: close\r\n\r\n");
-        // The service may answer and close before it has read everything. Then sending fails, but the answer counts.
-        let sent =
-            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
-        let answer = answer(BufReader::new(stream));
-        if answer.is_err() {
-            sent?;
+    fn exchange(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<GetAnswer> {
+        let mut request = axum::http::Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
         }
-        answer
-    }
-
-    fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
-        let address = self.host.to_socket_addrs()?.next().context("the host has no address")?;
-        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(match &self.tls {
-            Some(tls) => Box::new(tls.over(stream)?),
-            None => Box::new(stream),
-        })
-    }
-
-    fn authorization(&self) -> String {
-        let header = self.token.as_ref().map(|token| format!("Authorization: Token {token}\r\n"));
-        header.unwrap_or_default()
+        let has_body = matches!(method, "POST" | "PUT");
+        let Some((kind, body)) = body.or(has_body.then_some(("text/plain", b""))) else {
+            return Ok(GetAnswer::new(self.agent.run(request.body(())?)?));
+        };
+        request = request.header("content-type", kind);
+        if body.len() > EXPECT_BYTES {
+            request = request.header("expect", "100-continue");
+        }
+        Ok(GetAnswer::new(self.agent.run(request.body(body)?)?))
     }
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.host)
-    }
-}
-
-/// Host and port of `http://HOST:PORT` or `https://HOST:PORT`, and whether it has TLS.
-fn parse(url: &str) -> anyhow::Result<(String, bool)> {
-    let found = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
-        (Some(host), _) => Some((host, false, 80)),
-        (_, Some(host)) => Some((host, true, 443)),
-        _ => None,
-    };
-    let Some((host, is_tls, port)) = found else {
-        bail!("{url:?}: expected http://HOST:PORT or https://HOST:PORT");
-    };
-    let host = host.trim_end_matches('/');
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let host = match host.rsplit_once(':') {
-        Some((_, port)) if is_port(port) => host.to_owned(),
-        _ => format!("{host}:{port}"),
-    };
-    if host.contains(['/', '?', '#', '@']) || !is_plain(&host) {
+/// `http://HOST:PORT` or `https://HOST:PORT` without a slash at its end.
+fn base(url: &str) -> anyhow::Result<String> {
+    let is_service = url.parse::<Uri>().is_ok_and(|uri| {
+        let is_plain = uri.path() == "/" && uri.query().is_none() && !url.contains(['@', '#']);
+        is_plain && uri.host().is_some() && matches!(uri.scheme_str(), Some("http" | "https"))
+    });
+    if !is_service {
         bail!("{url:?}: expected http://HOST:PORT or https://HOST:PORT and nothing else");
     }
-    Ok((host, is_tls))
+    Ok(url.trim_end_matches('/').to_owned())
 }
 
-fn is_plain(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_graphic())
+/// Which authorities are trusted, and which certificate is shown.
+fn tls_config(files: &TlsFiles) -> anyhow::Result<TlsConfig> {
+    let named = || std::env::var_os(VARIABLE).map(PathBuf::from);
+    let systems = || named().or_else(|| BUNDLES.iter().map(PathBuf::from).find(|file| file.exists()));
+    let ca = files.ca.clone().or_else(systems).context("this system has no list of authorities: name one with --ca")?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = TlsConfig::builder().unversioned_rustls_crypto_provider(provider);
+    let config = config.root_certs(RootCerts::new_with_certs(&certificates(&ca)?));
+    let client = match (&files.cert, &files.key) {
+        (Some(cert), Some(key)) => {
+            let private = PrivateKey::from_pem(&read(key)?).with_context(|| format!("reading {}", key.display()))?;
+            Some(ClientCert::new_with_certs(&certificates(cert)?, private))
+        }
+        (None, None) => None,
+        _ => bail!("--cert and --key need each other"),
+    };
+    Ok(config.client_cert(client).build())
 }
 
-/// Reads the head of an answer.
-fn answer(mut from: BufReader<Box<dyn Stream>>) -> anyhow::Result<GetAnswer> {
-    let first = line(&mut from)?;
-    let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-    let Some(status) = status else { bail!("the answer is not HTTP/1.1") };
-    let (mut length, mut chunked) = (None, false);
-    loop {
-        let header = line(&mut from)?.to_ascii_lowercase();
-        match header.split_once(':') {
-            None if header.is_empty() => break,
-            Some(("content-length", value)) => length = value.trim().parse::<u64>().ok(),
-            Some(("transfer-encoding", value)) => chunked = value.trim() == "chunked",
-            _ => {}
+fn certificates(file: &Path) -> anyhow::Result<Vec<Certificate<'static>>> {
+    let mut found = Vec::new();
+    for item in parse_pem(&read(file)?) {
+        if let PemItem::Certificate(certificate) = item.with_context(|| format!("reading {}", file.display()))? {
+            found.push(certificate);
         }
     }
-    let body: Box<dyn Read + Send> = match (chunked, length) {
-        (true, _) => Box::new(Chunked { from, left: 0, begun: false, ended: false }),
-        (false, length) => Box::new(from.take(length.unwrap_or(0))),
-    };
-    Ok(GetAnswer { status, body })
+    if found.is_empty() {
+        bail!("{} has no certificate", file.display());
+    }
+    Ok(found)
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(file).with_context(|| format!("reading {}", file.display()))
 }
 
 #[cfg(test)]
@@ -260,33 +224,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_in_chunks_is_read_to_its_end() {
-        let body = "3\r\nabc\r\n10;x=y\r\n0123456789abcdef\r\n0\r\n\r\n";
-        let read = |body: &str| {
-            let (mut text, from) = (String::new(), body.as_bytes());
-            Chunked { from, left: 0, begun: false, ended: false }.read_to_string(&mut text).map(|_| text)
-        };
-        assert_eq!(read(body).expect("whole"), "abc0123456789abcdef");
-        for cut in 0..body.len() - 2 {
-            assert!(read(&body[..cut]).is_err(), "{:?}", &body[..cut]);
-        }
-    }
-
-    #[test]
     fn urls_are_those_of_a_service() {
-        let host = |url: &str| parse(url).ok();
-        for (url, expected) in [
-            ("http://a:8086/", ("a:8086", false)),
-            ("http://a", ("a:80", false)),
-            ("https://a", ("a:443", true)),
-            ("https://a:8087", ("a:8087", true)),
-            ("http://[::1]:8086", ("[::1]:8086", false)),
-            ("http://[::1]", ("[::1]:80", false)),
-        ] {
-            assert_eq!(host(url), Some((expected.0.to_owned(), expected.1)), "{url}");
+        for url in ["http://a:8086/", "http://a", "https://a", "https://a:8087", "http://[::1]:8086", "http://[::1]"] {
+            assert_eq!(base(url).ok().as_deref(), Some(url.trim_end_matches('/')), "{url}");
         }
         for url in ["ftp://a:1", "a:1", "http://a:1/x", "https://u@a:1", "http://a b:1", "http://a:1\r\nX: y"] {
-            assert_eq!(host(url), None, "{url}");
+            assert!(base(url).is_err(), "{url}");
         }
         let service = Service { url: "http://a:1".to_owned(), token: Some("x\r\ny".to_owned()), ..Service::default() };
         assert!(Target::of(&service).is_err());

@@ -1,4 +1,4 @@
-//! `hourglass restore`: writes a backup into an empty store, reads it back, and compares.
+//! `hourglass backup restore`: writes a backup into an empty store, reads it back, and compares.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,10 +38,7 @@ pub fn restore(settings: &Settings, from: &Path) -> ExitCode {
         }
         Ok(())
     });
-    match restored {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => super::failed(&error),
-    }
+    super::ended(restored)
 }
 
 /// Restores a backup into an empty store, and returns the digest of what is stored then, which is that of the backup.

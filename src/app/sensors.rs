@@ -1,4 +1,4 @@
-//! `hourglass sensors`: sends the metadata of many sensors to a running service, or prints what it has.
+//! `hourglass sensor`: sends the metadata of many sensors to a running service, or prints what it has.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,7 +18,7 @@ const LINES: usize = 2000;
 /// Bytes of them from which on no line is added: what a service takes at a time is bounded by its memory, whatever the lines' length.
 const BYTES: usize = 256 * 1024;
 
-/// What `hourglass sensors` was asked for.
+/// What `hourglass sensor` was asked for.
 #[derive(Debug)]
 pub struct SensorsRequest {
     pub database: String,

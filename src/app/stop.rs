@@ -64,7 +64,7 @@ pub async fn shut_down(
         late("flush of the WAL");
     }
     if timeout_at(deadline, app.ingest.rejections().save()).await.is_err() {
-        late("writing the list of rejections");
+        late("writing rejected lines");
     }
     // Dropping the last handle of `Ingest` makes the shards finish their queues and end.
     drop(app);
@@ -96,7 +96,7 @@ pub async fn close(
         tracing::warn!(
             records = left,
             folder = %folder.display(),
-            "records stay in the WAL and are not yet in the store: keep the folder, and start again or run hourglass flush-wal"
+            "records stay in the WAL and are not yet in the store: keep the folder, and start again or run hourglass wal flush"
         );
     }
     // Closing waits for the disk, even if that takes a little longer than the timeout.

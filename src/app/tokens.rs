@@ -1,9 +1,10 @@
 //! `hourglass token`: creates, lists, rotates and revokes tokens where the service with the same settings reads them,
 //! also while it runs. Also opens the tokens for that service.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 
@@ -24,13 +25,7 @@ pub fn tokens(settings: &Settings, change: TokenChange) -> ExitCode {
     logs::start("warn", &settings.telemetry);
     let done = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let done = done.context("starting threads").and_then(|runtime| runtime.block_on(apply(settings, change)));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("hourglass: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    super::ended(done)
 }
 
 async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
@@ -38,12 +33,9 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     // Only a new token may make the folder; a change of one in MongoDB makes it for the audit trail.
     match change {
         TokenChange::Create { .. } => super::file_modes::make_private(directory)?,
-        TokenChange::List | TokenChange::Audit { .. } => super::data_folder::must_exist(settings)?,
+        TokenChange::List => super::data_folder::must_exist(settings)?,
         _ if settings.store.uri.is_embedded() => super::data_folder::must_exist(settings)?,
         _ => super::file_modes::make_private(directory)?,
-    }
-    if let TokenChange::Audit { verify } = change {
-        return if verify { check_audit(directory) } else { print_audit(directory) };
     }
     let store: Arc<dyn TokenStore> = match settings.store.uri.is_embedded() {
         true => Arc::new(TokenFile::own(directory)),
@@ -51,7 +43,6 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     };
     let (tokens, now) = (store.tokens().await?, now_seconds());
     let Changed { token, replaces, action, shown } = match change {
-        TokenChange::Audit { .. } => return Ok(()),
         TokenChange::List => {
             let uses = store.uses().await?;
             for token in &tokens {
@@ -81,7 +72,7 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     if !store.put(&token, replaces).await? {
         bail!("the token {:?} was changed by another process meanwhile: list the tokens and try again", token.name);
     }
-    Audit::new(directory, super::audit_options(settings)).note(&changed(action, &token));
+    Audit::new(directory, settings.audit.max_bytes as u64).note(&changed(action, &token));
     match shown {
         Some(text) => println!("{text}"),
         None => eprintln!("hourglass: the token {:?} is {action}; running services notice within seconds", token.name),
@@ -92,45 +83,7 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
 /// The event of a change by this process.
 fn changed<'a>(action: &'static str, token: &'a Token) -> Event<'a> {
     let Token { name, scopes, quota, expires, .. } = token;
-    Event::Token { action, name, scopes, quota, expires: *expires, by: OsUser::current() }
-}
-
-/// Prints all records about changes of tokens, oldest first.
-fn print_audit(directory: &Path) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    for file in Audit::token_files(directory) {
-        let shown = file.display().to_string();
-        let mut file = std::fs::File::open(&file).with_context(|| format!("reading {shown}"))?;
-        std::io::copy(&mut file, &mut out).with_context(|| format!("printing {shown}"))?;
-    }
-    Ok(())
-}
-
-/// Prints what is wrong with the audit trail's chains.
-fn check_audit(directory: &Path) -> anyhow::Result<()> {
-    let reports =
-        Audit::check(directory).with_context(|| format!("reading the audit trail in {}", directory.display()))?;
-    if reports.is_empty() {
-        bail!("there is no audit trail in {}: is it the service's data folder?", directory.display());
-    }
-    let mut faulty = 0;
-    for (name, report) in reports {
-        let last = report.last.as_deref().map_or_else(String::new, |chain| format!(", the last with the hash {chain}"));
-        let unchained = match report.unchained {
-            0 => String::new(),
-            count => format!(", after {count} lines of a version without hashes"),
-        };
-        println!("{name}: {} records{last}{unchained}", report.records);
-        report.faults.iter().for_each(|fault| println!("{name}: {fault}"));
-        if report.faulty > report.faults.len() {
-            println!("{name}: and {} more faults", report.faulty - report.faults.len());
-        }
-        faulty += report.faulty;
-    }
-    match faulty {
-        0 => Ok(()),
-        _ => bail!("the audit trail is not as it was written: {faulty} faults"),
-    }
+    Event::Token { action, name, scopes, quota, expires: *expires, user: OsUser::current(), by: None, address: None }
 }
 
 /// A token to write.
@@ -268,12 +221,15 @@ async fn make_first(settings: &Settings, registry: &TokenRegistry) -> anyhow::Re
         file.discard(path);
     }
     let Some(text) = made? else { return Ok(None) };
-    Audit::new(&settings.server.data_dir, super::audit_options(settings)).note(&changed("created", &token));
+    Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64).note(&changed("created", &token));
     Ok(Some(match path {
         Some(path) => FirstToken::InFile(super::data_folder::absolute(path)),
         None => FirstToken::Shown(text),
     }))
 }
+
+/// Maximum age of the last known tokens while MongoDB cannot be read, across restarts, too: later ones may have been revoked.
+const CACHE_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Opens the tokens of a service. Returns the first token too, if this call created it.
 pub(super) async fn open(
@@ -285,7 +241,7 @@ pub(super) async fn open(
     // Whoever asks for a first token does not want an open service, even if it cannot be created now.
     let mode = if needed || settings.makes_first_token() { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
-        Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, settings.auth.cache_max_age),
+        Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, CACHE_MAX_AGE),
         None => TokenRegistry::of_file(TokenFile::own(directory), mode),
     };
     let registry = registry.limit_lifetime(settings.max_lifetime());
@@ -310,7 +266,7 @@ pub(super) async fn open(
     if needed && !registry.has_live(now_seconds()) && first.is_none() {
         bail!(
             "tokens are required, because other machines may reach {} or because of auth.required, and there is no valid \
-             token. Create one first: hourglass token create --name first --admin '*'{}",
+             token. Create one first: hourglass token add --name first --admin '*'{}",
             settings.front(),
             if settings.store.uri.is_embedded() { " (with the same --data-dir)" } else { " (with the same --store)" },
         );

@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Settings;
 use crate::store::embedded::FILE_NAME;
 use crate::telemetry::logs;
-use crate::verify::{self, PageBounds, ProgressBar, VerifyOptions, unflushed_records};
+use crate::verify::{self, PageBounds, VerifyOptions, unflushed_records};
 
 /// The check was completed and found differences.
 const EXIT_DIFFERENT: u8 = 1;
@@ -44,7 +45,10 @@ async fn check(settings: &Settings, repair: bool) -> anyhow::Result<bool> {
     let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };
     let options = VerifyOptions { bounds, recent: settings.sensors.recent, repair };
     let mut out = std::io::stdout();
-    let checked = verify::run(&*store, &options, log.as_ref(), &mut ProgressBar::default(), &mut out).await;
+    let progress = ProgressBar::no_length();
+    let style = ProgressStyle::with_template("[{bar:30}] {percent:>3} %  {pos} of {len} pages  {msg}");
+    progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("##."));
+    let checked = verify::run(&*store, &options, log.as_ref(), &progress, &mut out).await;
     store.close().await;
     Ok(checked?)
 }

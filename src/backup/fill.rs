@@ -1,9 +1,9 @@
 //! Writes into a store that nothing else writes to: readings of days that are over as sealed days where that is wanted and they
-//! fit, other readings as hour pages, and summaries whose readings have expired as they were; before them their sensors'
-//! documents, which are written again at the end with what was seen of each.
+//! fit, other readings as hour pages, and summaries whose readings have expired as they were; at the end the sensors'
+//! documents.
 //! Whatever was written before, by a run that was killed, is written again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::read::{ExpiredPart, Part, Piece};
@@ -14,7 +14,7 @@ use crate::bucket::{
     Bucket, Caps, DayId, DayPart, DayWrite, ExpiredDay, MergeOptions, Meta, Reading, Readings, Row, SealForm,
     SensorDocument, StorageError, StoredDay,
 };
-use crate::clock::{first_rev, now_ns};
+use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Stamp, Value};
 use crate::store::MergedView;
 
@@ -45,10 +45,6 @@ pub struct Fill<'a> {
     database: &'a str,
     options: FillOptions,
     sensors: BTreeMap<Box<str>, SensorDocument>,
-    /// Sensors whose documents are new, or have a new field, since they were written last.
-    new: BTreeSet<Box<str>>,
-    /// Sensors of which all metadata is known. Others keep what the store has.
-    described: BTreeSet<Box<str>>,
     current: Option<SensorDay>,
     days: Vec<(DayId, DayContent)>,
     buckets: Vec<(BucketId, Readings)>,
@@ -88,7 +84,6 @@ impl<'a> Fill<'a> {
     pub async fn begin(store: &'a MergedView, database: &'a str, options: FillOptions) -> Result<Self, StorageError> {
         store.raw().create_database(database).await?;
         let (sensors, days, buckets) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let (new, described) = (BTreeSet::new(), BTreeSet::new());
         let settings = Settings {
             by_database: store.raw().read_settings().await?.into_iter().collect(),
             seal_form: Some(options.seal_form),
@@ -96,7 +91,7 @@ impl<'a> Fill<'a> {
         };
         let seals = options.seals && settings.sealed_as(database) != SealForm::Off;
         let options = FillOptions { seals, ..options };
-        Ok(Self { store, database, options, sensors, new, described, current: None, days, buckets, bytes: 0 })
+        Ok(Self { store, database, options, sensors, current: None, days, buckets, bytes: 0 })
     }
 
     /// Takes a piece. All readings of a sensor's day come one after the other.
@@ -136,8 +131,6 @@ impl<'a> Fill<'a> {
     /// Takes a sensor with its metadata, whether it has readings or not.
     pub fn take_sensor(&mut self, of: &SensorDocument) {
         self.document(of);
-        self.described.insert(of.sensor.key.clone());
-        self.new.insert(of.sensor.key.clone());
         let values = of.meta.values().map(|(name, json)| (name.into(), Some(json.clone())));
         let meta = Meta::change(self.options.stamp, false, values);
         if let Some(document) = self.sensors.get_mut(&of.sensor.key) {
@@ -147,17 +140,12 @@ impl<'a> Fill<'a> {
 
     /// Makes the sensor's document unless there is one, and adds its fields.
     fn document(&mut self, of: &SensorDocument) {
-        let mut is_new = !self.sensors.contains_key(&of.sensor.key);
         let document =
             self.sensors.entry(of.sensor.key.clone()).or_insert_with(|| SensorDocument::new(of.sensor.clone()));
         for (name, family) in &of.fields {
             if !document.fields.iter().any(|(known, _)| known == name) {
                 document.fields.push((name.clone(), *family));
-                is_new = true;
             }
-        }
-        if is_new {
-            self.new.insert(of.sensor.key.clone());
         }
     }
 
@@ -243,8 +231,6 @@ impl<'a> Fill<'a> {
     }
 
     async fn write(&mut self) -> Result<(), StorageError> {
-        // First: whatever is stored when a run is killed is found, and removed, through its sensors.
-        self.write_new_sensors().await?;
         self.bytes = 0;
         let (days, buckets) = (std::mem::take(&mut self.days), std::mem::take(&mut self.buckets));
         self.write_days(days).await?;
@@ -255,17 +241,14 @@ impl<'a> Fill<'a> {
         let mut revs: Vec<u64> = vec![0; days.len()];
         let mut none = Readings::default();
         none.raise_floor(self.options.stamp);
-        // Another one each time: a follower removes parts and writes them anew, while a command that it gave up may still come.
-        let first = first_rev();
         while !days.is_empty() {
             let mut writes: Vec<DayWrite<'_>> = Vec::with_capacity(days.len());
             for ((id, content), rev) in days.iter().zip(&revs) {
-                let next_rev = if *rev == 0 { first } else { rev + 1 };
                 let (readings, expired) = match content {
                     DayContent::Readings(readings) => (readings, None),
                     DayContent::Expired(expired) => (&none, Some(expired)),
                 };
-                writes.push(DayWrite { id, rev: *rev, next_rev, readings: Some(readings), expired });
+                writes.push(DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(readings), expired });
             }
             let outcomes = self.store.write_days(self.database, &writes).await;
             drop(writes);
@@ -367,16 +350,6 @@ impl<'a> Fill<'a> {
         bucket.apply(rows, &options);
     }
 
-    /// Writes the documents of sensors that are new, or have a new field.
-    async fn write_new_sensors(&mut self) -> Result<(), StorageError> {
-        let new: Vec<SensorDocument> =
-            std::mem::take(&mut self.new).iter().filter_map(|key| self.sensors.get(key)).cloned().collect();
-        for some in new.chunks(TOGETHER) {
-            self.write_sensors(some.to_vec()).await?;
-        }
-        Ok(())
-    }
-
     /// Writes the rest, and the sensors' documents.
     ///
     /// # Errors
@@ -407,9 +380,6 @@ impl<'a> Fill<'a> {
             for document in &mut again {
                 let stored = stored.iter().find(|stored| stored.sensor.key == document.sensor.key);
                 document.rev = stored.map_or(0, |stored| stored.rev);
-                if let Some(stored) = stored.filter(|_| !self.described.contains(&document.sensor.key)) {
-                    document.meta = stored.meta.clone();
-                }
             }
             documents = again;
         }
@@ -422,71 +392,4 @@ fn fits(one: &Readings, other: &Readings) -> bool {
     let new = other.columns().filter(|(name, _)| one.cells(name).is_none()).count();
     let cells = (one.len() + other.len()) * (one.columns().len() + new);
     one.bytes() + other.bytes() <= BYTES_MAX && cells <= CELLS_MAX
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bucket::deletions::Masks;
-    use crate::reading::Sensor;
-    use crate::store::embedded::EmbeddedStore;
-
-    /// A copier that ended between the readings of a new sensor and its document left readings that nothing led to: the
-    /// next run did not remove them when the source had dropped the sensor, and its next reading brought them back.
-    #[tokio::test]
-    async fn whatever_is_stored_when_a_run_ends_is_found_through_its_sensor() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
-        let store = MergedView::new(Arc::new(store), Masks::default());
-        let caps = Caps { max_readings: 100, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
-        let options = FillOptions { caps, stamp: 1 << 20, seals: true, seal_form: SealForm::default(), recent: 1 };
-        let mut fill = Fill::begin(&store, "db", options).await.expect("a database");
-        let keys: Vec<String> = (0..TOGETHER + 10).map(|number| format!("m,sensor=s{number:03}")).collect();
-        for key in &keys {
-            let sensor = Arc::new(Sensor::of_key(key).expect("a key"));
-            let readings: Readings =
-                (0..3).map(|time| Reading { time, fields: vec![(Arc::from("v"), Value::Float(1.0))] }).collect();
-            let of = Arc::new(SensorDocument::new(sensor));
-            fill.take(Piece::Readings(Part { of, readings, within: None })).await.expect("taken");
-        }
-        // It ends without having been finished.
-        drop(fill);
-
-        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
-        let parts = store.raw().parts_of("db", &keys, Day(0)..Day(1)).await.expect("parts");
-        assert!(parts.len() >= TOGETHER, "some were written: {}", parts.len());
-        let documents = store.read_sensors("db", &keys).await.expect("documents");
-        for (place, ..) in parts {
-            let has_document = documents.iter().any(|document| *document.sensor.key == *keys[place]);
-            assert!(has_document, "{} has readings and no document", keys[place]);
-        }
-    }
-
-    /// Regression: a part that a follower removed and wrote again had the rev that it had before, by which a late removal of the
-    /// first one takes the second.
-    #[tokio::test]
-    async fn a_part_that_is_written_again_has_another_rev() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
-        let store = MergedView::new(Arc::new(store), Masks::default());
-        let caps = Caps { max_readings: 100, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
-        let options = FillOptions { caps, stamp: 1 << 20, seals: true, seal_form: SealForm::default(), recent: 1 };
-        let sensor = Arc::new(Sensor::of_key("m,s=1").expect("a key"));
-        let id = DayId { sensor: sensor.clone(), day: Day(0), part: DayPart::Whole };
-        let mut revs = Vec::new();
-        for value in [1.0, 2.0] {
-            let mut fill = Fill::begin(&store, "db", options).await.expect("a database");
-            let readings: Readings =
-                [Reading { time: 5, fields: vec![(Arc::from("v"), Value::Float(value))] }].into_iter().collect();
-            let of = Arc::new(SensorDocument::new(sensor.clone()));
-            fill.take(Piece::Readings(Part { of, readings, within: None })).await.expect("taken");
-            fill.finish().await.expect("written");
-            let rev =
-                store.read_days("db", std::slice::from_ref(&id)).await.expect("read").remove(0).expect("a part").rev;
-            let removal = DayWrite { id: &id, rev, next_rev: rev + 1, readings: None, expired: None };
-            assert!(matches!(&store.write_days("db", &[removal]).await[..], [Written::Yes]));
-            revs.push(rev);
-        }
-        assert_ne!(revs[0], revs[1]);
-    }
 }

@@ -402,14 +402,8 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_refused() {
-        assert!(matches!(
-            read(
-                b"hourglass backup 2
-"
-            ),
-            Err(NoBackup::Head)
-        ));
+    fn another_form_is_refused() {
+        assert!(matches!(read(b"hourglass backup 2\n"), Err(NoBackup::Head)));
     }
 
     #[test]

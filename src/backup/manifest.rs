@@ -28,7 +28,7 @@ pub struct Manifest {
     pub settings: Option<KeptFile>,
     /// The configuration file, under its own name.
     pub config: Option<KeptFile>,
-    /// The digest of everything, as `hourglass digest` prints it.
+    /// The digest of everything, as `hourglass backup digest` prints it.
     #[serde(flatten)]
     pub total: SetDigest,
 }
@@ -81,9 +81,7 @@ pub struct KeptFile {
 pub enum NoManifest {
     #[error("it cannot be read: {0}")]
     Json(#[from] serde_json::Error),
-    #[error(
-        "it has form {0}, and this version knows only {FORM}: use the version that made the backup, or a later one"
-    )]
+    #[error("it has form {0}, and this version knows {FORM}: use the version that made the backup, or a later one")]
     Form(u32),
     #[error("it names the file {0:?}, which is not in the backup's folder")]
     Outside(String),

@@ -1,7 +1,7 @@
 //! The mark of a data folder whose store is being filled, by `restore` or `copy`: what from, and which days are done. A run
 //! that was killed is continued by the same command; no service starts on half of the readings.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::SetDigest;
 use crate::reading::Day;
 
 /// The file's name in the data folder.
@@ -28,28 +27,15 @@ pub struct Doing {
     pub stamp: u64,
 }
 
-/// A line of the mark: of a day the last one counts.
+/// A line of the mark: a day that is done.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     database: String,
     day: i64,
-    /// Whether the day is only begun.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    begun: bool,
-    /// What was copied from a running service, which may change it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    set: Option<SetDigest>,
 }
 
-/// How far a day is.
-#[derive(Debug, Clone, Copy)]
-struct State {
-    is_done: bool,
-    set: Option<SetDigest>,
-}
-
-/// By database and day.
-type Days = BTreeMap<(String, i64), State>;
+/// The days that are done, by database.
+type Days = BTreeSet<(String, i64)>;
 
 /// The mark.
 #[derive(Debug)]
@@ -107,62 +93,7 @@ impl Unfinished {
     /// Whether all of a day is written.
     #[must_use]
     pub fn is_done(&self, database: &str, day: Day) -> bool {
-        self.state(database, day).is_some_and(|state| state.is_done)
-    }
-
-    /// Whether some of a day may be written.
-    #[must_use]
-    pub fn is_begun(&self, database: &str, day: Day) -> bool {
-        self.state(database, day).is_some()
-    }
-
-    /// The days of a database of which something may be written.
-    #[must_use]
-    pub fn days(&self, database: &str) -> Vec<Day> {
-        let of_database = self.days.keys().filter(|(of, _)| of == database);
-        of_database.map(|(_, day)| Day(*day)).collect()
-    }
-
-    /// What was copied of a day, if all of it was.
-    #[must_use]
-    pub fn digest(&self, database: &str, day: Day) -> Option<SetDigest> {
-        self.state(database, day)?.set
-    }
-
-    /// A day is about to be written, or changed. Durable on return: a day that seems to be copied is as its digest says.
-    ///
-    /// # Errors
-    /// If the mark cannot be written.
-    pub fn day_begun(&mut self, database: &str, day: Day) -> io::Result<()> {
-        self.note(Line { database: database.to_owned(), day: day.0, begun: true, set: None })?;
-        self.file.sync_data()
-    }
-
-    /// All of a day is written, durably, and this is what it is.
-    ///
-    /// # Errors
-    /// If the mark cannot be written.
-    pub fn day_copied(&mut self, database: &str, day: Day, set: SetDigest) -> io::Result<()> {
-        self.note(Line { database: database.to_owned(), day: day.0, begun: false, set: Some(set) })
-    }
-
-    /// A database is about to be dropped.
-    ///
-    /// # Errors
-    /// If the mark cannot be written.
-    pub fn forget(&mut self, database: &str) -> io::Result<()> {
-        self.days(database).into_iter().try_for_each(|day| self.day_begun(database, day))
-    }
-
-    fn state(&self, database: &str, day: Day) -> Option<&State> {
-        self.days.get(&(database.to_owned(), day.0))
-    }
-
-    fn note(&mut self, line: Line) -> io::Result<()> {
-        writeln!(self.file, "{}", serde_json::to_string(&line)?)?;
-        let Line { database, day, begun, set } = line;
-        self.days.insert((database, day), State { is_done: !begun, set });
-        Ok(())
+        self.days.contains(&(database.to_owned(), day.0))
     }
 
     /// All of a day is written, durably.
@@ -171,7 +102,10 @@ impl Unfinished {
     /// If the mark cannot be written.
     pub fn day_done(&mut self, database: &str, day: Day) -> io::Result<()> {
         // Not synced: a day that seems not to be done is written again.
-        self.note(Line { database: database.to_owned(), day: day.0, begun: false, set: None })
+        let line = Line { database: database.to_owned(), day: day.0 };
+        writeln!(self.file, "{}", serde_json::to_string(&line)?)?;
+        self.days.insert((line.database, line.day));
+        Ok(())
     }
 
     /// Everything is written: removes the mark.
@@ -196,7 +130,6 @@ fn read(path: &Path) -> io::Result<Option<(Doing, Days)>> {
     let mut lines = text.lines();
     let doing = serde_json::from_str(lines.next().unwrap_or_default())?;
     // A line that a kill cut off is of a day that is not known to be done.
-    let lines = lines.filter_map(|line| serde_json::from_str(line).ok());
-    let state = |Line { database, day, begun, set }| ((database, day), State { is_done: !begun, set });
-    Ok(Some((doing, lines.map(state).collect())))
+    let lines = lines.filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    Ok(Some((doing, lines.map(|line| (line.database, line.day)).collect())))
 }

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::store::{FolderFlags, StoreFlags};
+use super::store::FolderFlags;
+use crate::app::{Service, TlsFiles};
 
 /// A running service, and who asks it.
 #[derive(Debug, Args)]
 pub struct TargetFlags {
     /// The address of the service: http://HOST:PORT or https://HOST:PORT.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
-    pub to: String,
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086", env = "HOURGLASS_SERVER")]
+    pub server: String,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub by: CredentialFlags,
 }
 
@@ -21,83 +21,89 @@ pub struct TargetFlags {
 #[derive(Debug, Args)]
 pub struct DatabaseFlags {
     /// The database.
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", env = "HOURGLASS_DB")]
     pub db: String,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub service: TargetFlags,
 }
 
-/// By what a service and its client know each other.
+/// The credentials of a client.
 #[derive(Debug, Args)]
 pub struct CredentialFlags {
     /// A token that may do what the command asks for: an admin's, unless it is about the readings of a database only.
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", env = "HOURGLASS_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// A file that contains the token. Other users of the machine can see a token on the command line.
-    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    /// A file that contains the token; it wins over --token, which other users of the machine can see.
+    #[arg(long, value_name = "FILE", env = "HOURGLASS_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
     /// With https://, the authorities that are trusted, in PEM [default: the system's, or those of SSL_CERT_FILE].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "HOURGLASS_CA")]
     pub ca: Option<PathBuf>,
     /// With https://, a client's certificate chain in PEM, for a service that asks for one.
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "key", env = "HOURGLASS_CERT")]
     pub cert: Option<PathBuf>,
     /// The private key of --cert, in PEM.
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, value_name = "FILE", requires = "cert", env = "HOURGLASS_KEY")]
     pub key: Option<PathBuf>,
+}
+
+impl From<TargetFlags> for Service {
+    fn from(flags: TargetFlags) -> Self {
+        flags.by.for_service(flags.server)
+    }
+}
+
+impl CredentialFlags {
+    /// The service at this URL, and the credentials for it.
+    #[must_use]
+    pub fn for_service(self, url: String) -> Service {
+        let Self { token, token_file, ca, cert, key } = self;
+        Service { url, token, token_file, tls: TlsFiles { ca, cert, key } }
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersCommand {
-    /// Print the dead letters that were not yet resent, as line protocol, with the reason of each chunk.
+    /// Print the dead letters that were not yet resent, as line protocol, each below a comment with its id and reason.
     List(FolderFlags),
-    /// Resend the dead letters to a running service, and mark each chunk that it accepts. Exits with 0 if the service
+    /// Resend the dead letters to a running service, and mark each one that it accepts. Exits with 0 if the service
     /// accepted all of them and flushed them to the store, for which the token must be an admin's. It is safe to run the
     /// command again.
     Send(SendFlags),
+    /// Mark dead letters that need no more attention.
+    Done {
+        /// Their ids, as `list` prints them.
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<u64>,
+        #[command(flatten)]
+        folder: FolderFlags,
+    },
 }
 
 /// The flags of `dead-letters send`.
 #[derive(Debug, Args)]
 pub struct SendFlags {
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub target: TargetFlags,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub folder: FolderFlags,
 }
 
-/// The flags of `compact`.
-#[derive(Debug, Args)]
-pub struct CompactFlags {
-    /// The address of a running service. Without it, the service must be stopped.
-    #[arg(long, value_name = "URL")]
-    pub to: Option<String>,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub by: CredentialFlags,
-    /// Have MongoDB compact the collections, on the node that takes writes, one after the other.
-    #[arg(long)]
-    pub run: bool,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub store: StoreFlags,
-}
-
-/// The flags of `undo`.
-#[derive(Debug, Args)]
-pub struct UndoFlags {
-    /// The id of the deletion.
-    pub id: Option<String>,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub target: TargetFlags,
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Print each job with its state, its progress, and when it ran and runs.
+    List(TargetFlags),
+    /// Run a job now and print its progress. Exit status: 0 if it left nothing to do, else 1.
+    Run {
+        /// The job: seal, expire, strip, sweep, outliers, compact, refresh, group or index.
+        name: String,
+        #[command(flatten)]
+        target: TargetFlags,
+    },
 }
 
 #[derive(Debug, Subcommand)]
-pub enum SensorsCommand {
+pub enum SensorCommand {
     /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. Each changes what it
     /// names and leaves the rest. Exit status: 0 if no line was refused, else 1.
     Import {
@@ -130,107 +136,71 @@ pub enum SensorsFormat {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum RelabelCommand {
-    /// Show one name under another one. Exit status: 0 if it was done.
-    Make(RelabelFlags),
-    /// Print the relabels of a database, in the order in which they were made.
-    List(DatabaseFlags),
-    /// Take a relabel back: everything is shown as if it had never been.
-    Undo {
-        /// As `list` prints it.
-        id: String,
+pub enum RenameCommand {
+    /// Show a name under another one, or edit the entry of a name that is shown already.
+    Add {
+        #[command(flatten)]
+        scope: RenameScope,
+        /// The name to show.
+        shown: String,
+        /// Only count what would be renamed.
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         target: DatabaseFlags,
     },
-    /// Make a relabel final: it cannot be taken back any more.
-    Finalize {
-        /// As `list` prints it.
-        id: String,
+    /// List the renames of a database.
+    List(DatabaseFlags),
+    /// Show a stored name again.
+    Remove {
+        #[command(flatten)]
+        scope: RenameScope,
         #[command(flatten)]
         target: DatabaseFlags,
     },
 }
 
+/// An entry by its stored name.
 #[derive(Debug, Args)]
-pub struct RelabelFlags {
-    /// What is renamed: sensor, tag_value, tag_key or measurement.
+pub struct RenameScope {
+    /// The kind of the name: sensor, measurement, tag_key or tag_value.
     pub kind: String,
-    /// The name as it is. Of a sensor, its key: climate,room=lab,sensor=s1.
-    pub from: String,
-    /// The name to be shown.
-    pub into: String,
-    /// The tag of which a value is renamed.
+    /// The stored name; of a sensor, its key: climate,room=lab,sensor=s1.
+    pub stored: String,
+    /// The key of the tag of which a value is renamed.
     #[arg(long, value_name = "KEY")]
     pub tag: Option<String>,
-    /// Only tags of this measurement.
+    /// Only values of the tag in this measurement.
     #[arg(long, value_name = "NAME")]
     pub measurement: Option<String>,
-    /// Only readings from this time on, in RFC 3339.
-    #[arg(long, value_name = "TIME")]
-    pub since: Option<String>,
-    /// Only tell what would be renamed.
-    #[arg(long)]
-    pub dry_run: bool,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub target: DatabaseFlags,
 }
 
-impl RelabelFlags {
-    /// The members of the request's body.
+impl RenameScope {
+    /// The texts of the entry by name.
     #[must_use]
-    pub fn body(&self) -> Vec<(&'static str, String)> {
-        let Self { kind, from, into, tag, measurement, since, .. } = self;
-        let mut body = vec![("kind", kind.clone()), ("from", from.clone()), ("to", into.clone())];
-        let named = [("tag", tag), ("measurement", measurement), ("since", since)];
-        body.extend(named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-        body
+    pub fn fields(self) -> Vec<(&'static str, String)> {
+        let Self { kind, stored, tag, measurement } = self;
+        let optional = [("tag", tag), ("measurement", measurement)];
+        let mut fields = vec![("kind", kind), ("from", stored)];
+        fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        fields
     }
 }
 
 #[derive(Debug, Subcommand)]
-pub enum DriftCommand {
-    /// Have the running service count the values that would move, or with --write move them. It may be interrupted at any time:
-    /// run it again. Exit status: 0 if none is left, else 1.
-    Resolve {
-        /// The database.
-        database: String,
-        /// The measurement.
-        measurement: String,
-        /// The field, without the type behind an @.
-        field: String,
-        /// The type that the field gets on each sensor of the measurement: float, integer, boolean or string.
-        #[arg(long = "as", value_name = "TYPE")]
-        kind: String,
-        /// Move them.
-        #[arg(long)]
-        write: bool,
-        #[command(flatten)]
-        target: TargetFlags,
-    },
-}
-
-#[derive(Debug, Subcommand)]
 pub enum RejectionsCommand {
-    /// Print the last rejected lines, newest first: the first ones of each request.
+    /// Print the number of rejected lines by code, and the last ones, newest first.
     List(RejectedFlags),
-    /// Print what would become of the rejected lines that are kept whole, before and after a rule; with --write, write those that
-    /// are taken. Exit status: 0 if all are taken, else 1.
-    Replay {
-        /// The unit of their timestamps: ns, u, ms, s, m, h or auto.
-        #[arg(long, value_name = "UNIT")]
-        precision: Option<String>,
-        /// A new name of a field.
-        #[arg(long, value_name = "OLD=NEW")]
-        rename: Vec<String>,
-        /// The type of a field, by its name as sent: float, integer, boolean or string.
-        #[arg(long, value_name = "FIELD=TYPE")]
-        cast: Vec<String>,
-        /// Write the lines that are taken.
-        #[arg(long)]
-        write: bool,
+    /// Print all rejected lines as line protocol, oldest first, each below a comment with the reason. Correct them, write them
+    /// again, and then use `done` with the id in the last comment.
+    Export(RejectedFlags),
+    /// Remove rejected lines that need no more attention.
+    Done {
+        /// The id of the last of them, as `list` and `export` print it.
+        #[arg(long, value_name = "ID")]
+        through: u64,
         #[command(flatten)]
-        which: RejectedFlags,
+        selection: RejectedFlags,
     },
 }
 
@@ -246,32 +216,9 @@ pub struct RejectedFlags {
     /// Only those whose line or reason contains this text.
     #[arg(long, value_name = "TEXT")]
     pub contains: Option<String>,
-    /// Only those received since then: RFC 3339, or a duration before now such as -24h.
+    /// Only those received at or after this time: RFC 3339, or a duration before now such as -24h.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub since: Option<String>,
+    pub from: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub target: DatabaseFlags,
-}
-
-/// The flags of `explain`.
-#[derive(Debug, Args)]
-pub struct ExplainFlags {
-    /// The file; `-` or nothing for the standard input.
-    pub file: Option<PathBuf>,
-    /// The database.
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub db: String,
-    /// The retention policy.
-    #[arg(long, value_name = "NAME")]
-    pub rp: Option<String>,
-    /// The unit of the timestamps: ns, us, ms, s, m, h or auto.
-    #[arg(long, value_name = "UNIT")]
-    pub precision: Option<String>,
-    /// Print the service's answer as it is.
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub target: TargetFlags,
 }

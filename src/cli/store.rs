@@ -3,29 +3,56 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::lifetime;
-use super::service::CredentialFlags;
+use super::service::TargetFlags;
+use crate::app::{BackupRequest, Service};
 
-/// The flags of `serve`. A flag overrides the environment, and the environment overrides the file.
-#[derive(Debug, Clone, Args)]
-pub struct ServeFlags {
+/// The flags that name a data folder.
+#[derive(Debug, Clone, Default, Args)]
+pub struct FolderFlags {
     /// The configuration file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "HOURGLASS_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The address of the HTTP listener [default: 127.0.0.1:8086].
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Option<String>,
     /// The folder of the write-ahead log and of the embedded store [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+}
+
+/// The flags that name a store.
+#[derive(Debug, Clone, Default, Args)]
+pub struct StoreFlags {
+    #[command(flatten)]
+    pub folder: FolderFlags,
     /// Where readings are stored: `embedded`, or a `mongodb://` URI [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
+}
+
+/// The flags of `serve`. A flag overrides the environment, and the environment overrides the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServeFlags {
+    #[command(flatten)]
+    pub stored: StoreFlags,
+    /// The address of the HTTP listener [default: 127.0.0.1:8086].
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
     /// How much memory to use at most, for example 64MiB [default: a quarter of the machine, at most 512MiB].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
+}
+
+impl From<StoreFlags> for ServeFlags {
+    fn from(stored: StoreFlags) -> Self {
+        Self { stored, ..Self::default() }
+    }
+}
+
+impl From<FolderFlags> for ServeFlags {
+    fn from(folder: FolderFlags) -> Self {
+        StoreFlags { folder, store: None }.into()
+    }
 }
 
 /// The flags of `demo`.
@@ -40,7 +67,10 @@ pub struct DemoFlags {
     /// The port of the page, on the loopback address [default: 8086, or a free one if that is taken].
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// A folder that is new, empty, or left by a demo that was killed [default: a new one in the system's temp folder].
+    /// A `mongodb://` URI of an empty database, in which everything is left [default: embedded].
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// A folder that is new or empty [default: a new one in the system's temp folder].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Leave the folder at the end, to `serve` from it.
@@ -51,150 +81,94 @@ pub struct DemoFlags {
     pub open: bool,
 }
 
-/// The flags of `check-config`.
-#[derive(Debug, Args)]
-pub struct CheckFlags {
-    /// Also try folders, ports, certificates, tokens and the store, without starting.
-    #[arg(long)]
-    pub probe: bool,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub serve: ServeFlags,
-}
-
 /// The flags of `healthcheck`.
 #[derive(Debug, Args)]
 pub struct HealthFlags {
     /// The configuration file of the service.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "HOURGLASS_CONFIG")]
     pub config: Option<PathBuf>,
     /// The address of the service's HTTP listener, if it was given as a flag.
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
 }
 
-impl HealthFlags {
-    /// The same flags of `serve`.
-    #[must_use]
-    pub fn settings(&self) -> ServeFlags {
-        ServeFlags {
-            config: self.config.clone(),
-            listen: self.listen.clone(),
-            data_dir: None,
-            store: None,
-            memory: None,
-        }
+impl From<HealthFlags> for ServeFlags {
+    fn from(flags: HealthFlags) -> Self {
+        let folder = FolderFlags { config: flags.config, data_dir: None };
+        Self { listen: flags.listen, ..folder.into() }
     }
 }
 
-/// The flags of `verify`.
-#[derive(Debug, Args)]
-pub struct VerifyFlags {
-    /// The configuration file.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// The folder of the write-ahead log and of the embedded store [default: ./data].
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// Where readings are stored: `embedded`, or a `mongodb://` URI [default: embedded].
-    #[arg(long, value_name = "STORE")]
-    pub store: Option<String>,
-    /// Recompute what readings determine: summaries, counts, stamps, overflow marks, and sensor documents or fields of them that are missing. Never changes
-    /// or deletes a reading.
-    #[arg(long)]
-    pub repair: bool,
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check the configuration that `serve` would use with the same flags and environment.
+    Check {
+        /// Also try folders, ports, certificates, tokens and the store, without starting.
+        #[arg(long)]
+        probe: bool,
+        #[command(flatten)]
+        serve: ServeFlags,
+    },
+    /// Print every key with its meaning, unit, default and bounds.
+    ShowDefaults,
 }
 
-impl VerifyFlags {
-    /// The same flags of `serve`.
-    #[must_use]
-    pub fn settings(&self) -> ServeFlags {
-        let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
-        ServeFlags { config, listen: None, data_dir, store, memory: None }
-    }
+#[derive(Debug, Subcommand)]
+pub enum AuditCommand {
+    /// Print all records: those of administrators of the service first, each log's oldest first.
+    List(FolderFlags),
+    /// Check the hashes that chain the records. Exit status: 0 if nothing was changed or removed, else 1.
+    Verify(FolderFlags),
 }
 
-/// The flags that `serve` has too and that name the data folder.
-#[derive(Debug, Args)]
-pub struct FolderFlags {
-    /// The configuration file.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// The data directory of the service [default: ./data].
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
+#[derive(Debug, Subcommand)]
+pub enum WalCommand {
+    /// Flush the write-ahead log of a stopped service to the store. Exit status: 0 if it is empty, 75 if records are left,
+    /// 1 if it failed.
+    Flush {
+        /// Stop after this time: 90s, 10m. Without it, the command waits for the store without limit.
+        #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+        timeout: Option<i64>,
+        #[command(flatten)]
+        store: StoreFlags,
+    },
 }
 
-impl FolderFlags {
-    /// The same flags of `serve`.
-    #[must_use]
-    pub fn settings(&self) -> ServeFlags {
-        ServeFlags {
-            config: self.config.clone(),
-            listen: None,
-            data_dir: self.data_dir.clone(),
-            store: None,
-            memory: None,
-        }
-    }
+#[derive(Debug, Subcommand)]
+pub enum BackupCommand {
+    /// Write a backup into a folder: everything acknowledged before it began, with tokens and the configuration file. Into
+    /// the folder of an earlier backup, only the days that changed are written.
+    Create(BackupFlags),
+    /// Write a backup into an empty store, read it back, and compare. Run it again if it was interrupted.
+    Restore {
+        /// The folder of the backup.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        #[command(flatten)]
+        store: StoreFlags,
+    },
+    /// Copy everything of a stopped service to another, empty store, read it back, and compare. Run it again if it was
+    /// interrupted.
+    Copy(CopyFlags),
+    /// Print a digest of everything stored, which is the same for both stores. With the embedded store, stop the service first.
+    Digest {
+        #[command(flatten)]
+        output: OutputFlags,
+        #[command(flatten)]
+        store: StoreFlags,
+    },
 }
 
-/// The flags that `serve` has too and that name the store.
-#[derive(Debug, Args)]
-pub struct StoreFlags {
-    /// The configuration file.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// The data directory of the service [default: ./data].
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// `embedded`, or a `mongodb://` URI [default: embedded].
-    #[arg(long, value_name = "STORE")]
-    pub store: Option<String>,
-}
-
-impl StoreFlags {
-    /// The same flags of `serve`.
-    #[must_use]
-    pub fn settings(&self) -> ServeFlags {
-        let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
-        ServeFlags { config, listen: None, data_dir, store, memory: None }
-    }
-}
-
-/// The flags of `flush-wal`.
-#[derive(Debug, Args)]
-pub struct FlushWalFlags {
-    /// Stop after this time: 90s, 10m. Without it, the command waits for the store without limit.
-    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
-    pub timeout: Option<i64>,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub store: StoreFlags,
-}
-
-impl FlushWalFlags {
-    /// The time limit, if there is one.
-    #[must_use]
-    pub fn patience(&self) -> Option<Duration> {
-        self.timeout.map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
-    }
-}
-
-/// The flags of `backup`.
+/// The flags of `backup create`.
 #[derive(Debug, Args)]
 pub struct BackupFlags {
     /// The folder of the backup. It is made.
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// The address of the service.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086", conflicts_with = "stopped")]
-    pub from: String,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub by: CredentialFlags,
+    pub service: TargetFlags,
     /// Every service on the store is stopped: read the store itself.
-    #[arg(long, conflicts_with_all = ["token", "token_file", "ca", "cert", "key"])]
+    #[arg(long)]
     pub stopped: bool,
     /// Restore the backup into its subfolder `proof`, verify that, compare, and remove it; then the service's metric
     /// hourglass_backup_proved_timestamp_seconds tells the time of this backup.
@@ -204,76 +178,72 @@ pub struct BackupFlags {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = lifetime)]
     pub patience: i64,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub store: StoreFlags,
 }
 
-/// The flags of `restore`.
-#[derive(Debug, Args)]
-pub struct RestoreFlags {
-    /// The folder of the backup.
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub store: StoreFlags,
+impl BackupFlags {
+    /// The backup to make, and the flags of the store.
+    #[must_use]
+    pub fn request(self) -> (StoreFlags, BackupRequest) {
+        let request = BackupRequest {
+            folder: self.folder,
+            from: (!self.stopped).then(|| Service::from(self.service)),
+            config: self.store.folder.config.clone(),
+            patience: Duration::from_secs(self.patience.unsigned_abs()),
+            prove: self.prove,
+        };
+        (self.store, request)
+    }
 }
 
-/// The flags of `copy`.
+/// The flags of `backup copy`.
 #[derive(Debug, Args)]
 pub struct CopyFlags {
-    /// The data folder of a service with the embedded store, or a `mongodb://` URI. Of a running service its address,
-    /// `http://HOST:PORT` or `https://HOST:PORT`: then what changes is copied again and again.
+    /// The data folder of a service with the embedded store, or a `mongodb://` URI.
     #[arg(long, value_name = "STORE")]
-    pub from: String,
+    pub source: String,
     /// The same of the store to write to.
     #[arg(long, value_name = "STORE")]
-    pub to: String,
-    /// The configuration file.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// The data directory of the service with MongoDB [default: ./data].
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
+    pub target: String,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub by: CredentialFlags,
-    /// Have the running service take no more writes, copy the rest, compare, and end.
-    #[arg(long)]
-    pub switch: bool,
-    /// The pause before what has changed is copied again.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = lifetime)]
-    pub every: i64,
+    pub folder: FolderFlags,
 }
 
 impl CopyFlags {
-    /// Whether the source is a running service.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        self.from.starts_with("http://") || self.from.starts_with("https://")
-    }
-
     /// The flags of `serve` for each of the two stores.
     #[must_use]
     pub fn settings(&self) -> [ServeFlags; 2] {
-        [&self.from, &self.to].map(|store| {
+        [&self.source, &self.target].map(|store| {
             let is_mongodb = store.starts_with("mongodb://") || store.starts_with("mongodb+srv://");
-            let (data_dir, store) = match is_mongodb {
-                true => (self.data_dir.clone(), store.clone()),
-                false => (Some(PathBuf::from(store)), "embedded".to_owned()),
-            };
-            ServeFlags { config: self.config.clone(), listen: None, data_dir, store: Some(store), memory: None }
+            let mut folder = self.folder.clone();
+            if is_mongodb {
+                return StoreFlags { folder, store: Some(store.clone()) }.into();
+            }
+            folder.data_dir = Some(PathBuf::from(store));
+            StoreFlags { folder, store: Some("embedded".to_owned()) }.into()
         })
     }
 }
 
-/// The flags of `digest`.
-#[derive(Debug, Args)]
-pub struct DigestFlags {
-    /// Print one line of JSON.
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
-    pub store: StoreFlags,
+/// How to print an answer.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct OutputFlags {
+    /// Print lines for people, or JSON.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table", env = "HOURGLASS_OUTPUT")]
+    pub output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// Lines for people.
+    Table,
+    /// JSON.
+    Json,
+}
+
+impl OutputFlags {
+    #[must_use]
+    pub fn is_json(self) -> bool {
+        self.output == Output::Json
+    }
 }

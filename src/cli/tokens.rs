@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{EXIT_USAGE, ServeFlags, StoreFlags, lifetime, report, settings};
+use super::{EXIT_USAGE, StoreFlags, lifetime, with_settings};
 use crate::access::{Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
 use crate::config::Settings;
 
@@ -12,25 +12,14 @@ use crate::config::Settings;
 pub enum TokenCommand {
     /// Create a token and print it; it is not shown again. Databases are given as globs: `*` matches any characters,
     /// `?` matches one.
-    Create(CreateFlags),
+    Add(AddFlags),
     /// List all tokens and their rights. Secrets are not stored and cannot be shown.
     List(StoreFlags),
-    /// Print the records of all changes of tokens (audit.log), oldest first. With --verify, check instead that nothing in
-    /// the audit trail was changed or removed. Exit status: 0 if nothing is wrong, else 1.
-    Audit {
-        /// Check the hashes that chain the records of audit.log, changes.log, refusals.log and uses.log.
-        #[arg(long)]
-        verify: bool,
-        #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened")]
-        store: StoreFlags,
-    },
     /// Make a token invalid.
     Revoke {
         /// The name of the token.
         name: String,
         #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened")]
         store: StoreFlags,
     },
     /// Bind a token to clients' certificates: a client that presents one of them, and sends no token, acts as this
@@ -38,11 +27,10 @@ pub enum TokenCommand {
     Bind {
         /// The name of the token.
         name: String,
-        /// As for `create`.
+        /// As for `add`.
         #[arg(long, value_name = "CERTIFICATE", value_parser = certificate)]
         certificate: Vec<String>,
         #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened")]
         store: StoreFlags,
     },
     /// Give a token a new secret and print it; it is not shown again.
@@ -53,14 +41,13 @@ pub enum TokenCommand {
         #[arg(long, value_name = "DURATION", value_parser = lifetime)]
         keep_old: Option<i64>,
         #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened")]
         store: StoreFlags,
     },
 }
 
-/// The flags of `token create`.
+/// The flags of `token add`.
 #[derive(Debug, Args)]
-pub struct CreateFlags {
+pub struct AddFlags {
     /// The name of the token: 1 to 64 letters, digits, and - _ . @ :
     #[arg(long, value_parser = token_name)]
     pub name: String,
@@ -101,7 +88,6 @@ pub struct CreateFlags {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub databases: Option<u32>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened")]
     pub store: StoreFlags,
 }
 
@@ -141,17 +127,16 @@ impl TokenCommand {
     ///
     /// # Errors
     /// If the token would have no rights, or could circumvent its own tags.
-    pub fn taken_apart(self) -> Result<(ServeFlags, TokenChange), &'static str> {
+    pub fn taken_apart(self) -> Result<(StoreFlags, TokenChange), &'static str> {
         let (store, change) = match self {
             Self::List(store) => (store, TokenChange::List),
-            Self::Audit { verify, store } => (store, TokenChange::Audit { verify }),
             Self::Revoke { name, store } => (store, TokenChange::Revoke { name }),
             Self::Bind { name, certificate: certificates, store } => (store, TokenChange::Bind { name, certificates }),
             Self::Rotate { name, keep_old, store } => {
                 (store, TokenChange::Rotate { name, keep: keep_old.unwrap_or_default() })
             }
-            Self::Create(flags) => {
-                let CreateFlags { name, write, read, admin, metrics, sensor_tag: pins, .. } = flags;
+            Self::Add(flags) => {
+                let AddFlags { name, write, read, admin, metrics, sensor_tag: pins, .. } = flags;
                 let scopes = Scopes { write, read, admin, metrics, pins };
                 if scopes.is_empty() {
                     return Err("the token may do nothing: give --write, --read, --admin or --metrics");
@@ -171,18 +156,14 @@ impl TokenCommand {
                 (flags.store, TokenChange::Create { name, scopes, certificates, quota, expires_in })
             }
         };
-        let StoreFlags { config, data_dir, store } = store;
-        Ok((ServeFlags { config, listen: None, data_dir, store, memory: None }, change))
+        Ok((store, change))
     }
 }
 
 #[must_use]
 pub fn tokens(command: TokenCommand, apply: impl Fn(&Settings, TokenChange) -> ExitCode) -> ExitCode {
     match command.taken_apart() {
-        Ok((flags, change)) => match settings(&flags) {
-            Ok(settings) => apply(&settings, change),
-            Err(problems) => report(&problems),
-        },
+        Ok((flags, change)) => with_settings(flags, |settings| apply(settings, change)),
         Err(problem) => {
             eprintln!("hourglass: {problem}");
             ExitCode::from(EXIT_USAGE)

@@ -1,43 +1,34 @@
 //! The raw input: each layer's value of each key, with its source. Values keep the type that they were written in;
 //! `resolve.rs` interprets and validates them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::lists::{self, LISTS};
+use super::Overrides;
+use super::keys;
+use super::lists::{self, LISTS, Lists};
 use super::nearest::nearest;
 use super::problem::{ConfigSource, Problem, ProblemReason, show_text};
-use super::settings::{GroupSettings, MetaSettings};
-use super::{DEFAULT, Overrides};
-use crate::kinds::Kinds;
 
 /// Prefix of the variables that set keys.
 const PREFIX: &str = "HOURGLASS_";
 
-/// Prefixes of the variables of tests, which set no keys (CONTRIBUTING.md).
-const TEST_PREFIXES: [&str; 5] =
-    ["HOURGLASS_TEST_", "HOURGLASS_FUZZ_", "HOURGLASS_INFLUXQL_", "HOURGLASS_LAW_", "HOURGLASS_STALLS_"];
+/// Prefix of the variables of tests, which set no keys (CONTRIBUTING.md).
+const TEST_PREFIX: &str = "HOURGLASS_TEST_";
 
-/// Each key's values, the lowest layer first. The defaults hold every key, so their keys are the
-/// known ones.
+/// Each key's values, the lowest layer first.
 pub struct Layers {
-    entries: BTreeMap<String, Vec<LayerEntry>>,
+    entries: BTreeMap<&'static str, Vec<LayerEntry>>,
+    /// The keys that a layer may set.
+    settable: BTreeSet<&'static str>,
     /// Whether a file could not be read completely, so that values may be missing.
     pub torn: bool,
     /// The lists of the file.
     pub lists: Lists,
-}
-
-/// Values that are lists of tables.
-#[derive(Debug, Clone, Default)]
-pub struct Lists {
-    pub meta: MetaSettings,
-    pub kinds: Kinds,
-    pub groups: Vec<GroupSettings>,
 }
 
 /// One layer's value of one key.
@@ -78,13 +69,18 @@ impl WrittenValue {
 }
 
 impl Layers {
-    pub fn defaults() -> Self {
-        let mut layers = Self { entries: BTreeMap::new(), torn: false, lists: Lists::default() };
-        let (table, errors) = DeTable::parse_recoverable(DEFAULT);
-        assert!(errors.is_empty(), "config/default.toml: {errors:?}");
-        for leaf in leaves(table.get_ref(), "") {
-            if let Leaf::Key { key, value, .. } = leaf {
-                layers.entries.insert(key, vec![LayerEntry { value, source: ConfigSource::Default }]);
+    /// The defaults of all keys. Layers above may set constants only if `sets_constants`.
+    pub fn defaults(sets_constants: bool) -> Self {
+        let mut layers =
+            Self { entries: BTreeMap::new(), settable: BTreeSet::new(), torn: false, lists: Lists::default() };
+        for key in keys::keys() {
+            let value = match toml_value(key.default) {
+                Some(value) => value,
+                None => panic!("the default of {} is no TOML: {}", key.name, key.default),
+            };
+            layers.entries.insert(key.name, vec![LayerEntry { value, source: ConfigSource::Default }]);
+            if sets_constants || !key.is_constant {
+                layers.settable.insert(key.name);
             }
         }
         layers
@@ -93,9 +89,9 @@ impl Layers {
     /// All layers' values of a known key, the lowest layer first.
     ///
     /// # Panics
-    /// If `config/default.toml` lacks the key, which is a bug.
+    /// If there is no such key, which is a bug.
     pub fn entries(&self, key: &str) -> &[LayerEntry] {
-        self.entries.get(key).unwrap_or_else(|| panic!("config/default.toml lacks {key}"))
+        self.entries.get(key).unwrap_or_else(|| panic!("no key {key}"))
     }
 
     /// The source of the effective value: the highest layer that sets the key.
@@ -127,7 +123,7 @@ impl Layers {
         leaves.retain(|leaf| !matches!(leaf, Leaf::Key { key, .. } if LISTS.contains(&key.as_str())));
         for leaf in leaves {
             let (reason, span) = match leaf {
-                Leaf::Key { key, value, span } if self.entries.contains_key(&key) => {
+                Leaf::Key { key, value, span } if self.settable.contains(&*key) => {
                     self.push(&key, value, at(line_of(text, &span)));
                     continue;
                 }
@@ -135,7 +131,7 @@ impl Layers {
                     (ProblemReason::NotASection { section: key }, span)
                 }
                 Leaf::EmptyTable { key, .. } if self.is_section(&key) => continue,
-                Leaf::EmptyTable { key, span } if self.entries.contains_key(&key) => {
+                Leaf::EmptyTable { key, span } if self.settable.contains(&*key) => {
                     self.push(&key, WrittenValue::Other("table"), at(line_of(text, &span)));
                     continue;
                 }
@@ -152,81 +148,53 @@ impl Layers {
     pub fn add_environment(&mut self, variables: impl Iterator<Item = (String, String)>, problems: &mut Vec<Problem>) {
         for (name, value) in variables {
             let Some(path) = name.strip_prefix(PREFIX) else { continue };
-            if TEST_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || is_of_orchestrator(path, &value) {
+            if name.starts_with(TEST_PREFIX) {
                 continue;
             }
-            let known = self.known().find(|key| variable_of(key) == name).map(str::to_owned);
-            if let Some(key) = known {
-                self.push(&key, WrittenValue::Bare(value), ConfigSource::Variable { name });
-                continue;
+            let key = self.known().find(|key| variable_of(key) == name);
+            match key {
+                Some(key) => self.push(key, WrittenValue::Bare(value), ConfigSource::Variable { name }),
+                None if is_of_orchestrator(path, &value) => {}
+                // If HOURGLASS_STORE_URL were ignored, the readings would go to the embedded store.
+                None => {
+                    let meant = path.to_lowercase().replace("__", "_");
+                    let nearest = nearest(&meant, self.known()).map(|key| variable_of(&key));
+                    let reason = ProblemReason::UnknownVariable { nearest };
+                    problems.push(Problem { source: ConfigSource::Variable { name }, reason });
+                }
             }
-            // Ignoring HOURGLASS_STORE_URI, with one underscore too few, would send the readings to the wrong store.
-            let reason = ProblemReason::UnknownVariable { nearest: self.nearest_variable(&name, path) };
-            problems.push(Problem { source: ConfigSource::Variable { name }, reason });
         }
-    }
-
-    /// The variable of the key that was meant.
-    fn nearest_variable(&self, name: &str, path: &str) -> Option<String> {
-        let spelt = self.known().find(|key| is_spelt(key, name));
-        if let Some(key) = spelt {
-            return Some(variable_of(key));
-        }
-        let meant = path.to_lowercase();
-        // Between section and key a variable may have one underscore or two.
-        let by_section = self.known().find(|key| {
-            let section = key.split('.').next().unwrap_or_default();
-            meant.strip_prefix(section).is_some_and(|rest| rest.starts_with('_') && !rest.starts_with("__"))
-        });
-        let dotted = match by_section.and_then(|key| key.split_once('.')) {
-            Some((section, _)) => format!("{section}.{}", &meant[section.len() + 1..]),
-            None => meant.replace("__", "."),
-        };
-        nearest(&dotted, self.known())
-            .or_else(|| {
-                let flat: Vec<_> = self.known().map(|key| (key.replace('.', "_"), key)).collect();
-                let found = nearest(&meant.replace("__", "_"), flat.iter().map(|(flat, _)| flat.as_str()))?;
-                flat.iter().find(|(flat, _)| *flat == found).map(|(_, key)| (*key).to_owned())
-            })
-            .map(|key| variable_of(&key))
     }
 
     /// Adds the flags as the highest layer.
     pub fn add_flags(&mut self, flags: &Overrides) {
-        if let Some(listen) = &flags.listen {
-            self.push("server.listen", WrittenValue::Bare(listen.clone()), ConfigSource::Flag { name: "--listen" });
-        }
-        if let Some(data_dir) = &flags.data_dir {
-            self.push(
-                "server.data_dir",
-                WrittenValue::Path(data_dir.clone()),
-                ConfigSource::Flag { name: "--data-dir" },
-            );
-        }
-        if let Some(store) = &flags.store {
-            self.push("store.uri", WrittenValue::Bare(store.clone()), ConfigSource::Flag { name: "--store" });
-        }
-        if let Some(memory) = &flags.memory {
-            self.push("server.memory", WrittenValue::Bare(memory.clone()), ConfigSource::Flag { name: "--memory" });
+        let bare = |text: &Option<String>| text.clone().map(WrittenValue::Bare);
+        let set = [
+            ("server.listen", "--listen", bare(&flags.listen)),
+            ("server.data_dir", "--data-dir", flags.data_dir.clone().map(WrittenValue::Path)),
+            ("store.uri", "--store", bare(&flags.store)),
+            ("server.memory", "--memory", bare(&flags.memory)),
+        ];
+        for (key, name, value) in set {
+            if let Some(value) = value {
+                self.push(key, value, ConfigSource::Flag { name });
+            }
         }
     }
 
     fn push(&mut self, key: &str, value: WrittenValue, source: ConfigSource) {
-        self.entries.entry(key.to_owned()).or_default().push(LayerEntry { value, source });
+        if let Some(entries) = self.entries.get_mut(key) {
+            entries.push(LayerEntry { value, source });
+        }
     }
 
-    fn known(&self) -> impl Iterator<Item = &str> {
-        self.entries.keys().map(String::as_str)
+    fn known(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.settable.clone().into_iter()
     }
 
     fn is_section(&self, name: &str) -> bool {
         self.known().any(|key| key.split_once('.').is_some_and(|(section, _)| section == name))
     }
-}
-
-/// Whether the variable is the key's, but for the number of underscores.
-fn is_spelt(key: &str, variable: &str) -> bool {
-    variable_of(key).replace("__", "_") == variable.replace("__", "_")
 }
 
 /// Whether Kubernetes or Docker set the variable for a service named hourglass, or one whose name begins so.
@@ -239,16 +207,21 @@ fn is_of_orchestrator(path: &str, value: &str) -> bool {
     };
     let path = format!("_{path}");
     let of_service = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|end| path.ends_with(end));
-    !path.contains("__")
-        && (of_service
-            || path.contains("_SERVICE_PORT_")
-            || (path.ends_with("_PORT") && is_url)
-            || path.rsplit_once("_PORT_").is_some_and(of_port)
-            || path.split_once("_PORT_").is_some_and(of_port))
+    of_service
+        || path.contains("_SERVICE_PORT_")
+        || (path.ends_with("_PORT") && is_url)
+        || path.rsplit_once("_PORT_").is_some_and(of_port)
+        || path.split_once("_PORT_").is_some_and(of_port)
 }
 
-fn variable_of(key: &str) -> String {
-    format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
+/// The variable of a key.
+pub fn variable_of(key: &str) -> String {
+    format!("{PREFIX}{}", key.to_uppercase().replace('.', "_"))
+}
+
+/// A value as it stands in a file.
+fn toml_value(text: &str) -> Option<WrittenValue> {
+    DeValue::parse(text).ok().map(|value| raw(&value))
 }
 
 /// The line on which a span begins, counted from 1.

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layers::Lists;
-use super::settings::{CopySettings, GroupSettings, MetaSettings};
+use super::settings::{CopySettings, GroupSettings};
 use super::units::parse_duration;
 use crate::kinds::{Kind, KindAction, Kinds, Schema};
 
@@ -16,6 +15,14 @@ const ENTRIES_MAX: usize = 64;
 
 /// The dotted names of the lists.
 pub const LISTS: [&str; 3] = ["groups", "kinds", "meta.copy"];
+
+/// Values that are lists of tables.
+#[derive(Debug, Clone, Default)]
+pub struct Lists {
+    pub copies: Vec<CopySettings>,
+    pub kinds: Kinds,
+    pub groups: Vec<GroupSettings>,
+}
 
 /// The lists of a file; everything else in it is left to `layers`.
 #[derive(Debug, Default, Deserialize)]
@@ -68,7 +75,7 @@ pub fn read(text: &str) -> Result<Lists, (Option<std::ops::Range<usize>>, String
     })?;
     let whole = |message| (None, message);
     let kinds = kinds(file.kinds).map_err(whole)?;
-    let lists = Lists { meta: MetaSettings { copy: file.meta.copy }, kinds, groups: file.groups };
+    let lists = Lists { copies: file.meta.copy, kinds, groups: file.groups };
     check(&lists).map_err(whole)?;
     Ok(lists)
 }
@@ -117,7 +124,7 @@ fn kind(written: KindOfFile) -> Result<Kind, String> {
 }
 
 fn check(lists: &Lists) -> Result<(), String> {
-    let copies = &lists.meta.copy;
+    let copies = &lists.copies;
     if copies.len() > ENTRIES_MAX {
         return Err(format!("[[meta.copy]] has {} entries, more than {ENTRIES_MAX}", copies.len()));
     }

@@ -1,7 +1,7 @@
 //! How `server.memory` is divided: the defaults of all keys that bound memory follow from it. What a key sets is not taken
 //! from the others, so that each can be looked up by itself; the sum is told at the start.
 
-use super::settings::Settings;
+use super::Settings;
 use super::units::{GIB, KIB, MIB};
 
 /// The least that `server.memory` may be.

@@ -1,6 +1,11 @@
 //! Configuration: built-in defaults, a file, environment variables and flags, merged and validated together. Reads only
 //! the config file and the file that `store.uri_file` names, and does not depend on the parts that it configures.
 
+#[macro_use]
+mod sections;
+
+mod default_file;
+mod keys;
 mod layers;
 mod lists;
 mod machine;
@@ -11,6 +16,7 @@ mod resolve;
 mod settings;
 mod store_uri;
 pub mod units;
+mod value;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -20,19 +26,14 @@ use std::path::{Path, PathBuf};
 
 use layers::Layers;
 
+pub use default_file::default_file;
+pub use keys::*;
 pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
+pub use sections::Key;
 pub use settings::{
-    AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
-    CopySettings, CorsSettings, DriftSetting, EmbeddedSettings, FlushSettings, GroupSettings, IngestSettings,
-    LimitsSettings, LogFormat, MemtableSettings, MetaSettings, PageSettings, QuerySettings, QuotaSettings,
-    RejectionsSettings, RetentionSettings, SealFormSetting, SealSettings, SensorsSettings, ServerSettings, Settings,
-    StatusSettings, StoreSettings, TailSettings, TcpSettings, TelemetrySettings, TlsSettings, UiSettings,
-    UndeclaredUnit, UndoSettings, WalSettings,
+    AckLevel, AuthRequired, ClientAuth, CopySettings, GroupSettings, LogFormat, ShownAddresses, UndeclaredUnit,
 };
 pub use store_uri::{StoreUri, redact_uri};
-
-/// The lowest layer: every key with its meaning, unit, default and bounds. `hourglass config default` prints it.
-pub const DEFAULT: &str = include_str!("../../config/default.toml");
 
 /// The highest layer: the flags of `hourglass serve` that set keys.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +48,8 @@ pub struct Overrides {
     pub memory: Option<String>,
 }
 
-/// Merges the defaults, the file, the variables and the flags. Of `env`, only variables of the form `HOURGLASS_SECTION__KEY` count; see [`environment`].
+/// Merges the defaults, the file, the variables and the flags. Of `env`, only variables of the form
+/// `HOURGLASS_SECTION_KEY` count; see [`environment`].
 ///
 /// # Errors
 /// All problems at once, ordered by layer and by line of the file.
@@ -57,7 +59,7 @@ pub fn load(
     flags: &Overrides,
 ) -> Result<Settings, Vec<Problem>> {
     let mut problems = Vec::new();
-    let mut layers = Layers::defaults();
+    let mut layers = Layers::defaults(cfg!(feature = "faults"));
     if let Some(path) = file {
         match std::fs::read_to_string(path) {
             Ok(text) => layers.add_file(path, &text, &mut problems),
@@ -82,8 +84,8 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 }
 
 impl Default for Settings {
-    /// The settings of [`DEFAULT`] alone, on a machine with plenty of memory.
+    /// The defaults, on a machine with plenty of memory.
     fn default() -> Self {
-        resolve::resolve(&Layers::defaults(), None, &mut Vec::new())
+        resolve::resolve(&Layers::defaults(false), None, &mut Vec::new())
     }
 }

@@ -22,7 +22,7 @@ pub struct Problem {
 /// Where a value comes from. Sources are ordered like the layers: a greater source overrides a lesser one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigSource {
-    /// `config/default.toml`, as compiled in.
+    /// The default, which `keys.rs` states.
     Default,
     /// The file given by `--config`.
     File {
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn sources_are_ordered_as_layers() {
         let file = |line| ConfigSource::File { path: "a.toml".into(), line };
-        let variable = ConfigSource::Variable { name: "HOURGLASS_PAGE__MAX_BYTES".into() };
+        let variable = ConfigSource::Variable { name: "HOURGLASS_WAL_DIR".into() };
         let ordered = [ConfigSource::Default, file(2), file(10), variable, ConfigSource::Flag { name: "--listen" }];
         assert!(ordered.is_sorted());
         assert!(file(2).same_layer(&file(10)) && !file(2).same_layer(&ConfigSource::Default));

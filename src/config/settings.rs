@@ -1,53 +1,14 @@
-//! The settings as the rest of hourglass reads them: validated, with units resolved. Sizes are in bytes.
-//! `config/default.toml` says what each key means, with its bounds and default; `resolve.rs` enforces the bounds.
+//! What the settings say together, and the types of their values. `keys.rs` has the settings themselves.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::StoreUri;
-use crate::clock::ClockBounds;
-use crate::kinds::Kinds;
-use crate::reading::{Limits, Precision};
-
-/// All settings, one field per section of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    pub server: ServerSettings,
-    pub auth: AuthSettings,
-    pub audit: AuditSettings,
-    pub status: StatusSettings,
-    pub ui: UiSettings,
-    pub tail: TailSettings,
-    pub tls: TlsSettings,
-    pub cors: CorsSettings,
-    pub tcp: TcpSettings,
-    pub store: StoreSettings,
-    pub embedded: EmbeddedSettings,
-    pub ingest: IngestSettings,
-    pub wal: WalSettings,
-    pub clock: ClockBounds,
-    pub flush: FlushSettings,
-    pub seal: SealSettings,
-    pub retention: RetentionSettings,
-    pub undo: UndoSettings,
-    pub page: PageSettings,
-    pub memtable: MemtableSettings,
-    pub sensors: SensorsSettings,
-    pub meta: MetaSettings,
-    /// `[[kinds]]`: what sensors' readings and metadata must be.
-    pub kinds: Kinds,
-    /// `[[groups]]`: by what sensors belong together.
-    pub groups: Vec<GroupSettings>,
-    pub limits: LimitsSettings,
-    pub catalog: CatalogSettings,
-    pub quota: QuotaSettings,
-    pub query: QuerySettings,
-    pub rejections: RejectionsSettings,
-    pub telemetry: TelemetrySettings,
-}
+use super::Settings;
+use super::keys::{LimitsSettings, PageSettings};
+use crate::bucket::Caps;
+use crate::reading::Limits;
 
 impl Settings {
     /// The folder of the WAL.
@@ -56,28 +17,16 @@ impl Settings {
         if self.wal.dir.as_os_str().is_empty() { self.server.data_dir.join("log") } else { self.wal.dir.clone() }
     }
 
-    /// The file for readings that the store rejects permanently.
+    /// The folder of readings that the store rejects permanently.
     #[must_use]
-    pub fn dead_letters_file(&self) -> PathBuf {
-        self.server.data_dir.join("dead-letters.lp")
+    pub fn dead_letters_dir(&self) -> PathBuf {
+        self.server.data_dir.join("dead-letters")
     }
 
-    /// The folder of what deletions by value removed.
+    /// The folder of rejected lines.
     #[must_use]
-    pub fn trash_dir(&self) -> PathBuf {
-        self.server.data_dir.join("trash")
-    }
-
-    /// The file of the last rejected lines.
-    #[must_use]
-    pub fn rejections_file(&self) -> PathBuf {
-        self.server.data_dir.join("rejections.jsonl")
-    }
-
-    /// The folder of whole rejected lines.
-    #[must_use]
-    pub fn rejected_lines_folder(&self) -> PathBuf {
-        self.server.data_dir.join("rejections.lines")
+    pub fn rejections_dir(&self) -> PathBuf {
+        self.server.data_dir.join("rejections")
     }
 
     /// The first listener of readings or queries whose address is not loopback, so that other machines may reach it.
@@ -107,221 +56,19 @@ impl Settings {
         self.auth.first_token || !self.auth.first_token_file.as_os_str().is_empty()
     }
 
+    /// When a page is full.
+    #[must_use]
+    pub fn caps(&self) -> Caps {
+        let PageSettings { max_readings, max_bytes, hard_bytes } = self.page;
+        Caps { max_readings, max_bytes, hard_bytes }
+    }
+
     /// The limits that the parsers enforce.
     #[must_use]
     pub fn reading_limits(&self) -> Limits {
         let LimitsSettings { line_bytes, tags, fields, name_bytes, .. } = self.limits;
         Limits { line_bytes, tags, fields, name_bytes }
     }
-}
-
-/// `[server]`: the HTTP listener and the limits of connections.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerSettings {
-    /// Plain HTTP; `None` only beside `tls.listen`.
-    pub listen: Option<SocketAddr>,
-    pub data_dir: PathBuf,
-    pub memory: usize,
-    pub connections: usize,
-    pub connections_per_address: usize,
-    pub idle_timeout: Duration,
-    pub header_timeout: Duration,
-    pub header_bytes: usize,
-    pub http2: bool,
-    pub body_timeout: Duration,
-    /// From the signal to the exit.
-    pub shutdown_timeout: Duration,
-    /// In lower case; the names by which requests without tokens may ask, beside `localhost` and IP addresses.
-    pub hosts: Vec<String>,
-    /// Canonical addresses, each with the number of its leading bits that count.
-    pub trusted_proxies: Vec<(IpAddr, u8)>,
-}
-
-/// `[auth]`: who needs a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthSettings {
-    pub required: AuthRequired,
-    pub first_token: bool,
-    /// Where its secret is; empty for stdout.
-    pub first_token_file: PathBuf,
-    /// The longest life of a token; zero for any.
-    pub max_lifetime: Duration,
-    /// How long tokens of MongoDB apply that cannot be read again.
-    pub cache_max_age: Duration,
-}
-
-/// `[audit]`: the audit trail.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditSettings {
-    pub file_bytes: usize,
-    /// Older files of each kind.
-    pub files: usize,
-    /// Of one reason.
-    pub refusals_per_second: usize,
-    /// Zero for never.
-    pub uses: Duration,
-}
-
-/// When a request needs a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuthRequired {
-    /// If other machines may reach hourglass, or if any token exists.
-    Auto,
-    /// Always.
-    Always,
-}
-
-/// `[status]`: a listener for health and metrics.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StatusSettings {
-    /// `None` if `server.listen` serves them.
-    pub listen: Option<SocketAddr>,
-}
-
-/// `[tls]`: HTTPS. Paths are empty where no file is named.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsSettings {
-    pub listen: Option<SocketAddr>,
-    pub cert_file: PathBuf,
-    pub key_file: PathBuf,
-    pub client_ca_file: PathBuf,
-    pub client_crl_file: PathBuf,
-    pub client_auth: ClientAuthSetting,
-    /// Zero sends no Strict-Transport-Security header.
-    pub hsts: Duration,
-}
-
-/// `[cors]`: web pages of other origins.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CorsSettings {
-    pub origins: Vec<String>,
-}
-
-/// `[tcp]`: line protocol without HTTP.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TcpSettings {
-    pub listen: Option<SocketAddr>,
-    pub tls: bool,
-    pub database: String,
-    pub precision: Precision,
-    pub idle_timeout: Duration,
-}
-
-/// `[store]`: where pages are stored, and the limits of commands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreSettings {
-    /// From `store.uri`, or from the file that `store.uri_file` names.
-    pub uri: StoreUri,
-    /// Includes retries.
-    pub command_timeout: Duration,
-    pub commands_in_flight: usize,
-}
-
-/// `[embedded]`: settings of the embedded store only.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmbeddedSettings {
-    pub cache_bytes: usize,
-    /// Percent of the file that is free; 0 for never.
-    pub compact_at: usize,
-}
-
-/// `[ingest]`: admission, acks and shards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IngestSettings {
-    pub shards: usize,
-    pub bytes_in_flight: usize,
-    pub ack: AckSetting,
-    pub drift: DriftSetting,
-    pub ack_timeout: Duration,
-    /// Percent of `wal.budget_bytes` and of `memtable.max_bytes`.
-    pub database_share: usize,
-    pub idempotency_window: Duration,
-    pub idempotency_keys: usize,
-}
-
-/// `[wal]`: the write-ahead log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WalSettings {
-    /// Empty for the folder `log` in `server.data_dir`; see [`Settings::wal_dir`].
-    pub dir: PathBuf,
-    pub segment_bytes: usize,
-    pub budget_bytes: usize,
-    pub queue_bytes: usize,
-    pub compress: bool,
-    /// How long an instance may be silent before the registry's floor no longer waits for its WAL.
-    pub horizon: Duration,
-}
-
-/// `[seal]`: when and how days are sealed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SealSettings {
-    /// Of databases that do not say it themselves.
-    pub form: SealFormSetting,
-    /// Zero for never.
-    pub after: Duration,
-    pub interval: Duration,
-    /// Zero for never.
-    pub direct_min: usize,
-    pub quiet: Duration,
-}
-
-/// `[undo]`: the trash of deletions by value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UndoSettings {
-    /// Zero for no trash.
-    pub keep: Duration,
-    pub bytes: usize,
-}
-
-/// `[retention]`: how long readings are kept where a database does not say it itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RetentionSettings {
-    /// Zero for ever.
-    pub readings: Duration,
-    /// Zero for as long as readings.
-    pub summaries: Duration,
-    pub interval: Duration,
-}
-
-/// `[flush]`: when readings go to the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlushSettings {
-    pub interval: Duration,
-    pub quiet: Duration,
-    /// Per shard.
-    pub tasks: usize,
-}
-
-/// `[page]`: when a page is full.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageSettings {
-    pub max_readings: usize,
-    pub max_bytes: usize,
-    /// Never below `max_bytes`.
-    pub hard_bytes: usize,
-}
-
-/// `[memtable]`: memory of unflushed readings and of the bucket cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemtableSettings {
-    pub max_bytes: usize,
-}
-
-/// `[sensors]`: the sensors' documents.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SensorsSettings {
-    pub recent: usize,
-    pub write_interval: Duration,
-    pub outlier_ttl: Duration,
-    /// Zero for never.
-    pub silent_after: Duration,
-}
-
-/// `[meta]`: the sensors' metadata.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MetaSettings {
-    /// `[[meta.copy]]`: what is copied into pages and days.
-    pub copy: Vec<CopySettings>,
 }
 
 /// `[[meta.copy]]`: one name of metadata that is copied.
@@ -347,25 +94,13 @@ pub struct GroupSettings {
     pub database: Option<String>,
 }
 
-/// `[limits]`: the size and shape of what is accepted. The answer at a limit names its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitsSettings {
-    pub body_bytes: usize,
-    pub line_bytes: usize,
-    pub tags: usize,
-    pub fields: usize,
-    pub name_bytes: usize,
-    pub sensor_fields: usize,
-    pub sensors: usize,
-    pub databases: usize,
-    pub deletions: usize,
-    pub relabels: usize,
-    pub meta_bytes: usize,
-    /// Zero accepts any age.
-    pub max_past: Duration,
-    /// Zero accepts any time.
-    pub max_future: Duration,
-    pub undeclared_unit: UndeclaredUnit,
+/// When a request needs a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthRequired {
+    /// If other machines may reach hourglass, or if any token exists.
+    Auto,
+    /// Always.
+    Always,
 }
 
 /// What happens to a timestamp that lies near now only in another unit than the default one, if none was declared.
@@ -377,77 +112,9 @@ pub enum UndeclaredUnit {
     Warn,
 }
 
-/// `[catalog]`: the known sensors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CatalogSettings {
-    pub max_bytes: usize,
-}
-
-/// `[quota]`: how much one database may receive; zero for no limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QuotaSettings {
-    /// Per second.
-    pub database_readings: usize,
-    /// Per hour.
-    pub database_new_sensors: usize,
-    pub database_sensors: usize,
-    /// Of a token without a quota of its own; zero for no limit.
-    pub token_databases: usize,
-}
-
-/// `[query]`: the limits of queries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QuerySettings {
-    pub limit_default: usize,
-    pub limit_max: usize,
-    pub span_max: Duration,
-    pub series_max: usize,
-    pub cache_max_age: Duration,
-    /// Zero switches the cache off.
-    pub cache_bytes: usize,
-    pub sensors_max: usize,
-    /// Of one request, its answer included.
-    pub request_bytes: usize,
-    /// Of all requests together.
-    pub bytes: usize,
-    /// Of all requests of one token together.
-    pub token_bytes: usize,
-    pub concurrent: usize,
-    pub wait: Duration,
-    pub timeout: Duration,
-    pub log_after: Duration,
-}
-
-/// `[ui]`: the page for browsers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UiSettings {
-    pub enabled: bool,
-}
-
-/// `[tail]`: readings as they are acked, to those who listen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TailSettings {
-    /// Most listeners at once.
-    pub clients: usize,
-    /// Memory for all of them.
-    pub bytes: usize,
-}
-
-/// `[rejections]`: the list of rejected lines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RejectionsSettings {
-    /// Zero keeps none.
-    pub max_count: usize,
-    pub max_bytes: usize,
-    /// Of whole lines on disk; zero keeps none.
-    pub lines_bytes: usize,
-    pub keep: Duration,
-    pub addresses: AddressesSetting,
-}
-
 /// How much of the senders' addresses is kept and logged with rejected lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddressesSetting {
+pub enum ShownAddresses {
     /// All of it.
     Full,
     /// The network only: /24, or /64 of IPv6.
@@ -456,44 +123,34 @@ pub enum AddressesSetting {
     Off,
 }
 
-/// `[telemetry]`: logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TelemetrySettings {
-    /// A level, or comma-separated `target=level`.
-    pub log_level: String,
-    pub log_format: LogFormat,
-    /// Every line is shorter.
-    pub log_line_bytes: usize,
-}
-
-/// What becomes of a value of another family than its field's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DriftSetting {
-    Reject,
-    /// It is kept beside the field.
-    Keep,
-}
-
 /// What an ack promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AckSetting {
+pub enum AckLevel {
     /// The readings are synced to the WAL.
     Log,
     /// The readings are in the store.
     Store,
 }
 
-/// `seal.form`: how days are sealed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SealFormSetting {
-    Packed,
-    Columns,
-    Off,
+impl AckLevel {
+    /// The level's name in the config, in `?ack=` and in `X-Hourglass-Ack`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Store => "store",
+        }
+    }
+
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Log, Self::Store].into_iter().find(|level| level.name() == name)
+    }
 }
 
 /// Whether clients must present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientAuthSetting {
+pub enum ClientAuth {
     /// hourglass does not ask for one.
     Off,
     /// A client may present none, but one that it presents must be valid.
@@ -517,6 +174,7 @@ pub enum LogFormat {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::config::StoreUri;
 
     #[test]
     fn only_loopback_is_not_exposed() {

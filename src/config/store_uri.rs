@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// The story: `check-config` said that `user:p@ss@host` would start.
+    /// The story: `config check` said that `user:p@ss@host` would start.
     #[test]
     fn a_login_with_unescaped_characters_is_seen() {
         for (uri, unescaped) in [

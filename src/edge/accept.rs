@@ -11,10 +11,9 @@ use tokio::task::JoinSet;
 
 use super::connection_limits::{ConnectionLimits, ConnectionPermit};
 use super::connection_state::ConnectionState;
-use super::io::Io;
 use super::peer::Peer;
 use super::proxies::TrustedProxies;
-use super::stream::Stream;
+use super::stream::{Io, Stream};
 use super::tls::Acceptor;
 
 /// The pause after a failed `accept`, for example when file descriptors run out.
@@ -127,9 +126,9 @@ async fn open(
     let address = address.ip().to_canonical();
     let secure = tls.is_some();
     let (io, certificate) = match tls {
-        None => (Io::Plain(stream), None),
+        None => (Io::Left(stream), None),
         Some(tls) => match tls.accept(stream).await {
-            Ok((stream, certificate)) => (Io::Tls(Box::new(stream)), certificate),
+            Ok((stream, certificate)) => (Io::Right(Box::new(stream)), certificate),
             Err(error) => {
                 tracing::debug!(%address, %error, "TLS handshake failed");
                 return None;

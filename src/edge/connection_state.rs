@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A request body makes progress each time this many more bytes have arrived.
 const MOVES_BYTES: u32 = 1024;
@@ -188,7 +190,7 @@ impl ConnectionState {
     /// The bytes received since the connection was last idle, up to 64 KiB; of pipelined requests they start with the
     /// first. `None` if they were taken already.
     pub fn opening(&self) -> Option<Vec<u8>> {
-        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opening = self.opening.lock();
         (!std::mem::replace(&mut opening.stale, true)).then(|| std::mem::take(&mut opening.bytes))
     }
 
@@ -306,7 +308,7 @@ impl ConnectionState {
     }
 
     fn sending(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
-        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sending.lock()
     }
 
     fn word(&self, phase: Phase) -> u64 {
@@ -328,7 +330,7 @@ impl ConnectionState {
 
     /// Records opening bytes. The lock is uncontended: only the connection's own task takes it.
     fn keep(&self, bytes: &[u8], first: bool) {
-        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opening = self.opening.lock();
         if first {
             opening.bytes.clear();
             opening.bytes.shrink_to(OPENING_KEPT);

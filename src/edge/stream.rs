@@ -6,9 +6,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use super::connection_state::ConnectionState;
-use super::io::Io;
+
+/// A connection's socket: plain TCP or TLS, which is boxed because it is large.
+pub(super) type Io = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 #[derive(Debug)]
 pub struct Stream {

@@ -5,10 +5,11 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
@@ -23,35 +24,11 @@ use webpki::{BorrowedCertRevocationList, CertRevocationList};
 use super::certificate;
 use super::files_version::FilesVersion;
 use super::peer::PeerCertificate;
+use crate::config::{ClientAuth, TlsSettings};
 use crate::telemetry::Metrics;
 
 /// How often the files are checked for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Whether clients must present a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientAuth {
-    /// No certificate is requested.
-    Off,
-    /// A certificate is optional; an invalid one is refused.
-    Optional,
-    /// A connection needs a valid certificate.
-    Required,
-}
-
-/// The PEM files of certificates and keys.
-#[derive(Debug, Clone)]
-pub struct Files {
-    /// The certificate chain, without the root.
-    pub certificate: PathBuf,
-    /// The certificate's private key.
-    pub key: PathBuf,
-    /// The authorities that sign clients' certificates.
-    pub client_ca: PathBuf,
-    /// Their revocation lists; empty for none.
-    pub client_crl: PathBuf,
-    pub client_auth: ClientAuth,
-}
 
 /// Why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +56,7 @@ pub enum TlsError {
 /// The TLS configuration in use, and the files it comes from.
 #[derive(Debug)]
 pub struct Tls {
-    files: Files,
+    files: TlsSettings,
     current: RwLock<Arc<Loaded>>,
     /// [`Loaded::generation`] of the current files, readable without the lock.
     generation: AtomicU64,
@@ -110,12 +87,12 @@ pub struct Acceptor {
 impl Tls {
     /// # Errors
     /// When a file cannot be read or used.
-    pub fn load(files: Files, metrics: Metrics) -> Result<Arc<Self>, TlsError> {
+    pub fn load(files: TlsSettings, metrics: Metrics) -> Result<Arc<Self>, TlsError> {
         let loaded = load(&files)?;
         metrics.certificate(loaded.not_after);
         let others_read = |file: &Path| std::fs::metadata(file).is_ok_and(|of| of.permissions().mode() & 0o004 != 0);
-        if others_read(&files.key) {
-            tracing::warn!(file = %files.key.display(), "tls.key_file is readable by every user of this machine; remove that permission");
+        if others_read(&files.key_file) {
+            tracing::warn!(file = %files.key_file.display(), "tls.key_file is readable by every user of this machine; remove that permission");
         }
         let (current, generation) = (RwLock::new(Arc::new(loaded)), AtomicU64::new(0));
         Ok(Arc::new(Self { files, current, generation, metrics, wanted: Notify::new() }))
@@ -133,13 +110,13 @@ impl Tls {
     /// # Errors
     /// When the files can no longer be read.
     pub fn lacks_revocation_list(&self) -> Result<bool, TlsError> {
-        let lists = revocation_lists(&self.files.client_crl)?;
+        let lists = revocation_lists(&self.files.client_crl_file)?;
         if lists.is_empty() || self.files.client_auth == ClientAuth::Off {
             return Ok(false);
         }
         let lists: Vec<CertRevocationList<'_>> =
             lists.iter().filter_map(|list| Some(BorrowedCertRevocationList::from_der(list).ok()?.into())).collect();
-        let authorities = certificates("tls.client_ca_file", &self.files.client_ca)?;
+        let authorities = certificates("tls.client_ca_file", &self.files.client_ca_file)?;
         let subjects =
             authorities.iter().filter_map(|authority| Some(webpki::anchor_from_trusted_cert(authority).ok()?.subject));
         let mut unlisted = subjects.filter(|subject| !lists.iter().any(|list| list.issuer() == subject.as_ref()));
@@ -159,7 +136,7 @@ impl Tls {
     }
 
     fn current(&self) -> Arc<Loaded> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 
     /// For a listener that offers these protocols by ALPN.
@@ -174,12 +151,12 @@ impl Tls {
         self.wanted.notify_one();
     }
 
-    /// Reloads changed files; runs until it is cancelled. Files that changed since the last check may still be in the
+    /// Reloads changed files; runs until it is cancelled. TlsSettings that changed since the last check may still be in the
     /// middle of a change, so they are loaded only once two checks in a row see the same state.
     pub async fn follow(self: Arc<Self>) {
         let stamp = || {
-            let Files { certificate, key, client_ca, client_crl, .. } = &self.files;
-            FilesVersion::of([certificate, key, client_ca, client_crl].into_iter().map(PathBuf::as_path))
+            let TlsSettings { cert_file, key_file, client_ca_file, client_crl_file, .. } = &self.files;
+            FilesVersion::of([cert_file, key_file, client_ca_file, client_crl_file].into_iter().map(PathBuf::as_path))
         };
         let (mut taken, mut last) = (stamp(), stamp());
         loop {
@@ -199,7 +176,7 @@ impl Tls {
                 self.metrics.certificate(loaded.not_after);
                 let generation = self.generation() + 1;
                 let loaded = Arc::new(Loaded { generation, ..loaded });
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+                *self.current.write() = loaded;
                 self.generation.store(generation, Ordering::Release);
                 self.metrics.tls_loaded(true);
                 tracing::info!("TLS certificate and key reloaded");
@@ -235,10 +212,11 @@ impl Acceptor {
     }
 }
 
-fn load(files: &Files) -> Result<Loaded, TlsError> {
-    let chain = certificates("tls.cert_file", &files.certificate)?;
+fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
+    let chain = certificates("tls.cert_file", &files.cert_file)?;
     let not_after = chain.first().and_then(certificate::not_after);
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| refused("tls.key_file", &files.key, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key_file)
+        .map_err(|error| refused("tls.key_file", &files.key_file, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = &[&rustls::version::TLS13, &rustls::version::TLS12];
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions);
@@ -262,16 +240,16 @@ fn load(files: &Files) -> Result<Loaded, TlsError> {
 }
 
 fn verifier(
-    files: &Files,
+    files: &TlsSettings,
     provider: &Arc<rustls::crypto::CryptoProvider>,
     optional: bool,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("tls.client_ca_file", &files.client_ca)? {
+    for certificate in certificates("tls.client_ca_file", &files.client_ca_file)? {
         roots.add(certificate).map_err(|error| TlsError::ClientCa(error.to_string()))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-    let builder = builder.with_crls(revocation_lists(&files.client_crl)?);
+    let builder = builder.with_crls(revocation_lists(&files.client_crl_file)?);
     let builder = if optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| match error {
         VerifierBuilderError::InvalidCrl(_) => TlsError::ClientCrl(error.to_string()),

@@ -49,17 +49,15 @@ pub async fn begin(State(app): State<Arc<App>>, Extension(by): By, address: Addr
 async fn begun(app: &App, by: Caller, Extension(address): Address, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(app, query, params::BACKUP, by.clone())?;
     let (opening, now_ms) = app.ingest.opening();
-    let since = parameters.count("since", usize::MAX, "fixed")?.and_then(|since| u64::try_from(since).ok());
+    let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
     let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
     if since.is_some() {
         return Ok(Json(json!({ "behind": behind })).into_response());
     }
     let tokens = app.access.stored().await;
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
-    if let Caller::Holder(_) = by {
-        let (statement, outcome) = ("BACKUP".to_owned(), "begun".to_owned());
-        app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome });
-    }
+    let (statement, outcome) = ("BACKUP".to_owned(), "begun".to_owned());
+    app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome });
     let databases = app.store.raw().databases().await.map_err(failed)?;
     let rows = app.store.raw().read_settings().await.map_err(failed)?;
     let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
@@ -104,8 +102,8 @@ async fn of_day(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, Api
     let known = known(&parameters)?;
     let turn = app.backups.clone().acquire_owned().await;
     let budget = app.query.begin(&by, "backup");
-    let memory = budget.hold(app.options.backup_bytes)?;
-    let bounds = ReadBounds::of_memory(app.options.backup_bytes);
+    let memory = budget.hold(app.backup_bytes())?;
+    let bounds = ReadBounds::of_memory(app.backup_bytes());
     let hours = day.hours();
     if let Some(known) = known
         && known == digest_of(&*app.store, &database, hours.clone(), bounds).await.map_err(failed)?
@@ -145,7 +143,7 @@ async fn of_sensors(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response,
     let (database, known) = (parameters.stored_database()?, known(&parameters)?);
     let turn = app.backups.clone().acquire_owned().await;
     let budget = app.query.begin(&by, "backup");
-    let memory = budget.hold(app.options.backup_bytes)?;
+    let memory = budget.hold(app.backup_bytes())?;
     if let Some(known) = known {
         let (mut sensors, mut frames) = (Sensors::new(&*app.store, &database), Frames::default());
         while let Some(document) = sensors.next().await.map_err(failed)? {
@@ -254,7 +252,7 @@ pub async fn proved(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
         let began = parameters.get("began").and_then(|began| began.parse::<u64>().ok());
         let began =
             began.ok_or_else(|| ApiError::Bad("parameter began is missing: milliseconds since 1970".to_owned()))?;
-        let folder = app.options.data_dir.clone();
+        let folder = app.settings.server.data_dir.clone();
         let written = apart(move || kept::keep(&folder, began)).await.map_err(failed)?;
         written.map_err(|error| ApiError::Unreadable(format!("the time of the last proved backup: {error}")))?;
         app.metrics.backup_proved(began);

@@ -26,7 +26,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads and decompresses a body. The returned admission covers its decompressed bytes.
 pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> Result<(Bytes, BytesInFlight), ApiError> {
-    let (limit, timeout) = (app.options.body_bytes, app.options.body_timeout);
+    let (limit, timeout) = (app.settings.limits.body_bytes, app.settings.server.body_timeout);
     let empty = || BodyBytes { bytes: BytesMut::new(), admission: app.ingest.admission(), limit };
     let mut decoding = Decoding::new(Encoding::of(headers)?, empty())?;
     let on_the_wire = receive(headers, body, &mut decoding, (limit, timeout)).await?;
@@ -43,7 +43,7 @@ pub async fn discard(app: &App, headers: &HeaderMap, mut body: Body) {
         return;
     }
     // If this times out, the connection is closed while the client sends.
-    let mut pace = Pace::new(app.options.body_timeout);
+    let mut pace = Pace::new(app.settings.server.body_timeout);
     while let Ok(Some(Ok(frame))) = pace.frame(&mut body).await {
         pace.count += frame.data_ref().map_or(0, |data| data.len() as u64);
     }

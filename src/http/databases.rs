@@ -71,11 +71,8 @@ pub async fn put(
     match changed(&app, &by, (name, query), sent).await {
         Ok((body, None)) => Json(body).into_response(),
         Ok((body, Some((database, text)))) => {
-            if let Caller::Holder(_) = by {
-                let statement = format!("SETTINGS {text}");
-                let outcome = "done".to_owned();
-                app.audit.note(&Event::Change { by: by.name(), address, statement, database: &database, outcome });
-            }
+            let (statement, outcome) = (format!("SETTINGS {text}"), "done".to_owned());
+            app.audit.note(&Event::Change { by: &by, address, statement, database: &database, outcome });
             (StatusCode::OK, Json(body)).into_response()
         }
         Err(error) => error.respond(Dialect::Native),
@@ -255,7 +252,6 @@ async fn would_go(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> 
         families: Families::All,
         group_by: GroupBy::Sensor,
         fill: crate::influxql::Fill::None,
-        as_stored: false,
     };
     // A question that is too large for the limits of queries is not worth its answer.
     let found = app.query.aggregate(budget, &asked).await.ok();

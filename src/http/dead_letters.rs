@@ -1,4 +1,4 @@
-//! Lists this instance's dead-letter file: readings that could not be stored.
+//! Lists this instance's dead letters: readings and metadata that could not be stored.
 
 use std::sync::Arc;
 
@@ -14,12 +14,13 @@ use super::parameters::{Pairs, Parameters};
 use super::params;
 use crate::access::Caller;
 use crate::http::parameters::By;
-use crate::ingest::dead_letters::{Chunk, Outstanding};
+use crate::ingest::dead_letters::{DeadLetter, Outstanding};
 
-/// Most bytes of lines per chunk, and per answer.
-const BYTES: (usize, usize) = (16 << 10, 1 << 20);
-/// Chunks per answer: by default, and at most.
-const LOTS: (usize, usize) = (100, 1000);
+/// Maximum bytes of one dead letter's lines, and approximately of all in an answer.
+const LINES_BYTES: usize = 16 << 10;
+const ANSWER_BYTES: usize = 1 << 20;
+/// Dead letters per answer: by default, and at most.
+const LETTERS: (usize, usize) = (100, 1000);
 
 /// `GET /api/v1/dead-letters`.
 pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
@@ -31,33 +32,43 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
 
 async fn listed(app: &App, by: Caller, query: Pairs) -> Result<Value, ApiError> {
     let parameters = Parameters::of(app, query, params::DEAD_LETTERS, by)?;
-    let chunks_max = parameters.limit(LOTS.0, LOTS.1, "fixed; cursor gets the next ones")?;
+    let count_max = parameters.limit(LETTERS.0, LETTERS.1)?;
     let cursor = parameters.get("cursor").filter(|cursor| !cursor.is_empty()).map_or(Ok(0), str::parse);
     let cursor = cursor
         .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;
     let letters = app.ingest.dead_letters();
-    let unreadable = |error: std::io::Error| ApiError::Unreadable(format!("the dead-letter file: {error}"));
+    let unreadable = |error: std::io::Error| ApiError::Unreadable(format!("the dead letters: {error}"));
     let outstanding = letters.outstanding().await.map_err(unreadable)?;
-    let (chunks, next) = letters.page(cursor, chunks_max, BYTES).await.map_err(unreadable)?;
+    let (found, has_more) = letters.page(cursor, count_max, ANSWER_BYTES).await.map_err(unreadable)?;
+    let next = found.last().filter(|_| has_more).map(|(id, _)| id.to_string());
     Ok(json!({
         "readings": outstanding.readings(),
-        "databases": outstanding.0,
-        "lots": chunks.iter().map(shown).collect::<Vec<_>>(),
-        "next": next.map(|next| next.to_string()),
+        "databases": outstanding.by_database,
+        "metadata": outstanding.metadata,
+        "letters": found.iter().map(|(id, letter)| shown(*id, letter)).collect::<Vec<_>>(),
+        "next": next,
     }))
 }
 
-fn shown(chunk: &Chunk) -> Value {
-    // Cut after the last whole line, so never inside a character.
-    let end = if chunk.is_cut {
-        chunk.lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
-    } else {
-        chunk.lines.len()
+fn shown(id: u64, letter: &DeadLetter) -> Value {
+    let mut shown = match letter {
+        DeadLetter::Readings(letter) => {
+            let is_cut = letter.lines.len() > LINES_BYTES;
+            // Cut after the last whole line, so never inside a character.
+            let end = letter.lines.as_bytes()[..letter.lines.len().min(LINES_BYTES)]
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |end| end + 1);
+            json!({
+                "database": letter.database, "readings": letter.readings, "kept": letter.kept, "reason": letter.reason,
+                "lines": letter.lines[..end], "is_cut": is_cut,
+            })
+        }
+        DeadLetter::Metadata(letter) => json!(letter),
+        DeadLetter::Done(_) => json!({}),
     };
-    json!({
-        "database": chunk.head.database, "readings": chunk.head.readings, "kept": chunk.head.kept, "reason": chunk.head.reason,
-        "lines": String::from_utf8_lossy(&chunk.lines[..end]), "is_cut": chunk.is_cut,
-    })
+    shown["id"] = json!(id.to_string());
+    shown
 }
 
 /// The answer to a flush that stored everything except dead letters.
@@ -66,6 +77,6 @@ pub fn not_stored(outstanding: &Outstanding) -> Response {
         "not all acked readings are in the store: {} are dead letters (GET /api/v1/dead-letters lists them)",
         outstanding.described()
     );
-    (StatusCode::CONFLICT, Json(json!({ "error": error, "code": DEAD_LETTERS, "dead_letters": outstanding.0 })))
-        .into_response()
+    let body = json!({ "error": error, "code": DEAD_LETTERS, "dead_letters": outstanding.by_database });
+    (StatusCode::CONFLICT, Json(body)).into_response()
 }

@@ -14,9 +14,8 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, drift, explain, groups, indexes, influx_query, lists, meta, openapi,
-    overview, read_only, readings, rejections, relabel, replay, seal, sensors, status, summary, tail, tokens, trash,
-    ui, write,
+    App, backup, databases, dead_letters, explain, groups, influx_query, jobs, lists, meta, openapi, overview,
+    readings, rejections, renames, sensors, status, summary, tail, tokens, ui, write,
 };
 
 pub struct Endpoint {
@@ -217,14 +216,13 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/flush", Admin, "store all acked readings now: 204 when done", &[], &[],
         &[&[(204, "All readings acked before are in the store.", &[]), (409, "All are in the store except dead letters.", &[json("NotStored")]),
             (503, "Not all are in the store yet: try again.", FAILED)]], false, route (post(write::flush));
-    "POST" "/api/v1/seal", Admin, "store what was acked, and seal every day that is over now: 200 when done", params::SEAL, &[],
-        &[&[(200, "Every day that is over is sealed.", &[json("Sealed")]), (202, "Sealing is under way: ask again with `round`.", &[json("Sealed")])],
-            ASKED], false, route (post(seal::seal));
-    "POST" "/api/v1/compact", Admin, "give space back to the disk: 200 when done", params::COMPACT, &[],
-        &[&[(200, "What came back.", &[json("Compacted")]), (202, "Compaction is under way: ask again with `round`.", &[json("Compacted")])],
-            ASKED], false, route (post(compact::compact));
-    "POST" "/api/v1/read-only", Admin, "refuse changes with 503 until the process ends, for hourglass copy --switch, or take them again", params::READ_ONLY, &[],
-        &[&[(200, "Changes are refused, or taken.", &[json("Anything")])], ASKED], false, route (post(read_only::set));
+    "GET" "/api/v1/jobs", Admin, "background jobs: state, progress, last success, last error, next run", &[], &[],
+        &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], true, route (get(jobs::list));
+    "GET" "/api/v1/jobs/{key}", Admin, "one background job", &[], &[],
+        &[&[(200, "The job.", &[json("Job")])], ASKED], false, route (get(jobs::show));
+    "POST" "/api/v1/jobs/{key}/run", Admin, "run a background job now: 200 when done", params::JOB_RUN, &[],
+        &[&[(200, "The run has ended.", &[json("Job")]), (202, "The run is under way: ask again with `run`.", &[json("Job")])],
+            ASKED], false, route (post(jobs::run));
     "GET" "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything", params::BACKUP, &[],
         &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route (get(backup::begin));
     "GET" "/api/v1/backup/days", Admin, "the UTC days that have readings or summaries, for hourglass backup", params::BACKUP_DAYS, &[],
@@ -237,36 +235,25 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         false, route (get(backup::sensors));
     "POST" "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", params::BACKUP_PROVED, &[],
         &[&[(204, "Noted.", &[])], ASKED], false, route (post(backup::proved));
-    "GET" "/api/v1/indexes", Admin, "indexes that the configuration declares, with the queries that use them", &[], &[],
-        &[&[(200, "Indexes, by database and collection.", &[json("Indexes")])], ASKED], true, route (get(indexes::list));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
-    "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,
-        &[], &[&[(200, "Rejections, newest first.", &[json("Rejections")])], ASKED], true, route (get(rejections::list));
-    "POST" "/api/v1/rejections/replay", Token, "fix rejected lines by a rule and write them with their senders' rights; first as a dry run",
-        params::REPLAY, &[json("ReplayRule")], &[&[(200, "What became of each line, or would.", &[json("Replayed")])], FORM_READ_NATIVE, ASKED], true,
-        route (post(replay::replay));
-    "POST" "/api/v1/drift/resolve", Token, "make a field one of a type, and move values that are kept beside it into it; first as a dry run",
-        params::DRIFT, &[], &[&[(200, "What moved, or would.", &[json("DriftResolved")])], ASKED], false, route (post(drift::resolve));
+    "GET" "/api/v1/rejections", Token, "rejected lines and readings, for the database's administrators", params::REJECTIONS,
+        &[], &[&[(200, "The number of rejections by code, and the newest ones; or an export.", &[json("Rejections"), (TEXT, "Text")])], ASKED], true,
+        route (get(rejections::list));
+    "DELETE" "/api/v1/rejections", Token, "remove rejections that need no more attention", params::REJECTIONS_DONE,
+        &[], &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], false, route (delete(rejections::remove));
     "GET" "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", &[], &[],
         &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route (get(databases::show));
     "PUT" "/api/v1/databases/{key}", Token, "change how long a database keeps its readings and its other settings, as far as they are sent, or tell what would expire", params::DATABASE,
         &[json("DatabaseSettings")], &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
         false, route (put(databases::put));
-    "POST" "/api/v1/relabel", Token, "show a sensor, tag value, tag key or measurement under another name, or tell what that would do", params::RELABEL,
-        &[json("Relabelling")], &[&[(200, "The relabel, and how many sensors it renames.", &[json("Relabelled")])], FORM_READ_NATIVE, ASKED],
-        false, route (post(relabel::make));
-    "GET" "/api/v1/relabels", Token, "the relabels of a database, for its administrators", params::RELABELS, &[],
-        &[&[(200, "Relabels, in the order in which they were made.", &[json("Relabels")])], ASKED], true, route (get(relabel::list));
-    "DELETE" "/api/v1/relabels/{key}", Token, "take a relabel back", params::RELABELS, &[],
-        &[&[(200, "The relabel that is gone.", &[json("Relabel")])], ASKED], false, route (delete(relabel::undo));
-    "POST" "/api/v1/relabels/{key}/finalize", Token, "make a relabel final: it cannot be taken back any more", params::RELABELS, &[],
-        &[&[(200, "The relabel.", &[json("Relabel")])], ASKED], false, route (post(relabel::finalize));
-    "GET" "/api/v1/trash", Token, "what deletions by value removed, for the database's administrators", &[], &[],
-        &[&[(200, "Deletions, newest first.", &[json("Trash")])], ASKED], true, route (get(trash::list));
-    "POST" "/api/v1/trash/{key}/undo", Token, "write back what a deletion by value removed and is still absent", params::UNDO, &[],
-        &[&[(200, "What became of the readings.", &[json("Undone")]), (202, "Not all were looked at: ask again with `next` as `cursor`.", &[json("Undone")])],
-            ASKED], false, route (post(trash::undo));
+    "GET" "/api/v1/renames", Token, "the renames of a database, for its administrators", params::RENAMES, &[],
+        &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], true, route (get(renames::list));
+    "PUT" "/api/v1/renames", Token, "show a sensor, measurement, tag key or tag value under another name, or tell what that would do",
+        params::RENAME, &[json("Rename")], &[&[(200, "How many sensors get another name.", &[json("Renamed")])], FORM_READ_NATIVE, ASKED],
+        false, route (put(renames::put));
+    "DELETE" "/api/v1/renames", Token, "show a stored name again", params::RENAME_DELETED, &[],
+        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], ASKED], false, route (delete(renames::delete));
     "GET" "/api/v1/overview", Metrics, "what an operator asks first: rates, acks, store, log, memory, disk, backup", &[], &[],
         &[&[(200, "The overview.", &[json("Anything")])]], true, route (get(overview::overview));
     "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],

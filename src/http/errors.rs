@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::access::Denied;
 use crate::bucket::StorageError;
+use crate::edits::EditError;
 use crate::ingest::{AckLevel, IngestError, Rejected};
+use crate::query::influx::StatementFailure;
 use crate::query::{Passing, QueryError};
 use crate::reading::Rejection;
 
@@ -87,6 +89,27 @@ impl From<IngestError> for ApiError {
     }
 }
 
+impl From<StatementFailure> for ApiError {
+    fn from(failure: StatementFailure) -> Self {
+        match failure {
+            StatementFailure::Query(error) => error.into(),
+            StatementFailure::Forbidden { .. } => Self::Forbidden(failure.to_string()),
+            _ => Self::Bad(failure.to_string()),
+        }
+    }
+}
+
+impl From<EditError> for ApiError {
+    fn from(error: EditError) -> Self {
+        match error {
+            EditError::Refused(text) => Self::Bad(text),
+            EditError::Statement(failure) => failure.into(),
+            EditError::Ingest(error) => error.into(),
+            EditError::Query(error) => error.into(),
+        }
+    }
+}
+
 impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> Self {
         Self::Query(error)
@@ -123,7 +146,6 @@ impl ApiError {
                 | IngestError::TooManyDeletions { .. }
                 | IngestError::Clock { .. }
                 | IngestError::NotJoined
-                | IngestError::ReadOnly
                 | IngestError::Ahead { .. }
                 | IngestError::LongDeletions { .. }
                 | IngestError::Behind(_)
@@ -137,7 +159,7 @@ impl ApiError {
                 | IngestError::DatabaseName { .. }
                 | IngestError::KeyOfOtherBody
                 | IngestError::Policy(_)
-                | IngestError::Relabel(_) => StatusCode::BAD_REQUEST,
+                | IngestError::Rename(_) => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
@@ -147,7 +169,6 @@ impl ApiError {
                 | QueryError::TooManySensors { .. }
                 | QueryError::TooManyColumns
                 | QueryError::TooManyPatterns
-                | QueryError::NoCopies
                 | QueryError::Pattern { .. } => StatusCode::BAD_REQUEST,
                 QueryError::Full { .. }
                 | QueryError::TokenFull { .. }
@@ -187,7 +208,7 @@ impl ApiError {
                 )
             }
             Self::BodyTimeout => {
-                "the body did not arrive in time (server.body_timeout, and 1 KiB/s after 10 s)".to_owned()
+                "the body did not arrive in time (within 30 s, and at 1 KiB/s after 10 s)".to_owned()
             }
             Self::Encoding(encoding) => {
                 format!("content encoding {encoding:?} is not supported: use gzip, deflate, zstd or none")
@@ -255,7 +276,6 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::BeingDropped { .. } => "being_deleted",
         IngestError::DatabaseFailing { .. } => "database_failing",
         IngestError::NotJoined => "not_registered",
-        IngestError::ReadOnly => "read_only",
         IngestError::LongDeletions { .. } | IngestError::TooManyDeletions { .. } => "too_many_deletions",
         IngestError::Clock { .. } | IngestError::Ahead { .. } => "clock",
         IngestError::OverQuota(_) => "over_quota",
@@ -263,7 +283,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::DatabaseName { .. } => "invalid_database",
         IngestError::CutsExpired { .. } => "expired_hours",
         IngestError::Policy(_) => "retention_policy",
-        IngestError::Relabel(_) => "relabel",
+        IngestError::Rename(_) => "rename",
         IngestError::Stopping => "stopping",
     }
 }
@@ -278,7 +298,7 @@ fn code_of_query(error: &QueryError) -> &'static str {
         | QueryError::TooManySensors { .. }
         | QueryError::TooManyColumns
         | QueryError::TooManyPatterns => "query_too_large",
-        QueryError::Pattern { .. } | QueryError::NoCopies => "invalid",
+        QueryError::Pattern { .. } => "invalid",
         QueryError::Full { .. } | QueryError::TokenFull { .. } | QueryError::Overloaded { .. } => "overloaded",
         QueryError::Timeout { .. } => "timeout",
     }

@@ -13,7 +13,7 @@ use super::format::Format;
 use super::json::{comma, end_with_next, sensor, string};
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
-use super::sensors::{is_silent, of_names};
+use super::sensors::{is_silent, of_stored};
 use super::text::Text;
 use crate::bucket::GroupRule;
 use crate::clock::now_ns;
@@ -28,7 +28,7 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
         let (budget, database) = (parameters.budget(&app), parameters.database()?);
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"groups\":[");
-        for (number, rule) in app.options.groups.of(&database).into_iter().enumerate() {
+        for (number, rule) in app.groups.of(&database).into_iter().enumerate() {
             comma(&mut text.out, number);
             text.out.push_str("{\"group\":");
             string(&mut text.out, &rule.name);
@@ -43,16 +43,9 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
     listed.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
 }
 
-/// The groups of a database, which know what their tags are called by now.
-pub fn groups_of(app: &App, database: &str) -> Vec<GroupRule> {
-    let (rules, settings) = (app.options.groups.of(database), app.query.settings());
-    let relabels = settings.relabels(database);
-    rules.into_iter().map(|rule| relabels.map_or_else(|| rule.clone(), |relabels| rule.shown_by(relabels))).collect()
-}
-
 /// The group of a database that a path names.
 fn rule(app: &App, database: &str, name: &str) -> Result<GroupRule, ApiError> {
-    groups_of(app, database).into_iter().find(|rule| *rule.name == *name).ok_or_else(|| {
+    app.groups.of(database).into_iter().find(|rule| *rule.name == *name).cloned().ok_or_else(|| {
         ApiError::Bad(format!(
             "database {database:?} has no group {name:?}: GET /api/v1/groups lists those that there are, [[groups]] in the \
              configuration declares others"
@@ -71,8 +64,8 @@ pub async fn values(
         let Path(name) = name.map_err(|error| ApiError::Bad(error.body_text()))?;
         let parameters = Parameters::of(&app, query, params::GROUP, by)?;
         let (budget, database) = (parameters.budget(&app), parameters.database()?);
-        let (rule, max) = (rule(&app, &database, &name)?, app.options.sensors_max);
-        let limit = parameters.limit(max, max, "query.sensors_max")?;
+        let (rule, max) = (rule(&app, &database, &name)?, app.settings.query.sensors_max);
+        let limit = parameters.limit(max, max)?;
         let found = app.query.group_values(&budget, (&database, &parameters.all()), &rule).await?;
         let after = parameters.get("cursor");
         let mut values = found.values.iter().filter(|(value, _)| after.is_none_or(|after| value.as_str() > after));
@@ -108,21 +101,22 @@ pub async fn members(
         let Path((name, value)) = path.map_err(|error| ApiError::Bad(error.body_text()))?;
         let parameters = Parameters::of(&app, query, params::GROUP_MEMBERS, by)?;
         let (budget, database) = (parameters.budget(&app), parameters.database()?);
-        let (rule, max) = (rule(&app, &database, &name)?, app.options.sensors_max);
-        let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+        let (rule, max) = (rule(&app, &database, &name)?, app.settings.query.sensors_max);
+        let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
         let (all, after) = (parameters.all(), parameters.get("cursor"));
         let asked = (&rule, value.as_str());
         let mut members =
             app.query.group_members(&budget, (&database, &all), asked, (after, limit.saturating_add(1))).await?;
         let is_cut = members.len() > limit;
         members.truncate(limit);
-        let next = members.last().filter(|_| is_cut).map(|last| last.key.to_string());
-        let (now, groups) = (now_ns(), groups_of(&app, &database));
+        let next = members.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
+        let (now, groups) = (now_ns(), app.groups.of(&database));
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"sensors\":[");
         let mut number = 0;
-        for names in members.chunks(BATCH) {
-            for listed in of_names(&app, &budget, &database, names).await? {
+        for some in members.chunks(BATCH) {
+            let keys: Vec<&str> = some.iter().map(|member| &*member.stored.key).collect();
+            for listed in of_stored(&app, &budget, &database, &keys).await? {
                 comma(&mut text.out, number);
                 number += 1;
                 sensor(&mut text.out, (&listed, &groups, is_silent(&app, &listed, now)), times, false);

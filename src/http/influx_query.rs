@@ -13,21 +13,19 @@ use serde::Deserialize;
 
 use super::App;
 use super::answer::NOTICE_HEADER;
-use super::delete_values::{ByValue, of_statement};
 use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
 use super::guard::Guard;
 use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
 use super::preview::previewed;
-use super::summary::as_stored;
 use super::unknown_parameters::unknown_of;
 use super::write::{flag, stays_away};
 use crate::access::{Caller, Event, cut};
 use crate::bucket::Keep;
 use crate::clock::now_ns;
+use crate::edits::ValueDeletion;
 use crate::http::parameters::By;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
-use crate::query::QueryError;
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
 /// Most statements in one query.
@@ -39,7 +37,7 @@ const CHUNK_ROWS: usize = 10_000;
 
 /// The names of [`QueryParameters`].
 const ACTED_ON: &[&str] =
-    &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run", "undo", "meta"];
+    &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run", "undo"];
 
 /// The parameters of `/query`; unknown ones are ignored with a warning.
 #[derive(Debug, Default, Deserialize)]
@@ -55,7 +53,6 @@ pub struct QueryParameters {
     guard: Option<String>,
     dry_run: Option<String>,
     undo: Option<String>,
-    meta: Option<String>,
 }
 
 impl QueryParameters {
@@ -73,7 +70,6 @@ impl QueryParameters {
             guard: self.guard.or(other.guard),
             dry_run: self.dry_run.or(other.dry_run),
             undo: self.undo.or(other.undo),
-            meta: self.meta.or(other.meta),
         }
     }
 }
@@ -171,11 +167,7 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
     Guard::named(parameters.guard.as_deref())?;
-    let way = Way::of(&parameters)?;
-    let as_stored = as_stored(parameters.meta.as_deref().filter(|meta| !meta.is_empty()))?;
-    if as_stored && !app.query.keeps_copies() {
-        return Err(QueryError::NoCopies.into());
-    }
+    let is_dry = flag("dry_run", parameters.dry_run.as_deref())?.unwrap_or(false);
     let budget = app.query.begin(sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match statements(q, parameters.params.as_deref()) {
@@ -199,13 +191,12 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
         let asked = StatementContext {
             database: database.as_deref(),
             policy: policy.as_deref(),
-            as_stored,
             now,
             budget: &budget,
             by: sender.by,
         };
         let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
-        let series = match run(app, (sender, way), statement, asked).await {
+        let series = match run(app, sender, is_dry, statement, asked).await {
             Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
             Ok(Outcome::Changed(message)) => {
                 said = message;
@@ -307,26 +298,6 @@ fn bound(params: Option<&str>) -> Result<Params, ApiError> {
     object.into_iter().map(literal).collect()
 }
 
-/// How statements that change something are carried out.
-#[derive(Debug, Clone, Copy)]
-struct Way {
-    /// Nothing is changed.
-    is_dry: bool,
-    /// What a deletion by value removes is kept in the trash.
-    undo: bool,
-}
-
-impl Way {
-    fn of(parameters: &QueryParameters) -> Result<Self, ApiError> {
-        let undo = match parameters.undo.as_deref() {
-            None | Some("") => true,
-            Some("off") => false,
-            Some(other) => return Err(ApiError::Bad(format!("parameter undo: {other:?} is not \"off\""))),
-        };
-        Ok(Self { is_dry: flag("dry_run", parameters.dry_run.as_deref())?.unwrap_or(false), undo })
-    }
-}
-
 /// What a statement did.
 enum Outcome {
     Answer(StatementAnswer),
@@ -336,7 +307,8 @@ enum Outcome {
 
 async fn run(
     app: &Arc<App>,
-    (sender, way): (Sender<'_>, Way),
+    sender: Sender<'_>,
+    is_dry: bool,
     statement: &Statement,
     asked: StatementContext<'_>,
 ) -> Result<Outcome, ApiError> {
@@ -345,14 +317,14 @@ async fn run(
         Ok(None) => {
             check_change(asked, statement)?;
             may_change(sender.method, statement)?;
-            if way.is_dry {
+            if is_dry {
                 return previewed(app, statement, asked).await.map(Outcome::Answer);
             }
-            let changed = change(app, statement, asked, way).await;
+            let changed = change(app, statement, asked).await;
             note_change(app, sender, statement, asked.database, &changed);
             changed.map(Outcome::Changed)
         }
-        Err(failed) => Err(of_statement(failed)),
+        Err(failed) => Err(failed.into()),
     }
 }
 
@@ -370,7 +342,7 @@ fn note_change(
     }
     let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |_| "done".to_owned());
     let (statement, database) = (cut(&statement.to_string()), &*cut(changed_database(statement, database)));
-    let event = Event::Change { by: sender.by.name(), address: sender.address, statement, database, outcome };
+    let event = Event::Change { by: sender.by, address: sender.address, statement, database, outcome };
     match changed {
         Ok(_) => app.audit.note(&event),
         Err(_) => app.audit.note_denied(&event, Instant::now()),
@@ -415,9 +387,8 @@ async fn change(
     app: &Arc<App>,
     statement: &Statement,
     asked: StatementContext<'_>,
-    way: Way,
 ) -> Result<Option<String>, ApiError> {
-    let timeout = app.options.flush_timeout;
+    let timeout = app.flush_timeout();
     match statement {
         Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
             Ok(app.ingest.create_database(name, asked.by).await.map(|()| None)?)
@@ -446,7 +417,7 @@ async fn change(
             check_database_name(name)?;
             patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await.map(|()| None)
         }
-        other => delete(app, other, asked, way).await,
+        other => delete(app, other, asked).await,
     }
 }
 
@@ -477,24 +448,21 @@ async fn delete(
     app: &Arc<App>,
     statement: &Statement,
     asked: StatementContext<'_>,
-    way: Way,
 ) -> Result<Option<String>, ApiError> {
-    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await.map_err(of_statement)?;
+    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await?;
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
     };
-    let timeout = app.options.flush_timeout;
+    let timeout = app.flush_timeout();
     if targets.iter().any(|target| target.values.is_some()) {
-        let deletion = ByValue {
-            app: app.clone(),
+        let deletion = ValueDeletion {
             statement: statement.clone(),
             database: asked.database.map(str::to_owned),
             policy: asked.policy.map(str::to_owned),
             now: asked.now,
             by: asked.by.clone(),
-            undo: way.undo,
         };
-        return deletion.run(targets).await;
+        return Ok(app.edits.delete_by_value(deletion, targets).await?);
     }
     let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
     app.ingest.check_deletions(all)?;
@@ -506,7 +474,7 @@ async fn delete(
 
 /// Waits for a deletion: up to `flush_timeout` while the store answers, up to `flush_away` while it is unavailable.
 async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> Result<(), ApiError> {
-    let patience = app.options.flush_away;
+    let patience = app.flush_away();
     tokio::select! {
         deleted = deletion => Ok(deleted?),
         () = stays_away(app.health.clone(), patience) => Err(IngestError::DeletionTimeout(patience).into()),

@@ -146,7 +146,7 @@ pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item
 /// A sensor as `/api/v1/sensors` shows it.
 pub fn sensor(
     out: &mut String,
-    (ListedSensor { document, kind }, groups, is_silent): (&ListedSensor, &[GroupRule], bool),
+    (ListedSensor { document, kind }, groups, is_silent): (&ListedSensor, &[&GroupRule], bool),
     times: Times,
     with_recent: bool,
 ) {

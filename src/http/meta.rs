@@ -21,10 +21,9 @@ use super::write::{ack_level, flag};
 use crate::access::{Caller, Pin};
 use crate::bucket::Meta;
 use crate::clock::now_ns;
-use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, RefreshingDone, Wish};
+use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 use crate::kinds::KindFault;
 use crate::reading::Sensor;
-use crate::reading::time::write_rfc3339;
 
 /// Most refusals that an answer names.
 const REASONS: usize = 20;
@@ -99,7 +98,7 @@ fn named(
     let Path(key) = key.map_err(|error| ApiError::Bad(error.body_text()))?;
     let parameters = Parameters::of(app, query, known, by.clone())?;
     let sensor = sensor_of(app, by, &key)?;
-    Ok((parameters.pinned_names(sensor)?, parameters))
+    Ok((sensor, parameters))
 }
 
 /// A sensor by its key, if the caller's token is not pinned to others.
@@ -407,27 +406,22 @@ pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
     let exported = async {
         let parameters = Parameters::of(&app, query, params::META_EXPORT, by)?;
         let budget = parameters.budget(&app);
-        let max = app.options.sensors_max;
-        let (database, limit) = (parameters.database()?, parameters.limit(max, max, "query.sensors_max")?);
+        let max = app.settings.query.sensors_max;
+        let (database, limit) = (parameters.database()?, parameters.limit(max, max)?);
         let settings = app.query.settings();
-        let relabels = settings.relabels(&database);
-        let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
-        // The cursor names a stored sensor: only one that the caller may know of.
-        let is_shown_to_them = |stored: &Arc<Sensor>| match relabels {
-            Some(relabels) => relabels.names_of(stored).iter().any(|(_, name)| is_theirs(name)),
-            None => is_theirs(stored),
+        let shown = |stored: &Arc<Sensor>| {
+            let shown = settings.renames(&database).and_then(|renames| renames.shown(stored));
+            shown.map_or_else(|| stored.clone(), Arc::new)
         };
+        let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
         let takes = |document: &crate::bucket::SensorDocument| {
-            !document.meta.is_without_values() && is_shown_to_them(&document.sensor)
+            !document.meta.is_without_values() && is_theirs(&shown(&document.sensor))
         };
         let after = parameters.get("cursor").map(str::to_owned);
         let all = super::sensors::all_of(&app, &budget, (database.clone(), after, limit), takes);
         let (documents, next, mut held) = all.await?;
-        let mut metas: Vec<(Arc<Sensor>, Meta)> = match relabels {
-            Some(relabels) => super::named_sensors::metas(&app, (&database, relabels), &documents).await?,
-            None => documents.into_iter().map(|document| (document.sensor, document.meta)).collect(),
-        };
-        metas.retain(|(sensor, _)| is_theirs(sensor));
+        let metas: Vec<(Arc<Sensor>, Meta)> =
+            documents.into_iter().map(|document| (shown(&document.sensor), document.meta)).collect();
         held.grow(metas.iter().map(|(sensor, meta)| sensor.key.len() + meta.memory()).sum())?;
         let mut text = Text::new(&budget)?;
         text.out.push_str("{\"sensors\":[");
@@ -445,17 +439,6 @@ pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs
         Ok(text.respond(super::format::Format::Json.media_type())?)
     };
     exported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
-}
-
-/// What was refreshed of the copies in pages and days, or of groups' documents, since the start.
-pub fn refreshing_shown(done: &RefreshingDone) -> Value {
-    let RefreshingDone { sensors, documents, left, walked, error } = done;
-    let walked = walked.map(|at| {
-        let mut text = String::new();
-        write_rfc3339(&mut text, at);
-        text
-    });
-    json!({ "sensors": sensors, "documents": documents, "left": left, "walked": walked, "error": error })
 }
 
 #[cfg(test)]

@@ -6,15 +6,12 @@ mod auth;
 mod backup;
 mod body;
 mod common_headers;
-mod compact;
 mod connection;
 mod cors;
 mod csv;
 mod databases;
 mod dead_letters;
 mod decompress;
-mod delete_values;
-mod drift;
 mod endpoints;
 mod errors;
 mod explain;
@@ -23,24 +20,20 @@ mod groups;
 mod guard;
 mod head;
 mod hosts;
-mod indexes;
 mod influx_query;
 mod influx_render;
+mod jobs;
 mod json;
 mod lists;
 pub mod meta;
-mod named_sensors;
 mod openapi;
 mod overview;
 mod parameters;
 mod params;
 mod preview;
-mod read_only;
 mod readings;
 mod rejections;
-mod relabel;
-mod replay;
-mod seal;
+mod renames;
 mod senders;
 mod sensors;
 mod series;
@@ -51,7 +44,6 @@ mod summary;
 mod tail;
 mod text;
 mod tokens;
-mod trash;
 mod ui;
 mod unknown_parameters;
 mod write;
@@ -61,7 +53,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 
-pub use compact::{CompactRound, Compacting, SpaceOf};
 pub use cors::Cors;
 pub use hosts::Hosts;
 pub use senders::{Senders, Told};
@@ -70,48 +61,18 @@ pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
 use crate::bucket::{GroupRules, StorageError, Unusable};
+use crate::config::Settings;
+use crate::edits::Edits;
 use crate::ingest::Ingest;
-use crate::kinds::Kinds;
 use crate::query::Query;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
+use crate::upkeep::Jobs;
 
-/// Limits of requests. From the config sections `[server]`, `[limits]` and `[query]`.
-#[derive(Debug, Clone)]
-pub struct HttpOptions {
-    /// Longest wait for a request's body.
-    pub body_timeout: Duration,
-    /// Longest wait for a requested flush.
-    pub flush_timeout: Duration,
-    /// Longest time the store may be unavailable during such a flush.
-    pub flush_away: Duration,
-    /// Most bytes of a body, on the wire and separately after decompression.
-    pub body_bytes: usize,
-    /// Default number of readings in an answer.
-    pub limit_default: usize,
-    /// Most readings in an answer.
-    pub limit_max: usize,
-    /// Most sensors in an answer.
-    pub sensors_max: usize,
-    /// What sensors' readings and metadata must be.
-    pub kinds: Kinds,
-    /// By what sensors belong together.
-    pub groups: GroupRules,
-    /// How long a sensor may be without a reading before it is listed as silent; zero for ever.
-    pub silent_after: Duration,
-    /// Limits of the names in a sensor's key.
-    pub limits: crate::reading::Limits,
-    /// About the memory that sending a backup takes.
-    pub backup_bytes: usize,
-    /// Where the time of the last proved backup is kept.
-    pub data_dir: std::path::PathBuf,
-    /// Most bytes that wait for a client that listens to acked readings.
-    pub tail_bytes: usize,
-    /// Whether browsers get a page.
-    pub ui: bool,
-    /// `server.memory`.
-    pub memory: usize,
-}
+/// Maximum time that a requested flush waits for the store, unless `ingest.ack_timeout` is longer.
+pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(300);
+/// Maximum time that it waits for an unreachable store, unless `ingest.ack_timeout` is longer.
+const FLUSH_AWAY: Duration = Duration::from_secs(15);
 
 /// The state of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,22 +115,49 @@ pub struct SeesDetails(pub bool);
 /// The state shared by all handlers.
 #[derive(Debug)]
 pub struct App {
+    /// They stop before ingest does.
+    pub jobs: Jobs,
     pub ingest: Arc<Ingest>,
-    pub query: Query,
+    pub query: Arc<Query>,
     pub access: Arc<TokenRegistry>,
     pub audit: Arc<Audit>,
     pub metrics: Metrics,
     /// As queries see it; only backups read it here.
     pub store: Arc<MergedView>,
-    /// Shared with the task of `app` that compacts.
-    pub compacting: Compacting,
     /// Parts of backups are sent one after the other.
     pub backups: Arc<Semaphore>,
-    /// Deletions by value are carried out one after the other.
-    pub by_value: Arc<Semaphore>,
+    pub edits: Arc<Edits>,
     /// Updated by `app`.
     pub health: watch::Receiver<Health>,
-    pub options: HttpOptions,
+    pub settings: Arc<Settings>,
+    /// The groups of sensors that the settings declare.
+    pub groups: GroupRules,
     /// When the service started: nanoseconds since the epoch, and the monotonic clock.
     pub started: (i64, Instant),
+}
+
+impl App {
+    /// Maximum wait for a requested flush.
+    #[must_use]
+    pub fn flush_timeout(&self) -> Duration {
+        self.settings.ingest.ack_timeout.max(FLUSH_TIMEOUT)
+    }
+
+    /// Maximum time that the store may be unavailable during a requested flush.
+    #[must_use]
+    pub fn flush_away(&self) -> Duration {
+        self.settings.ingest.ack_timeout.max(FLUSH_AWAY)
+    }
+
+    /// About the memory that sending a backup takes.
+    #[must_use]
+    pub fn backup_bytes(&self) -> usize {
+        self.settings.query.request_bytes / 2
+    }
+
+    /// Maximum bytes that wait for a client that listens to acked readings.
+    #[must_use]
+    pub fn tail_bytes(&self) -> usize {
+        self.settings.tail.bytes / 2 / self.settings.tail.clients.max(1)
+    }
 }

@@ -24,7 +24,7 @@ const REFUSED: &[(u16, &str)] = &[
 /// Answers of every endpoint, given before routing; those of the HTTP parser have no body.
 const UNREAD: &[(u16, &str)] = &[
     (400, "The request's head is ambiguous or invalid, for example with two Authorization headers."),
-    (431, "The request's head is larger than server.header_bytes or has more than 64 headers."),
+    (431, "The request's head is larger than 32 KiB or has more than 64 headers."),
 ];
 
 const ABOUT: &str = "Stores time series in hourly buckets with exact summaries, and answers range queries. \

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::{App, Health, compact, seal, status};
+use super::{App, Health, jobs, status};
 use crate::backup::proved;
 use crate::clock::now_seconds;
 use crate::reading::time::write_rfc3339;
@@ -45,14 +45,13 @@ pub async fn overview(State(app): State<Arc<App>>) -> Response {
             "bytes": log.bytes, "budget_bytes": app.ingest.wal_budget(), "segments": log.segments, "writable": log.unwritable.is_none(),
             "damaged": log.found.damaged + log.found.in_doubt,
         },
-        "memory": { "resident_bytes": resident_bytes(), "limit_bytes": app.options.memory, "unflushed_bytes": lag.unflushed_bytes },
+        "memory": { "resident_bytes": resident_bytes(), "limit_bytes": app.settings.server.memory, "unflushed_bytes": lag.unflushed_bytes },
         "disk": {
             "store_bytes": disk.store_bytes, "store_free_bytes": disk.store_free, "log_free_bytes": disk.log_free,
             "days_left": recent.days_left(),
         },
-        "sealing": seal::shown_now(app.ingest.sealing()),
-        "compacting": compact::shown(&app.compacting),
-        "backup": { "proved": proved::last(&app.options.data_dir).and_then(of_millis) },
+        "jobs": jobs::all(&app.jobs),
+        "backup": { "proved": proved::last(&app.settings.server.data_dir).and_then(of_millis) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
         "samples": samples.iter().map(sample).collect::<Vec<_>>(),
     }))

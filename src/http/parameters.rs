@@ -151,7 +151,7 @@ impl Parameters {
 
     /// The sensor of a key.
     pub fn key(app: &App, text: &str) -> Result<Sensor, ApiError> {
-        parse_series(text, &app.options.limits).map_err(|error| match error.column {
+        parse_series(text, &app.settings.reading_limits()).map_err(|error| match error.column {
             // The whole key, not one place in it.
             0 => ApiError::Bad(format!("parameter sensor: {}", error.reason)),
             column => ApiError::Bad(format!("parameter sensor, column {column}: {}", error.reason)),
@@ -161,22 +161,7 @@ impl Parameters {
     /// The sensor, if the caller may read it.
     fn pinned(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
         match self.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
-            None => self.pinned_names(sensor),
-            Some(Pin { key, .. }) => {
-                Err(ApiError::Forbidden(format!("{} may not read this sensor, by its tag {key:?}", self.by.name())))
-            }
-        }
-    }
-
-    /// The sensor, if the caller may read all that is read under its name: what it is shown as.
-    pub fn pinned_names(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
-        let Some(relabels) = self.settings.relabels(self.get("db").unwrap_or(DEFAULT_DATABASE)) else {
-            return Ok(sensor);
-        };
-        let sensor = Arc::new(sensor);
-        let is_barred = |pin: &&Pin| relabels.names_of(&sensor).iter().any(|(_, name)| !pin.matches(name));
-        match self.by.pins().iter().find(is_barred) {
-            None => Ok(Arc::unwrap_or_clone(sensor)),
+            None => Ok(sensor),
             Some(Pin { key, .. }) => {
                 Err(ApiError::Forbidden(format!("{} may not read this sensor, by its tag {key:?}", self.by.name())))
             }
@@ -335,16 +320,16 @@ impl Parameters {
     }
 
     /// A number from 1 to `max`; `key` is the config key of that limit, for the error.
-    pub fn count(&self, name: &str, max: usize, key: &str) -> Result<Option<usize>, ApiError> {
+    pub fn count(&self, name: &str, max: usize) -> Result<Option<usize>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
             Ok(count) if (1..=max).contains(&count) => Ok(Some(count)),
-            _ => Err(ApiError::Bad(format!("parameter {name}: {text:?} is not a number from 1 to {max} ({key})"))),
+            _ => Err(ApiError::Bad(format!("parameter {name}: {text:?} is not a number from 1 to {max}"))),
         }
     }
 
-    pub fn limit(&self, default: usize, max: usize, key: &str) -> Result<usize, ApiError> {
-        Ok(self.count("limit", max, key)?.unwrap_or(default))
+    pub fn limit(&self, default: usize, max: usize) -> Result<usize, ApiError> {
+        Ok(self.count("limit", max)?.unwrap_or(default))
     }
 
     pub fn times(&self) -> Result<Times, ApiError> {

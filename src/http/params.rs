@@ -42,23 +42,23 @@ const SENSOR_CONTAINS: Parameter = parameter(
     TEXT,
     "Only sensors whose key, or a text of whose metadata, contains this text, in whatever case.",
 );
-const REJECTED_SINCE: Parameter = parameter(
-    "since",
+const RECEIVED_FROM: Parameter = parameter(
+    "from",
     r#"{"type":"string","examples":["-24h"]}"#,
-    "Only rejections received since then: RFC 3339, an integer since 1970, or a duration before now such as `-24h`.",
+    "Only rejections received at or after this time: RFC 3339, an integer since 1970, or a duration before now such as `-24h`.",
 );
-const REPLAY_DRY_RUN: Parameter = parameter("dry_run", FLAG, "`false` does it; without it nothing is written.");
-const DRIFT_MEASUREMENT: Parameter =
-    parameter("measurement", r#"{"type":"string","examples":["climate"]}"#, "The measurement.");
-const DRIFT_FIELD: Parameter = parameter(
-    "field",
-    r#"{"type":"string","examples":["temp"]}"#,
-    "The field beside which values of other types are kept.",
+const RECEIVED_TO: Parameter = parameter("to", TEXT, "Only rejections received before this time.");
+const REJECTED_FORMAT: Parameter = parameter(
+    "format",
+    r#"{"type":"string","enum":["json","lp"]}"#,
+    "`lp`: line protocol, oldest first, each line below a comment with the reason.",
 );
-const DRIFT_TO: Parameter = parameter(
-    "to",
-    r#"{"type":"string","enum":["float","number","integer","int","boolean","bool","string","text"],"examples":["float"]}"#,
-    "The type as which values move into the field, which becomes one of this type.",
+const REJECTED_AFTER: Parameter =
+    parameter("after", TEXT, "Only rejections after the one with this id; the last line of an export has it.");
+const REJECTED_THROUGH: Parameter = parameter(
+    "through",
+    r#"{"type":"string","examples":["1768485600000000000"]}"#,
+    "The id of the last rejection that is removed.",
 );
 const SENSOR: Parameter = parameter(
     "sensor",
@@ -72,6 +72,17 @@ const TAG: Parameter = parameter(
     r#"{"type":"object","propertyNames":{"pattern":"^tag\\.[a-z]+!?$"},"additionalProperties":{"type":"string"}}"#,
     "Sensors by tag; may be given several times: `tag.site=lab`, `tag.site!=lab`, `tag.room=~^r[0-9]+$`, `tag.room!~^r`.",
 );
+const RENAME_KIND: Parameter = parameter(
+    "kind",
+    r#"{"type":"string","enum":["sensor","measurement","tag_key","tag_value"],"examples":["tag_value"]}"#,
+    "The kind of the entry.",
+);
+const RENAME_FROM: Parameter =
+    parameter("from", r#"{"type":"string","examples":["lab"]}"#, "The stored name of the entry.");
+const RENAME_TAG: Parameter =
+    parameter("tag", r#"{"type":"string","examples":["room"]}"#, "The stored key of the tag of an entry for a value.");
+const RENAME_MEASUREMENT: Parameter =
+    parameter("measurement", TEXT, "The stored measurement to which an entry for a value is limited.");
 const FROM: Parameter = parameter(
     "from",
     r#"{"type":"string","examples":["2026-01-15T14:00:00Z"]}"#,
@@ -110,14 +121,7 @@ const GUARD: Parameter = parameter(
 const LIMIT: Parameter =
     parameter("limit", r#"{"type":"integer","minimum":1,"examples":[100]}"#, "Most items in this part of the answer.");
 const CURSOR: Parameter = parameter("cursor", TEXT, "The value of `next` in the previous part, unchanged.");
-const ROUND: Parameter = parameter("round", TEXT, "The value of `round` in an answer 202, to wait for the same round.");
-const STATE: Parameter = parameter(
-    "state",
-    r#"{"type":"string","enum":["on","off"]}"#,
-    "Whether changes are refused (`on`) or taken (`off`).",
-);
-const RUN: Parameter =
-    parameter("run", FLAG, "Whether MongoDB runs `compact` on each collection that has space to give back.");
+const RUN: Parameter = parameter("run", TEXT, "The value of `run` in an answer 202, to wait for the same run.");
 const STEP: Parameter =
     parameter("step", r#"{"type":"string","examples":["15m","1h","1d"]}"#, "Length of a window; `1h` when missing.");
 const ORDER: Parameter = parameter(
@@ -141,16 +145,6 @@ const GROUP_BY: Parameter = parameter(
     "group_by",
     r#"{"type":"string","examples":["none","site","*"]}"#,
     "One series per sensor (`none`), per combination of values of these tags, or one per measurement (`*`).",
-);
-const META_AS: Parameter = parameter(
-    "meta",
-    r#"{"type":"string","enum":["now","as_stored"]}"#,
-    "What `meta.NAME` means: the metadata as it is now, or, with copies of it in pages (`[[meta.copy]]`), what pages hold.",
-);
-const META_NOW: Parameter = parameter(
-    "meta",
-    r#"{"type":"string","enum":["now"]}"#,
-    "What `meta.NAME` means: readings are chosen by the metadata as it is now. `as_stored`, which summaries and InfluxQL know, is answered 400.",
 );
 const FILL: Parameter = parameter(
     "fill",
@@ -182,8 +176,6 @@ const POLICY: Parameter = parameter(
     "The retention policy; the database's default one when missing. `autogen` is the database itself.",
 );
 const DRY_RUN: Parameter = parameter("dry_run", FLAG, "Changes nothing, and tells what would go.");
-const KEEP_UNDO: Parameter =
-    parameter("undo", r#"{"type":"string","enum":["off"]}"#, "`off`: a deletion by value keeps nothing in the trash.");
 const PARTIAL: Parameter = parameter("accept_partial", FLAG, "Whether valid lines are stored if others are rejected.");
 const STATEMENTS: Parameter = parameter(
     "q",
@@ -226,7 +218,6 @@ pub const READINGS: &[Parameter] = &[
     TO,
     READ_PRECISION,
     FIELDS,
-    META_NOW,
     ORDER,
     LIMIT,
     CURSOR,
@@ -250,7 +241,6 @@ pub const SUMMARY: &[Parameter] = &[
     AGG,
     ZONE,
     GROUP_BY,
-    META_AS,
     FILL,
     FORMAT,
     GUARD,
@@ -277,27 +267,31 @@ pub const GROUP_MEMBERS: &[Parameter] = &[DB, LIMIT, CURSOR, EPOCH];
 pub const META_EXPORT: &[Parameter] = &[DB, LIMIT, CURSOR];
 /// Of `PUT /api/v1/databases/NAME`.
 pub const DATABASE: &[Parameter] = &[DRY_RUN];
-/// Of `POST /api/v1/relabel`.
-pub const RELABEL: &[Parameter] = &[DB, DRY_RUN];
-/// Of `/api/v1/relabels` and what is below.
-pub const RELABELS: &[Parameter] = &[DB];
+/// Of `GET /api/v1/renames`.
+pub const RENAMES: &[Parameter] = &[DB];
+/// Of `PUT /api/v1/renames`.
+pub const RENAME: &[Parameter] = &[DB, DRY_RUN];
+/// Of `DELETE /api/v1/renames`.
+pub const RENAME_DELETED: &[Parameter] = &[DB, DRY_RUN, RENAME_KIND, RENAME_FROM, RENAME_TAG, RENAME_MEASUREMENT];
 /// Of `GET /api/v1/dead-letters`.
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.
-pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, REJECTED_CODE, REJECTED_OF, CONTAINS, REJECTED_SINCE, LIMIT];
-/// Of `POST /api/v1/rejections/replay`.
-pub const REPLAY: &[Parameter] =
-    &[DB, REJECTED_CODE, REJECTED_OF, CONTAINS, REJECTED_SINCE, LIMIT, CURSOR, REPLAY_DRY_RUN];
-/// Of `POST /api/v1/drift/resolve`.
-pub const DRIFT: &[Parameter] = &[DB, DRIFT_MEASUREMENT, DRIFT_FIELD, DRIFT_TO, REPLAY_DRY_RUN];
-/// Of `POST /api/v1/read-only`.
-pub const READ_ONLY: &[Parameter] = &[STATE];
-/// Of `POST /api/v1/compact`.
-pub const COMPACT: &[Parameter] = &[ROUND, RUN];
-/// Of `POST /api/v1/seal`.
-pub const SEAL: &[Parameter] = &[ROUND];
-/// Of `POST /api/v1/trash/ID/undo`.
-pub const UNDO: &[Parameter] = &[CURSOR];
+pub const REJECTIONS: &[Parameter] = &[
+    REJECTED_DB,
+    REJECTED_CODE,
+    REJECTED_OF,
+    CONTAINS,
+    RECEIVED_FROM,
+    RECEIVED_TO,
+    LIMIT,
+    REJECTED_FORMAT,
+    REJECTED_AFTER,
+];
+/// Of `DELETE /api/v1/rejections`.
+pub const REJECTIONS_DONE: &[Parameter] =
+    &[DB, REJECTED_CODE, REJECTED_OF, CONTAINS, RECEIVED_FROM, RECEIVED_TO, REJECTED_THROUGH];
+/// Of `POST /api/v1/jobs/NAME/run`.
+pub const JOB_RUN: &[Parameter] = &[RUN];
 /// Of the lists of measurements, of a tag's values, and of fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `GET /api/v1/tags`.
@@ -312,7 +306,7 @@ pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
 pub const WRITE_V3: &[Parameter] = &[DB, WRITE_PRECISION, PARTIAL, ACK];
 /// Of `/query`.
 pub const QUERY: &[Parameter] =
-    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN, KEEP_UNDO, META_AS];
+    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN];
 /// Of `GET /api/v1/backup`.
 pub const BACKUP: &[Parameter] = &[SINCE];
 /// Of `GET /api/v1/backup/days`.

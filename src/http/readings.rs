@@ -13,7 +13,6 @@ use super::format::Format;
 use super::parameters::{Pairs, Parameters};
 use super::params;
 use super::series::{self, SensorReadings, TableColumns};
-use super::summary::as_stored;
 use super::text::Text;
 use crate::access::Caller;
 use crate::http::parameters::By;
@@ -44,16 +43,12 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     let parameters = Parameters::of(app, query, params::READINGS, by)?;
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
-    if as_stored(parameters.get("meta"))? {
-        let why = "parameter meta: readings are chosen by metadata as it is now; ask /api/v1/summary or /query for what goes by as_stored, or leave it out";
-        return Err(ApiError::Bad(why.to_owned()));
-    }
     let selected = parameters.selector(app, &budget).await?;
     let asked = ReadingsQuery {
         selector: selected.selector.clone(),
         selection: parameters.selection(&selected.selector)?,
         order: order(&parameters)?,
-        limit: parameters.limit(app.options.limit_default, app.options.limit_max, "query.limit_max")?,
+        limit: parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?,
         cursor: parameters.get("cursor").map(str::to_owned),
     };
     let Selection { database, range, fields, .. } = asked.selection.clone();
@@ -64,7 +59,7 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
-    let points_max = parameters.count("max_points", app.options.limit_max, "query.limit_max")?;
+    let points_max = parameters.count("max_points", app.settings.query.limit_max)?;
     let ReadingsPart { series, next, held } = match (&asked.selector, points_max) {
         (_, Some(points_max)) => for_a_chart(app, &budget, &parameters, asked, points_max).await?,
         (Selector::Sensor(sensor), None) => one_sensor(app, &budget, (sensor.clone(), selected.by_tag), asked).await?,

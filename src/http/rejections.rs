@@ -1,6 +1,8 @@
-//! The list of rejected lines, for those who administer the database that they were sent to.
+//! Rejected lines, for those who administer the database that they were sent to: listed, exported as line protocol, and
+//! removed when they are done.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use axum::Json;
@@ -10,114 +12,169 @@ use serde_json::{Value, json};
 
 use super::App;
 use super::errors::{ApiError, Dialect};
-use super::parameters::{By, Pairs, Parameters};
+use super::influx_query::Address;
+use super::parameters::{By, DEFAULT_DATABASE, Pairs, Parameters};
 use super::params;
-use super::replay::unreadable;
-use crate::access::Caller;
+use crate::access::{Caller, Event};
 use crate::bucket::settings::owner;
-use crate::ingest::{KeptLine, KeptRejection, measurement_of};
-use crate::reading::time::{TIMESTAMP_MIN, write_rfc3339};
+use crate::ingest::{KeptLine, KeptLines, plain};
+use crate::reading::time::write_rfc3339;
 
-/// Rejections per answer: by default, and at most.
+/// Lines per answer: by default, and at most.
 const LIMITS: (usize, usize) = (100, 1000);
+/// Maximum bytes of an export, after which the next line ends it.
+const EXPORT_BYTES: usize = 1 << 20;
+/// Maximum number of characters of a listed line.
+const TEXT_CHARS: usize = 256;
 
 /// `GET /api/v1/rejections`.
 pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    match listed(app, by, query).await {
-        Ok(body) => Json(body).into_response(),
+    let listed = async {
+        let parameters = Parameters::of(&app, query, params::REJECTIONS, by.clone())?;
+        let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
+        let selection = Selection::new(&parameters, by, parameters.get("db").map(str::to_owned))?;
+        let after = id(&parameters, "after")?.unwrap_or_default();
+        match parameters.get("format").unwrap_or("json") {
+            "json" => on_lines(&app, move |lines| listed(lines, after, limit, &selection))
+                .await
+                .map(Json)
+                .map(Json::into_response),
+            "lp" => {
+                let text = on_lines(&app, move |lines| exported(lines, after, limit, &selection)).await?;
+                Ok(([("content-type", "text/plain; charset=utf-8")], text).into_response())
+            }
+            other => Err(ApiError::Bad(format!("parameter format: {other:?} is neither \"json\" nor \"lp\""))),
+        }
+    };
+    listed.await.unwrap_or_else(|error| error.respond(Dialect::Native))
+}
+
+/// `DELETE /api/v1/rejections`.
+pub async fn remove(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    Extension(address): Address,
+    query: Pairs,
+) -> Response {
+    let removed = async {
+        let parameters = Parameters::of(&app, query, params::REJECTIONS_DONE, by.clone())?;
+        let database = parameters.get("db").unwrap_or(DEFAULT_DATABASE).to_owned();
+        let selection = Selection::new(&parameters, by.clone(), Some(database.clone()))?;
+        let through = id(&parameters, "through")?;
+        let through = through.ok_or_else(|| ApiError::Bad("parameter through is missing".to_owned()))?;
+        let removed = on_lines(&app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
+        let outcome = removed.as_ref().map_or_else(ApiError::message, |removed| format!("{removed} removed"));
+        let statement = "REMOVE REJECTIONS".to_owned();
+        app.audit.note(&Event::Change { by: &by, address, statement, database: &database, outcome });
+        removed
+    };
+    match removed.await {
+        Ok(removed) => Json(json!({ "removed": removed })).into_response(),
         Err(error) => error.respond(Dialect::Native),
     }
 }
 
-async fn listed(app: Arc<App>, by: Caller, query: Pairs) -> Result<Value, ApiError> {
-    let parameters = Parameters::of(&app, query, params::REJECTIONS, by.clone())?;
-    let limit = parameters.limit(LIMITS.0, LIMITS.1, "fixed")?;
-    let database = parameters.get("db");
-    if !database.map_or_else(|| by.may_manage_some(), |database| by.may_manage(database)) {
-        let what =
-            database.map_or_else(|| "rejections".to_owned(), |database| format!("rejections of database {database:?}"));
-        return Err(ApiError::Forbidden(format!(
-            "{} may not see {what}: it takes a token created with --admin",
-            by.name()
-        )));
-    }
-    let wanted = Wanted::of(&parameters, &by, database.map(str::to_owned))?;
-    let mut rejections = app.ingest.rejections().list(|rejection| wanted.is(rejection), limit);
-    // Of each request the list has the first line of each code only.
-    if wanted.contains.is_some() || wanted.measurement.is_some() {
-        let read = move || app.ingest.rejections().list_lines(|line| wanted.is_line(line), limit);
-        let lines = tokio::task::spawn_blocking(read).await;
-        let lines = lines.map_err(|ended| ApiError::Unreadable(ended.to_string()))?.map_err(unreadable)?;
-        rejections = united(rejections, lines, limit);
-    }
-    Ok(json!({ "rejections": rejections.iter().map(|rejection| shown(rejection)).collect::<Vec<_>>() }))
+/// Reads or changes the kept lines where nobody waits for the disk.
+async fn on_lines<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&KeptLines) -> std::io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let lines = app.ingest.rejections().lines().clone();
+    let done = tokio::task::spawn_blocking(move || work(&lines)).await;
+    let unreadable = |error: String| ApiError::Unreadable(format!("the rejected lines: {error}"));
+    done.map_err(|ended| unreadable(ended.to_string()))?.map_err(|error| unreadable(error.to_string()))
 }
 
-/// Both, newest first, each line once.
-fn united(told: Vec<Arc<KeptRejection>>, lines: Vec<KeptRejection>, limit: usize) -> Vec<Arc<KeptRejection>> {
-    let id = |of: &KeptRejection| (of.time, of.database.clone(), of.token.clone(), of.line, of.code.clone());
-    let known: HashSet<_> = told.iter().map(|of| id(of)).collect();
-    let others = lines.into_iter().filter(|of| !known.contains(&id(of))).map(Arc::new);
-    let mut all: Vec<_> = told.into_iter().chain(others).collect();
-    all.sort_by_key(|of| std::cmp::Reverse(of.time));
-    all.truncate(limit);
-    all
+/// The newest lines, and how many there are of each code.
+fn listed(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<Value> {
+    let mut newest: VecDeque<(u64, KeptLine)> = VecDeque::new();
+    let mut codes: BTreeMap<String, u64> = BTreeMap::new();
+    lines.read(after, |id, line| {
+        if selection.has(&line) {
+            *codes.entry(line.code.clone()).or_default() += 1;
+            newest.push_back((id, line));
+        }
+        if newest.len() > limit {
+            newest.pop_front();
+        }
+        ControlFlow::Continue(())
+    })?;
+    let shown: Vec<Value> = newest.iter().rev().map(|(id, line)| shown(*id, line)).collect();
+    Ok(json!({ "codes": codes, "rejections": shown }))
 }
 
-/// Which rejections a request is about.
-pub struct Wanted {
+/// The oldest lines as line protocol, below comments with the reasons; a last comment has the id of the last line. Empty without
+/// any line.
+fn exported(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<String> {
+    let mut text = String::new();
+    let mut count = 0;
+    let mut last = 0;
+    lines.read(after, |id, line| {
+        if selection.has(&line) {
+            text.push_str(&line.exported());
+            count += 1;
+            last = id;
+        }
+        if count == limit || text.len() >= EXPORT_BYTES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if count > 0 {
+        text.push_str(&format!("# {count} lines through {last}\n"));
+    }
+    Ok(text)
+}
+
+/// The rejections that a request is about.
+struct Selection {
     /// All that the caller administers if `None`.
     database: Option<String>,
     by: Caller,
-    since: i64,
+    received: Range<i64>,
     code: Option<String>,
     measurement: Option<String>,
     contains: Option<String>,
 }
 
-impl Wanted {
-    pub fn of(parameters: &Parameters, by: &Caller, database: Option<String>) -> Result<Self, ApiError> {
-        let since = parameters.time("since", TIMESTAMP_MIN)?;
+impl Selection {
+    fn new(parameters: &Parameters, by: Caller, database: Option<String>) -> Result<Self, ApiError> {
+        let (may_see, what) = match &database {
+            Some(database) => (by.may_manage(database), format!("rejections of database {database:?}")),
+            None => (by.may_manage_some(), "rejections".to_owned()),
+        };
+        if !may_see {
+            return Err(ApiError::Forbidden(format!(
+                "{} may not see {what}: it takes a token created with --admin",
+                by.name()
+            )));
+        }
         let text = |name: &str| parameters.get(name).map(str::to_owned);
         let [code, measurement, contains] = ["code", "measurement", "contains"].map(text);
-        Ok(Self { database, by: by.clone(), since, code, measurement, contains })
+        Ok(Self { database, by, received: parameters.range()?, code, measurement, contains })
     }
 
-    fn is(&self, rejection: &KeptRejection) -> bool {
-        let KeptRejection { database, time, code, text, reason, .. } = rejection;
-        self.matches((database, *time, code), || rejection.measurement(), (text, reason))
-    }
-
-    /// Whether it is about a line that is kept whole.
-    pub fn is_line(&self, line: &KeptLine) -> bool {
-        let KeptLine { database, received, code, text, reason, .. } = line;
-        self.matches((database, *received, code), || measurement_of(text), (text, reason))
-    }
-
-    fn matches(
-        &self,
-        (database, time, code): (&str, i64, &str),
-        measurement: impl Fn() -> String,
-        (text, reason): (&str, &str),
-    ) -> bool {
-        let may_see = self
-            .database
-            .as_ref()
-            .map_or_else(|| self.by.may_manage(database), |wanted| wanted == database || wanted == owner(database));
-        may_see
-            && time >= self.since
-            && self.code.as_ref().is_none_or(|wanted| wanted == code)
-            && self.measurement.as_ref().is_none_or(|wanted| *wanted == measurement())
-            && self.contains.as_ref().is_none_or(|part| text.contains(part) || reason.contains(part))
+    fn has(&self, line: &KeptLine) -> bool {
+        let is_of_database = match &self.database {
+            Some(database) => line.database == *database || owner(&line.database) == database,
+            None => self.by.may_manage(&line.database),
+        };
+        is_of_database
+            && self.received.contains(&line.received)
+            && self.code.as_ref().is_none_or(|code| line.code == *code)
+            && self.measurement.as_ref().is_none_or(|name| line.measurement() == *name)
+            && self.contains.as_ref().is_none_or(|part| line.text.contains(part) || line.reason.contains(part))
     }
 }
 
-fn shown(rejection: &KeptRejection) -> Value {
-    let KeptRejection { time, database, token, address, line, column, text, reason, code, count, replayed } = rejection;
-    let mut received = String::new();
-    write_rfc3339(&mut received, *time);
+fn id(parameters: &Parameters, name: &str) -> Result<Option<u64>, ApiError> {
+    let bad = |_| ApiError::Bad(format!("parameter {name} is not the id of a rejection"));
+    parameters.get(name).map(|text| text.parse().map_err(bad)).transpose()
+}
+
+fn shown(id: u64, line: &KeptLine) -> Value {
+    let KeptLine { received, database, token, address, number, column, text, reason, code, .. } = line;
+    let mut time = String::new();
+    write_rfc3339(&mut time, *received);
     json!({
-        "time": received, "database": database, "token": token, "address": address, "line": line, "column": column,
-        "text": text, "reason": reason, "code": code, "count": count, "replayed": replayed,
+        "id": id.to_string(), "time": time, "database": database, "token": token, "address": address, "line": number,
+        "column": column, "text": plain(text, TEXT_CHARS), "reason": reason, "code": code,
     })
 }

@@ -41,7 +41,7 @@ impl Senders {
             tracing::warn!(
                 proxy = %peer,
                 "a proxy passes on requests (X-Forwarded-For) to this service, which needs no token: whoever reaches the proxy may do \
-                 everything here. Create a token (hourglass token create), or name the proxy in server.trusted_proxies"
+                 everything here. Create a token (hourglass token add), or name the proxy in server.trusted_proxies"
             );
         }
     }

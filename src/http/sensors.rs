@@ -10,9 +10,7 @@ use super::App;
 use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
-use super::groups::groups_of;
 use super::json;
-use super::named_sensors;
 use super::parameters::{Pairs, Parameters, Selected};
 use super::params;
 use super::series::{self, TableColumns};
@@ -20,7 +18,7 @@ use super::text::Text;
 use super::write::flag;
 use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{SensorDocument, UnflushedReadings};
+use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::http::parameters::By;
 use crate::ingest::IngestError;
@@ -34,7 +32,7 @@ use crate::reading::Sensor;
 /// A sensor as lists show it.
 pub struct ListedSensor {
     pub document: SensorDocument,
-    /// By what it is stored as.
+    /// By its stored name.
     pub kind: Option<Arc<Kind>>,
 }
 
@@ -46,8 +44,14 @@ async fn listed(
     filter: &SensorFilter,
 ) -> Result<(Vec<ListedSensor>, Option<String>), ApiError> {
     let settings = app.query.settings();
-    let (mut sensors, next) = match settings.relabels(database).filter(|_| !as_stored) {
-        Some(relabels) => named_sensors::listed(app, budget, (database, relabels), filter).await?,
+    let (mut sensors, next) = match settings.renames(database).filter(|_| !as_stored) {
+        Some(renames) => {
+            let entries = app.query.sensors_after(budget, database, filter.after.as_deref(), filter.limit).await?;
+            let next = entries.last().filter(|_| entries.len() == filter.limit).map(|last| last.sensor.key.to_string());
+            let keys: Vec<&str> = entries.iter().map(|entry| &*entry.stored.key).collect();
+            let documents = app.ingest.sensor_documents(database, &keys).await?;
+            (shown_by(renames, with_kinds(app, documents)), next)
+        }
         None => {
             let (documents, next) = stored(app, budget, database, filter).await?;
             (with_kinds(app, documents), next)
@@ -60,10 +64,21 @@ async fn listed(
 /// Documents under the names by which sensors are stored, with their kinds.
 fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
     let listed = |document: SensorDocument| {
-        let kind = app.options.kinds.of([&*document.sensor], &document.meta).cloned();
+        let kind = app.settings.kinds.of(&document.sensor, &document.meta).cloned();
         ListedSensor { document, kind }
     };
     documents.into_iter().map(listed).collect()
+}
+
+/// Sensors under their shown names, in key order.
+fn shown_by(renames: &Renames, mut sensors: Vec<ListedSensor>) -> Vec<ListedSensor> {
+    for ListedSensor { document, .. } in &mut sensors {
+        if let Some(shown) = renames.shown(&document.sensor) {
+            document.sensor = Arc::new(shown);
+        }
+    }
+    sensors.sort_unstable_by(|a, b| a.document.sensor.key.cmp(&b.document.sensor.key));
+    sensors
 }
 
 /// One batch as [`listed`], under the names by which sensors are stored, and with what has expired.
@@ -160,26 +175,18 @@ pub async fn all_of(
     Ok((sensors.into_iter().map(|of| of.document).collect(), next, held))
 }
 
-/// The documents of names with the latest reading of each, as lists show them.
-pub async fn of_names(
+/// The documents of stored sensors with the latest reading of each, as lists show them.
+pub async fn of_stored(
     app: &App,
     budget: &Budget,
     database: &str,
-    names: &[Arc<Sensor>],
+    keys: &[&str],
 ) -> Result<Vec<ListedSensor>, ApiError> {
-    let settings = app.query.settings();
-    let mut sensors = app
-        .query
-        .patiently(|| async {
-            match settings.relabels(database) {
-                Some(relabels) => named_sensors::documents(app, budget, (database, relabels), names.to_vec()).await,
-                None => {
-                    let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
-                    Ok(with_kinds(app, app.ingest.sensor_documents(database, &keys).await?))
-                }
-            }
-        })
-        .await?;
+    let read = || async { Ok::<_, ApiError>(app.ingest.sensor_documents(database, keys).await?) };
+    let mut sensors = with_kinds(app, app.query.patiently(read).await?);
+    if let Some(renames) = app.query.settings().renames(database) {
+        sensors = shown_by(renames, sensors);
+    }
     hide_expired(app, database, &mut sensors);
     sensors.iter_mut().for_each(|of| of.document.recent = of.document.recent.pop().into_iter().collect());
     let _held = budget.hold(sensors.iter().map(|of| document_bytes(&of.document)).sum())?;
@@ -196,37 +203,28 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let parameters = Parameters::of(app, query, params::LATEST, by)?;
     let budget = parameters.budget(app);
     let format = Format::of(&parameters, headers)?;
-    let max = app.options.sensors_max;
-    let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+    let max = app.settings.query.sensors_max;
+    let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
     let database = parameters.database()?;
     let selected = parameters.selector_or_all(app, &budget).await?;
     let after = parameters.get("cursor").map(str::to_owned);
     let wanted =
         SensorListQuery { database: database.clone(), after, outliers: false, recent: false, limit, as_stored: false };
-    let settings = app.query.settings();
-    let relabels = settings.relabels(&database);
-    let others = |sensor: &Arc<Sensor>| relabels.map(|relabels| relabels.other_names(sensor)).unwrap_or_default();
     let chooser = selected.selector.compile(&budget)?;
-    let takes = |ListedSensor { document, .. }: &ListedSensor| {
-        chooser.takes(&document.sensor, &others(&document.sensor), Some(&document.meta))
-    };
+    let takes = |ListedSensor { document, .. }: &ListedSensor| chooser.takes(&document.sensor, Some(&document.meta));
     let (found, next, _held) = match &selected.selector {
         Selector::Sensor(sensor) => {
-            // No other document is read than those of the sensor's names.
-            let mut names = match relabels {
-                Some(relabels) => relabels.names_of(sensor).into_iter().map(|(_, name)| name).collect(),
-                None => vec![sensor.clone()],
-            };
-            names.retain(|name| wanted.after.as_deref().is_none_or(|after| after < &*name.key));
-            names.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-            names.dedup_by(|a, b| a.key == b.key);
-            let mut found = of_names(app, &budget, &database, &names).await?;
-            found.retain(&takes);
-            let is_more = found.len() > limit;
-            found.truncate(limit);
-            let next = found.last().filter(|_| is_more).map(|last| last.document.sensor.key.to_string());
+            // No other document is read than that of the sensor.
+            let settings = app.query.settings();
+            let names = settings.renames(&database).map(|renames| renames.stored(sensor));
+            let names = names.unwrap_or_else(|| vec![Sensor::clone(sensor)]);
+            let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
+            let mut found = of_stored(app, &budget, &database, &keys).await?;
+            let is_after = |key: &str| wanted.after.as_deref().is_none_or(|after| after < key);
+            found.retain(|of| takes(of) && is_after(&of.document.sensor.key));
+            found.truncate(1);
             let held = budget.hold(found.iter().map(|of| document_bytes(&of.document)).sum())?;
-            (found, next, held)
+            (found, None, held)
         }
         Selector::Matching { .. } => chosen(app, &budget, wanted, takes).await?,
     };
@@ -266,7 +264,7 @@ pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pair
 /// Whether a sensor's latest reading is older than its kind, or else the configuration, lets one be.
 pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now: i64) -> bool {
     let of_kind = kind.as_ref().and_then(|kind| kind.silent_after());
-    let after = of_kind.unwrap_or(app.options.silent_after);
+    let after = of_kind.unwrap_or(app.settings.sensors.silent_after);
     let heard_since = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
     !after.is_zero() && document.last_seen.is_some_and(|last| last < heard_since)
 }
@@ -274,13 +272,13 @@ pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now:
 async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(app, query, params::SENSORS, by)?;
     let budget = parameters.budget(app);
-    let max = app.options.sensors_max;
-    let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+    let max = app.settings.query.sensors_max;
+    let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
     let silent = flag("silent", parameters.get("silent"))?.unwrap_or(false);
     let recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
-    let kinds = &app.options.kinds;
-    if silent && app.options.silent_after.is_zero() && !kinds.have_intervals() {
+    let kinds = &app.settings.kinds;
+    if silent && app.settings.sensors.silent_after.is_zero() && !kinds.have_intervals() {
         let how = "parameter silent: set the config key sensors.silent_after, or the interval of a kind";
         return Err(ApiError::Bad(how.to_owned()));
     }
@@ -303,7 +301,7 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let names =
         RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
     let notices = parameters.notices(app, &budget, &selected, names, sensors.is_empty()).await;
-    let groups = groups_of(app, &database);
+    let groups = app.groups.of(&database);
     let mut text = Text::new(&budget)?;
     text.out.push_str("{\"sensors\":[");
     for (number, sensor) in sensors.iter().enumerate() {

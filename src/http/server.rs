@@ -18,14 +18,14 @@ use crate::edge::{self, Connection, ConnectionLimits, Listener};
 /// From the config sections `[server]` and `[tls]`.
 #[derive(Debug, Clone, Default)]
 pub struct Protocol {
-    /// Most bytes of a request's head (HTTP/1.1).
-    pub header_bytes: usize,
     /// Whether HTTP/2 is served.
     pub http2: bool,
     /// The `Strict-Transport-Security` header of answers over TLS.
     pub hsts: Option<HeaderValue>,
 }
 
+/// Maximum size of a request's head with HTTP/1.1.
+const HEADER_BYTES: usize = 32 << 10;
 /// Most concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 64;
 /// Most bytes of an HTTP/2 request's head.
@@ -61,24 +61,24 @@ pub async fn serve(
 async fn converse(connection: Connection, service: HttpService, protocol: Arc<Protocol>, stop: watch::Receiver<bool>) {
     let Connection { stream, peer, watch, secure } = connection;
     let io = TokioIo::new(stream);
-    let (http2, header_bytes) = (protocol.http2, protocol.header_bytes);
+    let http2 = protocol.http2;
     let connected = Connected::new(service.for_peer(peer), watch, secure, protocol);
     if http2 {
-        let builder = either(header_bytes);
+        let builder = either();
         until_done(builder.serve_connection(io, connected), stop).await;
     } else {
         let mut builder = http1::Builder::new();
         // The connection limits close connections with slow heads, without a timer for each.
-        builder.header_read_timeout(None).max_header_size(header_bytes);
+        builder.header_read_timeout(None).max_header_size(HEADER_BYTES);
         until_done(builder.serve_connection(io, connected), stop).await;
     }
 }
 
 /// HTTP/1.1 or HTTP/2, detected from the connection's first bytes.
-fn either(header_bytes: usize) -> auto::Builder<TokioExecutor> {
+fn either() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // This builder has no limit for heads; the buffer size limits them.
-    builder.http1().header_read_timeout(None).max_buf_size(header_bytes);
+    builder.http1().header_read_timeout(None).max_buf_size(HEADER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())

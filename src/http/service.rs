@@ -197,7 +197,6 @@ impl HttpService {
             Needs::Admin => caller.is_admin(),
         };
         if allowed {
-            self.note_use(&caller, asked);
             return Ok(caller);
         }
         self.note_denied("forbidden", asked, Some(caller.name()));
@@ -235,16 +234,6 @@ impl HttpService {
         self.peer.as_ref().map_or(&[], |peer| peer.identities())
     }
 
-    /// Writes a sample of the token's uses, where `audit.uses` asks for them.
-    fn note_use(&self, caller: &Caller, Asked { route, address }: Asked) {
-        if let (Some(interval), Caller::Holder(holder)) = (self.app.audit.uses(), caller) {
-            let interval = i64::try_from(interval.as_secs()).unwrap_or(i64::MAX);
-            if let Some(requests) = holder.uses.sample(now_seconds(), interval) {
-                self.app.audit.note(&Event::Used { token: caller.name(), address, route, requests });
-            }
-        }
-    }
-
     /// `token` is the token's name if it is known, else the id in the text that was sent.
     fn note_denied(&self, reason: &'static str, Asked { route, address }: Asked, token: Option<&str>) {
         self.app.metrics.denied(reason);
@@ -255,7 +244,7 @@ impl HttpService {
 
 /// Whether requests of a route go through all that is stored, or wait for it: how long that takes says nothing about the service.
 fn is_long_by_nature(route: &str) -> bool {
-    let whole = ["flush", "seal", "compact", "drift/resolve", "trash/{key}/undo", "rejections/replay"];
+    let whole = ["flush", "jobs/{key}/run"];
     let of_api = route.strip_prefix("/api/v1/").unwrap_or_default();
     whole.contains(&of_api) || of_api == "backup" || of_api.starts_with("backup/")
 }
@@ -330,8 +319,8 @@ mod tests {
     fn what_is_long_by_nature_is_not_slow_and_is_a_route() {
         let long: Vec<&str> =
             endpoints::ENDPOINTS.iter().map(|one| one.path).filter(|path| is_long_by_nature(path)).collect();
-        assert_eq!(long.len(), 7 + 5, "{long:?}");
-        assert!(long.contains(&"/api/v1/seal") && long.contains(&"/api/v1/backup/day"), "{long:?}");
+        assert_eq!(long.len(), 5 + 5, "{long:?}");
+        assert!(long.contains(&"/api/v1/jobs/{key}/run") && long.contains(&"/api/v1/backup/day"), "{long:?}");
         assert!(["/write", "/api/v1/sensors", "/api/v1/tail", "other"].iter().all(|route| !is_long_by_nature(route)));
     }
 

@@ -15,11 +15,11 @@ use serde_json::json;
 use super::endpoints::{self, ENDPOINTS, Endpoint};
 use super::errors::{NO_ENDPOINT, WRONG_METHOD};
 use super::format::preferred;
-use super::{App, Health, SeesDetails, compact, meta, seal, ui};
+use super::{App, Health, SeesDetails, ui};
 use crate::bucket::Unusable;
 use crate::clock::{now_ns, now_seconds};
 use crate::http::answer::INFLUX_VERSION;
-use crate::ingest::{FailingDatabase, Ledger, RefreshingDone, SealingDone};
+use crate::ingest::{FailingDatabase, Ledger};
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
@@ -40,7 +40,7 @@ enum Front {
 pub async fn front(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     // Whoever takes anything gets the text.
-    let pages: &'static [&'static str] = if app.options.ui { PAGES } else { &[] };
+    let pages: &'static [&'static str] = if app.settings.ui.enabled { PAGES } else { &[] };
     let mut response = match preferred(
         &accept.join(","),
         Front::Text,
@@ -144,21 +144,22 @@ pub(super) fn unusable(cause: Unusable) -> String {
 
 /// A check that warns if there are dead letters.
 async fn dead_letters(app: &App) -> Option<serde_json::Value> {
-    let letters = app.ingest.dead_letters();
-    // This endpoint needs no token, so the text has no names of databases.
-    let readings = match letters.outstanding().await.map(|outstanding| outstanding.readings()) {
-        Ok(0) => None,
-        Ok(readings) => Some(format!("{readings} readings could not be stored: GET /api/v1/dead-letters lists them")),
-        Err(error) => Some(format!("the dead-letter file cannot be read: {error}")),
-    };
-    let metadata = match letters.metadata().await {
-        Ok(0) => None,
-        Ok(changes) => Some(format!(
-            "{changes} changes of metadata could not be stored: they are in dead-letters.meta.jsonl in the data folder"
-        )),
-        Err(error) => Some(format!("the file dead-letters.meta.jsonl cannot be read: {error}")),
-    };
-    let messages: Vec<String> = [readings, metadata].into_iter().flatten().collect();
+    let mut messages = Vec::new();
+    match app.ingest.dead_letters().outstanding().await {
+        Ok(outstanding) => {
+            let readings = outstanding.readings();
+            if readings > 0 {
+                messages.push(format!("{readings} readings could not be stored: GET /api/v1/dead-letters lists them"));
+            }
+            if outstanding.metadata > 0 {
+                let changes = outstanding.metadata;
+                messages.push(format!(
+                    "{changes} changes of metadata could not be stored: GET /api/v1/dead-letters lists them"
+                ));
+            }
+        }
+        Err(error) => messages.push(format!("the dead letters cannot be read: {error}")),
+    }
     if messages.is_empty() {
         return None;
     }
@@ -279,10 +280,6 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "blocked": lag.blocked,
         "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),
-        "sealing": seal::shown_now(app.ingest.sealing()),
-        "compacting": compact::shown(&app.compacting),
-        "meta_copies": meta::refreshing_shown(&app.ingest.refreshing().done()),
-        "groups": meta::refreshing_shown(&app.ingest.grouping().done()),
         "store": store,
         "failing_databases": failing,
         "readings": {
@@ -301,30 +298,19 @@ pub async fn settings() -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let letters = app.ingest.dead_letters();
-    let (outstanding, metadata) = (letters.outstanding().await, letters.metadata().await);
+    let outstanding = app.ingest.dead_letters().outstanding().await.ok();
     let _scraping = app.metrics.scraping();
     let (lag, log) = (app.ingest.lag(), app.ingest.wal_stats());
     let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
     let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
     app.metrics.account(&account);
-    app.metrics.dead_letters(outstanding.ok().map(|outstanding| outstanding.readings()), metadata.ok());
+    let readings = outstanding.as_ref().map(|outstanding| outstanding.readings());
+    app.metrics.dead_letters(readings, outstanding.map(|outstanding| outstanding.metadata));
     app.ingest.measure_blocked();
     let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
     app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.token_terms(&token_terms(&app));
-    let sealing = app.ingest.sealing();
-    let SealingDone { days, readings, left, .. } = sealing.done();
-    let left = left.unwrap_or_default();
-    app.metrics.sealing(sealing.is_running(), [days, readings, left.unsettled + left.large + left.failed]);
-    let compacted = app.compacting.done();
-    let free = compacted.spaces.iter().map(|space| space.free).sum();
-    app.metrics.compacting(app.compacting.is_running(), compacted.times, compacted.given_back, free);
-    let RefreshingDone { sensors, documents, left, .. } = app.ingest.refreshing().done();
-    app.metrics.meta_copies([sensors, documents], left);
-    let RefreshingDone { sensors, documents, left, .. } = app.ingest.grouping().done();
-    app.metrics.groups([sensors, documents], left);
     app.metrics.backlog(&LagMetrics {
         wal_segments: log.segments,
         wal_bytes: log.bytes,

@@ -89,7 +89,6 @@ async fn aggregated(
         functions,
         group_by: group_by.clone(),
         fill: fill(parameters.get("fill"))?,
-        as_stored: as_stored(parameters.get("meta"))?,
     };
     let found = app.query.aggregate(budget, &asked).await?;
     Ok(WindowTable { found, sparse: asked.fill == Fill::None, by })
@@ -99,15 +98,6 @@ fn aggregate(name: &str) -> Result<NativeAggregate, ApiError> {
     let known =
         "one of count, min, max, sum, avg (or mean), first, last, stddev, median, mode, or a percentile such as p95";
     NativeAggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is not {known}")))
-}
-
-/// Whether the parameter `meta` asks for metadata as pages and days hold it.
-pub(super) fn as_stored(text: Option<&str>) -> Result<bool, ApiError> {
-    match text {
-        None | Some("now") => Ok(false),
-        Some("as_stored") => Ok(true),
-        Some(other) => Err(ApiError::Bad(format!("parameter meta: {other:?} is not one of now, as_stored"))),
-    }
 }
 
 fn fill(text: Option<&str>) -> Result<Fill, ApiError> {

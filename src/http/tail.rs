@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,6 @@ use super::params;
 use super::{App, Health};
 use crate::access::{Caller, Presented};
 use crate::bucket::settings::named_in_full;
-use crate::bucket::{OtherName, Relabels};
 use crate::clock::now_seconds;
 use crate::edge::Peer;
 use crate::ingest::tail::{Heard, Listener, TailPlace, TailReading, TailRecord};
@@ -84,7 +83,7 @@ async fn begin(app: Arc<App>, session: Session, headers: &HeaderMap, query: Pair
         Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
     };
     let listener = app.ingest.tail().listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
-    let (outbox, body) = outbox(app.options.tail_bytes);
+    let (outbox, body) = outbox(app.tail_bytes());
     let chosen = Chosen { database: database.clone(), selector, fields, times, after };
     let terms = Terms { health: app.health.clone(), app: app.clone(), session, database, check: every(CHECK) };
     let stream = Stream { app, terms, listener, outbox };
@@ -177,13 +176,11 @@ impl Stream {
         for reading in record.readings() {
             let is_new = known.is_none_or(|known| reading.number > known);
             let Some(stored) = record.sensors.get(reading.sensor).filter(|_| is_new) else { continue };
-            // Shown and judged by its present name, and chosen by all that stand for it, as in queries.
-            let renamed = settings
-                .relabels(&record.database)
-                .map(|relabels| names.entry(reading.sensor).or_insert_with(|| all_names(relabels, stored)));
-            let name = renamed.and_then(|names| names.iter().find(|name| name.times.contains(&reading.time)));
-            let (sensor, others) = name.map_or((stored, &[][..]), |name| (&name.sensor, &name.others));
-            if !chooser.takes(sensor, others, None) || !self.terms.may_show(sensor) {
+            let renames = settings.renames(&record.database);
+            let sensor = names.entry(reading.sensor).or_insert_with(|| {
+                renames.and_then(|renames| renames.shown(stored)).map_or_else(|| stored.clone(), Arc::new)
+            });
+            if !chooser.takes(sensor, None) || !self.terms.may_show(sensor) {
                 continue;
             }
             let place = TailPlace { sequence, number: reading.number };
@@ -216,18 +213,6 @@ impl Stream {
         }
         ControlFlow::Continue(())
     }
-}
-
-/// A name of a sensor, and the others that stand for it.
-struct Named {
-    times: Range<i64>,
-    sensor: Arc<Sensor>,
-    others: Vec<OtherName>,
-}
-
-fn all_names(relabels: &Relabels, stored: &Arc<Sensor>) -> Vec<Named> {
-    let names = relabels.names_of(stored).into_iter();
-    names.map(|(times, sensor)| Named { others: relabels.other_names(&sensor), times, sensor }).collect()
 }
 
 impl Terms {

@@ -1,5 +1,5 @@
 //! Tokens over HTTP: who the caller is and what it may do, and for administrators of everything the list of tokens, new ones, and their end.
-//! The first token of a service is never made here: it would make every device need one, so that is left to `hourglass token create`.
+//! The first token of a service is never made here: it would make every device need one, so that is left to `hourglass token add`.
 
 use std::sync::Arc;
 
@@ -87,12 +87,10 @@ pub async fn revoke(
     }
 }
 
-/// Writes the change into the trail of tokens, and who asked for it into that of changes.
 fn note(app: &App, by: &Caller, address: Option<std::net::IpAddr>, action: &'static str, token: &Token) {
     let Token { name, scopes, quota, expires, .. } = token;
-    app.audit.note(&Event::Token { action, name, scopes, quota, expires: *expires, by: OsUser::default() });
-    let statement = format!("TOKEN {} {name}", action.to_uppercase());
-    app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome: "done".to_owned() });
+    let (user, by) = (OsUser::default(), Some(by.name()));
+    app.audit.note(&Event::Token { action, name, scopes, quota, expires: *expires, user, by, address });
 }
 
 /// The body of a request for a token.
@@ -117,7 +115,7 @@ struct Wanted {
 async fn created(app: &App, by: &Caller, headers: &HeaderMap, mut body: Body) -> Result<(Token, String), ApiError> {
     let (bytes, _admission) = body::read(app, headers, &mut body).await?;
     if matches!(by, Caller::Anybody) {
-        let text = "this service needs no token yet, and its first one would make every device need one: create it with hourglass token create";
+        let text = "this service needs no token yet, and its first one would make every device need one: create it with hourglass token add";
         return Err(ApiError::Conflict(text.to_owned()));
     }
     let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));

@@ -129,7 +129,7 @@ impl WriteTerms {
         let key = key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) });
         let (precision, declared, partial, ack) = (*precision, *declared, *partial, *ack);
         let (received, patient) = (now_ns(), false);
-        Arrival { database, precision, declared, rest: false, received, partial, ack, patient, key, by, address }
+        Arrival { database, precision, declared, received, partial, ack, patient, key, by, address }
     }
 }
 
@@ -186,13 +186,10 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
         (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done, except for {}", refused.described()),
         (Ok(()), _) => "done".to_owned(),
     };
-    // Without access control flushes are not audited.
-    if let Caller::Holder(_) = by {
-        app.audit.note(&Event::Change { by: by.name(), address, statement: "FLUSH".to_owned(), database: "", outcome });
-    }
+    app.audit.note(&Event::Change { by: &by, address, statement: "FLUSH".to_owned(), database: "", outcome });
     match (flushed, refused) {
         (Err(error), _) => ApiError::from(error).respond(Dialect::Native),
-        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead-letter file: {error}")).respond(Dialect::Native),
+        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead letters: {error}")).respond(Dialect::Native),
         (Ok(()), Ok(refused)) if refused.readings() > 0 => not_stored(&refused),
         (Ok(()), Ok(_)) => StatusCode::NO_CONTENT.into_response(),
     }
@@ -200,9 +197,9 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
 
 /// Has the store take all readings acked before the call, dead letters apart, within the bounds of [`flush`].
 pub(super) async fn flushed(app: &App) -> Result<(), IngestError> {
-    let patience = app.options.flush_away;
+    let patience = app.flush_away();
     tokio::select! {
-        flushed = app.ingest.flush(app.options.flush_timeout) => flushed,
+        flushed = app.ingest.flush(app.flush_timeout()) => flushed,
         () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout { waited: patience, key: AWAY }),
     }
 }

@@ -54,7 +54,7 @@ pub struct Deleter {
     pub opening: u64,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
-    /// Locks by database. Deletions, sweeps after earlier deletions and the sealer exclude each other.
+    /// Locks by database. Deletions, sweeps after earlier deletions and the jobs that rewrite exclude each other.
     pub turns: Arc<DatabaseTurns>,
 }
 
@@ -216,7 +216,7 @@ impl Deleter {
                 self.context.store.raw().drop_database(database).await?;
             }
             Scope::Database => {
-                let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before, moving: None };
+                let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before };
                 self.delete_all(&gone, |_| true).await?;
             }
             Scope::Readings { sensors, range, statement } => {
@@ -227,14 +227,14 @@ impl Deleter {
                     self.context.store.raw().create_database(database).await?;
                 }
                 let choice = Choice::Range(range.clone());
-                self.delete_of(&DeletedCells { database, choice, before, moving: None }, sensors).await?;
+                self.delete_of(&DeletedCells { database, choice, before }, sensors).await?;
                 return Ok(());
             }
             Scope::Mark => return Ok(()),
-            Scope::Cells { sensors: of, before, moving } => {
+            Scope::Cells { sensors: of, before } => {
                 let sensors: Vec<Sensor> = of.iter().map(|of| of.sensor.clone()).collect();
-                let (choice, moving) = (Choice::times(of), moving.as_ref());
-                self.delete_of(&DeletedCells { database, choice, before: *before, moving }, &sensors).await?;
+                let choice = Choice::times(of);
+                self.delete_of(&DeletedCells { database, choice, before: *before }, &sensors).await?;
                 return Ok(());
             }
         }
@@ -284,7 +284,7 @@ impl Deleter {
     pub async fn sweep(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
         let turn = self.turns.of(&deletion.database);
         let choice = Choice::Range(deletion.range.clone());
-        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp, moving: None };
+        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp };
         if deletion.statement.as_deref() == Some(EXPIRY) {
             return self.delete_paced(&gone, &turn).await;
         }
@@ -479,7 +479,7 @@ impl Deleter {
                 match written {
                     // What is left of its pages may have copies of what was deleted.
                     Written::Yes if deletion.is_all() && store.keeps_copies() => {
-                        self.context.refreshing.note(database, &document.sensor.key);
+                        self.context.stale_copies.note(database, &document.sensor.key);
                     }
                     Written::Yes => {}
                     Written::Conflict => drop(changed.insert(document.sensor.key.clone())),

@@ -13,7 +13,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bucket::ValueMove;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Hour, Sensor, Stamp};
 
@@ -53,8 +52,6 @@ pub enum Scope {
         sensors: Vec<DeletedTimes>,
         /// The mark's stamp.
         before: Stamp,
-        /// Where values of these cells move, instead of being deleted.
-        moving: Option<ValueMove>,
     },
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::access::Exhausted;
 use crate::bucket::{Behind, StorageError};
-use crate::ingest::service::{PolicyError, RelabelRefusal};
+use crate::ingest::service::{PolicyError, RenameRefusal};
 use crate::reading::duration::show_duration;
 use crate::wal::AppendError;
 
@@ -70,7 +70,7 @@ pub enum IngestError {
     DeletionTimeout(Duration),
     /// Other instances have not stored what they acknowledged before the request. Nothing was changed.
     #[error(
-        "{hosts} did not store within {} what was acknowledged before ({key}): retry; an instance that ended holds up          deletions by value and undo until it starts again, or for wal.horizon",
+        "{hosts} did not store within {} what was acknowledged before ({key}): retry; an instance that ended holds up          deletions by value until it starts again, or for wal.horizon",
         show_duration(*waited)
     )]
     OthersBehind {
@@ -82,7 +82,7 @@ pub enum IngestError {
     },
     /// A deletion by value takes longer than its request may wait.
     #[error(
-        "the deletion is not complete after {}: it goes on in the background unless the service stops; when it is done,          GET /api/v1/trash lists it",
+        "the deletion is not complete after {}: it goes on in the background unless the service stops",
         show_duration(*.0)
     )]
     StillDeleting(Duration),
@@ -96,14 +96,14 @@ pub enum IngestError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]
-    Relabel(#[from] RelabelRefusal),
+    Rename(#[from] RenameRefusal),
     /// The limit on databases is reached.
     #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
     TooManyDatabases { name: String, limit: usize },
     /// The sender may bring no further database into being; waiting does not help.
     #[error(
         "the new database {name:?} is refused: {exhausted}; the databases that it may write to count: drop one, or give \
-         the token more (hourglass token create --databases, or quota.token_databases)"
+         the token more (hourglass token add --databases, or quota.token_databases)"
     )]
     DatabaseQuota { name: String, exhausted: Exhausted },
     /// The database cannot be created while it is dropped.
@@ -112,8 +112,8 @@ pub enum IngestError {
     /// The store fails on this database alone. Its unflushed readings must not fill the WAL and the memory that other
     /// databases need.
     #[error(
-        "the store fails on database {name:?} and its unflushed readings exceed their share of {percent} % \
-         (ingest.database_share): {cause}"
+        "the store fails on database {name:?} and its unflushed readings exceed their share of {percent} % of \
+         wal.budget_bytes or memtable.max_bytes: {cause}"
     )]
     DatabaseFailing {
         name: String,
@@ -139,11 +139,11 @@ pub enum IngestError {
     },
     /// The limit on remembered deletions is reached.
     #[error(
-        "no room for {more} more beside {remembered} remembered deletions (limits.deletions, {limit}): retry later; a \
+        "no room for {more} more beside {remembered} remembered deletions (at most {limit}): retry later; a \
          deletion is forgotten when every instance has stored what it logged before it"
     )]
     TooManyDeletions {
-        /// What the statement takes: with relabels, one for each time at which names change.
+        /// What the statement takes.
         more: usize,
         remembered: usize,
         limit: usize,
@@ -181,12 +181,6 @@ pub enum IngestError {
         /// At most its first 64 characters.
         name: String,
     },
-    /// Its readings have been copied to another service.
-    #[error(
-        "this service takes no changes any more: hourglass copy --switch copies its readings to another one; send them there, or \
-         retry later"
-    )]
-    ReadOnly,
     #[error("the service is shutting down")]
     Stopping,
 }

@@ -1,12 +1,11 @@
 //! This process as a member of its store: a task that keeps the WAL's entry in the registry up to date. It publishes
 //! how far the WAL is stored, raises the floor, learns of other instances' deletions, takes over what earlier openings
-//! of the WAL left, compares the clock with the store's, and repeats deletions before they are forgotten.
+//! of the WAL left, and compares the clock with the store's.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::catalog::Catalog;
-use super::deleter::Deleter;
 use super::error::IngestError;
 use super::membership::folder_mark::FolderMark;
 use super::membership::passed::{note_registry, note_sealed};
@@ -111,20 +110,16 @@ impl Member {
         }
     }
 
-    /// Runs until the task is aborted. The deleter repeats deletions before they are forgotten; a member does not keep
-    /// it, because it outlives the shards, which end when nobody can send to them.
-    pub async fn run(self: Arc<Self>, deleter: Arc<Deleter>) {
-        tokio::join!(self.beats(), self.sweeps(&deleter));
-    }
-
-    fn pause(&self) -> Duration {
+    /// The wait between two updates of the registry.
+    pub fn pause(&self) -> Duration {
         match self.store.has_other_writers() {
             true => BEAT,
             false => BEAT_ALONE,
         }
     }
 
-    async fn beats(&self) {
+    /// Keeps the entry up to date until the task is aborted.
+    pub async fn run(self: Arc<Self>) {
         let mut watch = BeatState::default();
         loop {
             watch.beat += 1;
@@ -289,17 +284,6 @@ impl Member {
         }
     }
 
-    async fn sweeps(&self, deleter: &Deleter) {
-        loop {
-            tokio::time::sleep(self.pause()).await;
-            if self.registry_view.remembered() > 0
-                && let Err(error) = self.sweep(deleter).await
-            {
-                tracing::debug!(%error, "cleanup after a deletion failed; retrying");
-            }
-        }
-    }
-
     /// Whether this member does what one does for all: the live one with the least opening.
     ///
     /// # Errors
@@ -314,24 +298,20 @@ impl Member {
         registry.logs.iter().filter(is_awake).map(|log| log.opening).min() == Some(self.ids.1)
     }
 
-    /// Repeats deletions that every WAL has passed, then forgets them. The live member with the least opening does it
-    /// for all. A failure in one database does not stop the others.
-    async fn sweep(&self, deleter: &Deleter) -> Result<(), StorageError> {
+    /// The remembered deletions that every WAL has passed; none unless this member does what one does for all.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn passed_deletions(&self) -> Result<Vec<RememberedDeletion>, StorageError> {
         let registry = self.store.read_registry().await?;
-        if !self.leads_in(&registry) {
-            return Ok(());
-        }
-        let mut failed = Ok(());
-        for deletion in registry.passed() {
-            match deleter.sweep(&deletion).await {
-                Ok(()) => self.forget(&deletion).await?,
-                Err(error) => failed = Err(error),
-            }
-        }
-        failed
+        Ok(if self.leads_in(&registry) { registry.passed() } else { Vec::new() })
     }
 
-    async fn forget(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
+    /// Forgets a deletion.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn forget(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
         for _ in 0..ATTEMPTS_MAX {
             let mut registry = self.store.read_registry().await?;
             registry.forget(std::slice::from_ref(deletion));

@@ -5,36 +5,29 @@
 //!
 //! Admission is final: nothing after it validates a reading again.
 
-mod admission;
-mod catalog;
-mod deleter;
-mod deletion;
-mod dispatch;
+pub(crate) mod admission;
+pub(crate) mod catalog;
+pub(crate) mod deleter;
+pub(crate) mod deletion;
+pub(crate) mod dispatch;
 mod error;
-mod flush;
-mod grouper;
-mod indexer;
+pub(crate) mod flush;
 #[cfg(test)]
 mod law;
 mod marks;
-mod member;
+pub(crate) mod member;
 mod membership;
 mod memtable;
-mod options;
+pub(crate) mod options;
 mod positions;
 mod record;
-mod refresher;
-mod refreshing;
 mod rejections;
 mod request_keys;
-mod retention;
-mod sealer;
-mod sealing;
+pub(crate) mod retention;
 mod service;
 mod shard;
-mod stripper;
+mod side_file;
 pub mod tail;
-pub mod trash;
 mod truncate;
 
 pub use self::admission::bytes_in_flight::BytesInFlight;
@@ -46,18 +39,14 @@ pub use self::flush::dead_letters;
 pub use self::flush::failing::FailingDatabase;
 pub use self::marks::Mark;
 pub use self::membership::passed::{note_registry, note_sealed};
-pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
+pub use self::options::AcceptedTimes;
 pub use self::positions::{Lag, Ledger};
-pub use self::refreshing::{Refreshing, RefreshingDone};
-pub use self::rejections::{
-    KeptLine, KeptLines, KeptRejection, LineOptions, RejectionOptions, Rejections, ShownAddresses, is_json,
-    measurement_of, plain,
-};
-pub use self::request_keys::{KeyOptions, RequestKey};
+pub use self::rejections::{KeptLine, KeptLines, Rejections, plain};
+pub use self::request_keys::RequestKey;
 pub use self::retention::{settings_of_json, settings_to_json};
-pub use self::sealing::{Left, Sealing, SealingDone};
 pub use self::service::{
-    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, NewRelabel,
-    PolicyError, PolicyTerms, RelabelRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
+    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, PolicyError,
+    PolicyTerms, RenameRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
 };
 pub use self::truncate::Closing;
+pub use crate::config::AckLevel;

@@ -1,11 +1,6 @@
-//! Retention: keeps this process's copy of the databases' settings up to date, and has expired readings deleted.
-//!
-//! What expires is deleted as if a client had sent `DELETE WHERE time < …`: the deletion is logged, remembered in the
-//! registry and thereby hidden at once by every instance, and carried out there once no older reading can arrive any more
-//! (`Deleter::sweep`). One instance does it for all, once per day or hour by the wall clock, never by the time
-//! of a reading: one from the future expires nothing.
+//! The settings of databases: this process's copy of them, and their changes by compare-and-set.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -16,21 +11,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::admission::submit::Submitter;
 use super::deletion::ALWAYS;
 use super::error::IngestError;
 use super::member::Member;
 use crate::bucket::Store;
 use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Relabel, Relabels, SealForm, StorageError};
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, SealForm, StorageError};
 use crate::clock::now_ns;
 use crate::faults;
-use crate::reading::stamp::first_of;
-use crate::reading::time::{MILLI_NS, TIMESTAMP_MIN, write_rfc3339};
+use crate::reading::time::write_rfc3339;
 use crate::reading::{Hour, Stamp};
 use crate::store::MergedView;
-use crate::telemetry::Metrics;
 
 /// The statement of every deletion of expired readings. Its range stands beside it. As all of a database have the same text,
 /// the last one takes the place of those before it.
@@ -38,39 +30,14 @@ pub const EXPIRY: &str = "DELETE WHERE time < now()";
 
 /// How often the settings are read again where other instances may change them: a change applies everywhere within this.
 const REFRESH: Duration = Duration::from_secs(1);
-/// So long a retention must be known before readings expire by it: every instance that can reach the store refuses older
-/// ones by then, so that the deletion comes after those that were still accepted.
-const KNOWN_FOR: Duration = Duration::from_secs(3);
 /// How often a change is tried against concurrent writers.
 const ATTEMPTS_MAX: usize = 30;
-/// How long one deletion of expired readings is waited for. It is in the log by then.
-const DELETED_WITHIN: Duration = Duration::from_secs(60);
-/// The wait after readings could not be expired.
-const RETRY: Duration = Duration::from_secs(30);
-/// How often is asked whether earlier requests are logged.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-/// How long a database keeps readings and summaries, and since when this process knows that.
-type KnownSince = ((Keep, Keep), Instant);
-/// How long databases keep readings and summaries.
-type KeptBy = BTreeMap<String, (Keep, Keep)>;
-
-/// How far what has expired was deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expired {
-    All,
-    /// The rest is not known by all instances yet, readings validated before are not in the log, or nothing is known at all.
-    Some,
-}
-
 /// The settings of databases, and what follows from them.
 pub struct Retention {
     pub store: Arc<MergedView>,
     /// This process's copy.
     pub settings: KnownSettings,
     pub member: Arc<Member>,
-    pub submitter: Arc<Submitter>,
-    pub metrics: Metrics,
     /// `retention.readings`.
     pub default: Option<Keep>,
     /// `retention.summaries`.
@@ -85,8 +52,6 @@ pub struct Retention {
     pub file: Option<PathBuf>,
     /// When the settings were last read from the store.
     pub read: Mutex<Option<Instant>>,
-    /// How long each database keeps readings and summaries, and since when this process knows that.
-    pub known: Mutex<HashMap<String, KnownSince>>,
 }
 
 impl Retention {
@@ -103,39 +68,17 @@ impl Retention {
         Settings { by_database, readings, summaries, seal_form, drift: self.default_drift }
     }
 
-    /// Runs until it is aborted. Looks for what has expired every `retention.interval`, and at once after a change.
-    pub async fn run(self: Arc<Self>) {
-        let mut next_look = Instant::now();
-        let mut acted_on = KeptBy::new();
-        let mut failing = false;
+    /// Keeps this process's copy current, until it is aborted.
+    pub async fn keep_current(self: Arc<Self>) {
+        let mut is_failing = false;
         loop {
-            let refreshed = match self.is_current() {
-                true => Ok(()),
-                false => self.refresh().await.map(drop),
-            };
-            let kept = kept_by(&self.settings.now());
-            let tried = match refreshed {
-                Ok(()) if next_look <= Instant::now() || kept != acted_on => {
-                    let expired = self.expire().await;
-                    let wait = match expired {
-                        Ok(Expired::All) => self.pause,
-                        Ok(Expired::Some) => REFRESH,
-                        Err(_) => RETRY,
-                    };
-                    next_look = Instant::now() + wait.min(self.pause);
-                    acted_on = kept;
-                    Some(expired.map(drop))
+            if !self.is_current() {
+                let read = self.refresh().await.map(drop);
+                if let (Err(error), false) = (&read, is_failing) {
+                    tracing::warn!(%error, "the databases' settings could not be read; it is tried again");
                 }
-                Ok(()) => None,
-                Err(error) => {
-                    next_look = Instant::now();
-                    Some(Err(error.into()))
-                }
-            };
-            if let (Some(Err(error)), false) = (&tried, failing) {
-                tracing::warn!(%error, "the databases' settings could not be read, or readings not expired; it is tried again");
+                is_failing = read.is_err();
             }
-            failing = tried.map_or(failing, |tried| tried.is_err());
             tokio::time::sleep(REFRESH.min(self.pause)).await;
         }
     }
@@ -143,6 +86,11 @@ impl Retention {
     /// Whether the settings in memory are those of the store: no other process can have changed them since they were read.
     fn is_current(&self) -> bool {
         !self.store.raw().has_other_writers() && self.lock().is_some()
+    }
+
+    /// Returns true if the settings were read from the store since the start.
+    pub fn is_read(&self) -> bool {
+        self.lock().is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -238,139 +186,6 @@ impl Retention {
         self.refresh().await.map(drop)
     }
 
-    /// Has everything deleted that has expired, database by database.
-    async fn expire(&self) -> Result<Expired, IngestError> {
-        if !self.member.registry_view.is_known() {
-            return Ok(Expired::Some);
-        }
-        if !self.member.leads().await? {
-            return Ok(Expired::All);
-        }
-        // What expires by a wrong time is gone, on every instance.
-        let Ok(now) = self.member.clock.trusted_ns(self.store.raw().has_other_writers()) else {
-            return Ok(Expired::All);
-        };
-        let (mut done, databases) = (Ok(Expired::All), self.store.raw().databases().await?);
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| databases.contains(name));
-        for database in databases {
-            match self.expire_in(&database, now).await {
-                Ok(Expired::All) => {}
-                Ok(Expired::Some) => done = done.map(|_| Expired::Some),
-                Err(error) => {
-                    tracing::debug!(%database, %error, "expired readings could not be deleted");
-                    done = Err(error);
-                }
-            }
-        }
-        done
-    }
-
-    /// Whether every instance keeps a database's readings and summaries for so long by now.
-    fn is_known_by_all(&self, database: &str, kept: (Keep, Keep)) -> bool {
-        let (now, mut known) = (Instant::now(), self.known.lock().unwrap_or_else(PoisonError::into_inner));
-        let since = known.entry(database.to_owned()).or_insert((kept, now));
-        if since.0 != kept {
-            *since = (kept, now);
-        }
-        !self.store.raw().has_other_writers() || since.1.elapsed() >= KNOWN_FOR
-    }
-
-    async fn expire_in(&self, database: &str, now: i64) -> Result<Expired, IngestError> {
-        let settings = self.settings.now();
-        let (of_readings, kept) = (settings.kept(database), settings.summaries_kept(database));
-        if !self.is_known_by_all(database, (of_readings, kept)) {
-            return Ok(Expired::Some);
-        }
-        let held = settings.of(database);
-        let mut done = Expired::All;
-        if let Some(before) = settings.summaries_only_before(database, now) {
-            done = self.expire_readings((database, &held), before, now).await?;
-        }
-        let Some(cutoff) = settings.gone_before(database, now) else { return Ok(done) };
-        // A cutoff in the future is of a clock that was wrong.
-        if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) {
-            return Ok(done);
-        }
-        faults::point("before_expiry");
-        faults::halt_at("expiring").await;
-        // Whoever was answered that more is kept is right.
-        if !keeps_as(&held, &self.refresh().await?.of(database)) {
-            return Ok(Expired::Some);
-        }
-        match self.submitter.delete((database, now), (&[], EXPIRY), TIMESTAMP_MIN..cutoff, DELETED_WITHIN).await {
-            // It is in the log and follows.
-            Ok(()) | Err(IngestError::DeletionTimeout(_)) => {}
-            Err(error) => return Err(error),
-        }
-        faults::point("after_expiry");
-        // Not if somebody has changed the retention meanwhile: it begins anew then.
-        let note = |now: &mut DatabaseSettings| {
-            let is_same = keeps_as(&held, now);
-            now.expired = Some(cutoff).filter(|_| is_same).or(now.expired);
-            is_same
-        };
-        self.change(database, note).await?;
-        self.metrics.expired();
-        let kept = std::time::Duration::from_nanos(kept.ns().unsigned_abs());
-        tracing::info!(%database, kept = crate::reading::duration::show_duration(kept), before = cutoff, "readings expired");
-        Ok(done)
-    }
-
-    /// Notes that readings before a time have expired while their summaries stay. From then on no instance takes or shows any;
-    /// `Stripper` removes them from the store. Not if somebody has changed the retention meanwhile, which `held` is.
-    async fn expire_readings(
-        &self,
-        (database, held): (&str, &DatabaseSettings),
-        before: i64,
-        now: i64,
-    ) -> Result<Expired, StorageError> {
-        // A day in the future is of a clock that was wrong.
-        let is_new = |held: &DatabaseSettings| held.expired_readings.is_none_or(|gone| gone.before < before);
-        if before > now || !is_new(held) {
-            return Ok(Expired::All);
-        }
-        faults::point("before_expired_readings");
-        faults::halt_at("expiring").await;
-        if !self.store.raw().has_other_writers() && !self.are_earlier_logged().await {
-            tracing::debug!(%database, "readings expire once those that were checked before are in the log; it is tried again");
-            return Ok(Expired::Some);
-        }
-        // Others refuse by their own clocks, and know of this after the next refresh.
-        let margin = if self.store.raw().has_other_writers() {
-            self.member.clock.max_offset() + KNOWN_FOR
-        } else {
-            Duration::ZERO
-        };
-        let millis = u64::try_from(now / MILLI_NS).unwrap_or_default();
-        let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
-        let stamp = latest.max(self.member.stamp_now());
-        let note = |settings: &mut DatabaseSettings| {
-            let changes = is_new(settings) && keeps_as(held, settings);
-            if changes {
-                let done = settings.expired_readings.map_or(TIMESTAMP_MIN, |gone| gone.done);
-                settings.expired_readings = Some(ExpiredReadings { before, stamp, done });
-            }
-            changes
-        };
-        self.change(database, note).await?;
-        faults::point("after_expired_readings");
-        Ok(Expired::All)
-    }
-
-    /// Waits until what was validated before is in the log: it may have readings that are refused by now. The log may be full, so
-    /// this does not wait for ever; it is tried again at the next look.
-    async fn are_earlier_logged(&self) -> bool {
-        let (under_way, began) = (&self.submitter.under_way, Instant::now());
-        under_way.end_period();
-        while !under_way.are_earlier_done() {
-            if began.elapsed() >= self.submitter.ack_timeout {
-                return false;
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        true
-    }
-
     /// Whether what is left of expired readings can be cut as a deletion asks: only whole hours can.
     ///
     /// # Errors
@@ -404,16 +219,6 @@ impl Retention {
         };
         self.change(database, note).await.map(drop)
     }
-}
-
-/// Whether a database's settings keep its readings and summaries for as long as others of it say.
-fn keeps_as(one: &DatabaseSettings, other: &DatabaseSettings) -> bool {
-    (one.readings, one.summaries) == (other.readings, other.summaries)
-}
-
-fn kept_by(settings: &Settings) -> KeptBy {
-    let kept = |name: &String| (name.clone(), (settings.kept(name), settings.summaries_kept(name)));
-    settings.by_database.keys().map(kept).collect()
 }
 
 /// Takes a dropped database and its settings off the store's lists, but for what is later than the drop's stamp: that may be
@@ -489,7 +294,7 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             drift,
             created,
             set,
-            relabels,
+            renames,
         } = of;
         json!({
             "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
@@ -497,7 +302,7 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
             "summaries": summaries.map(Keep::ns),
             "expired_readings": expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
             "seal_form": seal_form.map(SealForm::name), "drift": drift.map(Drift::name), "created": created, "set": set,
-            "relabels": relabels_to_json(relabels),
+            "renames": renames.entries().iter().map(|entry| entry.fields().collect::<BTreeMap<_, _>>()).collect::<Vec<_>>(),
         })
     };
     rows.into_iter().map(row).collect()
@@ -520,27 +325,17 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             drift: row["drift"].as_str().and_then(Drift::from_name),
             created: row["created"].as_u64().unwrap_or_default(),
             set: row["set"].as_u64().unwrap_or_default(),
-            relabels: relabels_of_json(&row["relabels"]),
+            renames: renames_of_json(&row["renames"]),
         };
         Some((row["database"].as_str()?.to_owned(), settings))
     };
     rows.as_array().into_iter().flatten().filter_map(row).collect()
 }
 
-/// Relabels as JSON: an array of rules, each with its texts by name.
-#[must_use]
-pub fn relabels_to_json(relabels: &Relabels) -> Value {
-    let rule = |rule: &Relabel| {
-        let fields = rule.fields().into_iter().map(|(name, text)| (name.to_owned(), Value::from(text)));
-        Value::from(fields.collect::<serde_json::Map<_, _>>())
-    };
-    relabels.rules().iter().map(rule).collect()
-}
-
-/// The relabels of such an array; what is no rule is left out.
-fn relabels_of_json(rules: &Value) -> Relabels {
-    let rule = |rule: &Value| Relabel::of_fields(|name| rule[name].as_str().map(str::to_owned));
-    Relabels::new(rules.as_array().into_iter().flatten().filter_map(rule).collect())
+/// The renames of such an array; an element that is none is left out.
+fn renames_of_json(entries: &Value) -> Renames {
+    let entry = |entry: &Value| Rename::from_fields(|name| entry[name].as_str());
+    Renames::new(entries.as_array().into_iter().flatten().filter_map(entry).collect())
 }
 
 fn expired_readings_of(row: &Value) -> Option<ExpiredReadings> {
@@ -570,9 +365,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("settings.json");
         assert_eq!(read_file(&path), []);
-        let fields = [("id", "1f"), ("kind", "measurement"), ("from", "a"), ("to", "b c"), ("made", "7"), ("by", "x")];
-        let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
-        let rule = Relabel::of_fields(field).expect("a rule");
+        let fields = [("kind", "tag_value"), ("tag", "room"), ("from", "a"), ("to", "b c")];
+        let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+        let rename = Rename::from_fields(field).expect("an entry");
         let full = DatabaseSettings {
             rev: 1 << 50,
             readings: Some(Keep::Forever),
@@ -586,7 +381,7 @@ mod tests {
             drift: Some(Drift::Keep),
             created: 1 << 61,
             set: (1 << 61) + 1,
-            relabels: Relabels::new(vec![rule]),
+            renames: Renames::new(vec![rename]),
         };
         let rows = [("d".to_owned(), full), ("d/week".to_owned(), DatabaseSettings { rev: 1, ..Default::default() })];
         let settings = Settings { by_database: rows.clone().into(), ..Settings::default() };

@@ -13,25 +13,20 @@ use tokio::sync::watch;
 use super::catalog::Database;
 use super::catalog::SensorFields;
 use super::record::batch::{Batch, index};
+use crate::config::TailSettings;
 use crate::reading::{Sensor, Value};
 use crate::wal::Sequence;
 
 /// How long the ring is filled after the last listener has left, so that one that connects again misses nothing.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// The config section `[tail]`.
-#[derive(Debug, Clone, Copy)]
-pub struct TailOptions {
-    /// Most listeners at once.
-    pub clients: usize,
-    /// Memory of the ring.
-    pub ring_bytes: usize,
-}
-
 /// The last acked readings, and who listens to them.
 #[derive(Debug)]
 pub struct Tail {
-    options: TailOptions,
+    /// Maximum number of listeners.
+    clients: usize,
+    /// Memory of the ring.
+    ring_bytes: usize,
     /// Whether readings are copied.
     active: AtomicBool,
     ring: Mutex<Ring>,
@@ -112,9 +107,10 @@ pub struct TooManyListeners {
 
 impl Tail {
     #[must_use]
-    pub fn new(options: TailOptions) -> Arc<Self> {
+    pub fn new(settings: &TailSettings) -> Arc<Self> {
         let (ring, news) = (Mutex::default(), watch::channel(0).0);
-        Arc::new(Self { options, active: AtomicBool::new(false), ring, news })
+        let TailSettings { clients, bytes } = *settings;
+        Arc::new(Self { clients, ring_bytes: bytes / 2, active: AtomicBool::new(false), ring, news })
     }
 
     /// A listener. It begins behind the reading `after`, if there is one, and hears [`Heard::Missed`] first if the ring does not reach back
@@ -124,8 +120,8 @@ impl Tail {
     /// When there are too many.
     pub fn listen(self: &Arc<Self>, after: Option<TailPlace>) -> Result<Listener, TooManyListeners> {
         let mut ring = self.ring();
-        if ring.listeners >= self.options.clients {
-            return Err(TooManyListeners { limit: self.options.clients });
+        if ring.listeners >= self.clients {
+            return Err(TooManyListeners { limit: self.clients });
         }
         ring.listeners += 1;
         self.active.store(true, Ordering::Relaxed);
@@ -147,7 +143,7 @@ impl Tail {
         if !self.active.load(Ordering::Relaxed) || self.is_deserted() {
             return None;
         }
-        Some(TailRecord::of(&database.name, batches, self.options.ring_bytes))
+        Some(TailRecord::of(&database.name, batches, self.ring_bytes))
     }
 
     /// Gives the copy to the listeners, now that the record is durable. Called in WAL order.
@@ -155,7 +151,7 @@ impl Tail {
         let mut ring = self.ring();
         ring.bytes += record.bytes;
         ring.records.push_back((sequence, Arc::new(record)));
-        while ring.bytes > self.options.ring_bytes {
+        while ring.bytes > self.ring_bytes {
             let Some((_, oldest)) = ring.records.pop_front() else { break };
             ring.bytes -= oldest.bytes;
             ring.first += 1;
@@ -324,7 +320,7 @@ mod tests {
     use super::*;
 
     fn tail(clients: usize, ring_bytes: usize) -> Arc<Tail> {
-        Tail::new(TailOptions { clients, ring_bytes })
+        Tail::new(&TailSettings { clients, bytes: 2 * ring_bytes })
     }
 
     fn record(bytes: usize) -> TailRecord {

@@ -90,13 +90,12 @@ impl Kind {
         self.interval.map(|interval| interval * INTERVALS)
     }
 
-    /// What is wrong with a reading, if anything; of the `rest` of one, whose other fields are stored, none is missing.
+    /// What is wrong with a reading, if anything.
     pub fn fault_of_reading<'v, 'a: 'v>(
         &self,
         fields: impl Iterator<Item = (&'v str, &'v RawValue<'a>)> + Clone,
-        rest: bool,
     ) -> Option<KindFault> {
-        let fault = self.fields.as_ref()?.fault_of_reading(fields, rest)?;
+        let fault = self.fields.as_ref()?.fault_of_reading(fields)?;
         Some(KindFault { kind: self.name.clone(), fault })
     }
 
@@ -123,19 +122,13 @@ impl Kinds {
     }
 
     /// The place of the kind of a sensor whose metadata has this JSON under [`KIND`]: the one named there, else that of its measurement.
-    /// `stored` are the sensors as they are stored, whatever they are shown as: of several that are shown as one, the first that has a
-    /// kind by its measurement counts.
+    /// Goes by the stored name of the sensor, whatever it is shown as.
     #[must_use]
-    pub fn place<'s>(&self, stored: impl IntoIterator<Item = &'s Sensor>, named: Option<&str>) -> Option<usize> {
+    pub fn place(&self, stored: &Sensor, named: Option<&str>) -> Option<usize> {
         let name = named.and_then(|json| serde_json::from_str::<String>(json).ok());
         match name {
             Some(name) => self.0.iter().position(|kind| kind.name == name),
-            None => {
-                let of = |sensor: &Sensor| {
-                    self.0.iter().position(|kind| kind.measurement.as_deref() == Some(&*sensor.measurement))
-                };
-                stored.into_iter().find_map(of)
-            }
+            None => self.0.iter().position(|kind| kind.measurement.as_deref() == Some(&*stored.measurement)),
         }
     }
 
@@ -153,7 +146,7 @@ impl Kinds {
 
     /// The kind of a sensor with this metadata, as [`Kinds::place`] says.
     #[must_use]
-    pub fn of<'s>(&self, stored: impl IntoIterator<Item = &'s Sensor>, meta: &Meta) -> Option<&Arc<Kind>> {
+    pub fn of(&self, stored: &Sensor, meta: &Meta) -> Option<&Arc<Kind>> {
         if self.is_empty() {
             return None;
         }
@@ -163,15 +156,15 @@ impl Kinds {
     /// What is wrong with metadata as it would be, and what happens then. Nothing, if what there was is wrong already: what is
     /// there stays, and may be mended step by step.
     #[must_use]
-    pub fn judge_meta<'s>(
+    pub fn judge_meta(
         &self,
-        stored: impl IntoIterator<Item = &'s Sensor> + Clone,
+        stored: &Sensor,
         before: &Map<String, Value>,
         after: &Map<String, Value>,
     ) -> Option<(KindFault, KindAction)> {
         let of = |values: &Map<String, Value>| {
             let named = values.get(KIND).map(Value::to_string);
-            self.at(self.place(stored.clone(), named.as_deref())?)
+            self.at(self.place(stored, named.as_deref())?)
         };
         let kind = of(after)?;
         let fault = kind.fault_of_meta(after)?;
@@ -209,7 +202,7 @@ mod tests {
     fn metadata_names_the_kind_or_the_measurement_does() {
         let (kinds, sensor) = (kinds(), Sensor::new("climate", [("s", "1")]).unwrap());
         let name = |sensor: &Sensor, named: Option<&str>| {
-            kinds.place([sensor], named).and_then(|place| kinds.at(place)).map(|kind| kind.name.clone())
+            kinds.place(sensor, named).and_then(|place| kinds.at(place)).map(|kind| kind.name.clone())
         };
         assert_eq!(name(&sensor, None).as_deref(), Some("thermometer"));
         assert_eq!(name(&sensor, Some("\"meter\"")).as_deref(), Some("meter"));
@@ -221,7 +214,7 @@ mod tests {
     fn what_was_wrong_before_may_stay() {
         let (kinds, sensor) = (kinds(), Sensor::new("climate", [("s", "1")]).unwrap());
         let judged = |before: Value, after: Value| {
-            let fault = kinds.judge_meta([&sensor], before.as_object().unwrap(), after.as_object().unwrap());
+            let fault = kinds.judge_meta(&sensor, before.as_object().unwrap(), after.as_object().unwrap());
             fault.map(|(fault, _)| fault.to_string())
         };
         assert_eq!(judged(json!({}), json!({"site": "lab"})), None);

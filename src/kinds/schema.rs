@@ -165,14 +165,13 @@ impl Schema {
         self.fault("", Judged::Object(values))
     }
 
-    /// What is wrong with a reading, if anything; of the `rest` of one no field is missing.
+    /// What is wrong with a reading, if anything.
     pub fn fault_of_reading<'v, 'a: 'v>(
         &self,
         mut fields: impl Iterator<Item = (&'v str, &'v RawValue<'a>)> + Clone,
-        rest: bool,
     ) -> Option<Fault> {
         let has = |name: &String| fields.clone().any(|(of, _)| of == name);
-        if let Some(name) = self.required.iter().find(|name| !rest && !has(name)) {
+        if let Some(name) = self.required.iter().find(|name| !has(name)) {
             return Some(missing(name.clone()));
         }
         fields.find_map(|(name, value)| self.properties.get(name)?.fault(name, judged(value)))
@@ -334,9 +333,7 @@ mod tests {
         let schema = json!({"required": ["temp"], "properties": {"temp": {"type": "number", "maximum": 60}}});
         let schema = Schema::parse(&schema).unwrap();
         let fault = |fields: &[(&str, RawValue<'_>)]| {
-            schema
-                .fault_of_reading(fields.iter().map(|(name, value)| (*name, value)), false)
-                .map(|fault| fault.to_string())
+            schema.fault_of_reading(fields.iter().map(|(name, value)| (*name, value))).map(|fault| fault.to_string())
         };
         assert_eq!(fault(&[("temp", RawValue::Integer(60)), ("other", RawValue::Boolean(true))]), None);
         assert_eq!(

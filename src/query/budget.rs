@@ -3,15 +3,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::{QueryError, QueryOptions};
+use super::QueryError;
 use crate::access::Caller;
+use crate::config::QuerySettings;
 
 /// How long a query computes before it yields to others.
 const SLICE: Duration = Duration::from_millis(2);
@@ -21,7 +23,7 @@ const TEXT_BYTES: usize = 200;
 /// The budgets of all requests.
 #[derive(Debug)]
 pub struct Budgets {
-    options: QueryOptions,
+    options: QuerySettings,
     used: AtomicUsize,
     /// Bytes in use per token; an entry lives as long as the token has a request running.
     tokens: Mutex<HashMap<Box<str>, Weak<AtomicUsize>>>,
@@ -71,7 +73,7 @@ pub struct HeldBytes {
 
 impl Budgets {
     #[must_use]
-    pub fn new(options: QueryOptions) -> Arc<Self> {
+    pub fn new(options: QuerySettings) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let (turns, long) = (Semaphore::new(options.concurrent), Semaphore::new(cores.saturating_sub(1).max(1)));
         Arc::new(Self {
@@ -106,7 +108,7 @@ impl Budgets {
     }
 
     fn of_token(&self, name: &str) -> Arc<AtomicUsize> {
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.lock();
         if let Some(used) = tokens.get(name).and_then(Weak::upgrade) {
             return used;
         }
@@ -130,7 +132,7 @@ impl Budget {
 
     fn take(&self, bytes: usize) -> Result<(), QueryError> {
         let RequestBudget { all, token, used, most, .. } = &*self.0;
-        let QueryOptions { request_bytes, bytes: all_bytes, token_bytes, .. } = all.options;
+        let QuerySettings { request_bytes, bytes: all_bytes, token_bytes, .. } = all.options;
         if !add(used, bytes, request_bytes) {
             return Err(QueryError::TooLarge { limit: request_bytes });
         }
@@ -162,14 +164,14 @@ impl Budget {
 
     /// Records that the request needs readings of a database that have expired: it has readings from this time on.
     pub fn note_expired(&self, database: &str, from: i64) {
-        let mut expired = self.0.expired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut expired = self.0.expired.lock();
         expired.insert(database.to_owned(), from);
     }
 
     /// Removes and returns what was recorded of expired readings.
     #[must_use]
     pub fn take_expired(&self) -> BTreeMap<String, i64> {
-        std::mem::take(&mut self.0.expired.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.expired.lock())
     }
 
     /// When the request times out.
@@ -259,7 +261,7 @@ impl Budget {
     }
 
     fn state(&self) -> MutexGuard<'_, ComputeTurn> {
-        self.0.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.turn.lock()
     }
 }
 
@@ -346,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_whose_time_is_over_has_no_turn() {
         for concurrent in [0, 1] {
-            let options = QueryOptions { concurrent, timeout: Duration::ZERO, ..QueryOptions::of_tests() };
+            let options = QuerySettings { concurrent, timeout: Duration::ZERO, ..crate::query::options::of_tests() };
             let budgets = Budgets::new(options);
             let turn = budgets.begin(&Caller::Anybody, "").turn().await;
             assert!(matches!(turn, Err(QueryError::Timeout { .. })), "{concurrent}: {turn:?}");

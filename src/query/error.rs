@@ -26,14 +26,12 @@ pub enum QueryError {
     #[error("all queries together need more than {limit} bytes of memory at present (query.bytes): try again later")]
     Full { limit: usize },
     #[error(
-        "the queries of this token need more than {limit} bytes of memory at present (query.token_bytes): try again later"
+        "the queries of this token need more than {limit} bytes of memory at present (3/4 of query.bytes): try again later"
     )]
     TokenFull { limit: usize },
-    #[error("the query covers more than {} (query.span_max): use a shorter range", show_duration(*limit))]
+    #[error("the query covers more than {}: use a shorter range", show_duration(*limit))]
     TooLong { limit: Duration },
-    #[error(
-        "the query selects {count} sensors, more than {limit} (query.series_max): select fewer by measurement or tags"
-    )]
+    #[error("the query selects {count} sensors, more than {limit}: select fewer by measurement or tags")]
     TooManySensors { count: usize, limit: usize },
     #[error("a statement has more than {COLUMNS_MAX} columns: name only the columns you need")]
     TooManyColumns,
@@ -46,10 +44,6 @@ pub enum QueryError {
         /// The message of the `regex` crate.
         detail: String,
     },
-    #[error(
-        "pages hold no copies of metadata: meta=as_stored needs a store in MongoDB and [[meta.copy]] in the configuration"
-    )]
-    NoCopies,
     #[error("the query took longer than {} (query.timeout): use a shorter range or a lower limit", show_duration(*limit))]
     Timeout { limit: Duration },
     #[error("too many queries: {limit} are running (query.concurrent); try again later")]

@@ -16,7 +16,6 @@ pub use self::budget::{Budget, HeldBytes};
 pub use self::engine::directory::{first_batch, next_batch};
 pub use self::engine::memory::document_bytes;
 pub use self::error::QueryError;
-pub use self::options::QueryOptions;
 pub use self::service::Query;
 pub use self::wait::Passing;
 

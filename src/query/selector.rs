@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::engine::columns::{Passing, SensorList};
-use super::engine::directory::{DirectoryEntry, meta_text, spellings};
+use super::engine::directory::{DirectoryEntry, meta_text};
 use super::pattern::Patterns;
 use super::{Budget, QueryError};
 use crate::access::Pin;
+use crate::bucket::Meta;
 use crate::bucket::meta::META_PREFIX;
-use crate::bucket::{Meta, OtherName};
 use crate::reading::Sensor;
 
 #[derive(Debug, Clone)]
@@ -61,18 +61,6 @@ impl Selector {
     }
 }
 
-impl Selector {
-    /// The same without tests of metadata.
-    #[must_use]
-    pub fn without_meta(&self) -> Self {
-        let mut any = self.clone();
-        if let Self::Matching { tags, .. } = &mut any {
-            tags.retain(|filter| !filter.key.starts_with(META_PREFIX));
-        }
-        any
-    }
-}
-
 /// A selector with its patterns compiled.
 #[derive(Debug)]
 pub struct Chooser<'a> {
@@ -93,23 +81,20 @@ impl Chooser<'_> {
         of_meta.map(passing).collect()
     }
 
-    /// Whether a sensor is selected by one of the names that stand for it, as [`Chooser::takes`].
+    /// Returns true if a sensor is selected, as [`Chooser::takes`].
     #[must_use]
     pub fn takes_entry(&self, entry: &DirectoryEntry) -> bool {
-        let others = entry.others.as_deref().map_or(&[][..], Vec::as_slice);
-        self.takes(&entry.sensor, others, entry.meta.as_deref())
+        self.takes(&entry.sensor, entry.meta.as_deref())
     }
 
-    /// Whether a sensor is selected, by its present name or one of the others that stand for it; by tags only where those are other
-    /// spellings of it. Pins hold for the present one.
+    /// Returns true if the sensor of this shown name is selected.
     #[must_use]
-    pub fn takes(&self, sensor: &Sensor, others: &[OtherName], meta: Option<&Meta>) -> bool {
+    pub fn takes(&self, sensor: &Sensor, meta: Option<&Meta>) -> bool {
         match self.selector {
-            Selector::Sensor(only) => sensor.key == only.key || others.iter().any(|other| other.sensor.key == only.key),
+            Selector::Sensor(only) => sensor.key == only.key,
             Selector::Matching { measurement, tags, pins } => {
-                measurement.as_ref().is_none_or(|name| {
-                    *sensor.measurement == **name || others.iter().any(|other| *other.sensor.measurement == **name)
-                }) && tags.iter().all(|filter| self.passes(filter, sensor, others, meta))
+                measurement.as_ref().is_none_or(|name| *sensor.measurement == **name)
+                    && tags.iter().all(|filter| self.passes(filter, sensor, meta))
                     && pins.iter().all(|pin| pin.matches(sensor))
             }
         }
@@ -122,16 +107,9 @@ impl Chooser<'_> {
         }
     }
 
-    fn passes(&self, filter: &TagFilter, sensor: &Sensor, others: &[OtherName], meta: Option<&Meta>) -> bool {
+    fn passes(&self, filter: &TagFilter, sensor: &Sensor, meta: Option<&Meta>) -> bool {
         let of_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
-        let own = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta);
-        let others = spellings(others).filter_map(|other| other.tag(&filter.key)).map(Cow::Borrowed);
-        let mut values = own.into_iter().chain(others).peekable();
-        // A tag that was renamed is not missing under its old key.
-        let passes = match values.peek() {
-            Some(_) => values.any(|value| self.is_so(filter, &value)),
-            None => self.is_so(filter, ""),
-        };
-        passes != filter.negated
+        let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta);
+        self.is_so(filter, &value.unwrap_or_default()) != filter.negated
     }
 }

@@ -1,13 +1,13 @@
 //! The entry point for queries: each waits for its turn and runs within its time and its budget.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use super::budget::Budgets;
 use super::engine::Engine;
+use super::engine::directory::DirectoryEntry;
 use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
 use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
@@ -15,23 +15,23 @@ use super::native::groups::GroupValues;
 use super::native::many::{ManyReadings, ManySelection, TagWords, Vocabulary};
 use super::native::notices::{NamedSensor, RequestNames};
 use super::native::readings::{RangePart, TimeOrder};
-use super::native::relabels::RelabelEffect;
+use super::native::renames::RenameEffect;
 use super::native::thinning::Thinned;
 use super::selector::Selector;
 use crate::access::{Caller, Pin};
 use crate::bucket::settings::Settings;
-use crate::bucket::store::{Extent, Order, Projection, SensorFilter};
-use crate::bucket::{GroupRule, KnownSettings, Readings, Relabels, SensorDocument, UnflushedReadings};
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{GroupRule, KnownSettings, Renames, SensorDocument, UnflushedReadings};
 use crate::influxql::Statement;
-use crate::reading::{Hour, Sensor};
+use crate::reading::Sensor;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 use super::budget::Budget;
 use super::error::QueryError;
-use super::options::QueryOptions;
 use super::wait::Passing;
 use super::{influx, native, wait};
+use crate::config::QuerySettings;
 /// Runs queries.
 #[derive(Debug)]
 pub struct Query {
@@ -47,7 +47,7 @@ impl Query {
         store: Arc<MergedView>,
         memtables: Arc<dyn UnflushedReadings>,
         settings: KnownSettings,
-        options: QueryOptions,
+        options: QuerySettings,
         metrics: Metrics,
     ) -> Self {
         let budgets = Budgets::new(options.clone());
@@ -58,12 +58,6 @@ impl Query {
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         self.engine.settings.now()
-    }
-
-    /// Whether pages and days hold copies of metadata.
-    #[must_use]
-    pub fn keeps_copies(&self) -> bool {
-        self.engine.store.keeps_copies()
     }
 
     /// The budget of a request that begins now; the caller and the text go into the slow-query log.
@@ -168,41 +162,55 @@ impl Query {
         of: (&str, &Selector),
         asked: (&GroupRule, &str),
         page: (Option<&str>, usize),
-    ) -> Result<Vec<Arc<Sensor>>, QueryError> {
+    ) -> Result<Vec<DirectoryEntry>, QueryError> {
         self.in_turn(budget, of.0, || native::groups::members(&self.engine, budget, of, asked, page)).await
     }
 
-    /// The names of sensors that come after one, in key order, as far as they have readings.
+    /// The sensors that come after a key, in the order of their shown keys, as far as they have readings.
     ///
     /// # Errors
     /// If the store does not answer, or acked readings are still being read back.
-    pub async fn names_after(
+    pub async fn sensors_after(
         &self,
         budget: &Budget,
         database: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Arc<Sensor>>, QueryError> {
+    ) -> Result<Vec<DirectoryEntry>, QueryError> {
         self.turn(budget, async {
             let sensors = self.engine.directory(budget, database, self.engine.options.cache_max_age).await?;
             let is_before = |key: &str| after.is_some_and(|after| key <= after);
             let from = sensors.partition_point(|entry| is_before(&entry.sensor.key));
-            Ok(sensors[from..].iter().take(limit).map(|entry| entry.sensor.clone()).collect())
+            Ok(sensors[from..].iter().take(limit).cloned().collect())
         })
         .await
     }
 
-    /// See [`native::relabels::effect`].
+    /// See [`native::renames::stored_key`].
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn relabel_effect(
+    pub async fn stored_key(
         &self,
         budget: &Budget,
         database: &str,
-        change: (&Relabels, &Relabels),
-    ) -> Result<RelabelEffect, QueryError> {
-        self.in_turn(budget, database, || native::relabels::effect(&self.engine, budget, database, change)).await
+        shown: &str,
+    ) -> Result<Option<Box<str>>, QueryError> {
+        self.in_turn(budget, database, || native::renames::stored_key(&self.engine, database, shown)).await
+    }
+
+    /// See [`native::renames::effect`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn rename_effect(
+        &self,
+        budget: &Budget,
+        database: &str,
+        before: &Renames,
+        after: &Renames,
+    ) -> Result<RenameEffect, QueryError> {
+        self.in_turn(budget, database, || native::renames::effect(&self.engine, budget, database, before, after)).await
     }
 
     /// See [`native::notices::notices`]. An answer is not refused because its notices cannot be told.
@@ -289,37 +297,6 @@ impl Query {
         self.in_turn(asked.budget, database, || influx::delete_targets(&self.engine, statement, asked, before)).await
     }
 
-    /// The readings that were stored under a key and acked by now: first what is not flushed, then what is stored, part by part, so that
-    /// nothing which is flushed in between is missed. `each` gets all of it, some perhaps twice.
-    ///
-    /// # Errors
-    /// If the store does not answer, or acked readings of the sensor are still being read back from the WAL.
-    pub async fn each_acked(
-        &self,
-        (database, key): (&str, &str),
-        hours: &Range<Hour>,
-        pages: usize,
-        mut each: impl FnMut(&Readings),
-    ) -> Result<(), QueryError> {
-        let unflushed = self
-            .patiently(|| async {
-                Ok::<_, QueryError>(self.engine.memtables.unflushed(database, &[key], hours.clone()).await?)
-            })
-            .await?;
-        unflushed.iter().flatten().for_each(|hour| each(&hour.readings()));
-        let mut rest = hours.clone();
-        while !rest.is_empty() {
-            let scanned = self
-                .engine
-                .store
-                .scan(database, key, rest, Order::Ascending, &Projection::ALL, Extent::pages(pages))
-                .await?;
-            scanned.pages.iter().filter_map(|page| page.readings.as_ref()).for_each(&mut each);
-            rest = scanned.rest;
-        }
-        Ok(())
-    }
-
     /// The documents of a database's sensors, in key order. Does not retry while the store is unavailable; wrap the
     /// call in [`Query::patiently`] for that.
     ///
@@ -377,14 +354,7 @@ impl Query {
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
         let left = budget.deadline().saturating_duration_since(Instant::now());
-        let answer = loop {
-            let relabels = self.engine.relabels(database);
-            let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
-            // Names that changed meanwhile may have been chosen as they were, and read as they are.
-            if answer.is_err() || relabels == self.engine.relabels(database) {
-                break answer;
-            }
-        };
+        let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
             self.metrics.store_error(error.class());

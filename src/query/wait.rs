@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::error::QueryError;
 use super::influx::StatementFailure;
-use super::options::QueryOptions;
 use crate::bucket::StorageError;
+use crate::config::QuerySettings;
 
 /// The pause before a retry, at first and at most. It is at least as long as the failed try took, so that waiting
 /// queries use at most half of the time and leave the rest to others.
@@ -49,7 +49,7 @@ impl Passing for StatementFailure {
 /// # Errors
 /// The last error.
 pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
-    options: &QueryOptions,
+    options: &QuerySettings,
     left: Duration,
     ask: impl Fn() -> F,
 ) -> Result<T, E> {

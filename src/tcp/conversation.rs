@@ -288,7 +288,6 @@ impl Conversation {
                         database,
                         precision: *precision,
                         declared: *declared,
-                        rest: false,
                         received: now_ns(),
                         partial: true,
                         ack,
@@ -380,7 +379,6 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::TooManyDeletions { .. }
         | IngestError::Clock { .. }
         | IngestError::NotJoined
-        | IngestError::ReadOnly
         | IngestError::KeyInFlight
         | IngestError::KeyUnwritten { .. }
         | IngestError::TimesTaken
@@ -396,7 +394,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::CutsExpired { .. }
         | IngestError::DatabaseName { .. }
         | IngestError::Policy(_)
-        | IngestError::Relabel(_)
+        | IngestError::Rename(_)
         | IngestError::OverQuota(_)
         | IngestError::Timeout { .. }
         | IngestError::Stopping => false,

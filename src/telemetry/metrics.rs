@@ -2,15 +2,17 @@
 //! Each label has a small fixed set of values; a sensor's key is never a label.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::recent::Recent;
+use crate::clock::now_seconds;
 
 /// Upper bounds of the histogram buckets for durations, in seconds.
 const SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -123,66 +125,43 @@ impl Metrics {
     /// Counts one answered request. `route` is the pattern of a route, never the path that the client sent.
     pub fn request(&self, route: &'static str, method: &'static str, status: u16, took: Duration) {
         let key = (route, method, status);
-        let known = self.requests.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self.requests.read().get(&key).cloned();
         let (count, seconds) = known.unwrap_or_else(|| {
             let handles = self.with(|| {
                 let count = counter!("hourglass_http_requests_total",
                     "route" => route, "method" => method, "status" => status.to_string());
                 (count, histogram!("hourglass_http_request_seconds", "route" => route))
             });
-            self.requests.write().unwrap_or_else(PoisonError::into_inner).insert(key, handles.clone());
+            self.requests.write().insert(key, handles.clone());
             handles
         });
         count.increment(1);
         seconds.record(took.as_secs_f64());
     }
 
-    /// Whether days are being sealed, and how many days and readings were, and how many days were left.
-    pub fn sealing(&self, is_running: bool, [days, readings, left]: [u64; 3]) {
+    /// Makes the series of a background job, so that its first failure shows as an increase.
+    pub fn job_added(&self, name: &'static str) {
         self.with(|| {
-            gauge!("hourglass_seal_running").set(f64::from(u8::from(is_running)));
-            counter!("hourglass_seal_documents_total").absolute(days);
-            counter!("hourglass_seal_readings_total").absolute(readings);
-            gauge!("hourglass_seal_left").set(u32::try_from(left).unwrap_or(u32::MAX));
+            counter!("hourglass_job_errors_total", "name" => name).increment(0);
+            gauge!("hourglass_job_last_success_timestamp_seconds", "name" => name).set(0);
         });
     }
 
-    /// Whether space is being given back, how often that was done, how many bytes came back, and how many could.
-    pub fn compacting(&self, is_running: bool, times: u64, given_back: u64, free: u64) {
+    /// Notes the end of a run of a background job.
+    pub fn job_ended(&self, name: &'static str, took: Duration, is_success: bool) {
         self.with(|| {
-            gauge!("hourglass_compact_running").set(f64::from(u8::from(is_running)));
-            counter!("hourglass_compact_runs_total").absolute(times);
-            counter!("hourglass_compact_given_back_bytes_total").absolute(given_back);
-            gauge!("hourglass_compact_free_bytes").set(wide_f64(free));
-        });
-    }
-
-    /// How many sensors' copies of metadata were set, in how many documents, and of how many sensors they lag behind.
-    pub fn meta_copies(&self, [sensors, documents]: [u64; 2], left: u64) {
-        self.with(|| {
-            counter!("hourglass_meta_copies_sensors_total").absolute(sensors);
-            counter!("hourglass_meta_copies_documents_total").absolute(documents);
-            gauge!("hourglass_meta_copies_left").set(u32::try_from(left).unwrap_or(u32::MAX));
-        });
-    }
-
-    /// How many sensors' groups were looked at, how many groups' documents were written or removed, and how many sensors are left.
-    pub fn groups(&self, [sensors, documents]: [u64; 2], left: u64) {
-        self.with(|| {
-            counter!("hourglass_groups_sensors_total").absolute(sensors);
-            counter!("hourglass_groups_documents_total").absolute(documents);
-            gauge!("hourglass_groups_left").set(u32::try_from(left).unwrap_or(u32::MAX));
+            histogram!("hourglass_job_duration_seconds", "name" => name).record(took.as_secs_f64());
+            counter!("hourglass_job_errors_total", "name" => name).increment(u64::from(!is_success));
+            if is_success {
+                gauge!("hourglass_job_last_success_timestamp_seconds", "name" => name)
+                    .set(wide_f64(now_seconds().unsigned_abs()));
+            }
         });
     }
 
     /// Counts rejected lines, by [`crate::reading::Reason::label`].
     pub fn rejected(&self, reason: &'static str, count: u64) {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
-    }
-
-    /// Counts one deletion of the expired readings of a database.
-    pub fn expired(&self) {
-        self.with(|| counter!("hourglass_retention_expiries_total").increment(1));
     }
 
     /// Counts one request answered with 503, by the config key of the limit.
@@ -282,7 +261,7 @@ impl Metrics {
     /// Locks out other scrapes while the guard lives, so that the values of [`Metrics::account`] and
     /// [`Metrics::backlog`] that [`Metrics::render`] shows were all taken at the same moment.
     pub fn scraping(&self) -> MutexGuard<'_, ()> {
-        self.scraping.lock().unwrap_or_else(PoisonError::into_inner)
+        self.scraping.lock()
     }
 
     /// Counts a query as running until the guard is dropped.
@@ -483,7 +462,7 @@ fn describe() {
     level("hourglass_build_info", "Always 1; the labels are the version and the kind of store");
     level(
         "hourglass_backup_proved_timestamp_seconds",
-        "When the last backup began that was restored and compared (hourglass backup --prove), in seconds since the epoch; 0 if none was",
+        "When the last backup began that was restored and compared (hourglass backup create --prove), in seconds since the epoch; 0 if none was",
     );
     level("hourglass_memory_limit_bytes", "Bytes of memory that hourglass may use (server.memory)");
     level("hourglass_memory_part_bytes", "Bytes that a part of hourglass may use at most, by the key that bounds it");
@@ -560,10 +539,6 @@ fn describe() {
     spread("hourglass_flush_readings", "Readings per flush");
     spread("hourglass_flush_seconds", "Seconds that the page writes of a flush took");
     level("hourglass_ingest_in_flight_bytes", "Bytes of memory used by writes that are admitted and not yet acked");
-    count(
-        "hourglass_retention_expiries_total",
-        "Deletions of a database's expired readings that this instance has logged",
-    );
     count("hourglass_ingest_shed_total", "Requests answered with 503 at a limit, by the limit's config key");
     count("hourglass_ingest_values_drifted_total", "Values of another type than their field's that are kept beside it");
     count(
@@ -595,27 +570,16 @@ fn describe() {
     level("hourglass_store_bytes", "Bytes that the store takes on its disk; NaN if that is unknown");
     level("hourglass_store_disk_free_bytes", "Bytes free on the disk of the store; NaN if that is unknown");
     level("hourglass_store_databases_failing", "Databases whose writes the store rejects, by class of error");
-    level("hourglass_compact_running", "1 while space is being given back to the disk");
-    count(
-        "hourglass_compact_runs_total",
-        "Compactions of the embedded file, or of a collection of MongoDB when asked to",
+    level(
+        "hourglass_job_last_success_timestamp_seconds",
+        "Time of the last successful run of a background job, by its name; 0 before one",
     );
-    count("hourglass_compact_given_back_bytes_total", "Bytes that they gave back to the disk");
-    level("hourglass_compact_free_bytes", "Bytes of the store's files that hold nothing, as last measured");
-    level("hourglass_seal_running", "1 while days are being sealed");
-    count("hourglass_seal_documents_total", "Days of a sensor that were sealed");
-    count("hourglass_seal_readings_total", "Readings in them");
-    level("hourglass_seal_left", "Days of a sensor that the last round of sealing left in hour pages");
+    spread("hourglass_job_duration_seconds", "Seconds per run of a background job, by its name");
+    count("hourglass_job_errors_total", "Failed runs of background jobs, by name");
     count("hourglass_store_conflicts_total", "Page writes that found another rev and were merged and written again");
     count("hourglass_store_overflow_pages_total", "Overflow pages written");
     count("hourglass_store_sensor_writes_total", "Sensor documents written");
     count("hourglass_meta_changes_total", "Changes of sensors' metadata that were logged, or may have been");
-    count("hourglass_meta_copies_sensors_total", "Sensors whose copies of metadata were all set as their metadata");
-    count("hourglass_meta_copies_documents_total", "Pages and parts of days whose copies of metadata were changed");
-    level("hourglass_meta_copies_left", "Sensors whose copies of metadata are known to lag behind");
-    count("hourglass_groups_sensors_total", "Sensors whose groups' documents were looked at");
-    count("hourglass_groups_documents_total", "Documents of groups and marks of members that were written or removed");
-    level("hourglass_groups_left", "Sensors whose groups' documents are known to lag behind");
     count("hourglass_query_points_total", "Readings and windows returned by queries");
     spread("hourglass_query_seconds", "Seconds per query");
     count(

@@ -37,7 +37,7 @@ pub enum What {
     /// The stored stamps. If they are unreadable, a repair settles all readings of the page: they count as older than
     /// any stamp above the page's last one.
     Stamps,
-    /// The page is larger than `page.hard_bytes`.
+    /// The page is larger than a page may be.
     Size,
     /// More than one page of the bucket is open.
     Open,
@@ -98,7 +98,7 @@ impl fmt::Display for What {
 /// An allowed state that is worth knowing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Note {
-    /// The page has more than `page.max_readings`, which may have been larger when the page was filled.
+    /// The page has more readings than pages get today.
     ManyReadings,
     /// Page 0 has the overflow mark, but there is no second page: a process ended between the two writes.
     MarkedAhead,
@@ -117,7 +117,7 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ManyReadings => "page has more readings than page.max_readings, which may have been changed since",
+            Self::ManyReadings => "page has more readings than pages get today",
             Self::MarkedAhead => "page 0 is marked hasOverflow, but there is no second page yet",
             Self::SeenLags => "sensor document: firstSeen or lastSeen is behind the pages",
             Self::RecentLags => "sensor document: the recent readings are behind the pages",

@@ -9,16 +9,16 @@ pub mod sensors;
 mod mend;
 mod months;
 mod print;
-mod progress_bar;
 mod unflushed;
 mod walk;
 
 use std::io::Write;
 
+use indicatif::ProgressBar;
+
 pub use self::pages::PageBounds;
 pub use self::unflushed::unflushed_records;
 pub use self::walk::{DatabaseReport, Tally, VerifyOptions};
-pub use crate::verify::progress_bar::ProgressBar;
 
 use crate::bucket::{StorageError, Store};
 use crate::wal::Inspected;
@@ -31,10 +31,10 @@ pub async fn run(
     store: &dyn Store,
     options: &VerifyOptions,
     log: Option<&Inspected>,
-    progress: &mut ProgressBar,
+    progress: &ProgressBar,
     out: &mut (dyn Write + Send),
 ) -> Result<bool, StorageError> {
-    progress.begin(store.estimate_pages().await?);
+    progress.set_length(store.estimate_pages().await?);
     let mut reports = Vec::new();
     let mut outcome = Ok(());
     for database in store.databases().await? {
@@ -45,7 +45,7 @@ pub async fn run(
             break;
         }
     }
-    progress.end();
+    progress.finish_and_clear();
     print::report(out, &reports, log, options.repair);
     outcome?;
     let clean = reports.iter().all(|report| report.differences.count == 0);

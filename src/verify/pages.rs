@@ -82,7 +82,7 @@ fn check_page(page: &RawPage, bounds: &PageBounds, findings: &mut Findings) {
         check_summary(page, &readings, findings);
         check_stamps(page, &readings, findings);
         if readings.bytes() > bounds.hard_bytes && readings.len() > 1 {
-            let expected = format!("at most {} bytes of readings (page.hard_bytes)", bounds.hard_bytes);
+            let expected = format!("at most {} bytes of readings", bounds.hard_bytes);
             findings.differs(&page.key, What::Size, expected, format!("{} bytes", readings.bytes()));
         }
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use indicatif::ProgressBar;
+
 use super::days::{self, check_day};
 use super::finding::{Difference, Findings, Note, What};
 use super::mend;
@@ -10,7 +12,6 @@ use super::pages::{PageBounds, check_bucket};
 use super::sensors::{AllSeen, check_sensor, no_document};
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay};
 use crate::bucket::{StorageError, Store};
-use crate::verify::progress_bar::ProgressBar;
 
 #[derive(Debug, Clone, Copy)]
 pub struct VerifyOptions {
@@ -87,12 +88,14 @@ impl DatabaseReport {
 pub(super) async fn check_database(
     store: &dyn Store,
     options: &VerifyOptions,
-    progress: &mut ProgressBar,
+    progress: &ProgressBar,
     report: &mut DatabaseReport,
 ) -> Result<(), StorageError> {
+    progress.set_message(report.name.clone());
     let mut seen = AllSeen::default();
     let mut from: Option<Cursor> = None;
     loop {
+        let before = report.pages;
         let part = store.walk_buckets(&report.name, from.as_ref(), PART_PAGES).await?;
         for bucket in part.found {
             let bucket = check_one(store, options, report, bucket).await?;
@@ -102,7 +105,7 @@ pub(super) async fn check_database(
                 seen.add(page);
             }
         }
-        progress.pages(&report.name, report.pages);
+        progress.inc(report.pages - before);
         from = part.next;
         if from.is_none() {
             break;
@@ -110,7 +113,6 @@ pub(super) async fn check_database(
     }
     check_days(store, options, progress, report, &mut seen).await?;
     check_months(store, options, report).await?;
-    progress.database_done(report.pages + report.days);
     check_sensors(store, options, report, seen).await
 }
 
@@ -147,12 +149,13 @@ async fn check_one(
 async fn check_days(
     store: &dyn Store,
     options: &VerifyOptions,
-    progress: &mut ProgressBar,
+    progress: &ProgressBar,
     report: &mut DatabaseReport,
     seen: &mut AllSeen,
 ) -> Result<(), StorageError> {
     let mut from: Option<Cursor> = None;
     loop {
+        let before = report.days;
         let part = store.walk_days(&report.name, from.as_ref(), PART_DAYS).await?;
         for day in part.found {
             let Some(day) = check_one_day(store, options, report, day).await? else { continue };
@@ -162,7 +165,7 @@ async fn check_days(
                 seen.add_day(id, &day.readings);
             }
         }
-        progress.pages(&report.name, report.pages + report.days);
+        progress.inc(report.days - before);
         from = part.next;
         if from.is_none() {
             return Ok(());

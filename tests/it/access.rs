@@ -7,7 +7,6 @@ mod matrix;
 mod pins;
 mod quotas;
 mod rejections;
-mod replays;
 mod strangers;
 mod terms;
 
@@ -29,7 +28,7 @@ fn token_command(data_dir: &Path, words: &[&str]) -> Output {
 /// A new token's text.
 #[track_caller]
 pub fn create(server: &Server, words: &[&str]) -> String {
-    let words: Vec<&str> = ["create"].into_iter().chain(words.iter().copied()).collect();
+    let words: Vec<&str> = ["add"].into_iter().chain(words.iter().copied()).collect();
     let made = token_command(&server.data_dir(), &words);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     String::from_utf8(made.stdout).unwrap().trim().to_owned()
@@ -51,7 +50,7 @@ pub fn await_status(server: &Server, token: &str, status: u16) {
 
 /// A server that asks everybody for a token, with its admin's.
 pub fn guarded(config: &str) -> (Server, String) {
-    let server = Launch::embedded().config(config).env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
+    let server = Launch::embedded().config(config).env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let token = server.first_token().expect("a token in the banner");
     get(&server.url("/api/v1/measurements")).expect(401);
     (server, token)

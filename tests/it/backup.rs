@@ -1,10 +1,9 @@
-//! `hourglass digest`, `backup`, `restore` and `copy` on both stores: what a backup holds is compared with what was
+//! `hourglass backup digest`, `backup`, `restore` and `copy` on both stores: what a backup holds is compared with what was
 //! acknowledged, digests with each other; the command and the service are killed in the middle; files are damaged.
 
 mod copies;
 mod described;
 mod digests;
-mod following;
 mod interrupted;
 mod over_tls;
 mod snapshots;
@@ -19,6 +18,7 @@ use serde_json::Value;
 use crate::support::http::post;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
+use crate::support::series::flush;
 use crate::support::server::{Launch, Server, program};
 
 /// 2026-01-15T00:00:00Z, in seconds.
@@ -78,7 +78,8 @@ fn path(path: &Path) -> &str {
 /// The digest of a store whose service is stopped.
 #[track_caller]
 fn digest(store: &str, data_dir: &Path) -> Value {
-    let ran = hourglass(&["digest", "--json", "--store", store, "--data-dir", path(data_dir)]).good();
+    let ran =
+        hourglass(&["backup", "digest", "--output", "json", "--store", store, "--data-dir", path(data_dir)]).good();
     let digest: Value = serde_json::from_str(&ran.stdout).expect("one line of JSON");
     assert_eq!(digest["unflushed_records"], 0, "{digest}");
     digest
@@ -92,12 +93,12 @@ fn folder(name: &str) -> Folder {
 #[track_caller]
 fn backup(server: &Server, to: &Path, more: &[&str]) -> Ran {
     let from = server.url("");
-    hourglass(&[&["backup", path(to), "--from", &from], more].concat())
+    hourglass(&[&["backup", "create", path(to), "--server", &from], more].concat())
 }
 
 #[track_caller]
 fn restore(from: &Path, store: &str, data_dir: &Path) -> Ran {
-    hourglass(&["restore", path(from), "--store", store, "--data-dir", path(data_dir)])
+    hourglass(&["backup", "restore", path(from), "--store", store, "--data-dir", path(data_dir)])
 }
 
 /// A reading every ten minutes of three days, of four sensors; each has a field of another kind now and then.
@@ -119,11 +120,6 @@ fn line(sensor: u64, second: u64, value: u64) -> String {
 #[track_caller]
 fn write(server: &Server, database: &str, lines: &str) {
     post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
-}
-
-#[track_caller]
-fn flush(server: &Server) {
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
 }
 
 #[track_caller]

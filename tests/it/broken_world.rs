@@ -170,36 +170,19 @@ fn ready(server: &Server) -> Option<u16> {
 
 #[test]
 fn a_stop_under_load_keeps_every_ack_in_the_embedded_store() {
-    keeps_every_ack(Launch::embedded().start(), |server| assert!(server.stop().success()));
+    keeps_every_ack(Launch::embedded().start());
 }
 
 #[test]
 fn a_stop_under_load_keeps_every_ack_in_mongodb() {
-    keeps_every_ack(on_mongodb(), |server| assert!(server.stop().success()));
+    keeps_every_ack(Server::start(&mongod().uri(&fresh_database_name())));
 }
 
-#[test]
-fn a_kill_under_load_keeps_every_ack_in_the_embedded_store() {
-    keeps_every_ack(Launch::embedded().start(), |server| {
-        server.kill();
-    });
-}
-
-#[test]
-fn a_kill_under_load_keeps_every_ack_in_mongodb() {
-    keeps_every_ack(on_mongodb(), |server| {
-        server.kill();
-    });
-}
-
-fn on_mongodb() -> Server {
-    Server::start(&mongod().uri(&fresh_database_name()))
-}
-
-fn keeps_every_ack(mut server: Server, end: fn(&mut Server)) {
+/// Kills under load are in `proof::kills`.
+fn keeps_every_ack(mut server: Server) {
     let load = Load::start(&server, 8);
     load.await_acks("before the end", 6, Duration::from_secs(120));
-    end(&mut server);
+    assert!(server.stop().success());
     let report = load.stop();
     let other = |outcome: &Outcome| !matches!(outcome, Outcome::Acked | Outcome::Refused | Outcome::Broken(_));
     assert!(!report.attempts.iter().any(|attempt| other(&attempt.outcome)));

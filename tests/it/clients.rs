@@ -36,7 +36,7 @@ struct Place {
 /// A server that asks nobody who they are, and one that asks everybody.
 fn places() -> [Place; 2] {
     let open = Place { server: Server::start("embedded"), token: "any".to_owned(), guarded: false };
-    let server = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
+    let server = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let token = server.first_token().expect("a token");
     [open, Place { server, token, guarded: true }]
 }

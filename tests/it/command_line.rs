@@ -50,10 +50,11 @@ fn a_start_tells_its_memory_in_one_number_and_the_parts_where_details_are_asked_
 #[test]
 fn version_and_help_say_what_it_is() {
     let version = format!("hourglass {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(&["version"], &[]), (0, version.clone(), String::new()));
     assert_eq!(run(&["--version"], &[]), (0, version, String::new()));
     let (code, help, _) = run(&["--help"], &[]);
     assert_eq!(code, 0);
-    for word in ["serve", "verify", "check-config", "config", "First steps: "] {
+    for word in ["serve", "verify", "backup", "config", "First steps: "] {
         assert!(help.contains(word), "{word}: {help}");
     }
     let (code, help, _) = run(&["serve", "--help"], &[]);
@@ -71,9 +72,36 @@ fn version_and_help_say_what_it_is() {
     }
 }
 
+/// Commands that send one request share their flags, which variables can set, and print lines or JSON.
+#[test]
+fn commands_ask_a_running_service_and_print_what_it_answers() {
+    let server = Server::start("embedded");
+    write(&server, "m,s=1 v=1 1768435200000000000");
+    write(&server, "m,s=2 v=1 1768435200000000000");
+    let url = server.url("");
+    let asked = |arguments: &[&str]| {
+        let (code, printed, said) = run(arguments, &[("HOURGLASS_SERVER", &url), ("HOURGLASS_DB", "d")]);
+        assert_eq!((code, said.as_str()), (0, ""), "{arguments:?}");
+        printed
+    };
+    assert_eq!(asked(&["db", "list"]), "database\nd\n");
+    let shown = asked(&["db", "show", "d"]);
+    assert!(shown.contains("name: d\n") && shown.contains("kept: inf\n"), "{shown}");
+    assert_eq!(asked(&["db", "flush"]), "");
+    let listed = asked(&["sensor", "list"]);
+    let lines: Vec<&str> = listed.lines().collect();
+    assert!(lines.len() == 3 && lines[0].starts_with("sensor  last seen") && lines[1].starts_with("m,s=1"), "{listed}");
+    let json: Value =
+        serde_json::from_str(&asked(&["sensor", "list", "--contains", "s=2", "--output", "json"])).unwrap();
+    assert_eq!(json["sensors"][0]["sensor"], "m,s=2", "{json}");
+    let (code, _, said) = run(&["db", "show", "nosuch", "--server", &url], &[]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.starts_with("hourglass: the service answered 4"), "{said}");
+}
+
 #[test]
 fn config_default_prints_the_documented_file_and_that_file_is_sound() {
-    let (code, printed, said) = run(&["config", "default"], &[]);
+    let (code, printed, said) = run(&["config", "show-defaults"], &[]);
     assert_eq!((code, said.as_str()), (0, ""));
     assert_eq!(printed, include_str!("../../config/default.toml"));
     let folder = Folder::new("config");
@@ -81,8 +109,8 @@ fn config_default_prints_the_documented_file_and_that_file_is_sound() {
     std::fs::write(&file, printed).unwrap();
     let file = file.to_str().unwrap();
     let sound = format!("{file}: the configuration is valid\n");
-    assert_eq!(run(&["check-config", "--config", file], &[]), (0, sound, String::new()));
-    assert_eq!(run(&["check-config"], &[]), (0, "the configuration is valid\n".to_owned(), String::new()));
+    assert_eq!(run(&["config", "check", "--config", file], &[]), (0, sound, String::new()));
+    assert_eq!(run(&["config", "check"], &[]), (0, "the configuration is valid\n".to_owned(), String::new()));
 }
 
 #[test]
@@ -96,51 +124,50 @@ port = 8086
 [ingest]
 ack_timeout = "5"
 [query]
-limit_max = 0
+concurrent = 0
 [colour]
 red = true
 "#;
     std::fs::write(&file, text).unwrap();
     let file = file.to_str().unwrap();
     let data = folder.file("data");
-    let environment = [("HOURGLASS_LIMITS__TAGZ", "3"), ("HOURGLASS_PAGE__MAX_READINGS", "none")];
+    let environment = [("HOURGLASS_LIMITS_TAGZ", "3"), ("HOURGLASS_LIMITS_FIELDS", "none")];
     let flags = ["--config", file, "--store", "postgres://me:secret@h/d", "--data-dir", data.to_str().unwrap()];
-    for command in ["check-config", "serve"] {
-        let (code, printed, said) = run(&[&[command][..], &flags].concat(), &environment);
-        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{command}: {said}");
+    for command in [&["config", "check"][..], &["serve"]] {
+        let (code, printed, said) = run(&[command, &flags].concat(), &environment);
+        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{command:?}: {said}");
         let lines: Vec<&str> = said.lines().collect();
         let expected = [
             format!("hourglass: {file}:3: server.listen = \"nowhere\": not an address and port; "),
             format!("hourglass: {file}:4: unknown key server.port"),
             format!("hourglass: {file}:6: ingest.ack_timeout = \"5\": no unit (ms, s, m, h, d, w); "),
-            format!("hourglass: {file}:8: query.limit_max = 0: out of bounds; expected a whole number, 1 to 1000000"),
+            format!("hourglass: {file}:8: query.concurrent = 0: out of bounds; expected a whole number, 1 to 1024"),
             format!("hourglass: {file}:10: unknown key colour.red"),
-            "hourglass: variable HOURGLASS_LIMITS__TAGZ: names no key; did you mean HOURGLASS_LIMITS__TAGS?".to_owned(),
-            "hourglass: variable HOURGLASS_PAGE__MAX_READINGS: page.max_readings = \"none\": not a whole number; "
-                .to_owned(),
+            "hourglass: variable HOURGLASS_LIMITS_TAGZ: names no key; did you mean HOURGLASS_LIMITS_TAGS?".to_owned(),
+            "hourglass: variable HOURGLASS_LIMITS_FIELDS: limits.fields = \"none\": not a whole number; ".to_owned(),
             "hourglass: flag --store: store.uri = \"postgres://***@h/d\": unknown store; ".to_owned(),
             "hourglass: 8 problems in the configuration; nothing was started".to_owned(),
         ];
-        assert_eq!(lines.len(), expected.len(), "{command}: {said}");
+        assert_eq!(lines.len(), expected.len(), "{command:?}: {said}");
         for (line, expected) in lines.iter().zip(&expected) {
-            assert!(line.starts_with(expected), "{command}:\n{line}\n{expected}");
+            assert!(line.starts_with(expected), "{command:?}:\n{line}\n{expected}");
         }
     }
     assert!(!data.exists(), "nothing was started");
-    let (code, _, said) = run(&["check-config", "--config", "no-such-file.toml"], &[]);
+    let (code, _, said) = run(&["config", "check", "--config", "no-such-file.toml"], &[]);
     assert_eq!(code, EXIT_CONFIG);
     assert!(said.starts_with("hourglass: no-such-file.toml: cannot be read: "), "{said}");
 }
 
 #[test]
 fn the_environment_wins_over_the_file_and_a_flag_over_both() {
-    let config = "[query]\nlimit_max = 10\nlimit_default = 5\n[server]\nlisten = \"127.0.0.1:1\"\n";
-    let launch = Launch::embedded().config(config).env("HOURGLASS_QUERY__LIMIT_MAX", 7);
+    let config = "[limits]\nline_bytes = \"100B\"\n[server]\nlisten = \"127.0.0.1:1\"\n";
+    let launch = Launch::embedded().config(config).env("HOURGLASS_LIMITS_LINE_BYTES", "64B");
     // --listen is there in every launch: were it not the strongest, nobody could listen on port 1 here.
-    let server = launch.env("HOURGLASS_SERVER__LISTEN", "127.0.0.1:2").start();
-    let refused = http::get(&server.url("/api/v1/readings?sensor=m&limit=8")).expect(400).json();
-    assert!(refused["error"].as_str().unwrap().ends_with("1 to 7 (query.limit_max)"), "{refused}");
-    http::get(&server.url("/api/v1/readings?sensor=m&limit=7")).expect(200);
+    let server = launch.env("HOURGLASS_SERVER_LISTEN", "127.0.0.1:2").start();
+    let line = format!("{} v=1", "m".repeat(70));
+    let refused = http::post(&server.url("/write?db=d"), line.as_bytes(), &[]).expect(400);
+    assert!(refused.text().contains("limit of 64 (limits.line_bytes)"), "{}", refused.text());
     assert!(server.address().port() > 2);
 }
 
@@ -150,10 +177,10 @@ fn an_address_beyond_loopback_needs_a_token() {
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stdout, "");
     let said = "hourglass: tokens are required, because other machines may reach 0.0.0.0:0 or because of auth.required, and \
-                there is no valid token. Create one first: hourglass token create --name first --admin '*'";
+                there is no valid token. Create one first: hourglass token add --name first --admin '*'";
     assert!(refused.stderr.contains(said), "{}", refused.stderr);
-    let always = Launch::embedded().env("HOURGLASS_AUTH__REQUIRED", "always").run_to_end();
-    assert!(always.status.code() == Some(1) && always.stderr.contains("hourglass token create"), "{}", always.stderr);
+    let always = Launch::embedded().env("HOURGLASS_AUTH_REQUIRED", "always").run_to_end();
+    assert!(always.status.code() == Some(1) && always.stderr.contains("hourglass token add"), "{}", always.stderr);
 }
 
 #[test]
@@ -226,57 +253,6 @@ fn either_signal_ends_it_with_zero_and_what_was_acked_is_there_afterwards() {
         assert_eq!(kept, (0..=number).collect::<Vec<_>>(), "SIG{signal}");
         assert_eq!(readings(&server, &format!("m,run={number}")).len(), 1, "SIG{signal}");
     }
-}
-
-/// Each writer remembers what was acked to it. The kill comes in the middle of the writing; what it interrupts may be
-/// there or not, but nothing that was acked may be missing.
-#[test]
-fn a_killed_process_keeps_all_that_it_acked() {
-    const WRITERS: usize = 4;
-    let mut server = Server::start("embedded");
-    let url = server.url("/write?db=d");
-    let (progress, enough) = std::sync::mpsc::channel();
-    let writer = |writer: usize| {
-        let (url, progress) = (url.clone(), progress.clone());
-        std::thread::spawn(move || {
-            let mut acked = Vec::new();
-            for number in 0.. {
-                let line = format!("m,w={writer} n={number}i {number}");
-                match http::request("POST", &url, line.as_bytes(), &[]) {
-                    Ok(answer) => {
-                        assert_eq!(answer.status, 204);
-                        acked.push(number);
-                        // Nobody listens any more once enough was acked.
-                        let _ = progress.send(());
-                    }
-                    Err(_) => break,
-                }
-            }
-            acked
-        })
-    };
-    let writers: Vec<_> = (0..WRITERS).map(writer).collect();
-    for _ in 0..100 {
-        enough.recv().unwrap();
-    }
-    assert!(!server.kill().success());
-    let acked: Vec<Vec<u64>> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
-    server.restart("127.0.0.1:0");
-    assert!(acked.iter().map(Vec::len).sum::<usize>() >= 100);
-    for (writer, acked) in acked.iter().enumerate() {
-        let kept = readings(&server, &format!("m,w={writer}"));
-        let kept: Vec<u64> = kept.iter().map(|reading| reading["n"].as_u64().unwrap()).collect();
-        let numbers: Vec<u64> = (0..kept.len() as u64).collect();
-        assert_eq!(kept, numbers, "writer {writer}: no hole and nothing twice");
-        assert!(
-            kept.len() >= acked.len() && kept.len() <= acked.len() + 1,
-            "writer {writer}: {} {}",
-            kept.len(),
-            acked.len()
-        );
-    }
-    // The killed process's lock is gone with it, and writing goes on.
-    write(&server, "m,w=after n=1i 1");
 }
 
 /// Every stop used to take all of `server.shutdown_timeout`, 30 s, idle or not: the registry's member kept the deleter, which

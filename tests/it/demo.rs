@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use crate::support::browser::Browser;
 use crate::support::eventually;
 use crate::support::http;
+use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::{Folder, Process};
-use crate::support::server::program;
+use crate::support::server::{Launch, program};
 
 /// A debug build on a busy machine makes two days of history in seconds.
 const READY: Duration = Duration::from_secs(120);
@@ -38,7 +39,7 @@ impl Demo {
         fs::create_dir_all(&folder).unwrap();
         command.current_dir(temp.path()).env("TMPDIR", &folder);
         // A demo takes no configuration: this one would keep `serve` from starting.
-        command.env("HOURGLASS_STORE__URI", "mongodb://127.0.0.1:1");
+        command.env("HOURGLASS_STORE_URI", "mongodb://127.0.0.1:1");
         let [stdout, stderr] = ["stdout", "stderr"].map(|name| File::create(temp.file(name)).unwrap());
         Demo { process: Process::spawn(&command, stdout, stderr).unwrap(), temp: temp.path().to_owned() }
     }
@@ -98,9 +99,9 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
     assert!(demo.row("history").contains("sealed"));
     demo.row("stop");
 
-    let sealing = &asked(&format!("{url}/api/v1/status"))["sealing"];
+    let sealing = &asked(&format!("{url}/api/v1/jobs/seal"))["progress"];
     assert!(sealing["days"].as_u64() >= Some(98), "{sealing}");
-    assert_eq!(sealing["left"]["unsettled"], 0, "{sealing}");
+    assert_eq!(sealing["unsettled"], 0, "{sealing}");
     let counted =
         format!("{url}/api/v1/summary?measurement=energy&fields=energy_kwh&agg=count,max&step=1d&from=-2d&to=-1d");
     let counted = asked(&counted);
@@ -149,40 +150,6 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
     assert_eq!(entries(&temp.file("tmp")), Vec::<String>::new());
 }
 
-/// Nothing that the demo had rejected could be fixed: a cast to float mended no line, and there was no drift that is kept.
-#[test]
-fn its_faults_can_be_fixed_and_one_cannot() {
-    let temp = Folder::new("demo");
-    let mut demo = Demo::start(&temp, &["--port", "0"]);
-    let url = demo.url();
-    demo.row("stop");
-    let of_code = |code: &str| asked(&format!("{url}/api/v1/rejections?code={code}"))["rejections"][0].clone();
-    for code in ["family", "syntax"] {
-        eventually(code, READY, || (!of_code(code).is_null()).then_some(()));
-    }
-    let replay = |dry: bool| {
-        let path = format!("{url}/api/v1/rejections/replay?dry_run={dry}");
-        http::post(&path, r#"{"cast":{"level":"float"}}"#, &[]).expect(200).json()
-    };
-    for dry in [true, false] {
-        let told = eventually("lines that can be fixed", READY, || Some(replay(dry)).filter(|told| told["taken"] != 0));
-        let lines = told["lines"].as_array().unwrap();
-        let taken = |code: &str| -> Vec<bool> {
-            lines.iter().filter(|line| line["code"] == code).map(|line| line["taken"] == true).collect()
-        };
-        let (mended, garbled) = (taken("family"), taken("syntax"));
-        assert!(!mended.is_empty() && mended.iter().all(|taken| *taken), "{told}");
-        assert!(!garbled.is_empty() && garbled.iter().all(|taken| !taken), "{told}");
-    }
-    let resolve = |dry: bool| {
-        let path = format!("{url}/api/v1/drift/resolve?measurement=climate&field=humidity&to=float&dry_run={dry}");
-        let told = http::post(&path, "", &[]).expect(200).json();
-        (told["readings"].as_u64().unwrap(), told["left"].as_u64().unwrap())
-    };
-    assert_eq!([resolve(true), resolve(false), resolve(true)], [(60, 0), (60, 0), (0, 0)]);
-    demo.end_by("INT");
-}
-
 /// The banner promised a line for each thing that goes wrong, and the log had neither the silent sensor, nor the outliers, the
 /// bearing and the drift. It warned of a slow request instead, which was the demo's own.
 #[test]
@@ -224,29 +191,35 @@ fn a_taken_port_is_told_with_the_demos_own_flag() {
 }
 
 #[test]
-fn what_a_killed_one_left_goes_with_the_next_and_nothing_else() {
+fn it_serves_only_from_a_folder_that_holds_nothing_else() {
     let temp = Folder::new("demo");
-    let mut killed = Demo::start(&temp, &["--port", "0"]);
-    let left = killed.folder();
-    killed.process.kill();
-    assert!(left.join("hourglass.redb").is_file());
-    let foreign = temp.file("tmp/hourglass-demo-mine");
+    let foreign = temp.file("mine");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("hourglass.redb"), "mine").unwrap();
-
-    let mut running = Demo::start(&temp, &["--port", "0"]);
-    let folder = running.folder();
-    assert!(!left.exists() && folder.is_dir());
-    // In the middle of its history.
-    running.end_by("TERM");
-    assert_eq!(entries(&temp.file("tmp")), ["hourglass-demo-mine"]);
-    assert_eq!(fs::read_to_string(foreign.join("hourglass.redb")).unwrap(), "mine");
-
     let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&foreign).output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("hourglass: ") && said.contains("is not empty, and not of a demo"), "{said}");
+    assert!(said.starts_with("hourglass: ") && said.contains("is not empty"), "{said}");
     assert_eq!(entries(&foreign), ["hourglass.redb"]);
+}
+
+/// In MongoDB, everything is left, and another demo does not add to it.
+#[test]
+fn with_mongodb_it_needs_an_empty_database_and_removes_nothing() {
+    let temp = Folder::new("demo");
+    let store = mongod().uri(&fresh_database_name());
+    let mut demo = Demo::start(&temp, &["--port", "0", "--store", &store]);
+    demo.row("stop");
+    let folder = demo.folder();
+    demo.end_by("INT");
+    assert!(demo.said().contains("everything is left in the database: hourglass serve --store"), "{}", demo.said());
+    assert!(!folder.exists());
+    let refused = program().args(["demo", "--port", "0", "--store", &store]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(1) && said.contains("needs an empty database"), "{said}");
+    let server = Launch::with_store(&store).start();
+    let url = server.url("/api/v1/measurements");
+    eventually("it is there", READY, || asked(&url).to_string().contains("vibration").then_some(()));
 }
 
 #[test]

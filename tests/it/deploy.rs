@@ -163,7 +163,7 @@ fn every_key_that_is_named_exists() {
         for word in words(&text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
             if let Some(name) = word.strip_prefix("HOURGLASS_") {
                 let name = name.to_lowercase();
-                let (section, key) = name.split_once("__").unwrap_or_else(|| panic!("{file}: {word}"));
+                let (section, key) = name.split_once('_').unwrap_or_else(|| panic!("{file}: {word}"));
                 assert!(default.contains_key(section) && has(section, key), "{file} sets {word}");
                 variables += 1;
             } else if let Some((section, key)) = word.trim_end_matches('.').split_once('.')
@@ -190,7 +190,7 @@ fn the_config_map_is_a_sound_configuration() {
     assert!(toml.contains(mounted), "{toml}");
     fs::write(&uri, "mongodb://a:27017,b:27017/plant?replicaSet=rs0\n").expect("a file can be written");
     fs::write(&file, toml.replace(mounted, &uri.display().to_string())).expect("a file can be written");
-    let said = program().args(["check-config", "--config"]).arg(&file).output().expect("hourglass can be run");
+    let said = program().args(["config", "check", "--config"]).arg(&file).output().expect("hourglass can be run");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
 
@@ -202,7 +202,7 @@ fn the_container_is_healthy_while_writes_are_acked() {
     let check = image.lines().find(|line| line.starts_with("HEALTHCHECK ")).expect("the image has a health check");
     assert!(check.ends_with(r#" CMD ["/usr/local/bin/hourglass", "healthcheck"]"#), "{check}");
     let status = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let launch = Launch::embedded().env("HOURGLASS_STATUS__LISTEN", status);
+    let launch = Launch::embedded().env("HOURGLASS_STATUS_LISTEN", status);
     let mut server = launch.start();
     let service = server.address();
     let ask = |variables: &[(&str, String)]| {
@@ -213,17 +213,16 @@ fn the_container_is_healthy_while_writes_are_acked() {
     };
     // As the image sets them: on all addresses, so that the check must find out where to ask.
     let any = |address: std::net::SocketAddr| format!("0.0.0.0:{}", address.port());
-    let (of_service, of_status) =
-        (("HOURGLASS_SERVER__LISTEN", any(service)), ("HOURGLASS_STATUS__LISTEN", any(status)));
+    let (of_service, of_status) = (("HOURGLASS_SERVER_LISTEN", any(service)), ("HOURGLASS_STATUS_LISTEN", any(status)));
     for (variables, asked) in [
         (&[of_service.clone()][..], format!("ready: http://{service}/ready (server.listen)\n")),
         (&[of_service.clone(), of_status.clone()], format!("ready: http://{status}/ready (status.listen)\n")),
     ] {
         assert_eq!(ask(variables), (Some(0), asked));
     }
-    let nowhere = ask(&[("HOURGLASS_SERVER__LISTEN", "127.0.0.1:0".to_owned())]);
+    let nowhere = ask(&[("HOURGLASS_SERVER_LISTEN", "127.0.0.1:0".to_owned())]);
     assert!(nowhere.0 == Some(1) && nowhere.1.contains("server.listen has port 0"), "{nowhere:?}");
-    let wrong = ask(&[("HOURGLASS_SERVER__LISTEN", "nowhere".to_owned())]);
+    let wrong = ask(&[("HOURGLASS_SERVER_LISTEN", "nowhere".to_owned())]);
     assert!(wrong.0 == Some(1) && wrong.1.contains("server.listen"), "{wrong:?}");
 
     // It hangs: the check ends by itself.
@@ -297,7 +296,7 @@ fn the_log_is_json_under_journald_and_in_containers() {
     let of_unit: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("Environment=")).filter_map(pair).collect();
     assert!(!of_unit.is_empty() && !unit.contains("StandardError=") && !unit.contains("TTYPath="), "{of_unit:?}");
     let format = |variables: Vec<(String, String)>| {
-        let of_log = |(name, _): &(String, String)| name.starts_with("HOURGLASS_TELEMETRY__");
+        let of_log = |(name, _): &(String, String)| name.starts_with("HOURGLASS_TELEMETRY_");
         variables.into_iter().filter(of_log).collect::<Vec<_>>()
     };
     let (of_image, of_unit) = (format(of_image), format(of_unit));
@@ -319,8 +318,8 @@ fn every_log_line_is_short_and_json() {
     // The error names each of the hosts, twice.
     let hosts: Vec<String> = (1..=40).map(|port| format!("127.0.0.1:{port}")).collect();
     let uri = format!("mongodb://{}/d?replicaSet=rs&serverSelectionTimeoutMS=300", hosts.join(","));
-    let launch = Launch::with_store(uri).env("HOURGLASS_TELEMETRY__LOG_LEVEL", "debug");
-    let long = launch.clone().env("HOURGLASS_TELEMETRY__LOG_LINE_BYTES", "64KiB").start().stderr();
+    let launch = Launch::with_store(uri).env("HOURGLASS_TELEMETRY_LOG_LEVEL", "debug");
+    let long = launch.clone().env("HOURGLASS_TELEMETRY_LOG_LINE_BYTES", "64KiB").start().stderr();
     assert!(long.lines().any(|line| line.len() > 1000), "there is something to cut: {long}");
     let away = launch.start();
     let embedded =
@@ -372,7 +371,7 @@ fn a_stop_is_given_more_time_than_it_may_take() {
 fn a_wrong_config_is_not_retried_and_a_pod_stops_after_its_service_knows() {
     let folder = Folder::new("wrong-config");
     let toml = folder.file("wrong.toml");
-    fs::write(&toml, "[ingest]\nshards = 0\n").unwrap();
+    fs::write(&toml, "[query]\nconcurrent = 0\n").unwrap();
     let wrong = program().arg("serve").arg("--config").arg(&toml).output().unwrap();
     let misused = program().args(["serve", "--no-such-flag"]).output().unwrap();
     let unit = read("deploy/systemd/hourglass.service");

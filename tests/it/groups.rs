@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::http::{get, post, request};
+use crate::support::jobs::{job, progress};
 use crate::support::mongod::{Mongod, fresh_database_name, mongod};
 use crate::support::random::Random;
-use crate::support::series::metric;
 use crate::support::server::{Launch, Server};
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -168,9 +168,9 @@ fn groups_documents_follow_the_sensors_documents() {
     post(&server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'2'"), "", &[]).expect(200);
     let left = expected(&[("the roof", &[("m,gw=g1,s=1", 1)])]);
     eventually("it is gone", WITHIN, || (stored.members("site") == left).then_some(()));
-    assert!(metric(&server, "hourglass_groups_documents_total") >= 4.0);
-    let status = || get(&server.url("/api/v1/status")).expect(200).json()["groups"].clone();
-    eventually("nothing is left", WITHIN, || (status()["left"] == 0 && status()["error"].is_null()).then_some(()));
+    assert!(progress(&server, "group", "documents") >= 4);
+    let is_done = |job: &Value| job["left"] == 0 && job["last_error"].is_null();
+    eventually("nothing is left", WITHIN, || is_done(&job(&server, "group")).then_some(()));
     // Groups that are not declared any more go, others come, by the walk at the start; by hand, it is mended there, too.
     server.stop();
     let other = "[[groups]]\nname = \"number\"\nby = \"s\"\n";
@@ -186,13 +186,13 @@ fn groups_documents_follow_the_sensors_documents() {
 
 /// Who is shown under another name belongs where that name does; documents in MongoDB are by the name as stored.
 #[test]
-fn renamed_sensors_belong_to_groups_by_their_present_names() {
+fn renamed_sensors_belong_to_groups_by_their_shown_names() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
     let stored = Stored { uri };
     write(&server, "m,gw=g1,s=1 v=1 10\nm,gw=g2,s=2 v=2 10\n");
     let body = r#"{"kind":"tag_value","tag":"gw","from":"g1","to":"g2"}"#;
-    post(&server.url("/api/v1/relabel?db=d"), body, &[]).expect(200);
+    request("PUT", &server.url("/api/v1/renames?db=d"), body.as_bytes(), &[]).unwrap().expect(200);
     let values = json!([{"value": "g2", "sensors": 2}]);
     eventually("the new name counts", WITHIN, || (asked(&server, "/gateway?db=d")["values"] == values).then_some(()));
     assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);

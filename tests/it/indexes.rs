@@ -1,18 +1,19 @@
 //! Indexes that the configuration declares: made in the background where they are missing, dropped once they are not declared any
-//! more, and each used by the query that it is shown with, on a real mongod.
+//! more, and each used by queries for what it is about, on a real mongod.
 
 use std::process::Command;
 use std::time::Duration;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
-use serde_json::Value;
+use serde_json::json;
 
 use crate::support::eventually;
 use crate::support::http::{get, post};
+use crate::support::jobs::run_job;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::packages::{self, Package};
-use crate::support::server::{Launch, Server, program};
+use crate::support::server::{Launch, Server};
 
 const WITHIN: Duration = Duration::from_secs(90);
 
@@ -20,16 +21,10 @@ const CONFIG: &str = "[sensors]\nwrite_interval = \"50ms\"\n[[meta.copy]]\nname 
                       index = true\ndatabase = \"d\"\n[[meta.copy]]\nname = \"owner\"\n\
                       [[kinds]]\nname = \"press\"\nmeasurement = \"machine\"\nindex = true\n[[kinds]]\nname = \"spare\"\nindex = true\n";
 
-fn shown(server: &Server) -> Vec<Value> {
-    let body = get(&server.url("/api/v1/indexes")).expect(200).json();
-    body["indexes"].as_array().unwrap().clone()
-}
-
-fn await_ready(server: &Server, count: usize) {
-    eventually("the declared indexes are ready", WITHIN, || {
-        let shown = shown(server);
-        (shown.len() == count && shown.iter().all(|index| index["state"] == "ready")).then_some(())
-    });
+/// Runs the job that makes and drops indexes, so that none is being built.
+fn settle(server: &Server) {
+    let done = run_job(server, "index");
+    assert_eq!((&done["left"], &done["last_error"]), (&json!(0), &json!(null)), "{done}");
 }
 
 /// The names of a collection's indexes.
@@ -42,40 +37,42 @@ fn stored(uri: &str, collection: &str) -> Vec<String> {
 }
 
 #[test]
-fn declared_indexes_are_made_shown_used_and_dropped() {
+fn declared_indexes_are_made_used_and_dropped() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(CONFIG).start();
     post(&server.url("/write?db=d&precision=s"), "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600", &[])
         .expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    // Three of pages and days, and four of sensors.
-    await_ready(&server, 3 * 3 + 5);
-    let buckets =
-        || stored(&uri, "d.buckets").into_iter().filter(|name| name.starts_with("hourglass.")).collect::<Vec<_>>();
-    let mut found = buckets();
-    found.sort();
-    assert_eq!(found, ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.meta.site"]);
-    each_query_uses_an_index(&uri, &shown(&server));
-    let told = program().args(["indexes", "--to", &server.url("")]).output().unwrap();
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.status.success() && text.contains("d.buckets hourglass.meta.site ready"), "{text}");
-    assert!(text.contains(r#"db.getCollection("d.buckets").find({ "meta.site": "VALUE", start: "#), "{text}");
+    settle(&server);
+    let owned = |collection: &str| {
+        let mut found: Vec<String> = stored(&uri, collection);
+        found.retain(|name| name.starts_with("hourglass.") || name.starts_with("own"));
+        found.sort();
+        found
+    };
+    for collection in ["d.buckets", "d.overflow", "d.days"] {
+        assert_eq!(owned(collection), ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.meta.site"]);
+    }
+    let of_sensors = [
+        "hourglass.kind.press",
+        "hourglass.meta.a.b",
+        "hourglass.meta.site",
+        "hourglass.named.press",
+        "hourglass.named.spare",
+    ];
+    assert_eq!(owned("d.sensors"), of_sensors);
+    each_query_uses_its_index(&uri);
     // One that somebody else made stays, whatever its name begins with otherwise.
     make_own(&uri);
     server.stop();
     let fewer = "[[meta.copy]]\nname = \"site\"\nindex = true\n[[kinds]]\nname = \"press\"\nmeasurement = \"mill\"\nindex = true\n";
     server.restart_as(Launch::with_store(&uri).config(fewer).listen("127.0.0.1:0"));
-    await_ready(&server, 2 * 3 + 3);
-    let mut found = stored(&uri, "d.buckets");
-    found.retain(|name| name.starts_with("hourglass.") || name.starts_with("own"));
-    found.sort();
-    assert_eq!(found, ["hourglass.kind.press", "hourglass.meta.site", "own"]);
+    settle(&server);
+    assert_eq!(owned("d.buckets"), ["hourglass.kind.press", "hourglass.meta.site", "own"]);
+    assert_eq!(owned("d.sensors"), ["hourglass.kind.press", "hourglass.meta.site", "hourglass.named.press"]);
     server.stop();
     server.restart_as(Launch::with_store(&uri).listen("127.0.0.1:0"));
-    eventually("none is left", WITHIN, || buckets().is_empty().then_some(()));
-    assert!(shown(&server).is_empty() && stored(&uri, "d.buckets").contains(&"own".to_owned()));
-    let told = program().args(["indexes", "--to", &server.url("")]).output().unwrap();
-    assert!(told.status.success() && String::from_utf8_lossy(&told.stdout).contains("no index is declared"));
+    eventually("none is left", WITHIN, || (owned("d.buckets") == ["own"]).then_some(()));
 }
 
 fn make_own(uri: &str) {
@@ -88,13 +85,23 @@ fn make_own(uri: &str) {
     });
 }
 
-/// `mongosh` explains each query as it is shown: it uses the index that it is shown with, and scans no collection.
-fn each_query_uses_an_index(uri: &str, shown: &[Value]) {
+/// `mongosh` explains queries of each kind: each uses the index for it, and scans no collection.
+fn each_query_uses_its_index(uri: &str) {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
-    let explained = |index: &Value| {
-        format!("print(JSON.stringify({}.explain().queryPlanner.winningPlan));", index["query"].as_str().unwrap())
+    let since = r#"{ $gte: ISODate("2026-01-15T00:00:00Z") }"#;
+    let queries = [
+        ("d.buckets", "hourglass.meta.site", format!(r#""meta.site": "VALUE", start: {since}"#)),
+        ("d.overflow", "hourglass.meta.a.b", format!(r#""meta.a%2Eb": "VALUE", start: {since}"#)),
+        ("d.days", "hourglass.kind.press", format!(r#"measurement: "machine", start: {since}"#)),
+        ("d.sensors", "hourglass.meta.site", r#""meta.site": "VALUE""#.to_owned()),
+        ("d.sensors", "hourglass.kind.press", format!(r#"measurement: "machine", lastSeen: {since}"#)),
+        ("d.sensors", "hourglass.named.spare", format!(r#""meta.kind": "spare", lastSeen: {since}"#)),
+    ];
+    let explained = |(collection, _, filter): &(&str, &str, String)| {
+        let query = format!("db.getCollection({collection:?}).find({{ {filter} }})");
+        format!("print(JSON.stringify({query}.explain().queryPlanner.winningPlan));")
     };
-    let script: String = shown.iter().map(explained).collect();
+    let script: String = queries.iter().map(explained).collect();
     let home = tempfile::tempdir().unwrap();
     let told = Command::new(mongosh)
         .args(["--quiet", "--norc", uri, "--eval", &script])
@@ -103,15 +110,15 @@ fn each_query_uses_an_index(uri: &str, shown: &[Value]) {
         .unwrap();
     let text = String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
     let plans: Vec<&str> = text.lines().filter(|line| line.starts_with('{')).collect();
-    assert_eq!(plans.len(), shown.len(), "{text}");
-    for (plan, index) in plans.iter().zip(shown) {
-        assert!(!plan.contains("COLLSCAN"), "{}: {plan}", index["query"]);
-        assert!(plan.contains(&format!("\"indexName\":{}", index["name"])), "{}: {plan}", index["query"]);
+    assert_eq!(plans.len(), queries.len(), "{text}");
+    for (plan, (_, name, query)) in plans.iter().zip(queries) {
+        assert!(!plan.contains("COLLSCAN"), "{query}: {plan}");
+        assert!(plan.contains(&format!("\"indexName\":{name:?}")), "{query}: {plan}");
     }
 }
 
 #[test]
-fn on_the_embedded_store_nothing_is_declared() {
+fn on_the_embedded_store_no_job_makes_indexes() {
     let server = Launch::embedded().config(CONFIG).start();
-    assert!(shown(&server).is_empty());
+    get(&server.url("/api/v1/jobs/index")).expect(400);
 }

@@ -1,6 +1,7 @@
 //! The law end to end, on both stores: whatever comes in whatever order, through full pages, forgotten buckets,
 //! restarts and kills, what is read afterwards is what a plain map of readings says, and so are the documents.
 
+mod again;
 mod instances;
 mod model;
 mod traffic;

@@ -8,7 +8,6 @@
 //! | `backup` | digests, backups, restores, copies: under load, killed, damaged; on both stores |
 //! | `api` | every endpoint, by what a client sees: statuses, bodies, headers, limits |
 //! | `lawful` | the law end to end, on both stores: late, duplicate, overwriting, spilling, restarted |
-//! | `volume` | two million readings in, every page checked, the same again |
 //! | `broken_world` | the store paused, killed or away; hanging and leaving clients; stops under load |
 //! | `proof` | that an ack is kept: kills, faults of a replica set and of the network, two instances, outages, full disks |
 //! | `edge` | connections: caps, who gives way, slow clients, smuggling, TLS, HTTP/2, bodies that are bombs, CORS |
@@ -71,7 +70,7 @@ mod page;
 mod patterns;
 mod proof;
 mod readme;
-mod relabel;
+mod rename;
 mod retention;
 mod sealing;
 mod space;
@@ -82,4 +81,3 @@ mod tcp;
 mod tidy;
 mod verify;
 mod versions;
-mod volume;

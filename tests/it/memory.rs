@@ -1,5 +1,4 @@
-//! `server.memory`: all that hourglass does fits into it. `HOURGLASS_TEST_RATE` is how many readings per second the sensor
-//! sends, 250 if it is not set; 1000 takes four times as long.
+//! `server.memory`: all that hourglass does fits into it.
 
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use serde_json::json;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::{file_bytes, peak_bytes};
+use crate::support::scale::scaled;
 use crate::support::server::{Launch, Server};
 
 /// What `server.memory` is here.
@@ -19,7 +19,7 @@ const SECONDS: u64 = 4;
 
 /// Readings per second of the sensor.
 fn rate() -> u64 {
-    std::env::var("HOURGLASS_TEST_RATE").ok().map_or(250, |rate| rate.parse().expect("a number"))
+    scaled([100, 250, 1000])
 }
 
 /// An hour of a sensor that sends a thousand readings per second took 500 MB: every flush read, unpacked and packed all its

@@ -260,7 +260,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         let other = Launch::embedded().start();
         let run = |arguments: &[&str], input: &[u8], server: &Server| {
             let mut command = program();
-            command.arg("sensors").args(arguments).args(["--db", "d", "--to", &server.url("")]);
+            command.arg("sensor").args(arguments).args(["--db", "d", "--server", &server.url("")]);
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let mut stdin = child.stdin.take().unwrap();
             std::thread::scope(|scope| {
@@ -571,8 +571,8 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
     assert_eq!(metric(&server, "hourglass_dead_letters_metadata"), 1.0);
     let health = get(&server.url("/health")).text().to_owned();
     assert!(health.contains("1 changes of metadata could not be stored"), "{health}");
-    let kept = std::fs::read_to_string(server.data_dir().join("dead-letters.meta.jsonl")).unwrap();
-    let kept: Value = serde_json::from_str(&kept).unwrap();
+    let letters: Value = get(&server.url("/api/v1/dead-letters")).expect(200).json();
+    let kept = &letters["letters"][0];
     assert_eq!((&kept["sensor"], &kept["meta"]), (&json!("m,s=1"), &json!({"site": "refused", "unit": null})));
     // Nothing holds the log back: it stops with everything done, and what could be stored is there.
     assert!(server.stop().success());

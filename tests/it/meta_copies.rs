@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::http::{get, post, request};
+use crate::support::jobs::{ask_job, job, progress, seal};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
-use crate::support::series::metric;
 use crate::support::server::{Launch, Server};
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -39,13 +39,6 @@ fn describe(server: &Server, method: &str, key: &str, meta: &Value) {
 fn write(server: &Server, lines: &str) {
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-}
-
-fn seal(server: &Server) {
-    eventually("days are sealed", WITHIN, || {
-        let answer = post(&server.url("/api/v1/seal"), "", &[]);
-        (answer.status == 200 && answer.json()["left"]["unsettled"] == 0).then_some(())
-    });
 }
 
 /// The pages and days of a sensor as they are stored.
@@ -92,10 +85,6 @@ impl Stored {
     }
 }
 
-fn left(server: &Server) -> Value {
-    get(&server.url("/api/v1/status")).expect(200).json()["meta_copies"].clone()
-}
-
 #[test]
 fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     let uri = mongod().uri(&fresh_database_name());
@@ -115,7 +104,7 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     describe(&server, "PATCH", "m,s=1", &json!({"site": "roof", "floor": null}));
     let roof = [Some(doc! { "site": "roof" })];
     eventually("all copies follow", WITHIN, || (stored.copies("m,s=1") == roof).then_some(()));
-    eventually("nothing lags behind", WITHIN, || (left(&server)["left"] == 0).then_some(()));
+    eventually("nothing lags behind", WITHIN, || (job(&server, "refresh")["left"] == 0).then_some(()));
     // Neither a reading nor a rev: whoever knows a page can go on writing to it.
     assert_eq!(stored.rest("m,s=1"), before);
     write(&server, &format!("m,s=1 v=3 {}\n", now() + 1));
@@ -123,13 +112,14 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     let count = get(&server.url("/query?db=d&q=SELECT%20count(v)%20FROM%20m%20WHERE%20s%3D'1'")).expect(200).json();
     assert_eq!(count["results"][0]["series"][0]["values"][0][1], 3, "{count}");
     // What names no copied name changes no page.
-    let told = left(&server);
+    let told = job(&server, "refresh")["progress"].take();
     describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"}));
     eventually("it was looked at", WITHIN, || {
-        (left(&server)["sensors"] != told["sensors"] && left(&server)["left"] == 0).then_some(())
+        let now = job(&server, "refresh");
+        (now["progress"]["sensors"] != told["sensors"] && now["left"] == 0).then_some(())
     });
-    assert_eq!(left(&server)["documents"], told["documents"]);
-    assert!(metric(&server, "hourglass_meta_copies_documents_total") >= 2.0);
+    assert_eq!(progress(&server, "refresh", "documents"), told["documents"]);
+    assert!(progress(&server, "refresh", "documents") >= 2);
 }
 
 /// Copies were compared in the filter of their update, where MongoDB takes a list for any of its elements, and 3 for 3.0: they stayed as
@@ -148,7 +138,7 @@ fn copies_follow_to_values_that_mongodb_takes_for_equal() {
             said.insert("floor", whole);
         }
         eventually("the copies follow", WITHIN, || (stored.copies("m,s=1") == [Some(said.clone())]).then_some(()));
-        eventually("nothing lags behind", WITHIN, || (left(&server)["left"] == 0).then_some(()));
+        eventually("nothing lags behind", WITHIN, || (job(&server, "refresh")["left"] == 0).then_some(()));
     }
 }
 
@@ -228,7 +218,7 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
                 write(server, &format!("m,s={sensor} v={step} {time}\n"));
                 *times.entry(sensor).or_default() += 1;
             }
-            _ => drop(post(&server.url("/api/v1/seal"), "", &[])),
+            _ => drop(ask_job(&server, "seal")),
         }
     }
     for sensor in 0..3 {
@@ -246,122 +236,4 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
         let found = count["results"][0]["series"][0]["values"][0][1].as_u64().unwrap_or_default();
         assert_eq!(found, written, "{key}: {count}");
     }
-}
-
-/// Until copies have settled, old pages hold what was said when they were written: `as_stored` goes by that, the default by
-/// what is said now.
-#[test]
-fn queries_go_by_what_is_stored_or_by_what_is_said_now() {
-    let uri = mongod().uri(&fresh_database_name());
-    // Copies settle in four minutes, after this test.
-    let server = Launch::with_store(&uri).config(config("60s")).start();
-    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"}));
-    describe(&server, "PUT", "m,s=2", &json!({"site": "roof"}));
-    let old = now() - 3 * DAY;
-    write(&server, &format!("m,s=1 v=1 {old}\nm,s=2 v=2 {old}\n"));
-    describe(&server, "PATCH", "m,s=1", &json!({"site": "roof"}));
-    let sums = |query: &str| -> BTreeMap<String, f64> {
-        let url = format!("/api/v1/summary?db=d&measurement=m&agg=sum&step=1d&from=-100h&group_by=meta.site{query}");
-        let answer = get(&server.url(&url)).expect(200).json();
-        let series = answer["series"].as_array().unwrap().iter();
-        let sum = |one: &Value| one["windows"][0]["fields"]["v"]["sum"].as_f64().unwrap();
-        series.map(|one| (one["tags"]["meta.site"].as_str().unwrap_or("").to_owned(), sum(one))).collect()
-    };
-    let of = |sums: &[(&str, f64)]| sums.iter().map(|(site, sum)| ((*site).to_owned(), *sum)).collect();
-    assert_eq!(sums(""), of(&[("roof", 3.0)]));
-    assert_eq!(sums("&meta=now"), of(&[("roof", 3.0)]));
-    assert_eq!(sums("&meta=as_stored"), of(&[("lab", 1.0), ("roof", 2.0)]));
-    assert_eq!(sums("&meta=as_stored&tag.meta.site=lab"), of(&[("lab", 1.0)]));
-    assert_eq!(sums("&tag.meta.site=lab"), of(&[]));
-    seal(&server);
-    assert_eq!(
-        sums("&meta=as_stored&tag.meta.site=roof").values().sum::<f64>(),
-        3.0,
-        "a day is new: it has what is said now"
-    );
-    let refused = get(&server.url("/api/v1/summary?db=d&measurement=m&meta=then")).expect(400).text().to_owned();
-    assert!(refused.contains("as_stored"), "{refused}");
-    // It was ignored with a header, so that readings of another site than was asked for seemed to be what is stored.
-    let readings =
-        |meta: &str| get(&server.url(&format!("/api/v1/readings?db=d&tag.meta.site=roof&from=-100h&meta={meta}")));
-    let refused = readings("as_stored").expect(400).text().to_owned();
-    assert!(refused.contains("/api/v1/summary"), "{refused}");
-    assert_eq!(readings("now").expect(200).json()["series"].as_array().map(Vec::len), Some(2));
-    let other = Launch::embedded().config("[[meta.copy]]\nname = \"site\"\n").start();
-    let refused = get(&other.url("/api/v1/summary?db=d&measurement=m&meta=as_stored")).expect(400).text().to_owned();
-    assert!(refused.contains("[[meta.copy]]"), "{refused}");
-}
-
-/// `meta=as_stored` of `/query` is that of `/api/v1/summary`: conditions, groups, series limits and subqueries go by what pages hold.
-/// Two things went wrong in both: two sensors that were of one site, and are of two now, had the first and the last value of
-/// whichever came first by key; and a sensor that is shown under another name had no copies.
-#[test]
-fn influxql_goes_by_what_is_stored_too() {
-    let uri = mongod().uri(&fresh_database_name());
-    // Copies settle in four minutes, after this test.
-    let server = Launch::with_store(&uri).config(config("60s")).start();
-    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"}));
-    describe(&server, "PUT", "m,s=2", &json!({"site": "lab"}));
-    describe(&server, "PUT", "m,s=3", &json!({"site": "hall"}));
-    // All in one hour, the last first by key.
-    let old = (now() - 3 * DAY) / 3600 * 3600;
-    write(&server, &format!("m,s=1 v=1 {}\nm,s=2 v=2 {old}\nm,s=3 v=4 {old}\n", old + 20));
-    describe(&server, "PATCH", "m,s=2", &json!({"site": "roof"}));
-    let asked = |with: &str, q: &str| {
-        let q = q.replace(' ', "%20").replace('"', "%22").replace('=', "%3D").replace('>', "%3E");
-        get(&server.url(&format!("/query?db=d&epoch=s{with}&q={q}"))).expect(200).json()["results"][0].clone()
-    };
-    let values = |with: &str, q: &str| -> Vec<(String, Value)> {
-        let result = asked(with, q);
-        assert_eq!(result["error"], Value::Null, "{q}");
-        let series = result["series"].as_array().cloned().unwrap_or_default();
-        let site = |one: &Value| one["tags"]["meta.site"].as_str().unwrap_or("").to_owned();
-        series.iter().map(|one| (site(one), Value::from(one["values"][0].as_array().unwrap()[1..].to_vec()))).collect()
-    };
-    let is = |of: &[(&str, Value)]| -> Vec<(String, Value)> {
-        of.iter().map(|(site, values)| ((*site).to_owned(), values.clone())).collect()
-    };
-    let then = "&meta=as_stored";
-    let sums = "SELECT sum(v) FROM m GROUP BY \"meta.site\"";
-    let in_all = [("", "now"), ("&meta=now", "now"), ("&meta=", "now"), (then, "then")];
-    for (with, when) in in_all {
-        let expected = match when {
-            "now" => is(&[("hall", json!([4])), ("lab", json!([1])), ("roof", json!([2]))]),
-            _ => is(&[("hall", json!([4])), ("lab", json!([3]))]),
-        };
-        assert_eq!(values(with, sums), expected, "{with}");
-    }
-    let check = |name: &str| {
-        let where_lab = "FROM m WHERE \"meta.site\" = 'lab'";
-        assert_eq!(values(then, &format!("SELECT sum(v) {where_lab}")), is(&[("", json!([3]))]), "{name}");
-        // A condition on values, too, is asked of each reading.
-        assert_eq!(values(then, &format!("SELECT sum(v) {where_lab} AND v > 1")), is(&[("", json!([2]))]), "{name}");
-        assert_eq!(values(then, "SELECT sum(v) FROM m WHERE \"meta.site\" = 'roof'"), is(&[]), "{name}");
-        let windows = format!("FROM m WHERE time >= {old}s GROUP BY time(1h), \"meta.site\"");
-        let ends = values(then, &format!("SELECT first(v), last(v) {windows}"));
-        assert_eq!(ends, is(&[("hall", json!([4, 4])), ("lab", json!([2, 1]))]), "{name}");
-        let inner = values(then, &format!("SELECT sum(x) FROM (SELECT v AS x {where_lab})"));
-        assert_eq!(inner, is(&[("", json!([3]))]), "{name}");
-        // The second series is that of the lab: there was no other.
-        assert_eq!(values(then, &format!("{sums} SLIMIT 2 SOFFSET 1")), is(&[("lab", json!([3]))]), "{name}");
-        assert_eq!(values(then, &format!("{sums} SLIMIT 1 SOFFSET 2")), is(&[]), "{name}");
-        // The native API agrees.
-        let url = format!("/api/v1/summary?db=d&measurement=m&agg=first,last&from={old}&group_by=meta.site{then}");
-        let answer = get(&server.url(&url)).expect(200).json();
-        let lab = answer["series"].as_array().unwrap().iter().find(|one| one["tags"]["meta.site"] == "lab").unwrap();
-        let ends = ["first", "last"].map(|end| lab["windows"][0]["fields"]["v"][end].as_f64());
-        assert_eq!(ends, [Some(2.0), Some(1.0)], "{name}: {answer}");
-    };
-    check("as written");
-    let relabel = json!({"kind": "sensor", "from": "m,s=2", "to": "m,s=9"}).to_string();
-    post(&server.url("/api/v1/relabel?db=d"), relabel, &[]).expect(200);
-    check("under another name");
-    let relabel = json!({"kind": "sensor", "from": "m,s=1", "to": "m,s=9"}).to_string();
-    post(&server.url("/api/v1/relabel?db=d"), relabel, &[]).expect(200);
-    check("as one");
-    let refused = get(&server.url("/query?db=d&q=SELECT%20v%20FROM%20m&meta=then")).expect(400).text().to_owned();
-    assert!(refused.contains("as_stored"), "{refused}");
-    let other = Launch::embedded().config("[[meta.copy]]\nname = \"site\"\n").start();
-    let refused = get(&other.url("/query?db=d&q=SELECT%20v%20FROM%20m&meta=as_stored")).expect(400).text().to_owned();
-    assert!(refused.contains("[[meta.copy]]"), "{refused}");
 }

@@ -1,8 +1,5 @@
 //! The proof that an ack is kept: traffic that can be told again, faults of every kind in the midst of it, and then
 //! every reading that was acked looked for, by the query API and in the documents themselves.
-//!
-//! `HOURGLASS_TEST_CYCLES` makes the runs longer: how often each run is broken, 25 when it is not set.
-//! `HOURGLASS_TEST_OUTAGE` sets the readings of an outage, 300,000 when it is not set.
 
 mod days;
 mod disk_full;
@@ -27,6 +24,7 @@ use self::oracle::{Oracle, Violation};
 use crate::support::http::request;
 use crate::support::pages::Stored;
 use crate::support::poll;
+use crate::support::scale::scaled;
 use crate::support::server::{Launch, Server};
 
 const DATABASE: &str = "proof";
@@ -127,7 +125,7 @@ fn config(flush_interval: &str) -> String {
 
 /// How often a run is broken.
 fn cycles() -> usize {
-    crate::support::cycles(25)
+    scaled([8, 25, 500])
 }
 
 /// Waits for a server that was told to kill itself. One that does not is killed, so that the test can go on.

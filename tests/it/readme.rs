@@ -212,7 +212,7 @@ fn as_telegraf_does(configuration: &str, server: &Server) {
 fn configures(text: &str) {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), text).unwrap();
-    let output = program().args(["check-config", "--config"]).arg(file.path()).output().unwrap();
+    let output = program().args(["config", "check", "--config"]).arg(file.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -13,9 +13,9 @@ mod shell;
 use serde_json::Value;
 
 use crate::support::http::{get, post};
+use crate::support::jobs;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
-use crate::support::series::metric;
 use crate::support::server::{Launch, Server, program};
 
 /// 2026-01-15T00:00:00Z, in seconds.
@@ -196,12 +196,8 @@ fn a_day_too_large_for_one_part_is_sealed_by_hour() {
             for server in [&sealing, &plain] {
                 post(&server.url("/api/v1/flush"), "", &[]).expect(204);
             }
-            let sealed = poll(std::time::Duration::from_secs(60), || {
-                let round: Value = post(&sealing.url("/api/v1/seal"), "", &[]).json();
-                (round["left"]["unsettled"] == 0).then_some(round)
-            });
-            let round = sealed.unwrap_or_else(|| panic!("{}", sealing.stderr()));
-            assert_eq!(round["left"]["large"], 0, "{round}");
+            let done = jobs::seal(&sealing);
+            assert_eq!(done["progress"]["large"], 0, "{done}");
         };
         seal();
         compare(&sealing, &plain, "by hour");
@@ -294,11 +290,8 @@ fn compacting_gives_back_what_sealing_freed() {
         post(&server.url("/write?db=d&precision=s"), lines(sensor), &[]).expect(204);
     }
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    let sealed = poll(std::time::Duration::from_secs(60), || {
-        let round = post(&server.url("/api/v1/seal"), "", &[]).json();
-        (round["days"] == 180).then_some(())
-    });
-    assert!(sealed.is_some(), "{}", server.stderr());
+    let done = jobs::seal(&server);
+    assert_eq!(done["progress"]["days"], 180, "{done}");
     let ask = |server: &Server| get(&server.url("/api/v1/summary?db=d&sensor=climate,s=7&step=1d")).expect(200).json();
     let before = ask(&server);
     assert!(server.stop().success());
@@ -315,7 +308,7 @@ fn compacting_gives_back_what_sealing_freed() {
     assert_eq!(ask(&server), before);
 }
 
-/// Between midnight and one o'clock, what `hourglass seal` had just sealed of yesterday was in no answer: queries looked for
+/// Between midnight and one o'clock, what sealing on demand had just sealed of yesterday was in no answer: queries looked for
 /// sealed days only before the day that it had been an hour ago.
 #[test]
 fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
@@ -338,10 +331,8 @@ fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
     };
     let before = ask();
     assert_eq!(before[0]["series"][0]["readings"].as_array().map(Vec::len), Some(60));
-    let sealed = poll(std::time::Duration::from_secs(60), || {
-        (post(&server.url("/api/v1/seal"), "", &[]).json()["days"] == 1).then_some(())
-    });
-    assert!(sealed.is_some(), "{}", server.stderr());
+    let done = jobs::seal(&server);
+    assert_eq!(done["progress"]["days"], 1, "{done}");
     assert_eq!(ask(), before);
 }
 
@@ -358,12 +349,7 @@ fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
             post(&server.url("/api/v1/flush"), "", &[]).expect(204);
         };
         write(&server, "temp=1,hum=2");
-        let sealed = poll(std::time::Duration::from_secs(30), || {
-            // Once its log holds nothing of the day.
-            post(&server.url("/api/v1/seal"), "", &[]);
-            (metric(&server, "hourglass_seal_documents_total") > 0.0).then_some(())
-        });
-        assert!(sealed.is_some(), "{}", server.stderr());
+        jobs::seal(&server);
         write(&server, "temp=3");
         // Sensors' documents are written at the latest when it stops.
         assert!(server.stop().success());

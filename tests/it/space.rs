@@ -5,11 +5,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::json;
 
 use crate::support::http::{get, post, request};
+use crate::support::jobs::{job, run_job, run_url};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
+use crate::support::series::flush;
+use crate::support::series::metric;
 use crate::support::server::{Launch, Server, program};
 
 const START: u64 = 1_768_435_200;
@@ -24,10 +27,6 @@ fn fill(server: &Server) {
         post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
     }
     flush(server);
-}
-
-fn flush(server: &Server) {
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
 }
 
 /// Deletes three quarters of the sensors.
@@ -49,24 +48,9 @@ fn file(folder: &Path) -> u64 {
     std::fs::metadata(folder.join("hourglass.redb")).expect("a file").blocks() * 512
 }
 
-/// Asks until the round has ended.
-fn compact(server: &Server) -> Value {
-    let mut path = "/api/v1/compact".to_owned();
-    loop {
-        let answer = post(&server.url(&path), "", &[]);
-        let status = answer.status;
-        let body = answer.json();
-        match status {
-            200 => return body,
-            202 => path = format!("/api/v1/compact?round={}", body["round"].as_str().expect("a round")),
-            _ => panic!("{status}: {body}"),
-        }
-    }
-}
-
 fn digest(store: &str, folder: &Path) -> String {
     let mut command = program();
-    command.args(["digest", "--json", "--store", store, "--data-dir"]).arg(folder);
+    command.args(["backup", "digest", "--output", "json", "--store", store, "--data-dir"]).arg(folder);
     let output = command.output().expect("hourglass can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
@@ -95,18 +79,18 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
             }
             (acked, slowest)
         });
-        let compacting = scope.spawn(|| compact(&server));
+        let compacting = scope.spawn(|| run_job(&server, "compact"));
         // It stands still in the middle: the copy is made, and the rest is to be caught up with.
         let is_met = poll(Duration::from_secs(30), || halted.with_extension("met").exists().then_some(()));
         assert!(is_met.is_some(), "{}", server.stderr());
-        let status = get(&server.url("/api/v1/status")).expect(200).json();
-        assert_eq!(status["compacting"]["running"], true, "{status}");
+        let now = job(&server, "compact");
+        assert_eq!(now["state"], "running", "{now}");
         flush(&server);
         assert_eq!(count(&server, "climate", "temp"), kept, "queries go on");
         assert!(count(&server, "live", "v") > 0, "and so do flushes");
         std::fs::remove_file(&halted).expect("removable");
         let told = compacting.join().expect("no panic");
-        assert_eq!((told["error"].clone(), told["times"].clone()), (Value::Null, 1.into()), "{told}");
+        assert_eq!((&told["last_error"], &told["progress"]["times"]), (&json!(null), &json!(1)), "{told}");
         done.store(true, Ordering::Relaxed);
         writer.join().expect("no write fails")
     });
@@ -115,21 +99,19 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
     println!("{large} bytes before, {small} after; {acked} writes acked, the slowest in {slowest:?}");
     assert!(small * 2 < large, "{large} bytes before, {small} after");
     assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, acked));
-    let scraped = get(&server.url("/metrics")).expect(200);
-    let metrics = scraped.text();
-    assert!(metrics.contains("hourglass_compact_runs_total 1"), "{metrics}");
+    assert!(metric(&server, "hourglass_job_last_success_timestamp_seconds") > 0.0);
     server.kill();
     server.restart_as(Launch::embedded().config(CONFIG));
     assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, acked));
     // The command asks the running service, and works on a stopped one.
-    let run = |more: &[&str]| {
-        let output = program().arg("compact").args(more).output().expect("hourglass can be run");
+    let run = |args: &[&str]| {
+        let output = program().args(args).output().expect("hourglass can be run");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
-    run(&["--to", &server.url("")]);
+    run(&["job", "run", "compact", "--server", &server.url("")]);
     assert!(server.stop().success());
     let before = digest("embedded", &server.data_dir());
-    run(&["--data-dir", server.data_dir().to_str().expect("UTF-8")]);
+    run(&["compact", "--data-dir", server.data_dir().to_str().expect("UTF-8")]);
     assert_eq!(digest("embedded", &server.data_dir()), before);
 }
 
@@ -147,7 +129,7 @@ fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
         post(&server.url("/write?db=d&precision=s"), format!("live v=1 {}\n", START + written), &[]).expect(204);
         written += 1;
         // The service dies before it answers.
-        let _ = request("POST", &server.url("/api/v1/compact"), b"", &[]);
+        let _ = request("POST", &run_url(&server, "compact"), b"", &[]);
         assert!(poll(Duration::from_secs(30), || server.exited()).is_some(), "{point}");
         server.restart_as(launch.clone());
         assert!(!server.data_dir().join("hourglass.redb.compact").exists(), "{point}");
@@ -159,19 +141,17 @@ fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
 }
 
-/// MongoDB compacts when asked to; without, it is told what could come back.
+/// MongoDB compacts when the job is run, and the state of the job has the space as measured.
 #[test]
-fn of_mongodb_each_collection_is_told_and_compacted_when_asked() {
+fn mongodb_compacts_when_asked() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
     post(&server.url("/write?db=d&precision=s"), format!("climate,s=1 temp=1 {START}\n"), &[]).expect(204);
     flush(&server);
-    let told = compact(&server);
-    let names: Vec<&str> =
-        told["spaces"].as_array().expect("a list").iter().filter_map(|space| space["name"].as_str()).collect();
-    assert!(names.contains(&"d.buckets"), "{told}");
-    assert_eq!(told["times"], 0, "nothing is compacted unless asked");
-    let output = program().args(["compact", "--run", "--to", &server.url("")]).output().expect("hourglass can be run");
+    assert_eq!(job(&server, "compact")["last_success"], json!(null), "nothing is compacted unless asked");
+    let output =
+        program().args(["job", "run", "compact", "--server", &server.url("")]).output().expect("hourglass can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(job(&server, "compact")["progress"]["bytes"].as_u64() > Some(0));
     assert_eq!(count(&server, "climate", "temp"), 1);
 }

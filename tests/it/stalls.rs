@@ -1,5 +1,5 @@
 //! Nobody waits for somebody else's work: acks and queries while sensors' documents cannot be written, other databases
-//! while one is being deleted. `HOURGLASS_STALLS_SENSORS` says of how many sensors the database is that is dropped.
+//! while one is being deleted.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use crate::support::eventually;
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{Mongod, fresh_database_name};
 use crate::support::process::Folder;
+use crate::support::scale::scaled;
 use crate::support::series::{flush, metric, readings};
 use crate::support::server::{Launch, Server};
 
@@ -198,7 +199,7 @@ fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
 
 #[test]
 fn a_drop_of_very_many_sensors_does_not_move_others_acks() {
-    let sensors = std::env::var("HOURGLASS_STALLS_SENSORS").map_or(50_000, |text| text.parse().expect("a number"));
+    let sensors = scaled([20_000, 50_000, 1_000_000]);
     let config = "[limits]\nsensors = 3000000\n[flush]\ninterval = \"10s\"\n";
     let server = &Launch::embedded().config(config).start();
     let mut seen = Vec::new();

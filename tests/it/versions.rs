@@ -109,7 +109,7 @@ fn readings_wait_for_a_newer_version_which_is_named() {
         let answer = get(&server.url("/api/v1/readings?db=d&sensor=m,s=a"));
         assert_eq!((answer.status, &answer.json()["code"]), (503, &Value::from("store_newer")));
         assert_eq!(server.stop_by("KILL").code(), None);
-        assert!(!server.data_dir().join("dead-letters.lp").exists());
+        assert!(!server.data_dir().join("dead-letters").exists());
         let after = stored.fingerprints();
         for (key, print) in &before {
             if key.1.contains("s=a 0") || key.1 == "m,s=b" {
@@ -258,7 +258,7 @@ fn what_a_newer_validator_refuses_waits() {
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "n,s=a v=1 1\nm,s=a v=1 7", &[]).status, 503);
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "m,s=a v=2 8", &[]).status, 204);
     eventually("health tells", PATIENCE, || documents(&server).contains("newer version").then_some(()));
-    assert!(!server.data_dir().join("dead-letters.lp").exists());
+    assert!(!server.data_dir().join("dead-letters").exists());
     let options = in_mongo(&uri, async |mongo| {
         let listed = mongo.list_collections().filter(doc! { "name": "d.buckets" });
         let mut listed = listed.await.expect("collections");

@@ -1,29 +1,16 @@
 //! What only MongoDB has.
 
-use std::ops::Range;
-
 use async_trait::async_trait;
 
 use super::{DatabaseStore, StorageError};
-use hourglass_model::bucket::copies::{CopiesRefreshed, CopyScope, HeldCopies};
-use hourglass_model::bucket::declared::DeclaredIndex;
+use hourglass_model::bucket::copies::{CopiesRefreshed, CopyScope};
 use hourglass_model::bucket::groups::Regrouped;
-use hourglass_model::reading::Hour;
 
 /// What only MongoDB has: copies of metadata in pages and days, groups' documents, declared indexes.
 #[async_trait]
 pub trait MongoExtras: DatabaseStore {
     /// Whether pages and days hold copies of metadata, by the rules that the store was opened with.
     fn keeps_copies(&self) -> bool;
-
-    /// What the pages and days of several sensors hold as copies of metadata: per sensor in the order given. Nothing for those
-    /// without copies; nothing at all in a store that keeps none.
-    async fn held_copies(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-    ) -> Result<Vec<HeldCopies>, StorageError>;
 
     /// Sets the copies in pages and days of these sensors as their documents say now. Changes nothing else of them, no rev
     /// either: whoever writes readings never writes copies, except into new documents.
@@ -62,7 +49,4 @@ pub trait MongoExtras: DatabaseStore {
     /// Makes the indexes of a database that the configuration declares and drops those that it does not declare any more; returns
     /// how many it made and dropped. Takes as long as the store needs, and holds up nobody else.
     async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError>;
-
-    /// The indexes of a database that the configuration declares.
-    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError>;
 }

@@ -2,7 +2,8 @@
 //! quarantine. A write torn by a power cut looks similar but was never acked; it is counted apart.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::disk::{Disk, DiskFile};
 use super::quarantine;
@@ -172,7 +173,7 @@ impl DamageRegister {
         found.places.insert((segment.to_owned(), offset))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, DamagedPlace> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, DamagedPlace> {
+        self.found.lock()
     }
 }

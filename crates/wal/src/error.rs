@@ -18,7 +18,7 @@ pub enum AppendError {
         limit: u64,
     },
     /// Too many records wait for the disk. Passes by itself.
-    #[error("the WAL queue is full: at most {bytes_limit} bytes (wal.queue_bytes), {records_limit} records: retry")]
+    #[error("the WAL queue is full: at most {bytes_limit} bytes, {records_limit} records: retry")]
     QueueFull {
         /// Maximum bytes that may wait.
         bytes_limit: u64,
@@ -89,7 +89,7 @@ pub enum WalOpenError {
     /// The folder holds segments of two logs.
     #[error(
         "two WALs are mixed here: segment {segment} belongs to another one than the newest segment; keep both: put the files \
-         of one into a folder of their own and run flush-wal on each"
+         of one into a folder of their own and run wal flush on each"
     )]
     Mixed {
         /// File name of a segment of the other log.

@@ -4,9 +4,11 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::damage::Damage;
 use super::disk::Disk;
@@ -126,13 +128,6 @@ impl Wal {
         state.above.max(state.told)
     }
 
-    /// Whether no record is on its way to the disk, and the callbacks of all durable ones have run.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        let state = self.shared.lock();
-        state.unresolved == 0 && state.told >= state.durable
-    }
-
     /// Maximum bytes of one payload, before compression.
     #[must_use]
     pub fn record_limit(&self) -> u64 {
@@ -170,7 +165,7 @@ impl Wal {
     /// segment before. Appends are taken all the while. Returns whether it does so now.
     pub fn rest_if_quiet(&self, now: Instant) -> bool {
         let largest = self.shared.options.segment_bytes;
-        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut quiet = self.quiet.lock();
         let mut state = self.shared.lock();
         let appended = state.stats.appended_bytes;
         if appended - quiet.appended > first_bytes(largest) / 16 {

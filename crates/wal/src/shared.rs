@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::damage::DamageRegister;
 use super::disk::Disk;
@@ -167,7 +169,7 @@ impl WalShared {
 
     /// Locks the state. Nothing that may block runs under this lock.
     pub(super) fn lock(&self) -> MutexGuard<'_, WalState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn wake(&self) {
@@ -181,10 +183,10 @@ impl WalShared {
         longest: Option<Duration>,
     ) -> MutexGuard<'a, WalState> {
         state.writer_sleeps = true;
-        let mut state = match longest {
-            None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(time) => self.wake.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0,
-        };
+        match longest {
+            None => self.wake.wait(&mut state),
+            Some(time) => drop(self.wake.wait_for(&mut state, time)),
+        }
         state.writer_sleeps = false;
         state
     }

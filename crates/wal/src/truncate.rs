@@ -2,7 +2,8 @@
 //! begins at one place and has no gap behind it.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::error::TruncateError;
 use super::shared::WalShared;
@@ -29,7 +30,7 @@ impl Truncations {
     }
 
     pub(super) fn truncate(&self, shared: &WalShared, through: Sequence) -> Result<(), TruncateError> {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = self.turn.lock();
         let truncated = {
             let mut state = shared.lock();
             state.truncated = state.truncated.max(through.min(state.durable));

@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::Listeners;
 use super::listener::Listener;
-use super::writing::{DATABASE, Writing, Written};
-use crate::process;
-use crate::run::target::Target;
-use crate::stats::{median, percentile_ms};
+use super::{Listeners, Writing};
+use crate::report::Results;
+use crate::servers::process;
+use crate::servers::system::System;
+use crate::stats::{quantile_ms, to_f64};
 
 /// Writes before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(3);
@@ -21,103 +20,91 @@ const WARM_UP: Duration = Duration::from_secs(3);
 const BACK_OFF: Duration = Duration::from_millis(5);
 /// Maximum time of a round, in rounds as they were meant.
 const LONGEST: u32 = 10;
+/// Maximum ratio of the 99th percentiles of acks, with listeners and without.
+const RATIO_MAX: f64 = 1.2;
+/// Maximum growth of the server's peak memory beyond that without listeners.
+const GROWN_MAX_MIB: f64 = 32.0;
+const TABLE: &str = "come and go";
+const ALONE: &str = "nobody listens";
 
-/// The figures of all rounds.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Churn {
-    /// Of the server that nobody listens to.
-    pub alone: Side,
-    /// Of the other one.
-    pub heard: Side,
+/// What became of clients.
+#[derive(Debug, Default)]
+struct Clients {
     /// Clients that listened.
-    pub clients: usize,
+    listened: usize,
     /// Those of them to which no reading came while they listened.
-    pub deaf: usize,
+    deaf: usize,
     /// Answers 503 to clients that came before another one had left.
-    pub full: usize,
+    full: usize,
     /// Bytes that they got.
-    pub bytes: usize,
-    /// Seconds in which they came and went.
-    pub seconds: f64,
+    bytes: usize,
 }
 
-/// The figures of a server.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Side {
-    pub posts: usize,
-    /// Number of 503 answers to POSTs.
-    pub refused: usize,
-    /// Of each round: median and 99th percentile of the time to an ack, in milliseconds.
-    pub p50_ms: Vec<f64>,
-    pub p99_ms: Vec<f64>,
-    /// Peak of resident memory before the rounds, and in each of them, in MiB.
-    pub peak_before_mib: u64,
-    pub peak_mib: Vec<u64>,
-}
-
-impl Side {
-    fn add(&mut self, written: &Written, peak_mib: u64) {
-        self.posts += written.acks.len();
-        self.refused += written.refused;
-        self.p50_ms.push(percentile_ms(&written.acks, 50));
-        self.p99_ms.push(percentile_ms(&written.acks, 99));
-        self.peak_mib.push(peak_mib);
-    }
-
-    /// How far the peak of memory rose in the rounds, in MiB.
-    pub fn grown_mib(&self) -> u64 {
-        self.peak_mib.iter().max().copied().unwrap_or_default().saturating_sub(self.peak_before_mib)
-    }
-}
-
-impl Churn {
-    /// The 99th percentile of acks with listeners, in those without: of the medians of the rounds.
-    pub fn ratio(&self) -> f64 {
-        median(self.heard.p99_ms.iter().copied()) / median(self.alone.p99_ms.iter().copied()).max(f64::MIN_POSITIVE)
-    }
-}
-
-/// Writes to one server after the other, and lets clients listen to one of them.
-pub async fn measure(options: &Listeners, alone: &Target, heard: &Target) -> Result<Churn> {
-    let load = (options.rate, options.lines);
-    let mut churn = Churn::default();
-    for (target, side) in [(alone, &mut churn.alone), (heard, &mut churn.heard)] {
-        let writing = Writing::start(&target.address, load);
+/// Writes to one server after the other, and lets clients listen to one of them. Returns the missed targets.
+pub async fn measure(
+    options: &Listeners,
+    alone: &System<'_>,
+    heard: &System<'_>,
+    results: &mut Results,
+) -> Result<Vec<String>> {
+    let listened = format!("{} listeners at once", options.at_once);
+    let mut clients = Clients::default();
+    for (system, column) in [(alone, ALONE), (heard, &listened)] {
+        let writing = Writing::start(options, system)?;
         tokio::time::sleep(WARM_UP).await;
         writing.end().await?;
-        side.peak_before_mib = process::resident_mib(pid(target)?)?;
+        results.add(TABLE, "peak MiB before", column, process::peak_mib(system.pid()?)?);
     }
+    let mut grown = [0.0_f64; 2];
     for round in 0..options.rounds {
+        println!("round {}", round + 1);
         // What grows in the course of the run is on both sides alike.
-        let order = if round % 2 == 0 { [false, true] } else { [true, false] };
-        for is_heard in order {
-            let target = if is_heard { heard } else { alone };
-            process::forget_peak(pid(target)?)?;
-            let writing = Writing::start(&target.address, load);
-            if is_heard {
-                let clients = options.clients * (round + 1) / options.rounds - options.clients * round / options.rounds;
-                come_and_go(options, target, clients, &mut churn).await?;
+        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for side in order {
+            let (system, column) = [(alone, ALONE), (heard, listened.as_str())][side];
+            process::forget_peak(system.pid()?)?;
+            let writing = Writing::start(options, system)?;
+            if side == 1 {
+                let count = options.clients * (round + 1) / options.rounds - options.clients * round / options.rounds;
+                come_and_go(options, system, count, &mut clients).await?;
             } else {
                 tokio::time::sleep(options.round.0).await;
             }
-            let (written, peak) = (writing.end().await?, process::resident_mib(pid(target)?)?);
-            let side = if is_heard { &mut churn.heard } else { &mut churn.alone };
-            side.add(&written, peak);
+            let offered = writing.end().await?;
+            let peak = process::peak_mib(system.pid()?)?;
+            results.add(TABLE, "POSTs acked per round", column, to_f64(usize::try_from(offered.acks.len())?));
+            results.add(TABLE, "ack p50 ms", column, quantile_ms(&offered.acks, 0.5));
+            results.add(TABLE, "ack p99 ms", column, offered.p99_ms());
+            results.add(TABLE, "peak MiB", column, peak);
+            let before = results.median(TABLE, "peak MiB before", column).context("no peak")?;
+            grown[side] = grown[side].max(peak - before);
         }
-        let of = |figures: &[f64]| figures.last().copied().unwrap_or_default();
-        println!(
-            "round {}: p99 of acks {:.2} ms without listeners, {:.2} ms with; {} clients have come and gone",
-            round + 1,
-            of(&churn.alone.p99_ms),
-            of(&churn.heard.p99_ms),
-            churn.clients
-        );
     }
-    Ok(churn)
+    for (row, count) in [
+        ("clients that listened", clients.listened),
+        ("of these, heard nothing", clients.deaf),
+        ("found no room at first", clients.full),
+        ("bytes that they got", clients.bytes),
+    ] {
+        results.add(TABLE, row, &listened, to_f64(count));
+    }
+    let p99 = |column: &str| results.median(TABLE, "ack p99 ms", column).unwrap_or_default();
+    Ok(faults(p99(&listened) / p99(ALONE), grown[1] - grown[0], options.clients - clients.listened))
 }
 
-fn pid(target: &Target) -> Result<u32> {
-    Ok(target.processes().first().context("no process")?.1)
+/// The missed targets.
+fn faults(ratio: f64, grown_mib: f64, missing: usize) -> Vec<String> {
+    let mut faults = Vec::new();
+    if missing > 0 {
+        faults.push(format!("{missing} clients did not listen"));
+    }
+    if ratio > RATIO_MAX {
+        faults.push(format!("the p99 of acks is {ratio:.2} times that without listeners, more than {RATIO_MAX}"));
+    }
+    if grown_mib > GROWN_MAX_MIB {
+        faults.push(format!("listeners took {grown_mib} MiB of memory, more than {GROWN_MAX_MIB}"));
+    }
+    faults
 }
 
 /// What the clients of a round share.
@@ -131,33 +118,36 @@ struct Turns {
 }
 
 /// Lets so many clients listen, `at_once` of them at a time, each as long as the others, in about the time of a round.
-async fn come_and_go(options: &Listeners, target: &Target, clients: usize, churn: &mut Churn) -> Result<()> {
-    let (at_once, round, begun) = (options.at_once.min(clients), options.round.0, Instant::now());
-    let stay = round.mul_f64(crate::stats::to_f64(at_once) / crate::stats::to_f64(clients.max(1)));
-    let deadline = begun + round * LONGEST;
-    let next = AtomicUsize::new(0);
-    let turns = Arc::new(Turns { address: target.address.clone(), clients, next, stay, deadline });
+async fn come_and_go(options: &Listeners, system: &System<'_>, clients: usize, sum: &mut Clients) -> Result<()> {
+    let at_once = options.at_once.min(clients);
+    let round = options.round.0;
+    let turns = Arc::new(Turns {
+        address: system.address()?.to_owned(),
+        clients,
+        next: AtomicUsize::new(0),
+        stay: round.mul_f64(to_f64(at_once) / to_f64(clients.max(1))),
+        deadline: Instant::now() + round * LONGEST,
+    });
     let mut tasks = JoinSet::new();
     for _ in 0..at_once {
         tasks.spawn(listen_in_turn(turns.clone()));
     }
     while let Some(task) = tasks.join_next().await {
         let heard = task??;
-        churn.clients += heard.clients;
-        churn.deaf += heard.deaf;
-        churn.full += heard.full;
-        churn.bytes += heard.bytes;
+        sum.listened += heard.listened;
+        sum.deaf += heard.deaf;
+        sum.full += heard.full;
+        sum.bytes += heard.bytes;
     }
-    churn.seconds += begun.elapsed().as_secs_f64();
     Ok(())
 }
 
-async fn listen_in_turn(turns: Arc<Turns>) -> Result<Churn> {
-    let mut heard = Churn::default();
+async fn listen_in_turn(turns: Arc<Turns>) -> Result<Clients> {
+    let mut heard = Clients::default();
     while turns.next.fetch_add(1, Ordering::Relaxed) < turns.clients {
         let mut listener = loop {
             ensure!(Instant::now() < turns.deadline, "clients have found no room for too long");
-            match Listener::open(&turns.address, DATABASE).await? {
+            match Listener::open(&turns.address).await? {
                 Some(listener) => break listener,
                 None => {
                     heard.full += 1;
@@ -175,9 +165,24 @@ async fn listen_in_turn(turns: Arc<Turns>) -> Result<Churn> {
         };
         match tokio::time::timeout(turns.stay, hear).await {
             Ok(ended) => return ended,
-            Err(_) => heard.clients += 1,
+            Err(_) => heard.listened += 1,
         }
         heard.deaf += usize::from(readings == 0);
     }
     Ok(heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missed_targets_are_reported() {
+        assert_eq!(faults(1.1, 30.0, 0), Vec::<String>::new());
+        for (faults, expected) in
+            [(faults(1.3, 0.0, 0), "1.30 times"), (faults(1.0, 33.0, 0), "33 MiB"), (faults(1.0, 0.0, 2), "2 clients")]
+        {
+            assert!(faults.len() == 1 && faults[0].contains(expected), "{faults:?}");
+        }
+    }
 }

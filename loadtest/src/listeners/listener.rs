@@ -21,15 +21,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens to a database; `None` if as many listen as may.
-    pub async fn open(address: &str, database: &str) -> Result<Option<Self>> {
-        timeout(PATIENCE, Self::ask(address, database)).await.context("waiting to be let in")?
+    /// Listens to all readings; `None` if as many listen as may.
+    pub async fn open(address: &str) -> Result<Option<Self>> {
+        timeout(PATIENCE, Self::ask(address)).await.context("waiting to be let in")?
     }
 
-    async fn ask(address: &str, database: &str) -> Result<Option<Self>> {
+    async fn ask(address: &str) -> Result<Option<Self>> {
         let mut stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
-        let request =
-            format!("GET /api/v1/tail?db={database} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let request = format!("GET /api/v1/tail?db=bench HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut listener = Self { stream: BufReader::with_capacity(BUFFER, stream), line: Vec::new() };
         let head = listener.next_line().await?.to_owned();

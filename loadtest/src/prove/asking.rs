@@ -10,9 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::reading::{FIELDS, HOUR_MS, Range, Sample, Window};
-use super::system::System;
-use crate::client::{Answer, Connection};
-use crate::run::asking::encoded;
+use super::writer::Proved;
+use crate::client::{Answer, encoded};
 use crate::servers::http::Product;
 
 /// How long a system may answer with 503, for example while it replays its WAL.
@@ -23,10 +22,10 @@ const LIMIT: usize = 100_000;
 /// A number, or a text that is one.
 type Number = Option<Box<RawValue>>;
 
-impl System<'_> {
+impl Proved<'_> {
     /// Every value that it returns for a range, including duplicates.
     pub async fn samples(&self, range: Range) -> Result<Vec<Sample>> {
-        match self.peer.product() {
+        match self.system.peer.product() {
             Some(Product::Hourglass) => self.hourglass_samples(range).await,
             Some(Product::Influx) => self.influx_samples(range).await,
             Some(Product::Victoria) => self.victoria_samples(range).await,
@@ -36,7 +35,7 @@ impl System<'_> {
 
     /// The values at each step, as a client sees them that queries single timestamps.
     pub async fn values(&self, range: Range, step_s: i64) -> Result<Vec<Sample>> {
-        if self.peer.product() != Some(Product::Victoria) {
+        if self.system.peer.product() != Some(Product::Victoria) {
             return self.samples(range).await;
         }
         let mut samples = Vec::new();
@@ -52,7 +51,7 @@ impl System<'_> {
 
     /// Count, sum and mean per hour of each field of each sensor. The range must be whole hours.
     pub async fn windows(&self, range: Range) -> Result<Vec<Window>> {
-        match self.peer.product() {
+        match self.system.peer.product() {
             Some(Product::Hourglass) => self.hourglass_windows(range).await,
             Some(Product::Influx) => self.influx_windows(range).await,
             Some(Product::Victoria) => self.victoria_windows(range).await,
@@ -63,7 +62,7 @@ impl System<'_> {
     async fn ask(&self, path: &str) -> Result<Answer> {
         let deadline = Instant::now() + BUSY;
         loop {
-            let answer = Connection::open(self.address()?).await?.ask(path).await?;
+            let answer = self.system.connect().await?.ask(path).await?;
             if answer.status == 200 {
                 return Ok(answer);
             }
@@ -279,7 +278,7 @@ impl System<'_> {
 
     async fn native_samples(&self, range: Range) -> Result<Vec<Sample>> {
         let mut cursor =
-            self.collection()?.find(between(range)).sort(doc! { "ts": 1, "_id": 1 }).batch_size(10_000).await?;
+            self.system.collection()?.find(between(range)).sort(doc! { "ts": 1, "_id": 1 }).batch_size(10_000).await?;
         let mut samples = Vec::new();
         while cursor.advance().await? {
             let document: Document = cursor.deserialize_current()?;
@@ -294,7 +293,7 @@ impl System<'_> {
     }
 
     async fn native_windows(&self, range: Range) -> Result<Vec<Window>> {
-        let collection = self.collection()?;
+        let collection = self.system.collection()?;
         let mut windows = Vec::new();
         for field in FIELDS {
             let value = format!("${field}");

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 
 use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
-use super::system::System;
+use super::writer::Proved;
 
 /// Timestamps of each kind. Below 50, because from there on VictoriaMetrics may adjust the ends of a queried range.
 const EACH: u32 = 40;
@@ -33,7 +32,7 @@ const KINDS: [Kind; 4] = [
 ];
 
 /// The results of one kind of correction.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Corrected {
     pub kind: String,
     pub corrections: u64,
@@ -52,23 +51,23 @@ pub struct Corrected {
 /// The value of the corrected field, by sensor and time.
 type Values = BTreeMap<(String, i64), f64>;
 
-pub async fn prove(system: &mut System<'_>) -> Result<Vec<Corrected>> {
+pub async fn prove(proved: &mut Proved<'_>) -> Result<Vec<Corrected>> {
     let from = yesterday();
     let range = Range { from, to: from + i64::from(EACH) * STEP_S * 1000 };
     let originals: Vec<Reading> = (0..4).flat_map(|sensor| (0..EACH).map(move |n| original(from, sensor, n))).collect();
-    system.write(&originals).await?;
-    system.make_visible().await?;
+    proved.write(&originals).await?;
+    proved.make_visible().await?;
     let mut reads = Vec::new();
-    system.write(&corrections(from, false)).await?;
-    read(system, range, &mut reads).await?;
-    system.restart().await?;
-    read(system, range, &mut reads).await?;
+    proved.write(&corrections(from, false)).await?;
+    read(proved, range, &mut reads).await?;
+    proved.system.restart().await?;
+    read(proved, range, &mut reads).await?;
     let before_later = reads.len();
-    system.write(&corrections(from, true)).await?;
-    read(system, range, &mut reads).await?;
-    system.restart().await?;
-    read(system, range, &mut reads).await?;
-    let samples = system.samples(range).await?;
+    proved.write(&corrections(from, true)).await?;
+    read(proved, range, &mut reads).await?;
+    proved.system.restart().await?;
+    read(proved, range, &mut reads).await?;
+    let samples = proved.samples(range).await?;
     let corrected = KINDS.iter().enumerate().map(|(sensor, kind)| {
         let reads = if kind.is_later { &reads[before_later..] } else { &reads[..] };
         judge(*kind, u32::try_from(sensor).unwrap_or(0), from, reads, &samples)
@@ -91,10 +90,10 @@ fn corrections(from: i64, is_later: bool) -> Vec<Reading> {
     kinds.flat_map(|(sensor, kind)| (0..EACH).map(move |number| correction(from, sensor, number, kind))).collect()
 }
 
-async fn read(system: &mut System<'_>, range: Range, reads: &mut Vec<Values>) -> Result<()> {
-    system.make_visible().await?;
+async fn read(proved: &mut Proved<'_>, range: Range, reads: &mut Vec<Values>) -> Result<()> {
+    proved.make_visible().await?;
     for _ in 0..READS {
-        let samples = system.values(range, STEP_S).await?;
+        let samples = proved.values(range, STEP_S).await?;
         let of_temp = samples.into_iter().filter(|sample| sample.field == FIELDS[0]);
         // If both are returned, a client takes the last one.
         reads.push(of_temp.map(|sample| ((sample.sensor, sample.time), sample.value)).collect());

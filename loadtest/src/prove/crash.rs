@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 use tokio::task::LocalSet;
 use tokio::time::MissedTickBehavior;
 
 use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
-use super::system::{System, Victim, Writer};
-use crate::run::random::Random;
+use super::writer::{Proved, Writer};
+use crate::fleet::scrambled;
+use crate::servers::system::Victim;
 
 /// Number of concurrent writers, each with its own sensors.
 const WRITERS: u32 = 4;
@@ -34,7 +34,7 @@ const VISIBLE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The results of one kill.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Cycle {
     /// Which process was killed.
     pub killed: String,
@@ -44,9 +44,8 @@ pub struct Cycle {
     pub back_after_ms: u64,
     /// Readings that were acked before the kill, or by a service that survived it.
     pub acked: u64,
-    /// Readings that were not answered and were sent again after the restart, with one more of each sensor.
-    pub sent_again: u64,
-    /// Of these, readings that are missing or incomplete one minute after their ack.
+    /// Readings that were not answered, were sent again after the restart, and are missing or incomplete one minute
+    /// after their ack.
     pub sent_again_lost: u64,
     /// Readings acked before the kill that are missing or incomplete when those that were sent again are visible.
     pub lost: u64,
@@ -59,7 +58,7 @@ pub struct Cycle {
 }
 
 /// The results of all kills.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub struct Crashes {
     pub cycles: Vec<Cycle>,
     /// Acked readings that are missing after the last cycle and an orderly stop.
@@ -90,15 +89,15 @@ struct Written {
 }
 
 /// Kills the system `cycles` times, each after a stream of at most this length.
-pub async fn prove(system: &mut System<'_>, cycles: usize, stream: Duration, seed: u64) -> Result<Crashes> {
+pub async fn prove(proved: &mut Proved<'_>, cycles: usize, stream: Duration, seed: u64) -> Result<Crashes> {
     let longest = i64::try_from(stream.as_millis())?.max(STREAM_LEAST_MS);
-    let mut random = Random::new(seed, &[1]);
     let (mut time, mut all, mut crashes) = (yesterday(), Sent::default(), Crashes::default());
     let from = time;
     for number in 0..cycles {
-        let victim = victim(system, number);
-        let stream_ms = random.between(STREAM_LEAST_MS, longest).unsigned_abs();
-        let (cycle, sent, after) = one(system, time, victim, stream_ms).await?;
+        let victim = victim(proved, number);
+        let moment = scrambled(seed.cast_signed().wrapping_add(i64::try_from(number)?));
+        let stream_ms = (STREAM_LEAST_MS + moment % (longest - STREAM_LEAST_MS + 1)).unsigned_abs();
+        let (cycle, sent, after) = one(proved, time, victim, stream_ms).await?;
         println!(
             "  {} killed after {} ms: {} acked, {} lost, {} twice",
             cycle.killed, cycle.after_ms, cycle.acked, cycle.lost, cycle.twice
@@ -107,22 +106,22 @@ pub async fn prove(system: &mut System<'_>, cycles: usize, stream: Duration, see
         all.0.extend(sent.0);
         time = after;
     }
-    system.restart().await?;
-    let found = all.compare(&system.samples(Range { from, to: time }).await?);
+    proved.system.restart().await?;
+    let found = all.compare(&proved.samples(Range { from, to: time }).await?);
     (crashes.lost_at_last, crashes.twice_at_last) = (found.lost + found.sent_again_lost, found.twice);
     Ok(crashes)
 }
 
 /// Runs one cycle with timestamps from `from` on. Also returns what was sent, and the time after it.
-async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64) -> Result<(Cycle, Sent, i64)> {
+async fn one(proved: &mut Proved<'_>, from: i64, victim: Victim, stream_ms: u64) -> Result<(Cycle, Sent, i64)> {
     let is_over = Rc::new(Cell::new(false));
     let mut writers = Vec::new();
     for number in 0..WRITERS {
-        writers.push(stream(system.writer().await?, number, from, is_over.clone()));
+        writers.push(stream(proved.writer().await?, number, from, is_over.clone()));
     }
     let local = LocalSet::new();
     let writers: Vec<_> = writers.into_iter().map(|writer| local.spawn_local(writer)).collect();
-    let (killed_at, written) = local.run_until(kill(system, victim, stream_ms, &is_over, writers)).await?;
+    let (killed_at, written) = local.run_until(kill(proved, victim, stream_ms, &is_over, writers)).await?;
 
     let (mut sent, mut again) = (Sent::default(), Vec::new());
     for Written { acked, unanswered } in written {
@@ -132,7 +131,7 @@ async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64)
         again.extend(unanswered);
     }
     let started = Instant::now();
-    system.start_again().await.context("starting again after kill -9")?;
+    proved.system.start_again().await.context("starting again after kill -9")?;
     // One more reading of each sensor shows when writes after the restart become visible.
     let times = sent.0.keys().map(|(_, time)| *time).chain(again.iter().map(|reading| reading.time));
     let last = times.max().unwrap_or(from) + 1000;
@@ -140,10 +139,10 @@ async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64)
     sent.add(&again, None);
     let to = last + 1000;
     let range = Range { from, to };
-    system.samples(range).await?;
+    proved.samples(range).await?;
     let back_after_ms = millis(started.elapsed());
-    system.write(&again).await?;
-    let found = found(system, &sent, range).await?;
+    proved.write(&again).await?;
+    let found = found(proved, &sent, range).await?;
     let acked = sent.0.values().filter(|(_, acked)| acked.is_some()).count();
     let before = found.oldest.map_or(Duration::ZERO, |acked| killed_at.saturating_duration_since(acked));
     let cycle = Cycle {
@@ -151,7 +150,6 @@ async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64)
         after_ms: stream_ms,
         back_after_ms,
         acked: u64::try_from(acked)?,
-        sent_again: u64::try_from(again.len())?,
         sent_again_lost: found.sent_again_lost,
         lost: found.lost,
         lost_acked_ms_before: millis(before),
@@ -162,8 +160,8 @@ async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64)
 }
 
 /// Which process is killed in this cycle: for hourglass on MongoDB, each in turn, and both.
-fn victim(system: &System<'_>, cycle: usize) -> Victim {
-    match (system.peer.product(), system.peer.has_mongod()) {
+fn victim(proved: &Proved<'_>, cycle: usize) -> Victim {
+    match (proved.system.peer.product(), proved.system.peer.has_mongod()) {
         (Some(_), true) => [Victim::Server, Victim::Mongod, Victim::All][cycle % 3],
         (Some(_), false) => Victim::Server,
         (None, _) => Victim::Mongod,
@@ -172,17 +170,17 @@ fn victim(system: &System<'_>, cycle: usize) -> Victim {
 
 /// Runs the writers, kills, and collects their results.
 async fn kill(
-    system: &mut System<'_>,
+    proved: &mut Proved<'_>,
     victim: Victim,
     stream_ms: u64,
     is_over: &Rc<Cell<bool>>,
     writers: Vec<tokio::task::JoinHandle<Result<Written>>>,
 ) -> Result<(Instant, Vec<Written>)> {
     tokio::time::sleep(Duration::from_millis(stream_ms)).await;
-    let survives = victim == Victim::Mongod && system.peer.is_hourglass();
+    let survives = victim == Victim::Mongod && proved.system.peer.is_hourglass();
     is_over.set(!survives);
     let killed_at = Instant::now();
-    system.kill(victim)?;
+    proved.system.kill(victim)?;
     if survives {
         tokio::time::sleep(OUTAGE).await;
         is_over.set(true);
@@ -241,12 +239,12 @@ fn batch_of(writer: u32, from: i64) -> Vec<Reading> {
 }
 
 /// Waits until writes after the restart are visible, and compares.
-async fn found(system: &mut System<'_>, sent: &Sent, range: Range) -> Result<Found> {
+async fn found(proved: &mut Proved<'_>, sent: &Sent, range: Range) -> Result<Found> {
     let deadline = Instant::now() + VISIBLE;
     let mut seen = None;
     loop {
-        system.make_visible().await?;
-        let found = sent.compare(&system.samples(range).await?);
+        proved.make_visible().await?;
+        let found = sent.compare(&proved.samples(range).await?);
         if found.sent_again_lost == 0 && seen.is_none() {
             seen = Some(Instant::now());
         }

@@ -4,11 +4,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 
 use super::oracle::{Judged, Oracle};
 use super::reading::{HOUR_MS, Range, Reading, yesterday};
-use super::system::System;
+use super::writer::Proved;
 
 /// Number of sensors.
 const SENSORS: u32 = 4;
@@ -20,9 +19,8 @@ const LATE: u32 = 6;
 const LONGEST: Duration = Duration::from_secs(35);
 
 /// The answers at each step.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Late {
-    pub late_readings: u64,
     /// The answers before any late reading, queried twice.
     pub on_time: Judged,
     /// The answers as soon as the late readings are acked and visible.
@@ -34,8 +32,8 @@ pub struct Late {
 }
 
 /// Runs the check.
-pub async fn prove(system: &mut System<'_>) -> Result<Late> {
-    system.is_cached = true;
+pub async fn prove(proved: &mut Proved<'_>) -> Result<Late> {
+    proved.is_cached = true;
     let from = yesterday();
     let range = Range { from, to: from + i64::from(HOURS) * HOUR_MS };
     let all =
@@ -46,29 +44,28 @@ pub async fn prove(system: &mut System<'_>) -> Result<Late> {
     let mut oracle = Oracle::default();
 
     oracle.add(&on_time);
-    system.write(&on_time).await?;
-    system.make_visible().await?;
-    oracle.judge(&system.windows(range).await?);
-    system.restart().await?;
-    oracle.judge(&system.windows(range).await?);
-    let judged_on_time = oracle.judge(&system.windows(range).await?);
+    proved.write(&on_time).await?;
+    proved.make_visible().await?;
+    oracle.judge(&proved.windows(range).await?);
+    proved.system.restart().await?;
+    oracle.judge(&proved.windows(range).await?);
+    let judged_on_time = oracle.judge(&proved.windows(range).await?);
 
     oracle.add(&late);
-    system.write(&late).await?;
-    system.make_visible().await?;
+    proved.write(&late).await?;
+    proved.make_visible().await?;
     let visible = Instant::now();
-    let at_once = oracle.judge(&system.windows(range).await?);
+    let at_once = oracle.judge(&proved.windows(range).await?);
     let mut judged = at_once;
     while judged.wrong > 0 && visible.elapsed() < LONGEST {
         tokio::time::sleep(Duration::from_millis(250)).await;
-        judged = oracle.judge(&system.windows(range).await?);
+        judged = oracle.judge(&proved.windows(range).await?);
     }
     let right_after_s =
         (judged.wrong == 0).then(|| if at_once.wrong == 0 { 0.0 } else { visible.elapsed().as_secs_f64() });
-    system.restart().await?;
-    let after_restart = oracle.judge(&system.windows(range).await?);
-    let late_readings = u64::try_from(late.len())?;
-    Ok(Late { late_readings, on_time: judged_on_time, at_once, right_after_s, after_restart })
+    proved.system.restart().await?;
+    let after_restart = oracle.judge(&proved.windows(range).await?);
+    Ok(Late { on_time: judged_on_time, at_once, right_after_s, after_restart })
 }
 
 /// Half a minute past each minute, so that no reading is on the border of two hours.

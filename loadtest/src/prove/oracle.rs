@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::reading::{FIELDS, HOUR_MS, Reading, Window, sensor_name};
 
 /// Values are integers in units of 2^-60, which is exact for those of the tests: the last bit of 16 is 2^-48.
@@ -12,7 +10,7 @@ const SCALE: f64 = (1_u64 << 60) as f64;
 const ROUNDING: f64 = 1e-9;
 
 /// The number of answers, and of those that differ from the right ones.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Judged {
     /// Expected counts, sums and means.
     pub aggregates: u64,

@@ -2,10 +2,9 @@
 //! orderly stop.
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 
 use super::reading::{FIELDS, HOUR_MS, Range, Reading, yesterday};
-use super::system::System;
+use super::writer::Proved;
 
 /// Number of sensors.
 const SENSORS: u32 = 10;
@@ -13,7 +12,7 @@ const SENSORS: u32 = 10;
 const MINUTES: u32 = 100;
 
 /// The numbers of readings that a system counts.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Retries {
     /// Distinct readings.
     pub readings: u64,
@@ -26,7 +25,7 @@ pub struct Retries {
 }
 
 /// Sends the same readings three times.
-pub async fn prove(system: &mut System<'_>) -> Result<Retries> {
+pub async fn prove(proved: &mut Proved<'_>) -> Result<Retries> {
     let from = yesterday();
     let range = Range { from, to: from + 2 * HOUR_MS };
     // Half a minute past each minute, so that no reading is on the border of two hours.
@@ -37,13 +36,13 @@ pub async fn prove(system: &mut System<'_>) -> Result<Retries> {
         humidity: Some(f64::from(number % 100)),
     };
     let readings: Vec<Reading> = (0..SENSORS * MINUTES).map(reading).collect();
-    system.write(&readings).await?;
-    system.write(&readings).await?;
-    let counted_after_retry = count(system, range).await?;
-    system.restart().await?;
-    system.write(&readings).await?;
-    let counted_after_restart = count(system, range).await?;
-    let samples = system.samples(range).await?;
+    proved.write(&readings).await?;
+    proved.write(&readings).await?;
+    let counted_after_retry = count(proved, range).await?;
+    proved.system.restart().await?;
+    proved.write(&readings).await?;
+    let counted_after_restart = count(proved, range).await?;
+    let samples = proved.samples(range).await?;
     let returned = samples.iter().filter(|sample| sample.field == FIELDS[0]).count();
     Ok(Retries {
         readings: u64::try_from(readings.len())?,
@@ -53,8 +52,8 @@ pub async fn prove(system: &mut System<'_>) -> Result<Retries> {
     })
 }
 
-async fn count(system: &mut System<'_>, range: Range) -> Result<f64> {
-    system.make_visible().await?;
-    let windows = system.windows(range).await?;
+async fn count(proved: &mut Proved<'_>, range: Range) -> Result<f64> {
+    proved.make_visible().await?;
+    let windows = proved.windows(range).await?;
     Ok(windows.iter().filter(|window| window.field == FIELDS[0]).map(|window| window.count).sum())
 }

@@ -1,13 +1,13 @@
-//! A server with an HTTP API: starts it on loopback, prepares it for writes, and stops it.
+//! A server with an HTTP API: starts it on loopback, and stops it.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use bytes::Bytes;
+use anyhow::{Result, bail};
 
 use super::spawn::{Spawned, free_port};
+use super::system::Configuration;
 use crate::client::Connection;
 
 /// Maximum time for a start.
@@ -24,16 +24,16 @@ pub enum Product {
 }
 
 impl Product {
-    /// The path for POSTs of line protocol with this precision.
-    pub fn write_path(self, precision: &str) -> String {
+    /// The path for POSTs of line protocol, with timestamps in nanoseconds.
+    pub fn write_path(self) -> &'static str {
         match self {
-            Self::Hourglass | Self::Influx => format!("/write?db=bench&precision={precision}"),
-            Self::Victoria => format!("/write?precision={precision}"),
+            Self::Hourglass | Self::Influx => "/write?db=bench",
+            Self::Victoria => "/write",
         }
     }
 
     /// The path of the request that flushes everything to its storage, if there is one.
-    fn flush_path(self) -> Option<&'static str> {
+    pub fn flush_path(self) -> Option<&'static str> {
         match self {
             Self::Hourglass => Some("/api/v1/flush"),
             Self::Influx => None,
@@ -42,48 +42,32 @@ impl Product {
     }
 }
 
-/// How hourglass is configured.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Configured<'a> {
-    /// Environment variables.
-    pub variables: &'a [(&'a str, String)],
-    /// What is in its configuration file; empty for none.
-    pub file: &'a str,
-}
-
 /// A running server.
 pub struct HttpServer {
-    product: Product,
     address: String,
     process: Spawned,
-    connection: Connection,
 }
 
 impl HttpServer {
     /// Starts the server with the folder `data` inside `folder`, and waits until it answers. Only hourglass uses
     /// `store`.
-    pub async fn start(product: Product, program: &Path, store: &str, folder: &Path) -> Result<Self> {
-        Self::start_with(product, program, store, folder, Configured::default()).await
-    }
-
-    /// The same with a configuration of hourglass.
-    pub async fn start_with(
+    pub async fn start(
         product: Product,
         program: &Path,
         store: &str,
         folder: &Path,
-        configured: Configured<'_>,
+        configuration: &Configuration,
     ) -> Result<Self> {
         let port = free_port()?;
         let mut command = Command::new(program);
-        command.current_dir(folder).envs(configured.variables.iter().map(|(name, value)| (name, value)));
+        command.current_dir(folder).envs(configuration.variables.iter().map(|(name, value)| (name, value)));
         let address = format!("127.0.0.1:{port}");
         match product {
             Product::Hourglass => {
                 command.args(["serve", "--listen", &address, "--store", store, "--data-dir"]).arg(folder.join("data"));
-                if !configured.file.is_empty() {
+                if !configuration.file.is_empty() {
                     let file = folder.join("hourglass.toml");
-                    std::fs::write(&file, configured.file)?;
+                    std::fs::write(&file, configuration.file)?;
                     command.arg("--config").arg(file);
                 }
             }
@@ -98,12 +82,8 @@ impl HttpServer {
             }
         }
         let mut process = Spawned::start(&mut command, folder)?;
-        let connection = ready(product, &address, &mut process).await?;
-        Ok(Self { product, address, process, connection })
-    }
-
-    pub fn product(&self) -> Product {
-        self.product
+        wait_until_ready(product, &address, &mut process).await?;
+        Ok(Self { address, process })
     }
 
     pub fn address(&self) -> &str {
@@ -114,35 +94,7 @@ impl HttpServer {
         self.process.pid()
     }
 
-    /// The connection for administration and queries.
-    pub fn connection(&mut self) -> &mut Connection {
-        &mut self.connection
-    }
-
-    /// Opens the connection again. Servers close one that is not used for a minute.
-    pub async fn reconnect(&mut self) -> Result<()> {
-        self.connection = Connection::open(&self.address).await?;
-        Ok(())
-    }
-
-    /// Creates the database, for servers that need that.
-    pub async fn create_database(&mut self) -> Result<()> {
-        if self.product == Product::Influx {
-            self.connection.deliver("/query?q=CREATE%20DATABASE%20bench", Bytes::new()).await?;
-        }
-        Ok(())
-    }
-
-    /// Flushes everything to its storage, for servers that can be told to.
-    pub async fn flush(&mut self) -> Result<()> {
-        if let Some(path) = self.product.flush_path() {
-            self.connection.deliver(path, Bytes::new()).await?;
-        }
-        Ok(())
-    }
-
     pub fn stop(self) -> Result<()> {
-        drop(self.connection);
         self.process.stop()
     }
 
@@ -152,26 +104,25 @@ impl HttpServer {
     }
 }
 
-async fn ready(product: Product, address: &str, process: &mut Spawned) -> Result<Connection> {
+async fn wait_until_ready(product: Product, address: &str, process: &mut Spawned) -> Result<()> {
+    let path = match product {
+        Product::Hourglass => "/api/v1/status",
+        Product::Influx => "/ping",
+        Product::Victoria => "/health",
+    };
     let deadline = Instant::now() + START;
     while Instant::now() < deadline {
         process.check()?;
         if let Ok(mut connection) = Connection::open(address).await {
-            let is_ready = match product {
-                Product::Hourglass => {
-                    let (status, said) = connection.get("/api/v1/status").await?;
-                    status == 200 && said.contains("\"feeding\":false")
-                }
-                Product::Influx => connection.get("/ping").await?.0 == 204,
-                Product::Victoria => connection.get("/health").await?.0 == 200,
-            };
-            if is_ready {
-                return Ok(connection);
+            let answer = connection.ask(path).await?;
+            let is_feeding = String::from_utf8_lossy(&answer.body).contains("\"feeding\":true");
+            if matches!(answer.status, 200 | 204) && !is_feeding {
+                return Ok(());
             }
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Err(anyhow::anyhow!("{product:?} did not answer within {START:?}")).context("starting a server")
+    bail!("starting a server: {product:?} did not answer within {START:?}")
 }
 
 /// The package's configuration, without periodic jobs.

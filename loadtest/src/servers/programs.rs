@@ -1,17 +1,16 @@
-//! The programs to run, given by flags, and the versions that they and the machine report.
+//! The programs to run, given by flags, and the versions that they report.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::{Value, json};
 
-/// Flags that name programs.
+/// Flags that name programs and their folder.
 #[derive(Debug, Args)]
 pub struct ProgramOptions {
     /// The hourglass to run.
-    #[arg(long, default_value = "target/release/hourglass")]
+    #[arg(long, default_value = "target/dist/hourglass")]
     hourglass: PathBuf,
     /// The mongod to run, 6.0 or newer. Default: the one on PATH, else the one that the tests installed.
     #[arg(long)]
@@ -22,6 +21,9 @@ pub struct ProgramOptions {
     /// The VictoriaMetrics to run.
     #[arg(long, default_value = "victoria-metrics")]
     victoria: PathBuf,
+    /// Parent folder of the temporary folders for the data.
+    #[arg(long, default_value = "target")]
+    pub folder: PathBuf,
 }
 
 /// Paths of the programs, valid from any working directory.
@@ -46,33 +48,6 @@ impl ProgramOptions {
             victoria: from_anywhere(&self.victoria),
         }
     }
-}
-
-impl Programs {
-    /// The version that mongod reports.
-    pub fn mongod_version(&self) -> Result<String> {
-        version(&self.mongod, "--version")
-    }
-
-    /// Cores, memory, and the versions that the programs report.
-    pub fn machine(&self) -> Result<Value> {
-        let (cores, gib) = cores_and_memory()?;
-        let versions = json!({
-            "hourglass": version(&self.hourglass, "--version")?,
-            "mongod": self.mongod_version()?,
-            "influxd": version(&self.influxd, "version")?,
-            "victoria-metrics": version(&self.victoria, "-version")?,
-        });
-        Ok(json!({"cores": cores, "memory_gib": gib, "versions": versions}))
-    }
-}
-
-/// The machine's number of cores, and its memory in GiB.
-pub fn cores_and_memory() -> Result<(usize, u64)> {
-    let memory = std::fs::read_to_string("/proc/meminfo")?;
-    let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).context("no MemTotal")?;
-    let gib = kib.trim().trim_end_matches(" kB").trim().parse::<u64>()? >> 20;
-    Ok((std::thread::available_parallelism()?.get(), gib))
 }
 
 fn default_mongod() -> PathBuf {

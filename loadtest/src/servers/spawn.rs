@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -77,9 +78,11 @@ impl Drop for Spawned {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a folder inside `within`, named by `name` and the id of this process.
-    pub fn new(within: &Path, name: &str) -> Result<Self> {
-        let path = std::path::absolute(within)?.join(format!("{name}-{}", std::process::id()));
+    /// Creates a folder inside `within`.
+    pub fn new(within: &Path) -> Result<Self> {
+        static CREATED: AtomicUsize = AtomicUsize::new(0);
+        let number = CREATED.fetch_add(1, Ordering::Relaxed);
+        let path = std::path::absolute(within)?.join(format!("loadtest-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         Ok(Self(path))
     }

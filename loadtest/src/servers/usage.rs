@@ -1,4 +1,4 @@
-//! CPU and write usage of processes, when they become idle, and the disk usage of their files.
+//! CPU usage of processes, when they become idle, and the disk usage of their files.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process;
+use super::process;
 use crate::stats::to_f64;
 
 /// Processes are idle if they use no more than [`NOISE_S`] of CPU for this long.
@@ -25,19 +25,13 @@ pub struct Usage {
     pub at: Instant,
     /// CPU seconds, user and system.
     pub cpu_s: f64,
-    /// See [`process::dirtied_bytes`].
-    pub dirtied_bytes: u64,
 }
 
 impl Usage {
     /// The usage up to now.
     pub fn now(pids: &[u32]) -> Result<Self> {
         let cpu_s = process::cpu_seconds(pids)?.iter().sum();
-        let mut dirtied_bytes = 0;
-        for pid in pids {
-            dirtied_bytes += process::dirtied_bytes(*pid)?;
-        }
-        Ok(Self { at: Instant::now(), cpu_s, dirtied_bytes })
+        Ok(Self { at: Instant::now(), cpu_s })
     }
 
     /// Waits until the processes are idle, and returns their usage at the moment when they became idle.

@@ -16,8 +16,6 @@ const FAULTS_TOLD: usize = 20;
 pub struct TrailReport {
     /// Chained records.
     pub records: u64,
-    /// Lines before the first chained record, of a version without a chain.
-    pub unchained: u64,
     /// The last record's hash.
     pub last: Option<String>,
     /// What is wrong, the first ones in words.
@@ -68,7 +66,6 @@ fn report(path: &Path, head: Option<&Head>) -> io::Result<TrailReport> {
                 }
                 // The end of a file that ends with a line feed.
                 None if line.is_empty() => {}
-                None if before.is_none() => report.unchained += 1,
                 None => report.note(format!("{at}: not a record: it was cut by a crash, or changed")),
             }
         }

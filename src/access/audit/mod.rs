@@ -1,7 +1,7 @@
-//! The audit trail in the data folder, one JSON object per line: `audit.log` has changes of tokens, `changes.log` what
-//! was created and deleted, `refusals.log` who was refused, `uses.log` samples of who was let in. Each has its own files,
-//! so that what strangers can cause rotates nothing away that administrators did. Everything a client sent is written
-//! as a JSON string, so that no client can forge a line.
+//! The audit trail in the data folder, one JSON object per line. `admin.log` has changes of tokens and everything that
+//! administrators of the service did, `audit.log` everything else: what was created and deleted, and who was refused.
+//! Each has its own files, so that nobody else rotates away what administrators of the service did. Everything a client
+//! sent is written as a JSON string, so that no client can forge a line.
 
 mod check;
 mod escape;
@@ -9,45 +9,29 @@ mod os_user;
 mod trail;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use parking_lot::Mutex;
+use serde::{Serialize, Serializer};
 
 pub use self::check::TrailReport;
 pub use self::escape::steers;
 pub use self::os_user::OsUser;
 use self::trail::Trail;
+use super::caller::Caller;
 use super::quota::Quota;
 use super::scopes::Scopes;
 
 /// Most characters of a client's text in one line.
 const TEXT_CHARS: usize = 256;
+/// Most refusals of one reason that are written per minute; the others are counted.
+const REFUSALS_PER_MINUTE: u32 = 20;
+const MINUTE: Duration = Duration::from_secs(60);
 /// All files, for checks.
-const TRAILS: [&str; 4] = ["audit.log", "changes.log", "refusals.log", "uses.log"];
-
-/// The config section `[audit]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditOptions {
-    /// Above this size a file is renamed.
-    pub file_bytes: u64,
-    /// Older files that are kept of each kind.
-    pub files: usize,
-    /// Most refusals of one reason that are written per second; the others are counted.
-    pub refusals_per_second: u32,
-    /// How often a token's use is written; zero for never.
-    pub uses: Duration,
-}
-
-impl Default for AuditOptions {
-    fn default() -> Self {
-        Self { file_bytes: 16 << 20, files: 3, refusals_per_second: 10, uses: Duration::ZERO }
-    }
-}
+const TRAILS: [&str; 2] = ["admin.log", "audit.log"];
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -62,8 +46,14 @@ pub enum Event<'a> {
         quota: &'a Quota,
         /// Seconds since the epoch.
         expires: Option<i64>,
+        /// The user who ran the command.
         #[serde(flatten)]
-        by: OsUser,
+        user: OsUser,
+        /// The token of the request over HTTP.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        address: Option<IpAddr>,
     },
     /// A request was denied.
     Denied {
@@ -84,8 +74,8 @@ pub enum Event<'a> {
     },
     /// Data was created or deleted, or a client that may do so failed.
     Change {
-        /// The token's name.
-        by: &'a str,
+        #[serde(serialize_with = "name_of_token")]
+        by: &'a Caller,
         address: Option<IpAddr>,
         /// The statement as parsed, not as sent.
         statement: String,
@@ -93,24 +83,16 @@ pub enum Event<'a> {
         /// `done`, or the error.
         outcome: String,
     },
-    /// A token let a client in.
-    Used {
-        token: &'a str,
-        address: Option<IpAddr>,
-        /// The route's pattern.
-        route: &'static str,
-        /// Requests with this token since the last line about it.
-        requests: u64,
-    },
+}
+
+fn name_of_token<S: Serializer>(by: &Caller, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(by.name())
 }
 
 #[derive(Debug)]
 pub struct Audit {
-    tokens: Trail,
-    changes: Trail,
-    refusals: Trail,
-    uses: Trail,
-    options: AuditOptions,
+    admin: Trail,
+    others: Trail,
     /// By the reason of a refusal, of which there is a fixed number.
     refused: Mutex<HashMap<&'static str, Refused>>,
 }
@@ -124,47 +106,39 @@ struct Refused {
 }
 
 impl Audit {
-    /// The files are created by the first events.
+    /// The files are created by the first events. Each of both logs takes about `max_bytes` with its older files.
     #[must_use]
-    pub fn new(data_dir: &Path, options: AuditOptions) -> Self {
-        let [tokens, changes, refusals, uses] = TRAILS.map(|name| data_dir.join(name));
-        Self {
-            tokens: Trail::new(tokens, &options, true),
-            changes: Trail::new(changes, &options, false),
-            refusals: Trail::new(refusals, &options, false),
-            uses: Trail::new(uses, &options, false),
-            options,
-            refused: Mutex::default(),
+    pub fn new(data_dir: &Path, max_bytes: u64) -> Self {
+        let [admin, others] = TRAILS.map(|name| data_dir.join(name));
+        let (admin, others) = (Trail::new(admin, max_bytes, true), Trail::new(others, max_bytes, false));
+        Self { admin, others, refused: Mutex::default() }
+    }
+
+    /// Writes an event; a failure is logged.
+    pub fn note(&self, event: &Event<'_>) {
+        let trail = match event {
+            Event::Token { .. } => &self.admin,
+            Event::Change { by: by @ Caller::Holder(_), .. } if by.is_admin() => &self.admin,
+            _ => &self.others,
+        };
+        if let Err(error) = trail.append(event) {
+            tracing::error!(%error, ?event, "writing the audit trail failed");
         }
     }
 
-    /// Writes an event to the file of its kind; a failure is logged.
-    pub fn note(&self, event: &Event<'_>) {
-        let trail = match event {
-            Event::Token { .. } => &self.tokens,
-            Event::Change { .. } => &self.changes,
-            Event::Denied { .. } | Event::Suppressed { .. } => &self.refusals,
-            Event::Used { .. } => &self.uses,
-        };
-        self.append(trail, event);
-    }
-
-    /// Writes a refusal, unless there were too many for this reason in this second.
+    /// Writes a refusal, unless there were too many for this reason in this minute.
     pub fn note_denied(&self, event: &Event<'_>, now: Instant) {
         let reason = match event {
             Event::Denied { reason, .. } => reason,
             _ => "failed",
         };
         let suppressed = {
-            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            let refused = match refused.entry(reason) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(Refused { since: now, told: 0, suppressed: 0 }),
-            };
-            if now.saturating_duration_since(refused.since) >= Duration::from_secs(1) {
+            let mut refused = self.refused.lock();
+            let refused = refused.entry(reason).or_insert(Refused { since: now, told: 0, suppressed: 0 });
+            if now.saturating_duration_since(refused.since) >= MINUTE {
                 (refused.since, refused.told) = (now, 0);
             }
-            if refused.told >= self.options.refusals_per_second {
+            if refused.told >= REFUSALS_PER_MINUTE {
                 refused.suppressed += 1;
                 return;
             }
@@ -172,21 +146,9 @@ impl Audit {
             std::mem::take(&mut refused.suppressed)
         };
         if suppressed > 0 {
-            self.append(&self.refusals, &Event::Suppressed { reason, denials: suppressed });
+            self.note(&Event::Suppressed { reason, denials: suppressed });
         }
-        self.append(&self.refusals, event);
-    }
-
-    /// How often a token's use is to be written; `None` for never.
-    #[must_use]
-    pub fn uses(&self) -> Option<Duration> {
-        Some(self.options.uses).filter(|interval| !interval.is_zero())
-    }
-
-    fn append(&self, trail: &Trail, event: &Event<'_>) {
-        if let Err(error) = trail.append(event) {
-            tracing::error!(%error, ?event, "writing the audit trail failed");
-        }
+        self.note(event);
     }
 
     /// Checks the chains of all files in a data folder; what is not there has no report.
@@ -201,10 +163,10 @@ impl Audit {
         Ok(reports)
     }
 
-    /// The files with changes of tokens that exist, oldest first.
+    /// The files that exist: those of administrators first, each log's oldest first.
     #[must_use]
-    pub fn token_files(data_dir: &Path) -> Vec<PathBuf> {
-        trail::files(&data_dir.join(TRAILS[0]))
+    pub fn files(data_dir: &Path) -> Vec<PathBuf> {
+        TRAILS.iter().flat_map(|name| trail::files(&data_dir.join(name))).collect()
     }
 }
 
@@ -218,23 +180,61 @@ pub fn cut(text: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::fs;
+    use std::sync::Arc;
 
+    use super::super::caller::Holder;
+    use super::super::quota::Usage;
+    use super::super::token::Token;
     use super::*;
 
-    fn change(database: &str) -> Event<'_> {
-        Event::Change { by: "a", address: None, statement: cut(database), database, outcome: "done".to_owned() }
+    /// The holder of a token with this scope of administration.
+    fn holder(admin: &str) -> Caller {
+        let scopes = Scopes { admin: vec![admin.to_owned()], ..Scopes::default() };
+        let (name, quota) = ("a".to_owned(), Quota::default());
+        let token = Token {
+            name,
+            scopes,
+            secrets: Vec::new(),
+            certificates: Vec::new(),
+            quota,
+            created: 1,
+            expires: None,
+            revoked: None,
+            rev: 1,
+        };
+        Caller::Holder(Arc::new(Holder {
+            token,
+            usage: Arc::new(Usage::new("token", "a", quota)),
+            uses: Arc::default(),
+        }))
     }
 
-    fn audit(folder: &Path, file_bytes: u64, files: usize) -> Audit {
-        Audit::new(folder, AuditOptions { file_bytes, files, ..AuditOptions::default() })
+    fn note(audit: &Audit, database: &str) {
+        audit.note(&change(&holder("db_*"), database));
+    }
+
+    fn change<'a>(by: &'a Caller, database: &'a str) -> Event<'a> {
+        Event::Change { by, address: None, statement: cut(database), database, outcome: "done".to_owned() }
+    }
+
+    #[test]
+    fn nobody_else_rotates_away_what_administrators_of_the_service_did() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::new(folder.path(), 10_000);
+        audit.note(&change(&holder("*"), "first"));
+        audit.note(&change(&Caller::Anybody, "without a token"));
+        (0..1000).for_each(|_| note(&audit, "x"));
+        let text = |path: PathBuf| fs::read_to_string(path).unwrap();
+        let files: Vec<String> = Audit::files(folder.path()).into_iter().map(text).collect();
+        assert!(files.len() == 5 && files[0].contains("first") && files[0].lines().count() == 1, "{files:?}");
     }
 
     #[test]
     fn a_line_stays_a_line_whatever_is_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let evil = "x\n{\"event\":\"token\",\"action\":\"created\"}\u{1b}[2J\u{2028}\0\u{9b}2J\u{202e}\u{2066}\u{7f}";
-        audit(folder.path(), 1 << 20, 3).note(&change(evil));
-        let text = fs::read_to_string(folder.path().join("changes.log")).unwrap();
+        note(&Audit::new(folder.path(), 1 << 20), evil);
+        let text = fs::read_to_string(folder.path().join("audit.log")).unwrap();
         assert_eq!(text.lines().count(), 1);
         assert!(!text.trim_end().chars().any(steers), "{text}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -244,15 +244,15 @@ mod tests {
     #[test]
     fn refusals_are_told_some_at_a_time_and_all_are_counted() {
         let folder = tempfile::tempdir().unwrap();
-        let audit = audit(folder.path(), 1 << 20, 3);
-        let start = Instant::now();
+        let audit = Audit::new(folder.path(), 1 << 20);
+        let (start, failing) = (Instant::now(), holder("db_*"));
         for number in 0..10_000 {
             let reason = if number % 100 == 0 { "forbidden" } else { "unknown" };
             let denied = Event::Denied { reason, address: None, route: "/write", token: None };
-            audit.note_denied(&denied, start + Duration::from_millis(number / 5));
-            audit.note_denied(&change("x"), start + Duration::from_millis(number / 5));
+            audit.note_denied(&denied, start + Duration::from_millis(number * 12));
+            audit.note_denied(&change(&failing, "x"), start + Duration::from_millis(number * 12));
         }
-        let text = fs::read_to_string(folder.path().join("refusals.log")).unwrap();
+        let text = fs::read_to_string(folder.path().join("audit.log")).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         // Whoever sends many wrong tokens does not hide another's attempts.
         for (reason, suppressed) in [("unknown", 4_940), ("forbidden", 40), ("failed", 4_990)] {
@@ -261,7 +261,7 @@ mod tests {
             assert_eq!(told, suppressed, "{reason}");
         }
         assert_eq!(lines.len(), 3 * 20 + 3);
-        assert!(!folder.path().join("changes.log").exists());
+        assert!(!folder.path().join("admin.log").exists());
     }
 
     /// All processes append under one lock: numbers follow each other through every rotation.
@@ -272,16 +272,16 @@ mod tests {
             for _ in 0..4 {
                 // Each has files of its own open, as another process has.
                 scope.spawn(|| {
-                    let audit = audit(folder.path(), 10_000, 3);
-                    (0..100).for_each(|_| audit.note(&change("x")));
+                    let audit = Audit::new(folder.path(), 40_000);
+                    (0..100).for_each(|_| note(&audit, "x"));
                 });
             }
         });
         let reports = Audit::check(folder.path()).unwrap();
-        let [("changes.log", report)] = &*reports else { panic!("{reports:?}") };
+        let [("audit.log", report)] = &*reports else { panic!("{reports:?}") };
         assert_eq!(report.faults, [""; 0]);
         assert!((100..400).contains(&report.records), "{report:?}");
-        let files = trail::files(&folder.path().join("changes.log"));
+        let files = trail::files(&folder.path().join("audit.log"));
         assert_eq!(files.len(), 4);
         assert!(files.iter().all(|file| fs::metadata(file).unwrap().len() < 10_500));
     }
@@ -327,8 +327,8 @@ mod tests {
         ];
         for (what, edit, fault) in cases {
             let folder = tempfile::tempdir().unwrap();
-            let (audit, file) = (audit(folder.path(), 1 << 20, 3), folder.path().join("changes.log"));
-            (0..10).for_each(|number| audit.note(&change(&format!("x{number}"))));
+            let (audit, file) = (Audit::new(folder.path(), 1 << 20), folder.path().join("audit.log"));
+            (0..10).for_each(|number| note(&audit, &format!("x{number}")));
             let text = fs::read_to_string(&file).unwrap();
             fs::write(&file, edit(&file, text.split_inclusive('\n').collect())).unwrap();
             let told = faults(folder.path());
@@ -337,24 +337,23 @@ mod tests {
                 continue;
             }
             // What is written later hides nothing.
-            audit.note(&change("later"));
+            note(&audit, "later");
             let later = faults(folder.path());
             assert_eq!(later.is_empty(), fault.is_empty(), "{what}: {later}");
         }
     }
 
-    /// The file of a version without a chain, and a process that died between writing a record and its number.
+    /// A process died between writing a record and its number.
     #[test]
-    fn the_chain_goes_on_after_an_upgrade_and_a_crash() {
+    fn the_chain_goes_on_after_a_crash() {
         let folder = tempfile::tempdir().unwrap();
-        let (audit, file) = (audit(folder.path(), 1 << 20, 3), folder.path().join("changes.log"));
-        fs::write(&file, "{\"time\":\"2026-01-01T00:00:00Z\",\"event\":\"change\"}\n").unwrap();
-        audit.note(&change("one"));
+        let (audit, file) = (Audit::new(folder.path(), 1 << 20), folder.path().join("audit.log"));
+        note(&audit, "one");
         let head = fs::read_to_string(trail::head_of(&file)).unwrap();
-        audit.note(&change("two"));
+        note(&audit, "two");
         fs::write(trail::head_of(&file), head).unwrap();
-        audit.note(&change("three"));
+        note(&audit, "three");
         let reports = Audit::check(folder.path()).unwrap();
-        assert_eq!((reports[0].1.records, reports[0].1.unchained, reports[0].1.faulty), (3, 1, 0), "{reports:?}");
+        assert_eq!((reports[0].1.records, reports[0].1.faulty), (3, 0), "{reports:?}");
     }
 }

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::super::secret::hex;
-use super::AuditOptions;
 use super::escape::escaped;
 
 /// Readable by the owner only.
@@ -21,15 +20,16 @@ const MODE: u32 = 0o600;
 const TAIL_BYTES: [u64; 2] = [8 << 10, 256 << 10];
 /// Most bytes of a head.
 const HEAD_BYTES: u64 = 4 << 10;
+/// Older files that are kept, so that a trail has four with the one that is written.
+const OLDER_FILES: usize = 3;
 const CHAIN: &str = ",\"chain\":\"";
 
 /// A chained file and its older ones: `audit.log`, `audit.log.1`, and so on.
 #[derive(Debug)]
 pub struct Trail {
     path: PathBuf,
+    /// Above this size the file is renamed.
     file_bytes: u64,
-    /// Older files that are kept.
-    files: usize,
     /// Whether a record is on the disk before [`Trail::append`] returns.
     synced: bool,
 }
@@ -63,8 +63,8 @@ struct Numbered<'a, T> {
 impl Trail {
     /// The first record creates the file.
     #[must_use]
-    pub fn new(path: PathBuf, options: &AuditOptions, synced: bool) -> Self {
-        Self { path, file_bytes: options.file_bytes, files: options.files, synced }
+    pub fn new(path: PathBuf, max_bytes: u64, synced: bool) -> Self {
+        Self { path, file_bytes: max_bytes / (OLDER_FILES as u64 + 1), synced }
     }
 
     /// Appends a record.
@@ -115,12 +115,12 @@ impl Trail {
 
     /// Renames every file to the next number and removes what is too old.
     fn rotate(&self, head: &mut Head) -> io::Result<()> {
-        let mut removed = false;
-        for number in (self.files.max(1)..).take_while(|number| older(&self.path, *number).exists()) {
-            fs::remove_file(older(&self.path, number))?;
-            removed = true;
+        let oldest = older(&self.path, OLDER_FILES);
+        let removed = oldest.exists();
+        if removed {
+            fs::remove_file(oldest)?;
         }
-        for number in (1..self.files.max(1)).rev().filter(|number| older(&self.path, *number).exists()) {
+        for number in (1..OLDER_FILES).rev().filter(|number| older(&self.path, *number).exists()) {
             fs::rename(older(&self.path, number), older(&self.path, number + 1))?;
         }
         fs::rename(&self.path, older(&self.path, 1))?;

@@ -53,7 +53,6 @@ const ASSETS: &[(&str, &str, &[u8])] = assets! {
     SCRIPT "live.js"
     SCRIPT "sensors.js"
     SCRIPT "rejections.js"
-    SCRIPT "fix.js"
     SCRIPT "explain.js"
     SCRIPT "health.js"
     SCRIPT "settings.js"
@@ -111,7 +110,7 @@ pub fn page(request: &HeaderMap) -> Response {
 
 /// `GET /ui/{key}`: a file of the page.
 pub async fn asset(State(app): State<Arc<App>>, Path(name): Path<String>, uri: Uri, request: HeaderMap) -> Response {
-    match PREPARED.get(&*name).filter(|_| app.options.ui && name != PAGE) {
+    match PREPARED.get(&*name).filter(|_| app.settings.ui.enabled && name != PAGE) {
         Some(asset) => asset.respond(&request),
         None => status::unknown(uri).await,
     }

@@ -3,7 +3,6 @@
 
 pub mod bytes_in_flight;
 pub mod quota;
-pub mod read_only;
 pub mod submit;
 pub mod under_way;
 pub mod validate;

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
-use super::read_only::ReadOnly;
 use super::under_way::{Judged, UnderWay};
-use crate::bucket::{StorageError, ValueMove};
+use crate::bucket::StorageError;
+use crate::config::AckLevel;
 use crate::faults;
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
@@ -19,7 +19,6 @@ use crate::ingest::dispatch::{Dispatch, KnownChange};
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::marks::Mark;
 use crate::ingest::member::Member;
-use crate::ingest::options::AckLevel;
 use crate::ingest::positions::LoggedRequest;
 use crate::ingest::record;
 use crate::ingest::record::batch::Batch;
@@ -38,7 +37,7 @@ const STATEMENT_BYTES_MAX: usize = 4 << 20;
 type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
 
 /// Metadata in the WAL, and the channel that reports when it is stored.
-pub(in crate::ingest) struct LoggedMeta {
+pub(crate) struct LoggedMeta {
     sequence: Sequence,
     stored: oneshot::Receiver<Result<(), StorageError>>,
     deadline: Instant,
@@ -79,7 +78,7 @@ fn deadline_of(at: Instant, waited: Duration) -> AppendDeadline {
 }
 
 /// Appends requests to the WAL.
-pub(in crate::ingest) struct Submitter {
+pub(crate) struct Submitter {
     pub wal: Arc<Wal>,
     pub dispatch: Arc<Dispatch>,
     /// Finds the targets of deletions.
@@ -87,7 +86,6 @@ pub(in crate::ingest) struct Submitter {
     /// Knows whether this process may ack anything.
     pub member: Arc<Member>,
     pub tail: Arc<Tail>,
-    pub read_only: ReadOnly,
     /// What was validated and is not logged yet.
     pub under_way: UnderWay,
     /// `ingest.ack_timeout`.
@@ -244,14 +242,15 @@ impl Submitter {
         stored.ok_or(IngestError::StoreTimeout { waited: self.ack_timeout, key: ACK_TIMEOUT })
     }
 
-    /// Logs a part of a deletion by value, or of a move of values, and waits until it is carried out.
+    /// Logs a part of a deletion by value, and waits until it is carried out.
     pub async fn delete_cells(
         &self,
-        (database, received): (&str, i64),
-        (sensors, moving): (Vec<DeletedTimes>, Option<ValueMove>),
+        database: &str,
+        received: i64,
+        sensors: Vec<DeletedTimes>,
         mark: &Mark,
     ) -> Result<(), IngestError> {
-        let scope = Scope::Cells { sensors, before: mark.stamp, moving };
+        let scope = Scope::Cells { sensors, before: mark.stamp };
         let deletion = Deletion { received, database: database.to_owned(), scope };
         let (_, stored) = self.log_deletion(deletion, 0, None).await?;
         match stored.await {
@@ -331,8 +330,7 @@ impl Submitter {
             // The receiver is gone if the client disconnected; its readings are kept all the same.
             let _ = ack.send(appended);
         };
-        let queue = || self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error));
-        self.read_only.unless_on(queue)?;
+        self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
             Some(AppendDeadline { at, waited, key }) => {

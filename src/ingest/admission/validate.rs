@@ -12,15 +12,16 @@ use std::time::Instant;
 
 use rapidhash::fast::RandomState;
 
-use super::write_policy::{barred, barred_under, seeming_unit};
+use super::write_policy::{barred, seeming_unit};
 use crate::access::{Caller, Exhausted};
-use crate::bucket::Relabels;
-use crate::ingest::IngestOptions;
+use crate::bucket::Renames;
+use crate::config::Settings;
+use crate::ingest::AcceptedTimes;
 use crate::ingest::catalog::{Catalog, Claims, Database, KnownSensor, SensorFields, SensorsRead};
 use crate::ingest::record::batch::{Batch, index};
 use crate::kinds::{Kind, KindAction, KindFault};
 use crate::reading::value::RawValue;
-use crate::reading::{Family, Precision, Reason, Rejection, Sensor, Value};
+use crate::reading::{Family, Limits, Precision, Reason, Rejection, Sensor, Value};
 use crate::wire::Point;
 
 /// The usual least length of a line with a sensor, a field and a timestamp.
@@ -31,8 +32,8 @@ const SENSORS_EXPECTED: usize = 4096;
 const FULL_MAX: usize = 8;
 /// Most rejections of one request that are reported in full; the rest is only counted.
 const REJECTIONS_TOLD: usize = 100;
-/// Most bytes of one request's rejected lines that are kept whole.
-const WHOLE_BYTES: usize = 1 << 20;
+/// Maximum bytes of one request's rejected lines that are kept.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// What a request had rejected.
 #[derive(Debug, Default)]
@@ -45,38 +46,60 @@ pub struct Rejected {
     pub told: Vec<Rejection>,
     /// Counts by reason.
     pub reasons: BTreeMap<&'static str, u64>,
-    /// Whole lines, up to [`WHOLE_BYTES`].
-    pub whole: Vec<RejectedLine>,
-    pub(in crate::ingest) whole_bytes: usize,
+    /// Rejected lines with the reasons, up to [`KEPT_BYTES`].
+    pub kept: Vec<RejectedLine>,
+    kept_bytes: usize,
 }
 
-/// A rejected line, whole.
+/// A rejected line.
 #[derive(Debug)]
 pub struct RejectedLine {
     /// In the request, from 1.
     pub number: usize,
+    /// From 1; 0 for the whole line.
+    pub column: usize,
+    /// As sent; only its beginning if it is long or no UTF-8.
     pub text: Box<str>,
     /// The only field that was rejected; `None` if nothing of the line was accepted.
     pub field: Option<Box<str>>,
-    /// The timestamp that the line has if it names none, as far as it is known already.
+    /// The timestamp of the fields that were accepted.
     pub time: Option<i64>,
     pub code: &'static str,
     pub reason: String,
 }
 
 impl Rejected {
-    /// Whether a line that is kept has the time that this base gives it.
-    pub fn has_times_from(&self, base: i64) -> bool {
-        self.whole.iter().any(|line| line.time == Some(undated_time(base, line.number)))
+    /// Counts a rejection, and keeps its line if `keeps_lines`.
+    pub fn note(&mut self, mut rejection: Rejection, keeps_lines: bool) {
+        self.count += 1;
+        self.lines += usize::from(!rejection.reason.keeps_the_rest());
+        *self.reasons.entry(rejection.reason.label()).or_default() += 1;
+        if keeps_lines {
+            self.keep(&mut rejection);
+        }
+        if self.told.len() < REJECTIONS_TOLD {
+            self.told.push(rejection);
+        }
     }
 
-    fn keep_whole(&mut self, number: usize, text: Box<str>, reason: &Reason, time: Option<i64>) {
-        if self.whole_bytes + text.len() > WHOLE_BYTES {
+    fn keep(&mut self, rejection: &mut Rejection) {
+        let text = rejection.whole.take().map_or_else(|| rejection.text.as_str().into(), |whole| whole.0);
+        let bytes = size_of::<RejectedLine>() + text.len();
+        if self.kept_bytes + bytes > KEPT_BYTES {
             return;
         }
-        self.whole_bytes += size_of::<RejectedLine>() + text.len();
+        self.kept_bytes += bytes;
+        let Rejection { line: number, column, reason, .. } = rejection;
         let field = reason.field().map(Box::from);
-        self.whole.push(RejectedLine { number, text, field, time, code: reason.label(), reason: reason.to_string() });
+        self.kept.push(RejectedLine {
+            number: *number,
+            column: *column,
+            text,
+            field,
+            time: None,
+            code: reason.label(),
+            reason: reason.to_string(),
+        });
     }
 }
 
@@ -132,8 +155,6 @@ pub struct ValidationPass {
     pub precision: Precision,
     /// Whether timestamps that seem to be in another unit are rejected.
     pub refuses_other_units: bool,
-    /// Whether the points are the rest of readings whose other fields are stored.
-    pub rest: bool,
     /// Whether a value of another family than its field's is kept beside it.
     pub keeps_drift: bool,
     /// Whether the sensor lookup is done: sensors that are still unknown are over a limit.
@@ -218,7 +239,9 @@ enum SpellingState {
 pub struct Validator<'a> {
     database: &'a Arc<Database>,
     catalog: &'a Catalog,
-    options: &'a IngestOptions,
+    options: &'a Settings,
+    limits: Limits,
+    times: AcceptedTimes,
     pass: ValidationPass,
     /// The guard on the database's sensors, held from one line to the next.
     sensors: Option<SensorsRead<'a>>,
@@ -228,8 +251,8 @@ pub struct Validator<'a> {
     by_id: HashMap<u32, usize, RandomState>,
     order: SensorOrder,
     by: &'a Caller,
-    /// The database's relabels, for callers with pins: these hold for the names that sensors are shown under, too.
-    relabels: Option<Relabels>,
+    /// The database's renames: a written name may be the shown one of a stored sensor.
+    renames: Option<Renames>,
     /// Why further sensors are refused, for the first measurements where that was determined.
     full: Vec<Reason>,
     validated: ValidatedBody,
@@ -239,12 +262,12 @@ impl<'a> Validator<'a> {
     pub fn new(
         database: &'a Arc<Database>,
         catalog: &'a Catalog,
-        options: &'a IngestOptions,
+        options: &'a Settings,
         pass: ValidationPass,
         by: &'a Caller,
     ) -> Self {
-        let batch = |_| Batch::expecting(pass.body_bytes, options.shards.max(1));
-        let batches = (0..options.shards).map(batch).collect();
+        let batch = |_| Batch::expecting(pass.body_bytes, options.ingest.shards.max(1));
+        let batches = (0..options.ingest.shards).map(batch).collect();
         let validated = ValidatedBody { batches, ..ValidatedBody::default() };
         // At most as many as the body has lines. Pages of memory that stay unused are never touched.
         let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
@@ -255,6 +278,8 @@ impl<'a> Validator<'a> {
             database,
             catalog,
             options,
+            limits: options.reading_limits(),
+            times: AcceptedTimes::new(&options.limits),
             pass,
             sensors,
             spellings,
@@ -264,19 +289,15 @@ impl<'a> Validator<'a> {
             by,
             full,
             validated,
-            relabels: None,
+            renames: None,
         }
     }
 
-    /// With the relabels of the database.
+    /// With the renames of the database.
     #[must_use]
-    pub fn under(self, relabels: Option<Relabels>) -> Self {
-        Self { relabels, ..self }
-    }
-
-    /// Why the sender may not write a sensor, by its name as written or one that it is shown under.
-    fn barred(&self, sensor: &Sensor) -> Option<Reason> {
-        barred_under(self.by, self.relabels.as_ref(), sensor)
+    pub fn with_renames(self, renames: Option<Renames>) -> Self {
+        self.database.follow_renames(renames.as_ref());
+        Self { renames, ..self }
     }
 
     /// Whether the memory budget allows more.
@@ -290,21 +311,8 @@ impl<'a> Validator<'a> {
     }
 
     /// Counts a rejection and keeps it for the answer if there is room.
-    pub fn reject(&mut self, mut rejection: Rejection) {
-        let whole = rejection.whole.take().map(|whole| whole.0).filter(|_| self.options.rejections.keeps_lines());
-        // That of a rejected field is its reading's.
-        let base = self.pass.undated_from.filter(|_| !rejection.reason.keeps_the_rest());
-        let time = base.map(|base| undated_time(base, rejection.line));
-        let rejected = &mut self.validated.rejected;
-        rejected.count += 1;
-        rejected.lines += usize::from(!rejection.reason.keeps_the_rest());
-        *rejected.reasons.entry(rejection.reason.label()).or_default() += 1;
-        if let Some(whole) = whole {
-            rejected.keep_whole(rejection.line, whole, &rejection.reason, time);
-        }
-        if rejected.told.len() < REJECTIONS_TOLD {
-            rejected.told.push(rejection);
-        }
+    pub fn reject(&mut self, rejection: Rejection) {
+        self.validated.rejected.note(rejection, self.options.rejections.max_bytes > 0);
     }
 
     /// Validates a point.
@@ -318,7 +326,7 @@ impl<'a> Validator<'a> {
         };
         match state {
             SpellingState::Known(local) => self.admit(local, point),
-            SpellingState::Refused | SpellingState::Barred => match point.sensor(&self.options.limits) {
+            SpellingState::Refused | SpellingState::Barred => match point.sensor(&self.limits) {
                 Ok(sensor) => {
                     let reason = self.refusal(&sensor);
                     self.reject(point.refuse_sensor(reason));
@@ -340,14 +348,14 @@ impl<'a> Validator<'a> {
         /// Memory of a sensor: here, in a batch, and in the map by id.
         const PLACES: usize =
             size_of::<RequestSensor>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
-        let Self { database, sensors, locals, by_id, validated, by, order, relabels, .. } = self;
+        let Self { database, sensors, locals, by_id, validated, by, order, renames, .. } = self;
         if let Some(last) = order.last.filter(|last| locals[*last].is(spelling)) {
             return Some(last);
         }
         let known = order.find(sensors.get_or_insert_with(|| database.sensors()), locals, spelling)?;
         let local = *by_id.entry(known.id).or_insert_with(|| {
             validated.memory += PLACES;
-            let barred = barred_under(by, relabels.as_ref(), &known.sensor)
+            let barred = barred(by, renames.as_ref(), &known.sensor)
                 .or_else(|| one_too_many(by, &known.sensor, validated))
                 .map(Box::new);
             let fields = known.fields();
@@ -371,20 +379,26 @@ impl<'a> Validator<'a> {
         if let Some(state) = self.spellings.get(spelling) {
             return Ok(*state);
         }
-        let state = self.look_up(&*point.sensor(&self.options.limits)?);
+        let state = self.look_up(&*point.sensor(&self.limits)?);
         if let SpellingState::Known(local) = state {
             // Release the read guard: `add_spelling` writes to the same map.
             self.sensors = None;
-            self.catalog.add_spelling(self.database, spelling, &self.locals[local].known);
+            self.catalog.add_spelling(self.database, spelling, &self.locals[local].known, self.renames.as_ref());
         }
         self.remember(spelling.into(), state);
         Ok(state)
     }
 
     fn look_up(&mut self, sensor: &Sensor) -> SpellingState {
-        match self.known(&sensor.key) {
+        let names = self.renames.as_ref().map(|renames| renames.written(sensor));
+        let known = match &names {
+            Some(names) => names.iter().find_map(|name| self.known(&name.key)),
+            None => self.known(&sensor.key),
+        };
+        let new = names.as_ref().and_then(|names| names.last()).unwrap_or(sensor);
+        match known {
             Some(local) => SpellingState::Known(local),
-            None if self.barred(sensor).is_some() => SpellingState::Barred,
+            None if barred(self.by, self.renames.as_ref(), new).is_some() => SpellingState::Barred,
             None if self.pass.looked_up || self.validated.unknown.len() >= self.catalog.room() => {
                 SpellingState::Refused
             }
@@ -404,7 +418,8 @@ impl<'a> Validator<'a> {
 
     /// Why a sensor may not become known.
     fn refusal(&mut self, new: &Sensor) -> Reason {
-        if let Some(reason) = self.barred(new) {
+        let stored = self.renames.as_ref().and_then(|renames| renames.written(new).pop());
+        if let Some(reason) = barred(self.by, self.renames.as_ref(), stored.as_ref().unwrap_or(new)) {
             return reason;
         }
         let is_of = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);
@@ -424,7 +439,7 @@ impl<'a> Validator<'a> {
             (Some(limit), _) => limit.clone(),
             (None, Some(exhausted)) => exhausted.bound(),
             // Another sensor was deleted meanwhile, and the limit is not reached any more.
-            (None, None) => format!("the limit of {} sensors (limits.sensors)", self.options.sensors),
+            (None, None) => format!("the limit of {} sensors (limits.sensors)", self.options.limits.sensors),
         };
         self.validated.exhausted = exhausted.filter(|_| full.is_none());
         let original = std::ptr::eq(database.original(), &**database);
@@ -448,7 +463,7 @@ impl<'a> Validator<'a> {
             return self.reject(point.refuse_sensor(Reason::clone(reason)));
         }
         if let Some(time) = point.timestamp {
-            if let Some(reason) = self.options.window.refusal(time, self.pass.received) {
+            if let Some(reason) = self.times.refusal(time, self.pass.received) {
                 return self.reject(point.refuse(0, reason));
             }
             let (kept_from, kept) = self.pass.kept_from;
@@ -467,8 +482,7 @@ impl<'a> Validator<'a> {
             }
         }
         if let Some(kind) = &self.locals[local].kind
-            && let Some(fault) =
-                kind.fault_of_reading(point.fields.iter().map(|(name, value)| (&**name, value)), self.pass.rest)
+            && let Some(fault) = kind.fault_of_reading(point.fields.iter().map(|(name, value)| (&**name, value)))
         {
             if kind.action == KindAction::Reject {
                 return self.reject(point.refuse(0, fault.into()));
@@ -479,7 +493,7 @@ impl<'a> Validator<'a> {
         }
         let shard = self.locals[local].known.shard;
         let start = self.validated.batches[shard].cells();
-        let kept_whole = self.validated.rejected.whole.len();
+        let kept_before = self.validated.rejected.kept.len();
         let mut has_beside = false;
         for (hint, (name, value)) in point.fields.iter().enumerate() {
             let found = match self.field(local, name, value, hint) {
@@ -504,8 +518,6 @@ impl<'a> Validator<'a> {
         if batch.cells() == start {
             // Every field was rejected with its own reason: nothing is left of the line.
             self.validated.rejected.lines += 1;
-            let undated = self.pass.undated_from.filter(|_| point.timestamp.is_none());
-            self.set_times(kept_whole, undated.map(|base| undated_time(base, point.number)));
             return;
         }
         let sensor = *in_batch.get_or_insert_with(|| {
@@ -528,12 +540,8 @@ impl<'a> Validator<'a> {
         self.validated.memory += Batch::ROW_BYTES;
         batch.push_row(sensor, time, start);
         self.validated.accepted += 1;
-        self.set_times(kept_whole, Some(time));
-    }
-
-    /// Sets the time of the whole lines that are kept of one line's rejected fields.
-    fn set_times(&mut self, from: usize, time: Option<i64>) {
-        self.validated.rejected.whole[from..].iter_mut().for_each(|line| line.time = time);
+        let rejected_fields = &mut self.validated.rejected.kept[kept_before..];
+        rejected_fields.iter_mut().for_each(|line| line.time = Some(time));
     }
 }
 
@@ -557,7 +565,7 @@ fn widest_tag(sensors: &SensorsRead<'_>, by: &Caller, new: &Sensor) -> Option<St
     let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
     let of_measurement = sensors.values().take(LOOKED_AT).filter(|known| {
         // Sensors that the sender may not write are not revealed.
-        known.sensor.measurement == new.measurement && barred(by, &known.sensor).is_none()
+        known.sensor.measurement == new.measurement && barred(by, None, &known.sensor).is_none()
     });
     let tags = of_measurement.flat_map(|known| known.sensor.tags.iter()).chain(new.tags.iter());
     for (key, value) in tags {
@@ -574,9 +582,9 @@ impl RequestSensor {
         value: &RawValue<'_>,
         hint: usize,
         claims: Option<&mut Claims>,
-        (catalog, options, keeps_drift): (&Catalog, &IngestOptions, bool),
+        (catalog, options, keeps_drift): (&Catalog, &Settings, bool),
     ) -> Result<u16, Reason> {
-        let (sent, max) = (value.family(), options.sensor_fields);
+        let (sent, max) = (value.family(), options.limits.sensor_fields);
         let found = self.fields.find(name, hint);
         // Another request may withdraw a field that is not firm, so this request claims it too.
         if found.is_none_or(|index| index >= self.claimed) {

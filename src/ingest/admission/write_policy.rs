@@ -1,26 +1,23 @@
 //! Checks that need more than the line itself: whether the sender may write the sensor, and whether the timestamp looks
 //! as if it were in another unit than declared.
 
-use std::sync::Arc;
-
-use crate::access::Caller;
-use crate::bucket::Relabels;
+use crate::access::{Caller, Pin};
+use crate::bucket::Renames;
 use crate::reading::{Precision, Reason, Sensor};
 
 /// Timestamps further from now than this, in nanoseconds, are checked for a wrong unit: ten years.
 const FAR: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;
-/// Why a sender may not write this sensor: a tag pinned by its token differs.
-pub fn barred(by: &Caller, sensor: &Sensor) -> Option<Reason> {
-    let pin = by.pins().iter().find(|pin| !pin.matches(sensor))?;
-    Some(Reason::OtherSensor { tag: pin.key.clone(), required: pin.value.clone() })
-}
 
-/// As [`barred`], also by the names that a sensor is shown under.
-#[must_use]
-pub fn barred_under(by: &Caller, relabels: Option<&Relabels>, sensor: &Sensor) -> Option<Reason> {
-    let own = barred(by, sensor);
-    let Some(relabels) = relabels.filter(|_| own.is_none()) else { return own };
-    relabels.names_of(&Arc::new(sensor.clone())).iter().find_map(|(_, name)| barred(by, name))
+/// The reason for which a sender may not write a stored sensor, if there is one: a tag that its token pins differs, in the
+/// stored name or in the shown one.
+pub fn barred(by: &Caller, renames: Option<&Renames>, stored: &Sensor) -> Option<Reason> {
+    if by.pins().is_empty() {
+        return None;
+    }
+    let shown = renames.and_then(|renames| renames.shown(stored));
+    let has_other = |pin: &&Pin| !pin.matches(stored) || shown.as_ref().is_some_and(|shown| !pin.matches(shown));
+    let pin = by.pins().iter().find(has_other)?;
+    Some(Reason::OtherSensor { tag: pin.key.clone(), required: pin.value.clone() })
 }
 
 /// The unit that a timestamp seems to be in, if it is not the declared one: in the declared unit it is far from now, in

@@ -50,6 +50,14 @@ impl Charge {
             own.fetch_add(bytes, Ordering::Relaxed);
         }
     }
+
+    /// Gives back what was charged by [`Charge::grow`].
+    pub fn shrink(&self, bytes: usize) {
+        if let Some((used, own)) = &self.0 {
+            used.fetch_sub(bytes, Ordering::Relaxed);
+            own.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Charge {
@@ -91,6 +99,8 @@ mod tests {
         assert_eq!((bytes.used(), bytes.fits(5), bytes.fits(6)), (95, true, false));
         drop(copy);
         assert_eq!(bytes.used(), 95);
+        one.shrink(5);
+        assert_eq!(bytes.used(), 90);
         drop(one);
         assert_eq!((bytes.used(), bytes.fits(70)), (30, true));
         drop(other);

@@ -55,13 +55,13 @@ impl Drop for Claims {
 mod tests {
     use super::*;
     use crate::access::Allowance;
-    use crate::ingest::IngestOptions;
     use crate::ingest::catalog::Catalog;
     use crate::ingest::catalog::{LookupResult, WantedSensor};
+    use crate::ingest::options;
     use crate::reading::Sensor;
 
     fn known() -> Arc<KnownSensor> {
-        let catalog = Catalog::new(&IngestOptions::small());
+        let catalog = Catalog::new(&options::small());
         let database = catalog.enlist_database("d");
         let sensor = Sensor::new("m", Vec::<(&str, &str)>::new()).expect("no tags");
         let wanted = WantedSensor { sensor, allowance: Allowance::default() };

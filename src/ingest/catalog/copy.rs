@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::sensor::{CatalogState, KnownSensor};
 use super::{Catalog, Database};
-use crate::ingest::IngestOptions;
+use crate::config::Settings;
 use crate::reading::Sensor;
 
 /// A catalog with one database and no other sensors than those named, under the limits of the real one.
@@ -18,7 +18,7 @@ pub struct CatalogCopy {
 
 impl Catalog {
     /// Copies those of the sensors that are known.
-    pub fn copy(&self, name: &str, sensors: Vec<Sensor>, options: &IngestOptions) -> CatalogCopy {
+    pub fn copy(&self, name: &str, sensors: Vec<Sensor>, options: &Settings) -> CatalogCopy {
         let catalog = Self::new(options);
         let original = self.database(name);
         let database = match &original {

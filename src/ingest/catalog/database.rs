@@ -10,6 +10,7 @@ use super::meta::NewMeta;
 use super::sensor::KnownSensor;
 use super::spellings::Spellings;
 use crate::access::{Allowance, Quota, Usage};
+use crate::bucket::Renames;
 use crate::reading::Sensor;
 
 /// One database and its sensors.
@@ -111,6 +112,13 @@ impl Database {
     /// The sensors by key and by other spellings. Call no catalog function that locks them while the guard is held.
     pub fn sensors(&self) -> SensorsRead<'_> {
         self.sensors.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows the database's renames: the spellings of sensors that others gave are forgotten.
+    pub fn follow_renames(&self, renames: Option<&Renames>) {
+        if self.sensors().renames() != renames {
+            self.sensors.write().unwrap_or_else(PoisonError::into_inner).set_renames(renames.cloned());
+        }
     }
 
     /// The database whose sensors tell what its measurements look like: itself, unless it is a copy.

@@ -175,9 +175,9 @@ impl Catalog {
 mod tests {
     use super::*;
     use crate::access::Allowance;
-    use crate::ingest::IngestOptions;
     use crate::ingest::catalog::{LookupResult, WantedSensor};
     use crate::ingest::deletion::ALWAYS;
+    use crate::ingest::options;
     use crate::reading::Sensor;
 
     fn sensor(number: usize) -> Sensor {
@@ -198,7 +198,7 @@ mod tests {
     /// id and its fields.
     #[test]
     fn what_became_known_since_it_was_looked_up_is_looked_up_anew() {
-        let catalog = Catalog::new(&IngestOptions::small());
+        let catalog = Catalog::new(&options::small());
         let database = catalog.enlist_database("d");
         add_sensors(&catalog, &database, 0..2);
         let scope = Scope::Readings { sensors: vec![sensor(0), sensor(2)], range: ALWAYS, statement: None };
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_dropped_database_is_another_one_at_once_and_is_counted_off_later() {
-        let catalog = Catalog::new(&IngestOptions::small());
+        let catalog = Catalog::new(&options::small());
         let before = catalog.enlist_database("d");
         add_sensors(&catalog, &before, 0..3);
         let deletion = deletion(Scope::Database);

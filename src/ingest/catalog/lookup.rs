@@ -153,7 +153,7 @@ impl SensorLookup {
 mod tests {
     use super::*;
     use crate::bucket::deletions::Masks;
-    use crate::ingest::options::IngestOptions;
+    use crate::ingest::options;
     use crate::store::EmbeddedStore;
 
     fn sensors(numbers: std::ops::Range<usize>) -> Vec<Sensor> {
@@ -167,7 +167,7 @@ mod tests {
     async fn what_somebody_else_was_to_ask_about_is_known_also_when_that_one_leaves() {
         let folder = tempfile::tempdir().expect("a folder");
         let (catalog, metrics) =
-            (Arc::new(Catalog::new(&IngestOptions::small())), Metrics::new("", "embedded").expect("fixed bounds"));
+            (Arc::new(Catalog::new(&options::small())), Metrics::new("", "embedded").expect("fixed bounds"));
         let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new file"));
         let store = Arc::new(MergedView::new(store, Masks::default()));
         let lookup = SensorLookup { store, catalog: catalog.clone(), presence: StorePresence::default(), metrics };

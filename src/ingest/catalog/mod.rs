@@ -27,9 +27,10 @@ pub use self::sensor::KnownSensor;
 use self::deletions::InProgress;
 use self::sensor::CatalogState;
 use self::spellings::Spellings;
-use super::IngestOptions;
 use crate::access::{Caller, Exhausted, Quota};
-use crate::bucket::{CatalogSensor, CatalogVersion, Meta, SensorDocument};
+use crate::bucket::{CatalogSensor, CatalogVersion, Meta, Renames, SensorDocument};
+use crate::config::Settings;
+use crate::ingest::options::database_quota;
 use crate::reading::Sensor;
 
 /// Most other spellings (tags in another order) that are remembered for one sensor.
@@ -78,19 +79,19 @@ pub enum NoRoom {
 }
 
 impl Catalog {
-    pub fn new(options: &IngestOptions) -> Self {
+    pub fn new(options: &Settings) -> Self {
         Self {
             databases: RwLock::default(),
             count: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             next_database: AtomicU64::new(0),
-            state: Arc::new(CatalogState::new(options.catalog_bytes, options.kinds.clone())),
+            state: Arc::new(CatalogState::new(options.catalog.max_bytes, options.kinds.clone())),
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
-            sensors_max: options.sensors,
-            list_age: options.list_age,
-            shards: options.shards,
-            quota: options.database_quota,
+            sensors_max: options.limits.sensors,
+            list_age: options.query.cache_max_age,
+            shards: options.ingest.shards,
+            quota: database_quota(options),
         }
     }
 
@@ -219,12 +220,20 @@ impl Catalog {
         unstored.map(|(_, known)| known.clone()).collect()
     }
 
-    /// Remembers another spelling of a sensor's key, if there is room for it.
-    pub fn add_spelling(&self, database: &Database, spelling: &str, sensor: &Arc<KnownSensor>) {
+    /// Remembers another spelling of a sensor's key, or a shown name that these renames translate to it, if there is room
+    /// for it.
+    pub fn add_spelling(
+        &self,
+        database: &Database,
+        spelling: &str,
+        sensor: &Arc<KnownSensor>,
+        renames: Option<&Renames>,
+    ) {
         let below = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
         if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_ok() {
             let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
-            if !sensor.is_superseded() && self.state.bytes.fits(spelling.len()) {
+            let is_free = sensors.get_even_deleted(spelling).is_none() && sensors.renames() == renames;
+            if !sensor.is_superseded() && is_free && self.state.bytes.fits(spelling.len()) {
                 sensors.add_spelling(spelling, sensor);
                 sensor.charge.grow(sensor::memory_of_spelling(spelling));
             }

@@ -137,7 +137,7 @@ pub struct KnownSensor {
 impl KnownSensor {
     pub(super) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), state: Arc<CatalogState>) -> Self {
         let charge = state.bytes.charge(memory(&sensor));
-        let kind = AtomicU8::new(number(state.kinds.place([&sensor], None)));
+        let kind = AtomicU8::new(number(state.kinds.place(&sensor, None)));
         Self {
             id,
             sensor: Arc::new(sensor),
@@ -214,7 +214,7 @@ impl KnownSensor {
         let kinds = &self.state.kinds;
         if !kinds.is_empty() {
             let named = meta.get(KIND).map(|json| &**json);
-            self.kind.store(number(kinds.place([&*self.sensor], named)), Ordering::Relaxed);
+            self.kind.store(number(kinds.place(&self.sensor, named)), Ordering::Relaxed);
         }
     }
 
@@ -230,6 +230,12 @@ impl KnownSensor {
     pub fn is_silent(&self, since: i64) -> bool {
         let heard = self.heard.load(Ordering::Relaxed);
         heard > 0 && i64::from(heard) < since && !self.is_superseded()
+    }
+
+    /// Gives back the memory of other spellings, which are forgotten.
+    pub(super) fn forget_spellings(&self, spellings: &[Box<str>]) {
+        self.spellings.store(0, Ordering::Relaxed);
+        self.charge.shrink(spellings.iter().map(|spelling| memory_of_spelling(spelling)).sum());
     }
 
     pub fn fields(&self) -> Arc<SensorFields> {
@@ -282,25 +288,6 @@ impl KnownSensor {
         let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
         *fields = self.state.shared(grown);
-    }
-
-    /// Notes the families that the stored document has by now: somebody may have changed them.
-    pub fn adopt_families(&self, document: &SensorDocument) {
-        let differing = |fields: &SensorFields| -> Vec<(usize, Family)> {
-            let places = document.fields.iter().enumerate();
-            let known = places.filter_map(|(hint, (name, family))| Some((fields.find(name, hint)?, *family)));
-            known.filter(|(at, family)| fields.families[*at] != *family).collect()
-        };
-        if differing(&self.fields()).is_empty() {
-            return;
-        }
-        let mut fields = self.write_fields();
-        let mut changed = SensorFields::clone(&fields);
-        for (at, family) in differing(&fields) {
-            changed.families[at] = family;
-        }
-        *fields = self.state.shared(changed);
-        self.state.note_news();
     }
 
     /// Notes that its document may no longer be stored.

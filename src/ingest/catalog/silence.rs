@@ -59,16 +59,18 @@ mod tests {
     use super::*;
     use crate::access::Allowance;
     use crate::bucket::SensorDocument;
-    use crate::ingest::IngestOptions;
     use crate::ingest::catalog::{LookupResult, WantedSensor};
+    use crate::ingest::options;
     use crate::reading::Sensor;
+    use crate::scale::scaled;
 
-    /// Prints the time for a million sensors, when asked: `HOURGLASS_SILENCE_SENSORS=1000000`.
+    /// Prints the time; a long run has a million sensors.
     #[tokio::test]
     async fn sensors_are_silent_until_they_send_again() {
-        let sensors: usize =
-            std::env::var("HOURGLASS_SILENCE_SENSORS").ok().and_then(|count| count.parse().ok()).unwrap_or(10_000);
-        let options = IngestOptions { sensors, catalog_bytes: 4 << 30, ..IngestOptions::small() };
+        let sensors = scaled([10_000, 10_000, 1_000_000]);
+        let mut options = options::small();
+        options.limits.sensors = sensors;
+        options.catalog.max_bytes = 4 << 30;
         let catalog = Catalog::new(&options);
         let database = catalog.enlist_database("plant");
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
@@ -97,7 +99,7 @@ mod tests {
     /// found after a restart counted as heard at that moment.
     #[test]
     fn a_sensor_is_heard_by_its_readings_only() {
-        let catalog = Catalog::new(&IngestOptions::small());
+        let catalog = Catalog::new(&options::small());
         let database = catalog.enlist_database("plant");
         let sensor = Sensor::new("m", [("s", "1")]).expect("a sensor");
         let wanted = WantedSensor { sensor: sensor.clone(), allowance: Allowance::default() };

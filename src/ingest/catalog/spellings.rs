@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use rapidhash::fast::RandomState;
 
 use super::sensor::KnownSensor;
+use crate::bucket::Renames;
 
 /// Sensors by canonical key and by other spellings of it.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub struct Spellings {
     others: HashMap<u32, Vec<Box<str>>>,
     /// Places of sensors that were deleted, for reuse.
     free: Vec<u32>,
+    /// The renames by which the other spellings were found.
+    renames: Option<Renames>,
 }
 
 impl Spellings {
@@ -77,9 +80,29 @@ impl Spellings {
         self.others.entry(known.place).or_default().push(spelling.into());
     }
 
+    /// The renames by which spellings are found.
+    pub fn renames(&self) -> Option<&Renames> {
+        self.renames.as_ref()
+    }
+
+    /// Changes the renames, and forgets all other spellings, which may mean other sensors by now.
+    pub fn set_renames(&mut self, renames: Option<Renames>) {
+        self.renames = renames;
+        for (place, spellings) in self.others.drain() {
+            let known = self.places.get(place as usize).and_then(Option::as_ref);
+            known.into_iter().for_each(|known| known.forget_spellings(&spellings));
+            for spelling in spellings {
+                // It may be the key of another sensor by now.
+                if self.known.get(&spelling).is_some_and(|there| there.place == place) {
+                    self.known.remove(&spelling);
+                }
+            }
+        }
+    }
+
     /// Removes a sensor; returns whether it was in the map.
     pub fn remove(&mut self, gone: &KnownSensor) -> bool {
-        let Self { known, places, others, free } = self;
+        let Self { known, places, others, free, .. } = self;
         let Some(place) = places.get_mut(gone.place as usize) else { return false };
         let Some(gone) = place.take_if(|there| there.id == gone.id) else { return false };
         free.push(gone.place);

@@ -1,10 +1,10 @@
-//! Which cells of a database a deletion removes, or moves to another field.
+//! The cells of a database that a deletion removes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bucket::{Readings, ValueMove};
+use crate::bucket::Readings;
 use crate::ingest::deletion::{ALWAYS, DeletedTimes};
 use crate::reading::{Hour, Stamp};
 
@@ -13,8 +13,6 @@ pub struct DeletedCells<'a> {
     pub database: &'a str,
     pub choice: Choice<'a>,
     pub before: Stamp,
-    /// Where values move, instead of being removed.
-    pub moving: Option<&'a ValueMove>,
 }
 
 /// Which times of which sensors.
@@ -33,17 +31,13 @@ impl<'a> Choice<'a> {
 }
 
 impl DeletedCells<'_> {
-    /// Removes what is deleted from a set of one sensor, or moves it; returns how many readings lost a cell.
+    /// Removes what is deleted from a set of one sensor; returns how many readings lost a cell.
     pub fn cut(&self, sensor: &str, readings: &mut Readings) -> usize {
         match &self.choice {
             Choice::Range(range) => readings.delete(range, self.before),
             Choice::Times(_) => {
                 let times = self.times_of(sensor);
-                let is_meant = |time: i64| times.binary_search(&time).is_ok();
-                match self.moving {
-                    Some(moving) => moving.apply(readings, is_meant, self.before),
-                    None => readings.delete_at(is_meant, self.before),
-                }
+                readings.delete_at(|time: i64| times.binary_search(&time).is_ok(), self.before)
             }
         }
     }
@@ -179,7 +173,7 @@ mod tests {
             readings.raise_floor(floor);
             let sensor = Sensor::new("m", [("t", "a")]).expect("one tag");
             let of = [DeletedTimes { sensor: sensor.clone(), times: times.iter().copied().collect() }];
-            let gone = DeletedCells { database: "d", choice: Choice::times(&of), before, moving: None };
+            let gone = DeletedCells { database: "d", choice: Choice::times(&of), before };
             let is_gone = |time: i64, stamp: u64| times.contains(&time) && stamp.max(floor) < before;
             for (index, time) in readings.times().iter().enumerate() {
                 let old: Vec<String> = readings.fields_before(index, before).map(|(name, _)| name.to_string()).collect();

@@ -12,8 +12,8 @@ use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{BucketId, Extent, Order, Outlier, Projection, ScannedPage, Written};
 use crate::bucket::{Bucket, Meta, Reading, Readings, SensorDocument, StorageError, UnflushedHour, day};
 use crate::clock::{latest_ns, now_ns};
+use crate::config::Settings;
 use crate::faults;
-use crate::ingest::IngestOptions;
 use crate::ingest::catalog::reads::{read_buckets_each, read_needed, read_sensors_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::deletion::ALL_HOURS;
@@ -36,8 +36,6 @@ const RECENT_BYTES: usize = 1024 * 1024;
 pub struct Documents {
     /// How many of the latest readings a document holds.
     pub recent: usize,
-    /// How long an outlier's mark stays, in nanoseconds.
-    pub outlier_ttl_ns: i64,
 }
 
 /// What a sensor's document lacks, as far as its shard knows.
@@ -113,8 +111,8 @@ pub struct DocumentsOutcome {
 }
 
 impl Documents {
-    pub fn new(options: &IngestOptions) -> Self {
-        Self { recent: options.recent, outlier_ttl_ns: options.outlier_ttl_ns() }
+    pub fn new(options: &Settings) -> Self {
+        Self { recent: options.sensors.recent }
     }
 
     /// Adds to documents what was stored since they were written. Reads a bucket from the store if it is not cached, or
@@ -173,7 +171,7 @@ impl Documents {
         }
         let now = now_ns();
         for ((outdated, document), tail) in documents.iter_mut().zip(tails) {
-            expire(document, now, self.outlier_ttl_ns);
+            expire(document, now);
             if let Some(outdated) = outdated {
                 self.bring_up_to_date(document, outdated, tail, now);
             }
@@ -316,12 +314,11 @@ impl Documents {
         for (((outdated, is_described), document), written) in writers.into_iter().zip(&changed).zip(written) {
             // Of an unknown outcome, too: the store may have it.
             if is_described && context.store.keeps_copies() {
-                context.refreshing.note(database, &document.sensor.key);
+                context.stale_copies.note(database, &document.sensor.key);
             }
             match written {
                 Written::Yes => {
                     outdated.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
-                    outdated.known.adopt_families(document);
                     outcome.done.push(outdated.known.id);
                 }
                 Written::Conflict => again.push(outdated),

@@ -10,4 +10,5 @@ pub mod failing;
 pub mod outliers;
 mod sealed;
 pub mod sensors;
+pub mod stale_copies;
 pub mod task;

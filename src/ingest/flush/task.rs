@@ -12,6 +12,7 @@ use super::chunks::{self, DirectRules};
 use super::dead_letters::{DeadLetterReason, DeadLetters};
 use super::failing::FailingDatabases;
 use super::sensors::store_before_pages;
+use super::stale_copies::StaleCopies;
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::{Packed, Unpacked};
 use crate::bucket::page::StoredPage;
@@ -26,7 +27,6 @@ use crate::ingest::catalog::reads::{PAGES_AT_ONCE, read_buckets_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
 use crate::ingest::memtable::Load;
-use crate::ingest::refreshing::Refreshing;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Hour, Stamp, Value};
 use crate::store::MergedView;
@@ -82,7 +82,7 @@ pub struct FlushContext {
     /// How long databases keep readings, and whether their days are sealed at all.
     pub settings: KnownSettings,
     /// Sensors whose copies of metadata lag behind.
-    pub refreshing: Refreshing,
+    pub stale_copies: StaleCopies,
 }
 
 /// One bucket in a flush.

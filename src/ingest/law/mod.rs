@@ -3,8 +3,8 @@
 //! less what was deleted with a greater one, bit for bit.
 //!
 //! Pages, merges, stamps, registry and deletions are the real code; the WAL, the network and the tasks are modelled.
-//! `HOURGLASS_LAW_CASES` sets how many cases each test runs, `HOURGLASS_LAW_SEED` which. By default merging alone is
-//! tried a million times, and some 27,000 worlds go through about a million steps, the same in every run.
+//! In CI merging alone is tried a million times, and some 27,000 worlds go through about a million steps, the same in every
+//! run with one `HOURGLASS_TEST_SEED`.
 
 mod answers;
 mod instance;
@@ -20,17 +20,16 @@ use proptest::prelude::ProptestConfig;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::reading::Sensor;
+use crate::scale::{scaled, seed};
 
 /// The only database of the model.
 const DATABASE: &str = "plant";
 
-/// Runs `by_default` cases unless `HOURGLASS_LAW_CASES` says otherwise, the same in every run with one seed.
-fn runner(by_default: u32) -> TestRunner {
-    let asked = |variable: &str| std::env::var(variable).ok().map(|text| text.parse::<u32>().expect("a number"));
-    let cases = asked("HOURGLASS_LAW_CASES").unwrap_or(by_default);
-    let seed = asked("HOURGLASS_LAW_SEED").unwrap_or(1);
+/// Runs so many cases in CI, the same in every run with one seed.
+fn runner(in_ci: u32) -> TestRunner {
+    let cases = scaled([in_ci / 4, in_ci, 10 * in_ci]);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed.to_le_bytes().repeat(8));
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed().to_le_bytes().repeat(4));
     TestRunner::new_with_rng(config, rng)
 }
 

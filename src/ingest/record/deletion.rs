@@ -6,17 +6,14 @@
 //!           | 1:varint readings  count:varint (0 or 1) statement:text…
 //!           | 2:varint                                              a mark
 //!           | 3:varint before:varint (stamp)  count:varint cells…   cells older than a mark
-//!           | 4:varint from:text into:text type:text before:varint count:varint cells…   values that move
 //! readings := from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
 //! cells    := sensor  count:varint time:varint… (zigzag ns, from the one before)
 //! ```
 //!
 //! Text, varint and sensor are as in a record of readings.
 
-use crate::bucket::ValueMove;
 use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::record::{PayloadReader, RecordError, put_length, put_sensor, put_text};
-use crate::reading::ValueType;
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
 /// The record kind of deletions, which the WAL stores beside the payload.
@@ -26,7 +23,6 @@ const DATABASE: u64 = 0;
 const READINGS: u64 = 1;
 const MARK: u64 = 2;
 const CELLS: u64 = 3;
-const MOVING: u64 = 4;
 
 pub fn encode(deletion: &Deletion) -> Vec<u8> {
     let mut out = vec![VERSION];
@@ -45,16 +41,8 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
             statement.iter().for_each(|statement| put_text(&mut out, statement));
         }
         Scope::Mark => put_varint(&mut out, MARK),
-        Scope::Cells { sensors, before, moving } => {
-            match moving {
-                None => put_varint(&mut out, CELLS),
-                Some(ValueMove { from, into, to }) => {
-                    put_varint(&mut out, MOVING);
-                    put_text(&mut out, from);
-                    put_text(&mut out, into);
-                    put_text(&mut out, to.name());
-                }
-            }
+        Scope::Cells { sensors, before } => {
+            put_varint(&mut out, CELLS);
             put_varint(&mut out, *before);
             put_length(&mut out, sensors.len());
             for DeletedTimes { sensor, times } in sensors {
@@ -84,13 +72,7 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
             MARK => Scope::Mark,
             CELLS => {
                 let before = bytes.varint()?;
-                Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)?, moving: None }
-            }
-            MOVING => {
-                let (from, into) = (bytes.text()?.into(), bytes.text()?.into());
-                let moving = Some(ValueMove { from, into, to: ValueType::from_name(bytes.text()?)? });
-                let before = bytes.varint()?;
-                Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)?, moving }
+                Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)? }
             }
             DATABASE => Scope::Database,
             READINGS => {
@@ -129,18 +111,12 @@ mod tests {
         let times = |times: &[i64]| times.into();
         let cells = Scope::Cells {
             before: 1 << 60,
-            moving: None,
             sensors: vec![
                 DeletedTimes { sensor: sensor("a"), times: times(&[i64::MIN, -1, 0, 7, i64::MAX]) },
                 DeletedTimes { sensor: sensor("b"), times: times(&[]) },
             ],
         };
-        let moving = Scope::Cells {
-            before: 9,
-            moving: Some(ValueMove { from: "temp".into(), into: "temp@string".into(), to: ValueType::String }),
-            sensors: vec![DeletedTimes { sensor: sensor("a"), times: times(&[1, 2]) }],
-        };
-        for scope in [Scope::Database, readings, Scope::Mark, cells, moving] {
+        for scope in [Scope::Database, readings, Scope::Mark, cells] {
             let deletion = Deletion { received: 1_700_000_000_000_000_001, database: "plant 7".into(), scope };
             let payload = encode(&deletion);
             assert_eq!(decode(KIND_DELETION, &payload), Ok(deletion));
@@ -169,7 +145,7 @@ mod tests {
         assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x02");
         let sensor = Sensor::new("m", [("t", "a")]).expect("one tag");
         let cells = DeletedTimes { sensor, times: [-1, 300].into() };
-        let deletion = Deletion { scope: Scope::Cells { sensors: vec![cells], before: 7, moving: None }, ..deletion };
+        let deletion = Deletion { scope: Scope::Cells { sensors: vec![cells], before: 7 }, ..deletion };
         assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x03\x07\x01\x01m\x01\x01t\x01a\x02\x01\xda\x04");
     }
 }

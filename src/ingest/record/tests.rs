@@ -6,7 +6,7 @@ use super::*;
 use crate::access::Allowance;
 use crate::ingest::catalog::Catalog;
 use crate::ingest::catalog::{LookupResult, WantedSensor};
-use crate::ingest::options::IngestOptions;
+use crate::ingest::options;
 use crate::reading::Family;
 
 /// A row: the sensor's number, the timestamp, the cells by field number.
@@ -34,7 +34,9 @@ fn sensor(number: usize) -> Sensor {
 
 /// The batches, one per shard, that admission would make of the rows.
 fn batches(rows: &[Given], shards: usize) -> Vec<Batch> {
-    let catalog = Catalog::new(&IngestOptions { shards, ..IngestOptions::small() });
+    let mut settings = options::small();
+    settings.ingest.shards = shards;
+    let catalog = Catalog::new(&settings);
     let database = catalog.enlist_database("d");
     let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
     catalog.add_sensors(&database, (0..5).map(wanted).collect(), LookupResult::default(), usize::MAX);

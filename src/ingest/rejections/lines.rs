@@ -1,209 +1,192 @@
-//! Rejected lines, whole, so that they can be fixed and replayed: in a folder of segments, bounded in bytes and age. A line is
-//! no promise: its sender was told that it was rejected, and a crash may lose the last seconds of them. That one was replayed is
-//! synced.
+//! Rejected lines on disk, bounded in bytes and age. A line is no promise: its sender was told that it was rejected, and a
+//! crash may lose the last seconds of them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::ops::ControlFlow;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::lock;
-use super::segments::{Entry, Segments};
+use super::{RejectionOptions, lock};
 use crate::clock::now_ns;
+use crate::ingest::side_file::{SideFile, SideFileLimits};
 
-/// Most bytes of lines that wait for being written.
+/// Maximum bytes of lines that wait to be written.
 const WAITING_BYTES: usize = 1 << 20;
 /// Bytes of a line beside its texts.
 const FIXED_BYTES: usize = 256;
+/// Number of segments that share the bytes.
+const SEGMENTS: u64 = 8;
+/// Maximum bytes of a segment, which is read as a whole when lines are removed.
+const SEGMENT_BYTES: u64 = 4 << 20;
 
-/// Where the lines are, and how many.
-#[derive(Debug, Clone)]
-pub struct LineOptions {
-    pub folder: PathBuf,
-    /// On disk; zero keeps none.
-    pub max_bytes: u64,
-    pub keep: Duration,
-}
-
-/// The sender's token, as it was: names are unique as long as nobody edits the stored tokens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SenderToken {
-    pub name: String,
-    /// In seconds since the epoch.
-    pub created: i64,
-}
-
-/// A rejected line, whole.
+/// A rejected line or reading.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptLine {
-    /// Rises from line to line.
-    pub id: u64,
     /// When its request was received, in nanoseconds since the epoch.
     pub received: i64,
     /// With its retention policy.
     pub database: String,
-    /// `None` where no token was required.
-    pub token: Option<SenderToken>,
+    /// The name of the sender's token; `None` where no token was required.
+    pub token: Option<String>,
     /// As `rejections.addresses` shows it.
     pub address: Option<String>,
     /// In its request, from 1.
     pub number: usize,
-    /// As sent: line protocol, or JSON if it begins with a brace.
+    /// From 1; 0 for the whole line.
+    pub column: usize,
+    /// As sent: line protocol or JSON.
     pub text: String,
     /// The only field that was rejected: the others are stored.
     pub field: Option<String>,
-    /// The timestamp it has if the text names none.
+    /// The timestamp that the line was given if its text has none and a part of it is stored.
     pub time: Option<i64>,
     /// The unit of its timestamp.
     pub precision: String,
-    /// Whether the sender declared that unit.
-    pub declared: bool,
+    /// The label of a [`crate::reading::Reason`].
     pub code: String,
     pub reason: String,
 }
 
 impl KeptLine {
-    /// The time that the line stands for if its text has none: that of its receipt. Undated readings that were accepted have
-    /// times from there on, so this one is before, one nanosecond for each line.
-    #[must_use]
-    pub fn undated_time(&self) -> i64 {
-        self.time.unwrap_or_else(|| self.received.saturating_sub(i64::try_from(self.number).unwrap_or(i64::MAX)))
-    }
-
     fn bytes(&self) -> usize {
         FIXED_BYTES + self.text.len() + self.reason.len()
     }
+
+    fn token(&self) -> &str {
+        self.token.as_deref().unwrap_or_default()
+    }
 }
 
+/// Lines that are not written yet.
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<KeptLine>,
     bytes: usize,
-    /// Of the last line.
-    id: u64,
+    by_token: HashMap<String, usize>,
 }
 
-/// All of them. Whatever reads or writes the disk blocks.
+#[derive(Debug)]
+struct Disk {
+    file: SideFile<KeptLine>,
+    /// Bytes of lines by segment and token.
+    held: HashMap<(u64, String), u64>,
+}
+
+/// All rejected lines. Methods that read or write the disk block.
 #[derive(Debug)]
 pub struct KeptLines {
-    keep_ns: i64,
-    is_on: bool,
+    max_bytes: u64,
+    keep: std::time::Duration,
     waiting: Mutex<Waiting>,
-    disk: Mutex<Segments>,
+    disk: Mutex<Disk>,
 }
 
 impl KeptLines {
-    /// With what the folder has from before.
-    pub fn open(options: &LineOptions) -> Self {
-        let is_on = options.max_bytes > 0;
-        let (disk, id) = Segments::open(options);
-        let waiting = Mutex::new(Waiting { id, ..Waiting::default() });
-        let keep_ns = i64::try_from(options.keep.as_nanos()).unwrap_or(i64::MAX);
-        Self { keep_ns, is_on, waiting, disk: Mutex::new(disk) }
+    /// Opens the folder of lines.
+    pub fn open(options: &RejectionOptions) -> Self {
+        let segment_bytes = (options.max_bytes / SEGMENTS).min(SEGMENT_BYTES);
+        let keep_bytes = Some(options.max_bytes.saturating_sub(2 * segment_bytes));
+        let file = SideFile::new(options.folder.clone(), SideFileLimits { segment_bytes, keep_bytes });
+        let mut disk = Disk { file, held: HashMap::new() };
+        if let Err(error) = disk.count() {
+            let path = options.folder.display();
+            tracing::warn!(%path, %error, "rejected lines cannot be read; they are left out");
+        }
+        Self { max_bytes: options.max_bytes, keep: options.keep, waiting: Mutex::default(), disk: Mutex::new(disk) }
     }
 
-    /// Takes lines, which get their ids. Those beyond what may wait are left out.
+    /// Takes lines of one sender. One token takes at most half of what may wait, so that it leaves room for others.
     pub fn add(&self, lines: impl Iterator<Item = KeptLine>) {
-        if !self.is_on {
+        if self.max_bytes == 0 {
             return;
         }
         let mut waiting = lock(&self.waiting);
-        for mut line in lines {
-            if waiting.bytes + line.bytes() > WAITING_BYTES {
+        for line in lines {
+            let bytes = line.bytes();
+            let held = waiting.by_token.get(line.token()).copied().unwrap_or_default();
+            if waiting.bytes + bytes > WAITING_BYTES || held + bytes > WAITING_BYTES / 2 {
                 return;
             }
-            line.id = u64::try_from(line.received).unwrap_or_default().max(waiting.id + 1);
-            waiting.id = line.id;
-            waiting.bytes += line.bytes();
+            waiting.bytes += bytes;
+            *waiting.by_token.entry(line.token().to_owned()).or_default() += bytes;
             waiting.lines.push(line);
         }
     }
 
-    /// Writes the lines that wait, and drops what is too old or too much.
+    /// Writes the lines that wait, and removes segments that are too old.
     ///
     /// # Errors
-    /// When the folder cannot be written: these lines are lost.
+    /// If the folder cannot be written. The lines are then lost.
     pub fn save(&self) -> io::Result<()> {
         let mut disk = lock(&self.disk);
-        let lines = {
-            let mut waiting = lock(&self.waiting);
-            waiting.bytes = 0;
-            std::mem::take(&mut waiting.lines)
-        };
-        disk.expire(now_ns().saturating_sub(self.keep_ns))?;
-        lines.into_iter().try_for_each(|line| disk.add(line))?;
-        disk.flush()
+        let lines = std::mem::take(&mut *lock(&self.waiting)).lines;
+        disk.file.expire(SystemTime::now() - self.keep)?;
+        // In parts, so that a segment does not become much larger than it may.
+        lines.chunks(16).try_for_each(|part| disk.append(part, self.max_bytes / 2))
     }
 
-    /// The lines after an id that are wanted and were not replayed, oldest first, and whether there are more. At most so many
-    /// lines and bytes; at least one, if there is one.
+    /// Passes on the lines with an id above `after`, oldest first.
     ///
     /// # Errors
-    /// When the folder cannot be read or written.
-    pub fn read(
-        &self,
-        after: u64,
-        wanted: impl Fn(&KeptLine) -> bool,
-        (count_max, bytes_max): (usize, usize),
-    ) -> io::Result<(Vec<KeptLine>, bool)> {
-        let (mut lines, mut bytes, mut more) = (Vec::new(), 0, false);
-        self.each(|line| {
-            if line.id <= after || !wanted(&line) {
-                return true;
-            }
-            bytes += line.text.len();
-            more = !lines.is_empty() && (lines.len() >= count_max || bytes > bytes_max);
-            if !more {
-                lines.push(line);
-            }
-            !more
-        })?;
-        Ok((lines, more))
-    }
-
-    /// Calls with the lines that were not replayed, oldest first, until one is the last that is wanted.
-    ///
-    /// # Errors
-    /// When the folder cannot be read or written.
-    pub fn each(&self, mut take: impl FnMut(KeptLine) -> bool) -> io::Result<()> {
+    /// If the folder cannot be read or written.
+    pub fn read(&self, after: u64, mut take: impl FnMut(u64, KeptLine) -> ControlFlow<()>) -> io::Result<()> {
         self.save()?;
-        let disk = lock(&self.disk);
-        let mut done: HashSet<u64> = HashSet::new();
-        disk.each(|entry| {
-            if let Entry::Done(ids) = entry {
-                done.extend(ids);
-            }
-            true
-        })?;
-        let since = now_ns().saturating_sub(self.keep_ns);
-        disk.each(|entry| match entry {
-            Entry::Line(line) if line.received >= since && !done.contains(&line.id) => take(*line),
-            _ => true,
-        })
+        let keep = i64::try_from(self.keep.as_nanos()).unwrap_or(i64::MAX);
+        let since = now_ns().saturating_sub(keep);
+        let read = |_: &_, id, line: KeptLine| {
+            if line.received < since { ControlFlow::Continue(()) } else { take(id, line) }
+        };
+        lock(&self.disk).file.read(after, read).map(drop)
     }
 
-    /// Notes that lines were replayed: on return that is on disk.
+    /// Removes lines; returns their number.
     ///
     /// # Errors
-    /// When it cannot be written. The lines can then be replayed once more, which stores the same readings again.
-    pub fn mark_done(&self, ids: Vec<u64>) -> io::Result<()> {
-        lock(&self.disk).mark_done(ids)
-    }
-
-    /// Removes the lines of a database.
-    ///
-    /// # Errors
-    /// When the folder cannot be written.
-    pub fn forget(&self, database: &str) -> io::Result<()> {
+    /// If the folder cannot be read or written.
+    pub fn remove(&self, is_removed: impl Fn(u64, &KeptLine) -> bool) -> io::Result<u64> {
+        self.save()?;
         let mut disk = lock(&self.disk);
-        {
-            let mut waiting = lock(&self.waiting);
-            waiting.lines.retain(|line| line.database != database);
-            waiting.bytes = waiting.lines.iter().map(KeptLine::bytes).sum();
+        let removed = disk.file.retain(|id, line| !is_removed(id, line))?;
+        disk.count()?;
+        Ok(removed)
+    }
+}
+
+impl Disk {
+    /// Appends lines, without those of tokens that have their share.
+    fn append(&mut self, lines: &[KeptLine], share: u64) -> io::Result<()> {
+        let mut added: Vec<KeptLine> = Vec::new();
+        let mut bytes: HashMap<&str, u64> = HashMap::new();
+        for line in lines {
+            let held = self.held.iter().filter(|((_, token), _)| token == line.token()).map(|(_, bytes)| bytes);
+            let of_token = bytes.entry(line.token()).or_insert_with(|| held.sum());
+            if *of_token < share {
+                *of_token += line.bytes() as u64;
+                added.push(line.clone());
+            }
         }
-        disk.rewrite(|line| line.database != database)
+        if added.is_empty() {
+            return Ok(());
+        }
+        let segment = self.file.append(&added)?;
+        for line in &added {
+            *self.held.entry((segment, line.token().to_owned())).or_default() += line.bytes() as u64;
+        }
+        let first = self.file.segments()?.first().map_or(0, |segment| segment.first_id);
+        self.held.retain(|(segment, _), _| *segment >= first);
+        Ok(())
+    }
+
+    fn count(&mut self) -> io::Result<()> {
+        self.held.clear();
+        let held = &mut self.held;
+        let note = |segment: &crate::ingest::side_file::Segment, _, line: KeptLine| {
+            *held.entry((segment.first_id, line.token().to_owned())).or_default() += line.bytes() as u64;
+            ControlFlow::Continue(())
+        };
+        self.file.read(0, note).map(drop)
     }
 }

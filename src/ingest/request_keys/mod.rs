@@ -2,21 +2,28 @@
 //! readings are the same. The first try's times are on disk before its readings are logged, so whatever became of it, a retry
 //! knows them: after a crash, too.
 
-mod journal;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use self::journal::Journal;
 use super::error::IngestError;
+use super::side_file::{SideFile, SideFileLimits};
+use crate::faults;
+
+/// Maximum bytes of a record.
+const RECORD_BYTES: u64 = 200;
+/// Minimum bytes of a segment.
+const SEGMENT_BYTES: u64 = 16 << 10;
 
 /// A request's key as its sender gave it.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +37,7 @@ pub struct RequestKey<'a> {
 pub type KeyHash = [u8; 16];
 
 /// What is remembered of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     pub hash: KeyHash,
     pub body_hash: u64,
@@ -43,7 +50,7 @@ pub struct Remembered {
 /// How many keys are remembered, how long, and where.
 #[derive(Debug, Clone)]
 pub struct KeyOptions {
-    pub file: PathBuf,
+    pub folder: PathBuf,
     /// `ingest.idempotency_window`.
     pub window: Duration,
     /// `ingest.idempotency_keys`.
@@ -63,9 +70,11 @@ struct Known {
 struct Shared {
     options: KeyOptions,
     known: Mutex<Known>,
-    /// Not in the file yet, with their numbers.
+    /// Not on disk yet, with their numbers.
     queue: Mutex<(u64, Vec<(u64, Remembered)>)>,
-    journal: tokio::sync::Mutex<Journal>,
+    /// The number of the last one that is on disk; held while others are written.
+    saved: tokio::sync::Mutex<u64>,
+    file: Mutex<SideFile<Remembered>>,
 }
 
 /// All remembered keys.
@@ -109,16 +118,27 @@ impl Known {
 }
 
 impl RequestKeys {
-    /// With those that the file has.
+    /// Opens the folder of remembered keys.
     pub fn open(options: KeyOptions, now: i64) -> Self {
-        let (journal, remembered) = Journal::open(&options.file, options.count_max);
+        // The segments beside the oldest one hold as many keys as are remembered at most.
+        let keep_bytes = options.count_max as u64 * RECORD_BYTES;
+        let limits = SideFileLimits { segment_bytes: SEGMENT_BYTES.max(keep_bytes / 4), keep_bytes: Some(keep_bytes) };
+        let file = SideFile::new(options.folder.clone(), limits);
         let mut known = Known::default();
-        remembered.into_iter().for_each(|remembered| known.add(remembered));
+        let read = file.read(0, |_, _, remembered| {
+            known.add(remembered);
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = read {
+            let folder = options.folder.display();
+            tracing::warn!(%folder, %error, "the keys of earlier requests cannot be read; retries of those count as new");
+        }
         let keys = Self(Arc::new(Shared {
             options,
             known: Mutex::new(known),
             queue: Mutex::default(),
-            journal: tokio::sync::Mutex::new(journal),
+            saved: tokio::sync::Mutex::default(),
+            file: Mutex::new(file),
         }));
         drop(keys.prune(now));
         keys
@@ -164,38 +184,31 @@ impl RequestKeys {
 
     /// Writes everything queued, unless somebody else has by now.
     async fn save(self, number: u64, now: i64) -> io::Result<()> {
-        let mut journal = self.0.journal.lock().await;
-        if journal.saved >= number {
+        let mut saved = self.0.saved.lock().await;
+        if *saved >= number {
             return Ok(());
         }
         let (through, queued) = {
             let mut queue = self.queue();
             (queue.0, std::mem::take(&mut queue.1))
         };
-        let all: Vec<Remembered> = {
-            let known = self.prune(now);
-            let in_order = known
-                .order
-                .iter()
-                .filter_map(|(hash, since)| known.by_hash.get(hash).filter(|known| known.since == *since).copied());
-            if journal.is_due(queued.len(), self.0.options.count_max) { in_order.collect() } else { Vec::new() }
-        };
-        let (mut writing, file) = (std::mem::take(&mut *journal), self.0.options.file.clone());
-        let more: Vec<Remembered> = queued.iter().map(|(_, remembered)| *remembered).collect();
+        let records: Vec<Remembered> = queued.iter().map(|(_, remembered)| *remembered).collect();
+        let keys = self.clone();
         let written = tokio::task::spawn_blocking(move || {
-            let written = writing.write(&file, &all, &more);
-            (writing, written)
+            let mut file = keys.0.file.lock().unwrap_or_else(PoisonError::into_inner);
+            file.append(&records)?;
+            faults::point("in_request_keys");
+            file.sync()
         });
-        let (back, written) = written.await.map_err(io::Error::other)?;
-        *journal = back;
+        let written = written.await.map_err(io::Error::other)?;
         if let Err(error) = written {
             // The others try again, each for itself.
             self.queue().1.extend(queued.into_iter().filter(|(of, _)| *of != number));
             return Err(error);
         }
-        let mut known = self.known();
+        let mut known = self.prune(now);
         queued.into_iter().for_each(|(_, remembered)| known.add(remembered));
-        journal.saved = through;
+        *saved = through;
         Ok(())
     }
 }
@@ -217,8 +230,8 @@ impl KeyInFlight {
         // A task of its own: the request may be cancelled, and others wait for the same write.
         let saved = tokio::spawn(self.keys.clone().save(number, now)).await;
         saved.map_err(io::Error::other).and_then(|saved| saved).map_err(|error| {
-            let file = self.keys.0.options.file.display();
-            tracing::warn!(%file, %error, "the times of a request with a key cannot be written; request refused");
+            let folder = self.keys.0.options.folder.display();
+            tracing::warn!(%folder, %error, "the times of a request with a key cannot be written; request refused");
             IngestError::KeyUnwritten { error: error.to_string() }
         })
     }

@@ -5,32 +5,20 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::Ingest;
-use crate::bucket::ValueMove;
-use crate::bucket::registry::settled_before;
 use crate::ingest::deletion::DeletedTimes;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::marks::Mark;
-use crate::ingest::options::IngestOptions;
-use crate::ingest::trash::Trash;
+use crate::ingest::options;
 use crate::reading::Stamp;
 
 /// How often the instances' watermarks are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// By how much the clocks of two instances may differ, twice the default of `clock.tolerance` and a margin.
-const CLOCKS_MS: u64 = 1000;
 
 impl Ingest {
-    /// What deletions by value removed.
-    #[must_use]
-    pub fn trash(&self) -> &Trash {
-        &self.trash
-    }
-
     /// Most bytes of a part of a deletion by value.
     #[must_use]
     pub fn part_bytes(&self) -> usize {
-        let IngestOptions { part_bytes, .. } = self.options;
-        part_bytes
+        options::part_bytes(&self.options)
     }
 
     /// Checks that a deletion of a range of times cuts no hour of which there are only summaries.
@@ -51,17 +39,6 @@ impl Ingest {
         crate::faults::point("marked");
         self.await_stored(mark.stamp - 1, timeout).await?;
         Ok(mark)
-    }
-
-    /// Waits until everything that was acked by now is in the store, by any instance.
-    ///
-    /// # Errors
-    /// When that takes longer than `timeout`.
-    pub async fn all_stored(&self, timeout: Duration) -> Result<(), IngestError> {
-        // What was acked in this millisecond, too, and by an instance whose clock is ahead.
-        let ahead = if self.store.raw().has_other_writers() { CLOCKS_MS } else { 1 };
-        let (_, now_ms) = self.opening();
-        self.await_stored(settled_before(now_ms.saturating_add(ahead)), timeout).await
     }
 
     async fn await_stored(&self, through: Stamp, timeout: Duration) -> Result<(), IngestError> {
@@ -101,23 +78,11 @@ impl Ingest {
     /// When the part cannot be logged, or the store refuses it for good.
     pub async fn delete_cells(
         &self,
-        of: (&str, i64),
+        database: &str,
+        received: i64,
         sensors: Vec<DeletedTimes>,
         mark: &Mark,
     ) -> Result<(), IngestError> {
-        self.submitter.delete_cells(of, (sensors, None), mark).await
-    }
-
-    /// Moves values that are older than the mark to another field of their readings. On return they are there.
-    ///
-    /// # Errors
-    /// When the part cannot be logged, or the store refuses it for good.
-    pub async fn move_cells(
-        &self,
-        of: (&str, i64),
-        (sensors, moving): (Vec<DeletedTimes>, ValueMove),
-        mark: &Mark,
-    ) -> Result<(), IngestError> {
-        self.submitter.delete_cells(of, (sensors, Some(moving)), mark).await
+        self.submitter.delete_cells(database, received, sensors, mark).await
     }
 }

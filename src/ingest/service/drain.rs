@@ -1,5 +1,5 @@
 //! The drain: waits until the whole WAL is in the store, including what is still to be replayed. Used by shutdown and
-//! by `hourglass flush-wal`.
+//! by `hourglass wal flush`.
 
 use std::time::{Duration, Instant};
 

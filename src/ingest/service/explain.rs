@@ -8,9 +8,10 @@ use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody, ValidationPass, Validator};
-use crate::ingest::admission::write_policy::barred_under;
+use crate::ingest::admission::write_policy::barred;
 use crate::ingest::catalog::{CatalogCopy, Database, WantedSensor};
 use crate::ingest::error::IngestError;
+use crate::ingest::options;
 use crate::reading::{Limits, Sensor};
 use crate::wire::Points;
 
@@ -66,17 +67,20 @@ impl Ingest {
             Some(_) => false,
             None => {
                 let stored = self.stored_databases(&name).await?;
-                let terms = (self.options.databases, arrival.by, self.options.token_databases);
+                let terms = (self.options.limits.databases, arrival.by, options::token_databases(&self.options));
                 let added = self.catalog.would_add_database(&name, &stored, terms);
                 added.map_err(|full| self.no_room(&name, full))?
             }
         };
         let by = arrival.by.copy();
         let arrival = Arrival { database: &name, by: &by, ..arrival };
-        let mut sensors = sensors_of(read(self.options.limits), &self.options.limits)?;
+        let mut sensors = sensors_of(read(self.options.reading_limits()), &self.options.reading_limits())?;
         // Whoever may not write a sensor learns nothing of it.
-        let relabels = self.relabels_for(&by, &name);
-        sensors.retain(|sensor| barred_under(&by, relabels.as_ref(), sensor).is_none());
+        let renames = self.retention.settings.now().renames(&name).cloned();
+        if let Some(renames) = &renames {
+            sensors = self.stored_names(&name, sensors, renames).await?;
+        }
+        sensors.retain(|sensor| barred(&by, renames.as_ref(), sensor).is_none());
         let Copied { copy, new, store_asked } = self.copied(&name, &by, sensors).await;
         // Before the lines are judged, as a write is.
         let refused = self.refused(&copy.database, &by);
@@ -113,8 +117,7 @@ impl Ingest {
 
     /// Why a write would be refused before its lines are looked at.
     fn refused(&self, copy: &Database, by: &Caller) -> Option<IngestError> {
-        let checked = self.member.check().and_then(|()| self.submitter.read_only.check());
-        let checked = checked.and_then(|()| QuotaCharge::of(by, copy, None, Instant::now()).admit());
+        let checked = self.member.check().and_then(|()| QuotaCharge::of(by, copy, None, Instant::now()).admit());
         checked.and_then(|()| self.check_share(copy)).err()
     }
 
@@ -144,8 +147,8 @@ impl Ingest {
         read: impl Fn(Limits) -> P,
     ) -> (Vec<ExplainedPoint>, ValidatedBody) {
         let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by)
-            .under(self.relabels_for(by, &copy.database.name));
-        let (mut points, mut seen) = (read(self.options.limits), HashMap::new());
+            .with_renames(self.retention.settings.now().renames(&copy.database.name).cloned());
+        let (mut points, mut seen) = (read(self.options.reading_limits()), HashMap::new());
         let mut explained = Vec::new();
         while let Some(point) = points.next() {
             explained.push(match point {

@@ -50,8 +50,7 @@ impl Ingest {
             // Of all sensors, so that what this attempt took is not in the way of the next one.
             match taken.filter_map(Result::err).max() {
                 None => {
-                    // A rejected line that is kept has its time from the base, too, in every try.
-                    if !validated.undated.is_empty() || (arrival.partial && validated.rejected.has_times_from(base)) {
+                    if !validated.undated.is_empty() {
                         in_flight.remember(base, received).await?;
                     }
                     return Ok(KeyedBody { validated, in_flight });

@@ -54,7 +54,7 @@ impl UnflushedReadings for Ingest {
         }
         let mut all = vec![Vec::new(); sensors.len()];
         let Some(database) = self.catalog.database(database) else { return Ok(all) };
-        let mut by_shard: Vec<Vec<(usize, u32)>> = vec![Vec::new(); self.options.shards];
+        let mut by_shard: Vec<Vec<(usize, u32)>> = vec![Vec::new(); self.options.ingest.shards];
         for (place, sensor) in sensors.iter().enumerate() {
             if let Some(known) = self.catalog.sensor(&database, sensor) {
                 by_shard[known.shard].push((place, known.id));
@@ -149,7 +149,7 @@ impl Ingest {
             return Err(Behind.into());
         }
         for document in documents.values_mut() {
-            outliers::expire(document, now_ns(), self.options.outlier_ttl_ns());
+            outliers::expire(document, now_ns());
         }
         let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
         if !filter.outliers {
@@ -178,7 +178,7 @@ impl Ingest {
         let unstored: Vec<Arc<KnownSensor>> = keys.iter().filter_map(|key| sensor(&key)).collect();
         let mut documents: BTreeMap<Box<str>, SensorDocument> = BTreeMap::new();
         for mut document in self.store.read_sensors(database, keys).await? {
-            outliers::expire(&mut document, now_ns(), self.options.outlier_ttl_ns());
+            outliers::expire(&mut document, now_ns());
             documents.insert(document.sensor.key.clone(), document);
         }
         let Some(database) = known else { return Ok(documents.into_values().collect()) };
@@ -219,7 +219,7 @@ impl Ingest {
         database: &Arc<Database>,
         documents: Vec<SensorDocument>,
     ) -> Result<Vec<SensorDocument>, IngestError> {
-        let timeout = self.options.ack_timeout;
+        let timeout = self.options.ingest.ack_timeout;
         let refreshed = tokio::time::timeout(timeout, self.refresh_in_time(database, documents)).await;
         refreshed.map_err(|_| IngestError::Timeout { waited: timeout, key: "ingest.ack_timeout" })?
     }
@@ -229,7 +229,8 @@ impl Ingest {
         database: &Arc<Database>,
         mut documents: Vec<SensorDocument>,
     ) -> Result<Vec<SensorDocument>, IngestError> {
-        let mut by_shard: Vec<(Vec<usize>, Vec<Arc<KnownSensor>>)> = vec![Default::default(); self.options.shards];
+        let mut by_shard: Vec<(Vec<usize>, Vec<Arc<KnownSensor>>)> =
+            vec![Default::default(); self.options.ingest.shards];
         for (place, document) in documents.iter().enumerate() {
             if let Some(known) = self.catalog.sensor(database, &document.sensor.key) {
                 let (places, sensors) = &mut by_shard[known.shard];

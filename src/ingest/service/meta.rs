@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::Ingest;
-use super::described::{Described, Metas};
 use crate::access::Caller;
-use crate::bucket::{Meta, Relabels};
+use crate::bucket::{Meta, Renames};
+use crate::config::AckLevel;
 use crate::ingest::admission::submit::LoggedMeta;
+use crate::ingest::admission::write_policy::barred;
 use crate::ingest::error::IngestError;
-use crate::ingest::options::AckLevel;
 use crate::ingest::record::meta::MetaChange;
 use crate::kinds::{KindAction, KindFault};
-use crate::reading::{Sensor, Stamp};
+use crate::reading::{Reason, Sensor, Stamp};
 
 /// Most names of one sensor, and how deep a value may nest.
 const NAMES_MAX: usize = 64;
@@ -92,7 +92,7 @@ pub enum MetaRefusal {
     NoRoom { sensor: String, limit: String },
     #[error("the metadata of {sensor} is not as the kind {} says: {}", fault.kind, fault.fault)]
     Unlike { sensor: String, fault: KindFault },
-    #[error("{by} may not change the metadata of {sensor}: it is that of a sensor with another tag {tag:?}, too")]
+    #[error("{by} may not change the metadata of {sensor}: its stored or its shown name has another tag {tag:?}")]
     Pinned { sensor: String, by: String, tag: String },
     #[error("the metadata of {sensor} is not as the condition of the request says: read it again")]
     Changed { sensor: String },
@@ -127,6 +127,9 @@ impl ResolvedList {
     }
 }
 
+/// The metadata of stored sensors, by key, as far as they are known.
+type Metas = HashMap<Box<str>, Meta>;
+
 /// What the groups of a request's wishes leave to later ones.
 #[derive(Default)]
 struct Earlier {
@@ -139,7 +142,7 @@ impl Ingest {
     /// Bytes of the text of one sensor's metadata at most: with spaces, escapes and its key.
     #[must_use]
     pub fn meta_text_max(&self) -> usize {
-        4 * self.options.meta_bytes + (4 << 10)
+        4 * self.options.limits.meta_bytes + (4 << 10)
     }
 
     /// Changes metadata, and tells the outcome of each row, in groups of about [`TOGETHER_BYTES`], so that rows need not be in memory
@@ -156,19 +159,17 @@ impl Ingest {
         mut tell: impl FnMut(usize, Result<MetaOutcome, MetaRefusal>),
     ) -> Result<(), IngestError> {
         self.member.check()?;
-        self.submitter.read_only.check()?;
         let name = self.resolve(arrival.database, None).await?;
-        let waited = self.options.ack_timeout;
+        let waited = self.options.ingest.ack_timeout;
         let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
         let turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
         let (mut logged, mut earlier) = (Vec::new(), Earlier::default());
         let settings = self.retention.settings.now();
-        let relabels = settings.relabels(&name);
-        let together = relabels.map_or(TOGETHER, |relabels| (TOGETHER / relabels.united_most().max(1)).max(1));
+        let renames = settings.renames(&name);
         let mut is_over = false;
         while !is_over {
             let (mut numbers, mut wishes, mut seen, mut bytes) = (Vec::new(), Vec::new(), 0, 0);
-            while seen < together && bytes < TOGETHER_BYTES && !is_over {
+            while seen < TOGETHER && bytes < TOGETHER_BYTES && !is_over {
                 seen += 1;
                 match rows.next() {
                     Some((number, Ok(wish))) => {
@@ -180,7 +181,7 @@ impl Ingest {
                     None => is_over = true,
                 }
             }
-            let of = (&*name, relabels, &mut earlier);
+            let of = (&*name, renames, &mut earlier);
             let outcomes = self.change_some(of, arrival, &wishes, &may, &mut logged).await?;
             numbers.into_iter().zip(outcomes).for_each(|(number, outcome)| tell(number, outcome));
             tokio::task::consume_budget().await;
@@ -194,35 +195,44 @@ impl Ingest {
 
     async fn change_some(
         &self,
-        (name, relabels, earlier): (&str, Option<&Relabels>, &mut Earlier),
+        (name, renames, earlier): (&str, Option<&Renames>, &mut Earlier),
         arrival: MetaArrival<'_>,
         wishes: &[MetaWish],
         may: &impl Fn(&Meta) -> bool,
         logged: &mut Vec<LoggedMeta>,
     ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
-        let about: Vec<Described> = wishes.iter().map(|wish| Described::of(&wish.sensor, relabels)).collect();
-        let mut metas = self.metas_of(name, &about).await?;
-        for stored in about.iter().flat_map(|of| &of.stored) {
-            metas.extend(earlier.would_be.get(&stored.key).map(|meta| (stored.key.clone(), meta.clone())));
-        }
+        let written: Vec<Sensor> = wishes.iter().map(|wish| wish.sensor.clone()).collect();
+        let stored = match renames {
+            Some(renames) => self.stored_names(name, written, renames).await?,
+            None => written,
+        };
+        let keys: Vec<&str> = stored.iter().map(|sensor| &*sensor.key).collect();
+        let mut metas = self.sensor_metas(name, &keys).await?;
+        metas.extend(
+            keys.iter()
+                .filter_map(|key| earlier.would_be.get_key_value(*key))
+                .map(|(key, meta)| (key.clone(), meta.clone())),
+        );
         let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), ResolvedList::default());
         // Another instance may have logged and not stored an older change, which would win over no record at all.
         let is_shared = self.store.raw().has_other_writers();
-        for (place, (wish, mut about)) in wishes.iter().zip(about).enumerate() {
-            let is_new = !about.leave_known(&wish.sensor, &metas);
-            let held = about.meta(&metas);
+        for (place, (wish, stored)) in wishes.iter().zip(&stored).enumerate() {
+            let held = metas.get(&stored.key);
+            let is_new = held.is_none();
+            let held = held.cloned().unwrap_or_default();
             if !may(&held) {
                 outcomes.push(Err(MetaRefusal::Changed { sensor: wish.sensor.key.to_string() }));
                 continue;
             }
             let before = values_of(&held);
             let after = wish.wish.applied_to(&before);
-            let checked = about.barred(relabels, arrival.by).map_or(Ok(()), Err);
-            let changes = checked.and_then(|()| self.changes(&about, &metas, wish, (&before, &after)));
-            let judged =
-                changes.and_then(|changes| Ok((changes, self.judged((name, arrival.by), &about, &before, &after)?)));
-            let (changes, unlike) = match judged {
-                Ok(judged) => judged,
+            let checked = match barred(arrival.by, renames, stored) {
+                Some(reason) => Err(pinned(&wish.sensor, arrival.by, reason)),
+                None => self.check_meta(wish, &held, &after),
+            };
+            let judged = checked.and_then(|()| self.judged((name, arrival.by), stored, &before, &after));
+            let unlike = match judged {
+                Ok(unlike) => unlike,
                 Err(refused) => {
                     outcomes.push(Err(refused));
                     continue;
@@ -231,13 +241,13 @@ impl Ingest {
             // Later than all that is stored, and in order: the next wish may be for one of these sensors, too.
             let stamp = Stamp::MAX - (1 << 32) + earlier.wishes;
             earlier.wishes += 1;
-            for (is_changed, change) in changes {
-                if is_changed || is_shared && !wish.wish.is_nothing() {
-                    metas.entry(change.sensor.key.clone()).or_default().merge(&change.at(stamp));
-                    resolved.add(place, change);
-                }
+            let is_changed = after != before;
+            if is_changed || is_shared && !wish.wish.is_nothing() {
+                let change = wish.wish.change(stored, &before, &after, is_shared);
+                metas.entry(change.sensor.key.clone()).or_default().merge(&change.at(stamp));
+                resolved.add(place, change);
             }
-            outcomes.push(Ok(MetaOutcome { is_new, is_changed: after != before, values: after, unlike }));
+            outcomes.push(Ok(MetaOutcome { is_new, is_changed, values: after, unlike }));
         }
         let resolved = resolved.all;
         if arrival.is_dry {
@@ -249,51 +259,37 @@ impl Ingest {
         Ok(outcomes)
     }
 
-    /// What makes each of the stored sensors say, of the names of a wish, what is to be said; and whether it does not yet.
-    fn changes(
-        &self,
-        about: &Described,
-        metas: &Metas,
-        MetaWish { sensor, wish }: &MetaWish,
-        (before, after): (&Map<String, Value>, &Map<String, Value>),
-    ) -> Result<Vec<(bool, MetaChange)>, MetaRefusal> {
-        let is_one = about.stored.len() == 1;
-        let mut changes = Vec::with_capacity(about.stored.len());
-        for stored in &about.stored {
-            let own = metas.get(&stored.key);
-            let removed = own.map_or(0, |meta| meta.entries().count() - meta.values().count());
-            let own = if is_one { before.clone() } else { own.map(values_of).unwrap_or_default() };
-            let own_after = wish.said_of(&own, after);
-            // A replacement drops what was removed.
-            self.check_meta(sensor, &own_after, if matches!(wish, Wish::Put(_)) { 0 } else { removed })?;
-            let change = wish.change(stored, &own, &own_after, self.store.raw().has_other_writers());
-            changes.push((own_after != own, change));
-        }
-        Ok(changes)
-    }
-
     /// How metadata would not be as the sensor's kind says, where that is a warning.
     fn judged(
         &self,
         (name, by): (&str, &Caller),
-        about: &Described,
+        stored: &Sensor,
         before: &Map<String, Value>,
         after: &Map<String, Value>,
     ) -> Result<Option<KindFault>, MetaRefusal> {
-        let stored = about.stored.iter().map(|stored| &**stored);
         let Some((fault, action)) = self.options.kinds.judge_meta(stored, before, after) else { return Ok(None) };
         // Who may only write is not told what there is.
         let fault = if by.may_read(name) { fault } else { fault.without_value() };
         match action {
-            KindAction::Reject => Err(MetaRefusal::Unlike { sensor: about.name.key.to_string(), fault }),
+            KindAction::Reject => Err(MetaRefusal::Unlike { sensor: stored.key.to_string(), fault }),
             KindAction::Warn => Ok(Some(fault)),
         }
     }
 
-    /// `removed` names are remembered until no older change can come.
-    fn check_meta(&self, sensor: &Sensor, after: &Map<String, Value>, removed: usize) -> Result<(), MetaRefusal> {
+    /// Checks the bounds of metadata as it would be after a wish.
+    fn check_meta(
+        &self,
+        MetaWish { sensor, wish }: &MetaWish,
+        held: &Meta,
+        after: &Map<String, Value>,
+    ) -> Result<(), MetaRefusal> {
         let sensor = || sensor.key.to_string();
-        let (limit, name_bytes) = (self.options.meta_bytes, self.options.limits.name_bytes);
+        let (limit, name_bytes) = (self.options.limits.meta_bytes, self.options.limits.name_bytes);
+        // Removed names are remembered until no older change can come; a replacement drops them.
+        let removed = match wish {
+            Wish::Put(_) => 0,
+            Wish::Patch(_) => held.entries().count() - held.values().count(),
+        };
         if after.len() > NAMES_MAX {
             return Err(MetaRefusal::TooManyNames { sensor: sensor(), names: after.len() });
         }
@@ -328,7 +324,7 @@ impl Ingest {
             self.lookup.look_up(&database, unknown, &arrival.by.allowance()).await;
         }
         let (mut changes, mut bytes, mut logged) = (Vec::new(), 0, Vec::new());
-        let level = arrival.ack.unwrap_or(self.options.ack);
+        let level = arrival.ack.unwrap_or(self.options.ingest.ack);
         for Resolved { places, change } in resolved {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
                 let limit = self.catalog.full(&change.sensor).unwrap_or_else(|| "a quota of new sensors".to_owned());
@@ -339,7 +335,7 @@ impl Ingest {
             self.metrics.meta_changes.increment(1);
             bytes += change.bytes() + 2 * change.sensor.key.len();
             changes.push((known, change));
-            if bytes > self.options.part_bytes {
+            if bytes > self.part_bytes() {
                 let some = std::mem::take(&mut changes);
                 logged.extend(self.submitter.change_meta(&database, (arrival.received, some), level).await?);
                 bytes = 0;
@@ -352,6 +348,12 @@ impl Ingest {
         logged.extend(self.submitter.change_meta(&database, (arrival.received, changes), level).await?);
         Ok(logged)
     }
+}
+
+/// The refusal of a change by a token that is pinned to other sensors.
+fn pinned(sensor: &Sensor, by: &Caller, reason: Reason) -> MetaRefusal {
+    let tag = if let Reason::OtherSensor { tag, .. } = reason { tag } else { String::new() };
+    MetaRefusal::Pinned { sensor: sensor.key.to_string(), by: by.name().to_owned(), tag }
 }
 
 /// The values as JSON.
@@ -386,19 +388,6 @@ impl Wish {
                 after
             }
         }
-    }
-
-    /// What is to be said of one of several stored sensors, which has `own`, where all together shall say `after`.
-    fn said_of(&self, own: &Map<String, Value>, after: &Map<String, Value>) -> Map<String, Value> {
-        let Self::Patch(patch) = self else { return after.clone() };
-        let mut said = own.clone();
-        for name in patch.keys() {
-            match after.get(name) {
-                Some(value) => drop(said.insert(name.clone(), value.clone())),
-                None => drop(said.remove(name)),
-            }
-        }
-        said
     }
 
     /// The change that makes `before` to `after`, with `all` naming what stays as it is, too.

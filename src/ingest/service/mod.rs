@@ -1,15 +1,13 @@
 //! The ingest service: makes the parts of the ingest path, and passes requests through them.
 
 mod by_value;
-mod described;
 mod drain;
 mod explain;
-mod families;
 mod keyed;
 mod listing;
 mod meta;
 mod policies;
-mod relabel;
+mod rename;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -17,7 +15,7 @@ mod tests;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange};
-pub use self::relabel::{NewRelabel, RelabelRefusal};
+pub use self::rename::RenameRefusal;
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -30,37 +28,33 @@ use tokio::task::JoinHandle;
 use crate::access::Caller;
 use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::settings::{Drift, policy_database};
-use crate::bucket::{DatabaseSettings, HourVersions, Relabels, StorageError, Store};
+use crate::bucket::{DatabaseSettings, HourVersions, StorageError, Store};
+use crate::config::{AckLevel, Settings, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::submit::{Submission, Submitter};
 use crate::ingest::admission::validate::{Rejected, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
 use crate::ingest::catalog::{Catalog, Database, NoRoom};
+use crate::ingest::deleter::Deleter;
 use crate::ingest::dispatch::Dispatch;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
 use crate::ingest::member::Member;
-use crate::ingest::options::{AckLevel, IngestOptions};
+use crate::ingest::options;
 use crate::ingest::positions::Lag;
-use crate::ingest::refreshing::Refreshing;
 use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::request_keys::{RequestKey, RequestKeys};
 use crate::ingest::retention::Retention;
-use crate::ingest::sealing::Sealing;
 use crate::ingest::tail::Tail;
-use crate::ingest::trash::Trash;
 use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision, Sensor};
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
 use crate::wire::Points;
-
-/// The longest wait for records that the WAL has taken.
-const SETTLING: Duration = Duration::from_secs(10);
 
 /// The result of a write request: `accepted` readings are durable.
 #[derive(Debug)]
@@ -82,8 +76,6 @@ pub struct Arrival<'a> {
     pub precision: Precision,
     /// Whether the sender declared that unit, or it is a default.
     pub declared: bool,
-    /// Whether its lines are the rest of readings whose other fields are stored, so that kinds do not ask for those.
-    pub rest: bool,
     /// When it was received, in nanoseconds since the epoch: the time of undated readings.
     pub received: i64,
     /// Whether good lines are kept when others are rejected.
@@ -114,14 +106,14 @@ pub struct Stores {
 }
 
 pub struct Ingest {
-    options: IngestOptions,
-    store: Arc<MergedView>,
+    pub(crate) options: Arc<Settings>,
+    pub(crate) store: Arc<MergedView>,
     catalog: Arc<Catalog>,
     lookup: SensorLookup,
-    submitter: Arc<Submitter>,
-    retention: Arc<Retention>,
+    pub(crate) submitter: Arc<Submitter>,
+    pub(crate) retention: Arc<Retention>,
     wal: Arc<Wal>,
-    dispatch: Arc<Dispatch>,
+    pub(crate) dispatch: Arc<Dispatch>,
     dead_letters: DeadLetters,
     rejections: Arc<Rejections>,
     request_keys: RequestKeys,
@@ -130,11 +122,8 @@ pub struct Ingest {
     changes: Arc<HourVersions>,
     blocked: BlockedBuckets,
     failing: Arc<FailingDatabases>,
-    member: Arc<Member>,
-    sealing: Sealing,
-    trash: Arc<Trash>,
-    refreshing: Refreshing,
-    grouping: Refreshing,
+    pub(crate) member: Arc<Member>,
+    pub(crate) deleter: Arc<Deleter>,
     tail: Arc<Tail>,
     /// Held from the read of metadata until what follows from it is logged.
     meta_turn: tokio::sync::Mutex<()>,
@@ -163,28 +152,10 @@ impl Ingest {
         }
     }
 
-    /// The refreshing of copies of metadata in pages and days.
-    #[must_use]
-    pub fn refreshing(&self) -> &Refreshing {
-        &self.refreshing
-    }
-
-    /// The keeping of groups' documents.
-    #[must_use]
-    pub fn grouping(&self) -> &Refreshing {
-        &self.grouping
-    }
-
     /// Readings as they are acked.
     #[must_use]
     pub fn tail(&self) -> &Arc<Tail> {
         &self.tail
-    }
-
-    /// What sealing has done, and how to ask for it now.
-    #[must_use]
-    pub fn sealing(&self) -> &Sealing {
-        &self.sealing
     }
 
     /// Whether the store answers: shared state that others may update.
@@ -193,7 +164,7 @@ impl Ingest {
         self.lookup.presence.clone()
     }
 
-    /// The file of readings that the store refused for good.
+    /// The readings that the store refused for good.
     #[must_use]
     pub fn dead_letters(&self) -> &DeadLetters {
         &self.dead_letters
@@ -239,13 +210,14 @@ impl Ingest {
             return Ok(());
         }
         failing.wal_bytes = self.wal_bytes(&failing);
-        let IngestOptions { wal_bytes, memtable_bytes, database_share, .. } = self.options;
-        let share = DatabaseShare { wal_bytes, memtable_bytes, percent: database_share };
+        let percent = self.options.ingest.database_share;
+        let memtable_bytes = self.options.memtable.max_bytes;
+        let share = DatabaseShare { wal_bytes: self.wal_budget(), memtable_bytes, percent };
         if share.has_room(&failing) {
             return Ok(());
         }
         let FailingDatabase { name, cause, .. } = failing;
-        Err(IngestError::DatabaseFailing { name: name.into(), percent: database_share, cause })
+        Err(IngestError::DatabaseFailing { name: name.into(), percent, cause })
     }
 
     /// Bytes of memory of the bucket cache.
@@ -262,16 +234,16 @@ impl Ingest {
     /// Bytes that the WAL may take on its disk.
     #[must_use]
     pub fn wal_budget(&self) -> u64 {
-        self.options.wal_bytes
+        self.options.wal.budget_bytes as u64
     }
 
     /// Why writes are refused at present, if they are.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
-        let folder = self.options.wal_dir.display();
+        let folder = self.options.wal_dir();
+        let folder = folder.display();
         let unwritable = self.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
-        let refused = unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()));
-        refused.or_else(|| self.submitter.read_only.check().err().map(|error| error.to_string()))
+        unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
     }
 
     /// Which readings wait because a page or a sensor's document cannot be read or written, and why; `None` without
@@ -292,7 +264,7 @@ impl Ingest {
         BytesInFlight {
             permit: None,
             bytes: self.bytes.clone(),
-            limit: self.options.bytes_in_flight,
+            limit: self.options.ingest.bytes_in_flight,
             in_flight: self.metrics.bytes_in_flight.clone(),
         }
     }
@@ -309,7 +281,6 @@ impl Ingest {
         admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         self.member.check()?;
-        self.submitter.read_only.check()?;
         let name = self.resolve(arrival.database, None).await?;
         let arrival = Arrival { database: &name, ..arrival };
         let database = self.database(&name, arrival.by).await?;
@@ -343,7 +314,7 @@ impl Ingest {
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(validated.memory)?;
         quotas.check(&validated)?;
-        let level = arrival.ack.unwrap_or(self.options.ack);
+        let level = arrival.ack.unwrap_or(self.options.ingest.ack);
         let mut warnings = self.suspicions(validated.suspects, arrival.precision);
         if let (count, Some(first)) = &validated.drifted {
             self.metrics.drifted.increment(*count as u64);
@@ -355,9 +326,7 @@ impl Ingest {
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
-        let Arrival { database: name, by, address, received, precision, declared, .. } = arrival;
-        let sender = RejectedBy { database: name, by, address, received, precision: (precision, declared) };
-        self.rejections.note(sender, &rejected);
+        let Arrival { database: name, by, address, received, precision, .. } = arrival;
         if accepted > 0 {
             let Arrival { received, patient, .. } = arrival;
             let submission = Submission {
@@ -375,10 +344,8 @@ impl Ingest {
             }
             submitted?;
         }
-        // Whoever is answered that nothing was kept sends everything again.
-        if arrival.partial {
-            self.rejections.keep_lines(sender, std::mem::take(&mut rejected.whole));
-        }
+        let sender = RejectedBy { database: name, by, address, received, precision };
+        self.rejections.note(sender, &mut rejected);
         let ack = Ack { accepted, rejected, level, warnings };
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
         self.metrics.acked(started.elapsed());
@@ -396,12 +363,13 @@ impl Ingest {
         read: impl Fn(Limits) -> P,
     ) -> Result<ValidatedBody, IngestError> {
         let terms = ValidationPass { undated_from, ..self.terms(&database.name, arrival, body_bytes) };
+        let renames = self.retention.settings.now().renames(&database.name).cloned();
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
             let pass = ValidationPass { looked_up, publish, budget, ..terms };
-            let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by)
-                .under(self.relabels_for(arrival.by, &database.name));
-            let mut points = read(self.options.limits);
+            let mut validator =
+                Validator::new(database, &self.catalog, &self.options, pass, arrival.by).with_renames(renames.clone());
+            let mut points = read(self.options.reading_limits());
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
                 match point {
                     Ok(point) => validator.point(&point),
@@ -412,8 +380,8 @@ impl Ingest {
             match validated.memory {
                 memory if memory <= budget => Ok(validated),
                 // It would not fit even if there were no other request: retrying is useless.
-                memory if memory + body_bytes > self.options.bytes_in_flight => {
-                    let limit = self.options.bytes_in_flight;
+                memory if memory + body_bytes > self.options.ingest.bytes_in_flight => {
+                    let limit = self.options.ingest.bytes_in_flight;
                     Err(IngestError::TooLarge { limit, key: "ingest.bytes_in_flight" })
                 }
                 _ => Err(self.overloaded()),
@@ -424,6 +392,10 @@ impl Ingest {
             // The result does not count as bytes in flight: free it before waiting for the lookup.
             let unknown = std::mem::take(&mut validated.unknown);
             drop(validated);
+            let unknown = match &renames {
+                Some(renames) => self.stored_names(&database.name, unknown, renames).await?,
+                None => unknown,
+            };
             self.lookup.look_up(database, unknown, &arrival.by.allowance()).await;
             validated = pass(true, arrival.partial)?;
         }
@@ -441,17 +413,16 @@ impl Ingest {
 
     /// The parameters of the validation of a body that are the same in each pass.
     fn terms(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
-        let Arrival { received, precision, declared, rest, .. } = arrival;
+        let Arrival { received, precision, declared, .. } = arrival;
         let settings = self.retention.settings.now();
         let from = settings.accepted_from(database, received);
         let kept_from = from.map_or((i64::MIN, 0), |from| (from, settings.kept(database).ns()));
-        let refuses_other_units = self.options.refuse_undeclared_units && !declared;
+        let refuses_other_units = self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !declared;
         ValidationPass {
             received,
             kept_from,
             precision,
             refuses_other_units,
-            rest,
             keeps_drift: settings.drift(database) == Drift::Keep,
             looked_up: false,
             publish: false,
@@ -461,18 +432,13 @@ impl Ingest {
         }
     }
 
-    /// The relabels by which a caller's pins are judged, beside names as written.
-    pub(super) fn relabels_for(&self, by: &Caller, database: &str) -> Option<Relabels> {
-        if by.pins().is_empty() { None } else { self.retention.settings.now().relabels(database).cloned() }
-    }
-
     fn suspicions(&self, suspects: (usize, Option<&'static str>), declared: Precision) -> Vec<String> {
         self.metrics.suspect_timestamps.increment(suspects.0 as u64);
         suspected(suspects, declared)
     }
 
     fn overloaded(&self) -> IngestError {
-        IngestError::Overloaded { limit: self.options.bytes_in_flight, key: "ingest.bytes_in_flight" }
+        IngestError::Overloaded { limit: self.options.ingest.bytes_in_flight, key: "ingest.bytes_in_flight" }
     }
 
     /// Whether all of these deletions can be logged, so that none of a statement's are where another one cannot: each with its database,
@@ -541,24 +507,6 @@ impl Ingest {
             .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })
     }
 
-    /// Refuses all changes from now on, or takes them again. On return, everything acked before is logged, and nothing else
-    /// will be. Returns how often this process was told to refuse them while it took them.
-    ///
-    /// # Errors
-    /// If the WAL does not write what it took.
-    pub async fn set_read_only(&self, is_on: bool) -> Result<u64, IngestError> {
-        let turns = self.submitter.read_only.set(is_on);
-        let began = Instant::now();
-        while is_on && !self.wal.is_settled() {
-            if began.elapsed() > SETTLING {
-                self.submitter.read_only.set(false);
-                return Err(IngestError::Timeout { waited: SETTLING, key: "the log" });
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        Ok(turns)
-    }
-
     /// This opening of the WAL as the registry lists it, and the time by which it stamps, in milliseconds since the epoch.
     #[must_use]
     pub fn opening(&self) -> (u64, u64) {
@@ -580,7 +528,6 @@ impl Ingest {
         by: &Caller,
         set: impl Fn(&mut DatabaseSettings),
     ) -> Result<(), IngestError> {
-        self.submitter.read_only.check()?;
         let database = self.database(name, by).await?;
         if self.catalog.is_dropping(name) {
             return Err(IngestError::BeingDropped { name: name.to_owned() });
@@ -600,8 +547,8 @@ impl Ingest {
             return Ok(database);
         }
         let stored = self.stored_databases(name).await?;
-        let limit = self.options.databases;
-        self.catalog.add_database(name, &stored, (limit, by, self.options.token_databases)).map_err(|full| {
+        let limit = self.options.limits.databases;
+        self.catalog.add_database(name, &stored, (limit, by, options::token_databases(&self.options))).map_err(|full| {
             if let NoRoom::OfCaller(exhausted) = &full {
                 self.metrics.quota("refused", "token", exhausted.rate.label());
             }
@@ -612,7 +559,7 @@ impl Ingest {
     fn no_room(&self, name: &str, full: NoRoom) -> IngestError {
         let name = name.to_owned();
         match full {
-            NoRoom::OfAll => IngestError::TooManyDatabases { name, limit: self.options.databases },
+            NoRoom::OfAll => IngestError::TooManyDatabases { name, limit: self.options.limits.databases },
             NoRoom::OfCaller(exhausted) => IngestError::DatabaseQuota { name, exhausted },
         }
     }

@@ -170,7 +170,6 @@ impl Ingest {
         (policy, terms): (Option<&str>, PolicyTerms),
         by: &Caller,
     ) -> Result<Option<String>, IngestError> {
-        self.submitter.read_only.check()?;
         check_new_name(database)?;
         let policy = policy.filter(|policy| *policy != AUTOGEN);
         if policy.is_some_and(|policy| !is_policy_name(policy)) {
@@ -214,7 +213,6 @@ impl Ingest {
         default: bool,
         by: &Caller,
     ) -> Result<(), IngestError> {
-        self.submitter.read_only.check()?;
         terms.check(None)?;
         if policy != AUTOGEN && !is_policy_name(policy) {
             return Err(PolicyError::Name.into());
@@ -243,7 +241,6 @@ impl Ingest {
         terms: PolicyTerms,
         default: bool,
     ) -> Result<(), IngestError> {
-        self.submitter.read_only.check()?;
         let (named, shards) = self.check_alter((database, policy), terms).await?;
         if terms != PolicyTerms::default() {
             // As in InfluxDB, a new duration does not change the length of shard groups.
@@ -287,7 +284,6 @@ impl Ingest {
         received: i64,
         timeout: Duration,
     ) -> Result<(), IngestError> {
-        self.submitter.read_only.check()?;
         if policy == AUTOGEN {
             return Err(PolicyError::Autogen.into());
         }
@@ -307,7 +303,6 @@ impl Ingest {
         let of = self.retention.settings.now().of(name);
         self.submitter.drop_database(name, of.last_changed(), received, timeout).await?;
         self.rejections.forget(name).await;
-        self.trash.clone().forget(name).await;
         // The deletion removed them.
         self.settings_now().await.map(drop)
     }
@@ -322,7 +317,6 @@ impl Ingest {
         wanted: &SetSettings,
         by: &Caller,
     ) -> Result<DatabaseSettings, IngestError> {
-        self.submitter.read_only.check()?;
         self.check_settings(name, wanted).await?;
         if let Some((database, _)) = name.split_once('/') {
             self.create_if_missing(database, by, |_| {}).await?;

@@ -5,41 +5,33 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{Ingest, Stores};
-use crate::bucket::{HourVersions, KnownSettings};
+use crate::bucket::{HourVersions, Keep, KnownSettings};
 use crate::clock::{StampClock, now_ns};
-use crate::ingest::admission::read_only::ReadOnly;
+use crate::config::Settings;
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::admission::under_way::UnderWay;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
 use crate::ingest::catalog::{Catalog, silence};
-use crate::ingest::deleter::{DatabaseTurns, Deleter};
+use crate::ingest::deleter::Deleter;
 use crate::ingest::dispatch::backlog::Backlog;
 use crate::ingest::dispatch::backlog::scan::BacklogScan;
 use crate::ingest::dispatch::{Dispatch, Replay};
 use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::FailingDatabases;
+use crate::ingest::flush::stale_copies::StaleCopies;
 use crate::ingest::flush::task::FlushContext;
-use crate::ingest::grouper::Grouper;
-use crate::ingest::indexer;
 use crate::ingest::member::Member;
 use crate::ingest::membership::folder_mark::FolderMark;
 use crate::ingest::membership::registry_view::RegistryView;
-use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
-use crate::ingest::refresher::Refresher;
-use crate::ingest::refreshing::Refreshing;
 use crate::ingest::rejections::Rejections;
 use crate::ingest::request_keys::RequestKeys;
 use crate::ingest::retention::Retention;
-use crate::ingest::sealer::Sealer;
-use crate::ingest::sealing::Sealing;
 use crate::ingest::shard::Shard;
-use crate::ingest::stripper::Stripper;
 use crate::ingest::tail::Tail;
-use crate::ingest::trash::Trash;
 use crate::ingest::truncate::Closing;
-use crate::ingest::{dispatch, flush, truncate};
+use crate::ingest::{dispatch, options, truncate};
 use crate::reading::stamp::millis_of;
 use crate::telemetry::Metrics;
 use crate::wal::{Recovery, Wal};
@@ -55,34 +47,34 @@ impl Ingest {
     /// everything is stored, or cannot be stored now; [`Closing`] waits for that.
     #[must_use]
     pub fn start(
-        options: IngestOptions,
+        options: Arc<Settings>,
         Stores { store, raw, masks, understand }: Stores,
         (wal, recovery, clock): (Wal, &Recovery, Arc<StampClock>),
         metrics: Metrics,
     ) -> (Self, Closing) {
         let wal = Arc::new(wal);
-        let positions = WalPositions::new(recovery.truncated, recovery.last, options.memtable_bytes);
+        let positions = WalPositions::new(recovery.truncated, recovery.last, options.memtable.max_bytes);
         let (presence, failing) = (StorePresence::default(), Arc::<FailingDatabases>::default());
         let changes = Arc::<HourVersions>::default();
-        let dead_letters = DeadLetters::new(options.dead_letters.clone());
-        let rejections = Arc::new(Rejections::open(options.rejections.clone()));
-        let request_keys = RequestKeys::open(options.request_keys.clone(), now_ns());
+        let dead_letters = DeadLetters::new(options.dead_letters_dir());
+        let rejections = Arc::new(Rejections::open(options::rejections(&options)));
+        let request_keys = RequestKeys::open(options::request_keys(&options), now_ns());
         let blocked = BlockedBuckets::default();
         let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, raw.has_other_writers()));
-        let mark = FolderMark::of(&options.wal_dir);
-        let horizon_ms = u64::try_from(options.horizon.as_millis()).unwrap_or(u64::MAX);
+        let mark = FolderMark::of(&options.wal_dir());
+        let horizon_ms = u64::try_from(options.wal.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =
             |since_ms: u64| clock.now_ms().saturating_sub(since_ms.max(millis_of(recovery.last))) < horizon_ms;
         if mark.since_ms().is_some_and(is_held) {
             // The registry still has an entry of this folder, so the floor waits for this WAL already.
             registry_view.note_joined();
         }
-        let (settings, refreshing) = (KnownSettings::default(), Refreshing::default());
+        let settings = KnownSettings::default();
         let context = Arc::new(FlushContext {
             store: store.clone(),
             raw,
             metrics: metrics.clone(),
-            caps: options.caps,
+            caps: options.caps(),
             registry_view: registry_view.clone(),
             clock: clock.clone(),
             presence: presence.clone(),
@@ -90,13 +82,13 @@ impl Ingest {
             dead_letters: dead_letters.clone(),
             changes: changes.clone(),
             blocked: blocked.clone(),
-            bytes: options.bytes_of_flush(),
-            direct: options.direct_rules(),
+            bytes: options::flush_task_bytes(&options),
+            direct: options::direct_rules(&options),
             settings: settings.clone(),
-            refreshing: refreshing.clone(),
+            stale_copies: StaleCopies::default(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
-        for number in 0..options.shards {
+        for number in 0..options.ingest.shards {
             // Bounded by the memory for unflushed readings: see `dispatch`.
             let (sender, inbox) = mpsc::unbounded_channel();
             let shard = Shard::new(number, &options, context.clone(), positions.clone());
@@ -111,7 +103,7 @@ impl Ingest {
         let backlog = Arc::new(Backlog::new(
             recovery.truncated,
             recovery.last,
-            dispatch::backlog::sensors_max(options.memtable_bytes),
+            dispatch::backlog::sensors_max(options.memtable.max_bytes),
         ));
         let dispatch = Arc::new(Dispatch::new(
             (positions.clone(), backlog.clone()),
@@ -120,15 +112,14 @@ impl Ingest {
             deletions,
             registry_view.marks(),
         ));
-        let turns = Arc::<DatabaseTurns>::default();
         let deleter = Arc::new(Deleter {
-            context: context.clone(),
+            context,
             dispatch: dispatch.clone(),
             catalog: catalog.clone(),
             understand: registry_view.understanding(),
             opening: recovery.opening,
-            recent: options.recent,
-            turns: turns.clone(),
+            recent: options.sensors.recent,
+            turns: Arc::default(),
         });
         let member = Arc::new(Member {
             store: store.raw().clone(),
@@ -140,7 +131,7 @@ impl Ingest {
             catalog: catalog.clone(),
             changes: changes.clone(),
             metrics: metrics.clone(),
-            horizon: options.horizon,
+            horizon: options.wal.horizon,
             last: recovery.last,
             mark,
             host: format!("{} pid {}", hostname(), std::process::id()),
@@ -163,69 +154,40 @@ impl Ingest {
             tokio::spawn(replay.run()),
             tokio::spawn(scan.run()),
             tokio::spawn(deleter.clone().run(deleter_inbox)),
-            tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal_bytes)),
-            tokio::spawn(flush::outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
-            tokio::spawn(member.clone().run(deleter)),
+            tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal.budget_bytes as u64)),
+            tokio::spawn(member.clone().run()),
             tokio::spawn(rejections.clone().keep_saving()),
         ];
-        let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
-        let extras = context.raw.clone().mongo_extras();
-        if let Some(extras) = extras.clone().filter(|extras| extras.keeps_copies()) {
-            let settle = options.copies_settle;
-            let refresher = Refresher { store: extras, refreshing: refreshing.clone(), settle };
-            tasks.push(tokio::spawn(refresher.run()));
-        }
-        let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
-        let form = options.seal_form;
-        if let Some(extras) = extras.clone() {
-            tasks.push(tokio::spawn(indexer::keep(extras, options.declares_indexes)));
-        }
-        let grouping = Refreshing::default();
-        if let Some(extras) = extras.filter(|extras| extras.keeps_groups()) {
-            let grouper = Grouper { store: extras, grouping: grouping.clone() };
-            tasks.push(tokio::spawn(grouper.run()));
-        }
-        let sealer = Sealer { context, turns, sealing: sealing.clone(), form, after, pause, quiet, hour_cells };
-        let sealer = Arc::new(sealer);
-        tasks.push(tokio::spawn(sealer.clone().run()));
-        if !options.silent_after.is_zero() || options.kinds.have_intervals() {
-            let (after, kinds) = (options.silent_after, options.kinds.clone());
+        if !options.sensors.silent_after.is_zero() || options.kinds.have_intervals() {
+            let (after, kinds) = (options.sensors.silent_after, options.kinds.clone());
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), after, kinds, metrics.clone())));
         }
-        let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
-        let tail = Tail::new(options.tail);
+        let bytes = Arc::new(Semaphore::new(options.ingest.bytes_in_flight));
+        let tail = Tail::new(&options.tail);
         let submitter = Arc::new(Submitter {
             wal: wal.clone(),
             dispatch: dispatch.clone(),
             catalog: catalog.clone(),
             member: member.clone(),
             tail: tail.clone(),
-            read_only: ReadOnly::default(),
             under_way: UnderWay::default(),
-            ack_timeout: options.ack_timeout,
-            deletions: options.deletions,
+            ack_timeout: options.ingest.ack_timeout,
+            deletions: options.limits.deletions,
         });
         let retention = Arc::new(Retention {
             store: store.clone(),
             settings,
             member: member.clone(),
-            submitter: submitter.clone(),
-            metrics: metrics.clone(),
-            default: options.kept,
-            default_summaries: options.summaries_kept,
-            default_form: options.seal_form,
-            default_drift: options.drift,
-            pause: options.retention_pause,
-            file: options.settings_file.clone().filter(|_| store.raw().has_other_writers()),
+            default: options::bound_ns(options.retention.readings).map(Keep::For),
+            default_summaries: options::bound_ns(options.retention.summaries).map(Keep::For),
+            default_form: options.seal.form,
+            default_drift: options.ingest.drift,
+            pause: options.retention.interval,
+            file: store.raw().has_other_writers().then(|| options.server.data_dir.join("settings.json")),
             read: Mutex::default(),
-            known: Mutex::default(),
         });
         retention.recall();
-        tasks.push(tokio::spawn(retention.clone().run()));
-        tasks.push(tokio::spawn(Stripper { sealer, retention: retention.clone() }.run()));
-        let trash = Arc::new(Trash::new(options.trash.clone()));
-        trash.drop_unfinished();
-        tasks.push(tokio::spawn(trash.clone().keep_clean()));
+        tasks.push(tokio::spawn(retention.clone().keep_current()));
         let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
         let ingest = Self {
             options,
@@ -245,10 +207,7 @@ impl Ingest {
             blocked,
             failing,
             member,
-            sealing,
-            trash,
-            refreshing,
-            grouping,
+            deleter,
             tail,
             meta_turn: tokio::sync::Mutex::new(()),
             tasks,

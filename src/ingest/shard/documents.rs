@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Completed, Shard};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::flush::documents::{Latest, Outdated};
+use crate::ingest::options::FLUSHES_MAX;
 use crate::reading::Hour;
 
 impl Shard {
@@ -19,7 +20,7 @@ impl Shard {
 
     /// Starts tasks that write outdated documents, at most one task at a time per database.
     pub(super) fn write_documents(&mut self) {
-        while self.in_progress.documents < self.flushes_max {
+        while self.in_progress.documents < FLUSHES_MAX {
             let may_be_written = |database: &Database| !self.unflushed.is_stopped(&database.name);
             let Some((database, outdated)) =
                 self.document_writer.next((&self.cache, &self.context.registry_view), may_be_written)

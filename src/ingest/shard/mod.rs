@@ -15,7 +15,6 @@ use tokio::task::JoinSet;
 
 use self::memtables::{FlushBounds, FlushMoment, Memtable, Memtables};
 use self::pending::{DroppedData, PendingDeletion};
-use super::IngestOptions;
 use super::catalog::{Database, KnownSensor};
 use super::deletion::Scope;
 use super::flush::document_writer::SensorDocumentWriter;
@@ -28,6 +27,8 @@ use crate::bucket::cache::BucketCache;
 use crate::bucket::packed::Packed;
 use crate::bucket::{Meta, StorageError, UnflushedHour};
 use crate::clock::now_ns;
+use crate::config::Settings;
+use crate::ingest::options::{FLUSHES_MAX, flush_task_bytes};
 use crate::reading::Hour;
 use crate::wal::Sequence;
 
@@ -108,7 +109,6 @@ pub struct Shard {
     /// answering.
     flushes: JoinSet<(Arc<Database>, Completed)>,
     in_progress: FlushesInProgress,
-    flushes_max: usize,
     /// No further bucket is added to a flush with this many bytes of readings and unpacked buckets.
     flush_bytes: usize,
     sensor_interval: Duration,
@@ -117,33 +117,27 @@ pub struct Shard {
 }
 
 impl Shard {
-    pub fn new(
-        number: usize,
-        options: &IngestOptions,
-        context: Arc<FlushContext>,
-        positions: Arc<WalPositions>,
-    ) -> Self {
+    pub fn new(number: usize, options: &Settings, context: Arc<FlushContext>, positions: Arc<WalPositions>) -> Self {
         let rules = DueRules {
-            interval: options.flush_interval,
-            quiet: options.flush_quiet,
-            caps: options.caps,
+            interval: options.flush.interval,
+            quiet: options.flush.quiet,
+            caps: options.caps(),
             direct_after: context.direct.map(|direct| direct.after_ns),
         };
-        let memtable_budget = options.memtable_bytes / options.shards.max(1);
+        let memtable_budget = options.memtable.max_bytes / options.ingest.shards.max(1);
         Self {
             number,
-            shards: options.shards.max(1),
+            shards: options.ingest.shards.max(1),
             unflushed: Memtables::new(rules),
             cache: BucketCache::new(memtable_budget),
             memtable_budget,
-            document_writer: SensorDocumentWriter::new(options.recent),
+            document_writer: SensorDocumentWriter::new(options.sensors.recent),
             documents: Documents::new(options),
             deletions: HashMap::new(),
             flushes: JoinSet::new(),
             in_progress: FlushesInProgress::default(),
-            flushes_max: options.flushes,
-            flush_bytes: options.bytes_of_flush(),
-            sensor_interval: options.sensor_interval,
+            flush_bytes: flush_task_bytes(options),
+            sensor_interval: options.sensors.write_interval,
             context,
             positions,
         }
@@ -304,11 +298,11 @@ impl Shard {
         let at = FlushMoment { now: Instant::now(), clock: now_ns(), due, pressed };
         let probe = FlushBounds { buckets: PROBE_BUCKETS, bytes: self.flush_bytes };
         let probes = self.unflushed.probes();
-        for loads in self.unflushed.next_probes(at, probe, self.flushes_max.saturating_sub(probes)) {
+        for loads in self.unflushed.next_probes(at, probe, FLUSHES_MAX.saturating_sub(probes)) {
             self.start(loads);
         }
         let room = FlushBounds { buckets: FLUSH_BUCKETS, bytes: self.flush_bytes };
-        while self.in_progress.pages < self.flushes_max + self.unflushed.probes() {
+        while self.in_progress.pages < FLUSHES_MAX + self.unflushed.probes() {
             let cache = &self.cache;
             let more = |load: &Load| cache.unpacked_memory(load.database.number, (load.known.id, load.hour));
             let batches = self.unflushed.next(at, room, more);

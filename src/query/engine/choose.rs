@@ -5,10 +5,9 @@ use std::time::Instant;
 use super::Engine;
 use super::directory::{DirectoryEntry, stored_entry, united};
 use super::memory::CHOOSE;
-use super::present::united as united_entry;
-use super::united::sensor_of;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
+use crate::reading::Sensor;
 
 /// Selected sensors, in key order.
 #[derive(Debug)]
@@ -60,47 +59,33 @@ impl Engine {
     pub async fn choose(&self, budget: &Budget, database: &str, selector: &Selector) -> Result<Chosen, QueryError> {
         match selector {
             Selector::Sensor(sensor) => {
-                let entries = self.named(database, &sensor.key).await?;
+                let entries = Vec::from_iter(self.named(database, &sensor.key).await?);
                 Ok(Chosen { entries, _held: budget.hold(0)? })
             }
             Selector::Matching { .. } => {
                 let chooser = selector.compile(budget)?;
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
                 let by_meta = chooser.by_meta(budget, &sensors)?;
-                // Another name that stands for a sensor may pass where its present one does not.
-                let may_pass = |place, entry: &DirectoryEntry| {
-                    entry.others.is_some() || by_meta.iter().all(|passing| passing.has(place))
-                };
-                let takes = |place, entry: &DirectoryEntry| may_pass(place, entry) && chooser.takes_entry(entry);
+                let may_pass = |place| by_meta.iter().all(|passing| passing.has(place));
+                let takes = |place, entry: &DirectoryEntry| may_pass(place) && chooser.takes_entry(entry);
                 Chosen::at(budget, &sensors, 1, takes).await
             }
         }
     }
 
-    /// What is read under a name, alone: its database may have a million others. A sensor that has other names from a time on is given
-    /// by each.
-    async fn named(&self, database: &str, key: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
-        let asked = self.relabels(database).zip(sensor_of(key));
-        let Some((relabels, asked)) = asked else { return Ok(Vec::from_iter(self.one_stored(database, key).await?)) };
-        let mut entries: Vec<DirectoryEntry> = Vec::new();
-        for (_, name) in relabels.names_of(&asked) {
-            if entries.iter().any(|entry| entry.sensor.key == name.key) {
-                continue;
-            }
-            let Some(parts) = relabels.parts_of(&name) else {
-                entries.extend(self.one_stored(database, &name.key).await?);
-                continue;
-            };
-            let mut stored = Vec::new();
-            for part in &parts {
-                stored.extend(self.one_stored(database, &part.sensor.key).await?);
-            }
-            if !stored.is_empty() {
-                entries.push(united_entry(name, &stored, &relabels));
+    /// The sensor that is shown under a key. Reads no other one: its database may have a million of them.
+    ///
+    /// # Errors
+    /// If the store does not answer, or acked readings that may add the sensor are still being read back.
+    pub async fn named(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
+        let asked = self.renames(database).zip(Sensor::of_key(key).filter(|sensor| *sensor.key == *key));
+        let Some((renames, asked)) = asked else { return self.one_stored(database, key).await };
+        for stored in renames.stored(&asked) {
+            if let Some(entry) = self.one_stored(database, &stored.key).await? {
+                return Ok(Some(entry.shown_by(&renames)));
             }
         }
-        entries.sort_unstable_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
-        Ok(entries)
+        Ok(None)
     }
 
     /// A sensor as it is stored.
@@ -140,13 +125,5 @@ impl Engine {
             self.sensors.put(database, entry, at, deletions);
         }
         Ok(read)
-    }
-
-    /// Whether the sensor exists, in the store or unflushed.
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn is_known(&self, database: &str, key: &str) -> Result<bool, QueryError> {
-        Ok(!self.named(database, key).await?.is_empty())
     }
 }

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::directory::DirectoryEntry;
 use crate::query::{Budget, HeldBytes, QueryError};
@@ -73,7 +75,7 @@ impl SensorList {
     }
 
     fn column(&self, budget: &Budget, name: &str) -> Arc<Column> {
-        let columns = || self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let columns = || self.columns.lock();
         if let Some((_, known)) = columns().iter().find(|(known, _)| **known == *name) {
             return known.clone();
         }
@@ -107,8 +109,8 @@ mod tests {
     use super::*;
     use crate::access::Caller;
     use crate::bucket::Meta;
-    use crate::query::QueryOptions;
     use crate::query::budget::Budgets;
+    use crate::query::options::of_tests;
     use crate::reading::Sensor;
 
     fn list() -> SensorList {
@@ -116,12 +118,9 @@ mod tests {
             let site = |site: &str| Arc::new(Meta::change(1, false, [("site".into(), Some(site.into()))]));
             let tags = [("sensor".to_owned(), number.to_string()), ("meta.site".to_owned(), "lab".to_owned())];
             let tags = tags.into_iter().take(1 + usize::from(number % 4 == 3));
-            DirectoryEntry {
-                sensor: Arc::new(Sensor::new("climate", tags).expect("distinct tags")),
-                fields: Arc::from([]),
-                meta: [None, Some(site("\"lab\"")), Some(site("7")), Some(site("\"roof\""))][number % 4].clone(),
-                others: None,
-            }
+            let meta = [None, Some(site("\"lab\"")), Some(site("7")), Some(site("\"roof\""))][number % 4].clone();
+            let sensor = Sensor::new("climate", tags).expect("distinct tags");
+            DirectoryEntry { meta, ..DirectoryEntry::bare(Arc::new(sensor)) }
         };
         (0..9).map(entry).collect::<Vec<_>>().into()
     }
@@ -129,7 +128,7 @@ mod tests {
     /// A tag of the same name wins over metadata, and what is missing counts as empty.
     #[test]
     fn a_column_passes_whom_a_look_at_each_sensor_passes() {
-        let (list, budget) = (list(), Budgets::new(QueryOptions::of_tests()).begin(&Caller::Anybody, ""));
+        let (list, budget) = (list(), Budgets::new(of_tests()).begin(&Caller::Anybody, ""));
         for wanted in ["lab", "7", "roof", "", "no"] {
             let passing = list.passing(&budget, "meta.site", |text| text == wanted).expect("it fits");
             for (place, entry) in list.iter().enumerate() {
@@ -142,10 +141,9 @@ mod tests {
 
     #[test]
     fn a_list_keeps_the_columns_of_the_names_asked_for_last() {
-        let (list, budget) = (list(), Budgets::new(QueryOptions::of_tests()).begin(&Caller::Anybody, ""));
+        let (list, budget) = (list(), Budgets::new(of_tests()).begin(&Caller::Anybody, ""));
         (0..COLUMNS_MAX + 3).for_each(|n| drop(list.column(&budget, &format!("meta.{n}"))));
-        let kept: Vec<String> =
-            list.columns.lock().expect("one thread").iter().map(|(name, _)| name.to_string()).collect();
+        let kept: Vec<String> = list.columns.lock().iter().map(|(name, _)| name.to_string()).collect();
         assert_eq!(kept, (3..COLUMNS_MAX + 3).map(|n| format!("meta.{n}")).collect::<Vec<_>>());
     }
 }

@@ -3,55 +3,45 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::columns::SensorList;
 use super::memory::document_bytes;
 use crate::bucket::meta::META_PREFIX;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{CatalogVersion, LaterKeys, Meta, OtherName, Relabels, SensorDocument};
+use crate::bucket::{CatalogVersion, Meta, Renames, SensorDocument};
 use crate::reading::{Family, Sensor};
 
 /// A sensor with its fields in name order.
 #[derive(Debug, Clone)]
 pub struct DirectoryEntry {
+    /// The sensor as it is shown.
     pub sensor: Arc<Sensor>,
+    /// The sensor as it is stored, by which its readings are read and deleted.
+    pub stored: Arc<Sensor>,
     /// Names, with the family of their values.
     pub fields: Arc<[(Arc<str>, Family)]>,
     /// What is said of the sensor now.
     pub meta: Option<Arc<Meta>>,
-    /// Other names that stand for this one (`bucket::relabel`).
-    pub others: Option<Arc<Vec<OtherName>>>,
 }
 
 impl DirectoryEntry {
-    /// All names that stand for the sensor, its present one first.
-    pub fn names(&self) -> impl Iterator<Item = &Sensor> {
-        let others = self.others.iter().flat_map(|others| others.iter());
-        std::iter::once(&*self.sensor).chain(others.map(|other| &*other.sensor))
-    }
-
-    /// The other spellings of its present name.
-    pub fn spellings(&self) -> impl Iterator<Item = &Sensor> {
-        spellings(self.others.as_ref().map_or(&[][..], |others| others.as_slice()))
-    }
-
-    /// The sensor by its present name alone.
+    /// An entry of which only the stored sensor is known.
     #[must_use]
-    pub fn without_others(&self) -> Self {
-        Self { others: None, ..self.clone() }
+    pub fn bare(sensor: Arc<Sensor>) -> Self {
+        Self { stored: sensor.clone(), sensor, fields: Arc::new([]), meta: None }
     }
 
-    /// The value of [`DirectoryEntry::tag`], and those that the tag has by other spellings of the name. Empty if none of them has
-    /// the tag: one that was renamed is not missing under its old key.
+    /// The entry under the name by which these renames show it.
     #[must_use]
-    pub fn tag_values(&self, name: &str) -> (String, Vec<String>) {
-        let others = self.spellings().filter_map(|other| other.tag(name)).map(str::to_owned);
-        let mut values = self.tag(name).map(Cow::into_owned).into_iter().chain(others);
-        let value = values.next().unwrap_or_default();
-        let others = values.filter(|other| *other != value).collect();
-        (value, others)
+    pub fn shown_by(self, renames: &Renames) -> Self {
+        match renames.shown(&self.stored) {
+            Some(shown) => Self { sensor: Arc::new(shown), ..self },
+            None => self,
+        }
     }
 
     /// The value of a tag, or with the prefix `meta.` of metadata: of a text, the text itself. A tag of the same name wins.
@@ -63,24 +53,12 @@ impl DirectoryEntry {
         }
     }
 
-    /// The value of [`DirectoryEntry::tag`], or of the tag that relabels call so by now.
-    #[must_use]
-    pub fn tag_by_now(&self, key: &str, later: &LaterKeys) -> Option<Cow<'_, str>> {
-        let tag = self.sensor.tag(key).or_else(|| later.value(&self.sensor));
-        tag.map(Cow::Borrowed).or_else(|| self.tag(key))
-    }
-
     /// The family of a field's values, if the sensor has the field.
     #[must_use]
     pub fn family(&self, field: &str) -> Option<Family> {
         let at = self.fields.binary_search_by(|(name, _)| (**name).cmp(field)).ok()?;
         Some(self.fields[at].1)
     }
-}
-
-/// Those of the other names that are only other spellings: conditions may use them.
-pub fn spellings(others: &[OtherName]) -> impl Iterator<Item = &Sensor> {
-    others.iter().filter(|other| other.is_spelling).map(|other| &*other.sensor)
 }
 
 /// The value of metadata that a name with the prefix `meta.` means.
@@ -106,8 +84,8 @@ pub struct KnownSensors {
     pub since: CatalogVersion,
     /// The catalog's version that `sensors` includes.
     pub version: CatalogVersion,
-    /// The relabels by which `sensors` are named.
-    pub relabels: Option<Relabels>,
+    /// The renames by which `sensors` are shown.
+    pub renames: Option<Renames>,
     pub stored: Arc<Vec<DirectoryEntry>>,
 }
 
@@ -132,15 +110,15 @@ pub fn next_batch<'d>(batch: usize, documents: impl ExactSizeIterator<Item = &'d
 
 impl Directory {
     pub fn get(&self, database: &str) -> Option<KnownSensors> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(database).cloned()
+        self.known.lock().get(database).cloned()
     }
 
     pub fn forget(&self, database: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
+        self.known.lock().remove(database);
     }
 
     pub fn put(&self, database: &str, known: KnownSensors) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(database.to_owned(), known);
+        self.known.lock().insert(database.to_owned(), known);
     }
 }
 
@@ -151,7 +129,7 @@ pub(super) fn entry(
     meta: Option<Arc<Meta>>,
 ) -> DirectoryEntry {
     fields.sort_by(|a, b| a.0.cmp(&b.0));
-    DirectoryEntry { sensor, fields: fields.into(), meta, others: None }
+    DirectoryEntry { fields: fields.into(), meta, ..DirectoryEntry::bare(sensor) }
 }
 
 /// The entry of a stored document; `None` if it is not one of a sensor.

@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::as_stored::AsStored;
 use super::filter::{Lookup, ResolvedReference, arithmetic, holds};
 use super::fold::OpenWindow;
-use super::frame::{Frame, GroupContent, GroupRows, OldKeys, ReadingSource, ResultRow, label};
+use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
 use super::limits::TimeSpan;
 use super::memory::text_bytes;
 use super::plan::{Call, Function, Input, Node, Plan, ReadingExpr};
@@ -39,10 +38,6 @@ pub struct Evaluation<'a> {
     pub span: Option<TimeSpan>,
     /// Whether a group may have readings from several reads.
     pub has_several_sources: bool,
-    /// Keys of tags in `Plan::group_by` that sensors of this read may have under later ones.
-    pub old_keys: OldKeys,
-    /// What pages hold of the sensors' metadata; `None` for the metadata as it is now.
-    pub as_stored: Option<&'a AsStored>,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
     gathered_by: Arc<[usize]>,
     /// By measurement and by the values of the tags in `Plan::group_by`.
@@ -73,9 +68,7 @@ impl Lookup for EvaluatedReading<'_> {
     fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
         match (self.plan.fields.iter().position(|field| field.is(name, kind)), kind) {
             (Some(field), _) => ResolvedReference::Field(self.points.cell(field, self.at).cloned()),
-            (None, None | Some(ReferenceKind::Tag)) => {
-                ResolvedReference::of_tag((self.member.tag(name).to_owned(), self.member.other_tags(name)))
-            }
+            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::Tag(self.member.tag(name).to_owned()),
             (None, _) => ResolvedReference::Field(None),
         }
     }
@@ -105,8 +98,6 @@ impl<'a> Evaluation<'a> {
             budget,
             span: None,
             has_several_sources: false,
-            old_keys: OldKeys::default(),
-            as_stored: None,
             gathered_by,
             groups: BTreeMap::new(),
             held,
@@ -309,7 +300,7 @@ impl<'a> Evaluation<'a> {
         let mut finished: Vec<GroupRows> = Vec::with_capacity(groups.len());
         for ((name, values), content) in groups {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
-            let member = ReadingSource { name, tags, others: None };
+            let member = ReadingSource { name, tags };
             let count = content.rows_most(frame);
             let width = plan.columns.len() + 2 * plan.beside.len() + 4 * plan.calls.len();
             let cells = count.saturating_mul(size_of::<ResultRow>() + width * size_of::<Option<Value>>());

@@ -12,22 +12,8 @@ pub enum ResolvedReference {
     Field(Option<Value>),
     /// A tag's value; empty if the sensor has no such tag.
     Tag(String),
-    /// The values of a tag by all names that stand for the sensor: equal to a text if one of them is.
-    TagOfNames(Vec<String>),
     /// A field whose value is not known yet.
     Unknown,
-}
-
-impl ResolvedReference {
-    /// A tag's value by the present name, and by other names that stand for the sensor.
-    #[must_use]
-    pub fn of_tag((value, others): (String, Vec<String>)) -> Self {
-        if others.is_empty() {
-            Self::Tag(value)
-        } else {
-            Self::TagOfNames(std::iter::once(value).chain(others).collect())
-        }
-    }
 }
 
 /// Resolves references.
@@ -63,7 +49,6 @@ fn compare(operator: Operator, left: &Expr, right: &Expr, lookup: &impl Lookup, 
         let matches = match operand(left, lookup) {
             Operand::Unknown => return None,
             Operand::Tag(text) => patterns.matches(pattern, &text),
-            Operand::TagOfNames(texts) => texts.iter().any(|text| patterns.matches(pattern, text)),
             Operand::Value(Some(Value::String(text))) => patterns.matches(pattern, &text),
             Operand::Value(_) => return Some(false),
         };
@@ -74,11 +59,6 @@ fn compare(operator: Operator, left: &Expr, right: &Expr, lookup: &impl Lookup, 
         // A tag is a text that can only be compared for equality.
         (Operand::Tag(a), Operand::Value(Some(Value::String(b)))) => Some(texts(operator, &a, &b)),
         (Operand::Value(Some(Value::String(a))), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
-        (Operand::TagOfNames(all), Operand::Value(Some(Value::String(b))))
-        | (Operand::Value(Some(Value::String(b))), Operand::TagOfNames(all)) => {
-            let is_one = all.iter().any(|a| **a == *b);
-            Some(texts(operator, if is_one { &b } else { "" }, if is_one { &b } else { "other" }))
-        }
         // Two tags that are both absent are not equal.
         (Operand::Tag(a), Operand::Tag(b)) => {
             let same = a == b && !a.is_empty();
@@ -157,7 +137,6 @@ pub fn number(value: &Value) -> Option<f64> {
 enum Operand {
     Unknown,
     Tag(String),
-    TagOfNames(Vec<String>),
     Value(Option<Value>),
 }
 
@@ -167,7 +146,6 @@ fn operand(expr: &Expr, lookup: &impl Lookup) -> Operand {
         Expr::Reference { name, kind } => match lookup.find(name, *kind) {
             ResolvedReference::Field(value) => Operand::Value(value),
             ResolvedReference::Tag(text) => Operand::Tag(text),
-            ResolvedReference::TagOfNames(texts) => Operand::TagOfNames(texts),
             ResolvedReference::Unknown => Operand::Unknown,
         },
         Expr::Literal(literal) => Operand::Value(match literal {

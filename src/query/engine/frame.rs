@@ -3,16 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::directory::spellings;
 use super::fold::OpenWindow;
 use super::memory::text_bytes;
 use super::windows::Windows;
-use crate::bucket::{LaterKeys, OtherName};
 use crate::influxql::Fill;
 use crate::reading::Value;
-
-/// Old keys of tags that are grouped by, and what relabels call each by now.
-pub type OldKeys = Arc<[(String, LaterKeys)]>;
 
 /// A series of readings: those of a sensor, or of a group of a subquery.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,18 +15,9 @@ pub struct ReadingSource {
     pub name: Arc<str>,
     /// In key order.
     pub tags: Vec<(String, String)>,
-    /// Other names that stand for the sensor.
-    pub others: Option<Arc<Vec<OtherName>>>,
 }
 
 impl ReadingSource {
-    /// A tag's values by other spellings of the sensor's name.
-    #[must_use]
-    pub fn other_tags(&self, key: &str) -> Vec<String> {
-        let others = self.others.iter().flat_map(|others| spellings(others));
-        others.filter_map(|other| other.tag(key)).map(str::to_owned).collect()
-    }
-
     /// A tag's value; empty if there is none.
     #[must_use]
     pub fn tag(&self, key: &str) -> &str {

@@ -72,7 +72,7 @@ impl Engine {
             if open.is_empty() {
                 continue;
             }
-            let key: &str = &entry.sensor.key;
+            let key: &str = &entry.stored.key;
             for hour in self.unflushed_of(database, key, &all).await?.into_values() {
                 let readings = hour.readings();
                 for name in &open {
@@ -83,7 +83,7 @@ impl Engine {
                 }
             }
             let pages =
-                self.scan((database, key), all.clone(), Order::Ascending, &Projection::SUMMARIES, Extent::pages(1));
+                self.store.scan(database, key, all.clone(), Order::Ascending, &Projection::SUMMARIES, Extent::pages(1));
             for page in budget.waiting(pages).await?.pages {
                 let mut summaries = page.summary.iter();
                 summaries.try_for_each(|(name, one)| kinds.note(measurement, name, &one.figures().first))?;

@@ -2,7 +2,6 @@
 //! from stored readings, and merges in readings that are acked but not flushed. It knows no query language.
 
 pub mod aggregates;
-pub mod as_stored;
 mod cache;
 pub mod choose;
 pub mod columns;
@@ -18,7 +17,6 @@ pub mod limits;
 pub mod memory;
 pub mod plan;
 pub mod points;
-pub mod present;
 pub mod read;
 mod rows;
 mod sensor_cache;
@@ -26,7 +24,6 @@ mod sensors;
 mod summaries;
 mod totals;
 mod transform;
-mod united;
 pub mod windows;
 
 use std::ops::Range;
@@ -35,15 +32,15 @@ use std::sync::Arc;
 use self::cache::SummaryCache;
 use self::directory::Directory;
 use self::sensor_cache::SensorCache;
-use super::{Budget, QueryOptions};
+use super::Budget;
 use crate::bucket::{Behind, KnownSettings, UnflushedHour, UnflushedReadings};
 use crate::clock::now_ns;
+use crate::config::QuerySettings;
 use crate::reading::Hour;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 pub use self::hours::{UnflushedSensor, hours_of};
-pub use self::united::ScanFailure;
 
 /// The sensor cache gets one part in so many of `query.cache_bytes`.
 const SENSORS_SHARE: usize = 8;
@@ -57,7 +54,7 @@ pub struct Engine {
     pub memtables: Arc<dyn UnflushedReadings>,
     /// The databases' retention policies.
     pub settings: KnownSettings,
-    pub options: QueryOptions,
+    pub options: QuerySettings,
     directory: Directory,
     sensors: SensorCache,
     cache: Option<SummaryCache>,
@@ -71,7 +68,7 @@ impl Engine {
         store: Arc<MergedView>,
         memtables: Arc<dyn UnflushedReadings>,
         settings: KnownSettings,
-        options: QueryOptions,
+        options: QuerySettings,
         metrics: &Metrics,
     ) -> Self {
         // A store that is not shared has no other writers: summaries in the cache do not age.
@@ -97,8 +94,7 @@ impl Engine {
         }
     }
 
-    /// The unflushed readings of these sensors, in the order of `sensors`. Some may have been flushed a moment ago. None of a name
-    /// that unites sensors: its scans have them.
+    /// The unflushed readings of these stored sensors, in the order of `sensors`. Some may have been flushed a moment ago.
     ///
     /// # Errors
     /// If acked readings may be missing from them.
@@ -108,29 +104,9 @@ impl Engine {
         sensors: &[&str],
         hours: &Range<Hour>,
     ) -> Result<Vec<UnflushedSensor>, Behind> {
-        let is_plain = self.plain(database, sensors);
-        self.unflushed_by(is_plain, (database, sensors), hours).await
-    }
-
-    /// As [`Engine::unflushed`], where it is known already which of the names are read as they are stored.
-    async fn unflushed_by(
-        &self,
-        is_plain: Vec<bool>,
-        (database, sensors): (&str, &[&str]),
-        hours: &Range<Hour>,
-    ) -> Result<Vec<UnflushedSensor>, Behind> {
         let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
-        if is_plain.iter().all(|plain| *plain) {
-            let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
-            return Ok(unflushed.into_iter().map(by_hour).collect());
-        }
-        let plain: Vec<&str> =
-            sensors.iter().zip(&is_plain).filter(|(_, plain)| **plain).map(|(key, _)| *key).collect();
-        let mut unflushed = self.memtables.unflushed(database, &plain, hours.clone()).await?.into_iter();
-        let one = |plain: bool| {
-            if plain { unflushed.next().map(by_hour).unwrap_or_default() } else { UnflushedSensor::new() }
-        };
-        Ok(is_plain.into_iter().map(one).collect())
+        let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
+        Ok(unflushed.into_iter().map(by_hour).collect())
     }
 
     /// As [`Engine::unflushed`], for one sensor.

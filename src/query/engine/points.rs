@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::hours::{by_hour, hours_of, overlay};
-use super::{Engine, ScanFailure, UnflushedSensor};
+use super::{Engine, UnflushedSensor};
 use crate::bucket::store::{Extent, GROWTH, Order, Projection, Scanned, ScannedPage};
 use crate::bucket::{Readings, StorageError, UnflushedHour};
 use crate::query::{Budget, HeldBytes, QueryError};
@@ -49,16 +49,6 @@ impl PointCursor {
     #[must_use]
     pub fn cell(&self, field: usize, at: usize) -> Option<&Value> {
         self.columns[field].get(at)?.as_ref()
-    }
-
-    /// Some of the readings, by their indexes.
-    #[must_use]
-    pub fn part(&self, of: Range<usize>) -> Self {
-        let cells = |column: &Vec<Option<Value>>| {
-            let end = of.end.min(column.len());
-            column[of.start.min(end)..end].to_vec()
-        };
-        Self { times: self.times[of.clone()].to_vec(), columns: self.columns.iter().map(cells).collect() }
     }
 }
 
@@ -181,7 +171,7 @@ impl Scan<'_> {
         let keys: Vec<&str> = sensors[batch.clone()].iter().map(|sensor| &*sensor.key).collect();
         let unflushed = self.engine.unflushed(database, &keys, hours).await?;
         let stored =
-            self.engine.scan_sensors(database, &keys, hours.clone(), &self.projection, self.engine.batch_bytes());
+            self.engine.store.scan_sensors(database, &keys, hours.clone(), &self.projection, self.engine.batch_bytes());
         let Some(stored) = budget.waiting(stored).await? else { return Ok(false) };
         let times = || self.wanted.range.clone();
         let part =
@@ -232,13 +222,11 @@ impl Scan<'_> {
         };
         loop {
             let projection = Projection { times: times.clone(), ..self.projection.clone() };
-            let scanned = self.engine.scan((database, key), ahead.clone(), Order::Ascending, &projection, extent);
+            let scanned = self.engine.store.scan(database, key, ahead.clone(), Order::Ascending, &projection, extent);
             match budget.waiting(scanned).await {
                 Ok(Scanned { pages, rest }) => return Ok((Scanned { pages, rest: rest.start..hours.end }, times)),
-                Err(ScanFailure::Storage(StorageError::HourTooLarge { hour, .. })) if hour > ahead.start => {
-                    ahead.end = hour
-                }
-                Err(ScanFailure::Storage(StorageError::HourTooLarge { hour, limit })) => {
+                Err(StorageError::HourTooLarge { hour, .. }) if hour > ahead.start => ahead.end = hour,
+                Err(StorageError::HourTooLarge { hour, limit }) => {
                     ahead = hour..hour.next();
                     times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
                     times.end -= (times.end - times.start) / 2;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::Engine;
-use super::as_stored::AsStored;
 use super::directory::{DirectoryEntry, meta_text};
 use super::evaluate::{Evaluation, Filter};
 use super::filter::{Lookup, ResolvedReference, holds};
@@ -17,10 +16,9 @@ use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
 use super::windows::Windows;
-use crate::bucket::meta::META_PREFIX;
 use crate::clock::now_ns;
-use crate::influxql::{Expr, ReferenceKind};
-use crate::query::engine::frame::{Frame, OldKeys, ReadingSource};
+use crate::influxql::ReferenceKind;
+use crate::query::engine::frame::{Frame, ReadingSource};
 use crate::query::engine::memory::CHOOSE;
 use crate::query::pattern::Patterns;
 use crate::query::{Budget, QueryError};
@@ -40,15 +38,11 @@ impl Engine {
         entries: &[DirectoryEntry],
         evaluation: &mut Evaluation<'_>,
     ) -> Result<(), QueryError> {
-        let Evaluation { plan, frame, patterns, budget, as_stored, .. } = *evaluation;
-        let old_keys = evaluation.old_keys.clone();
+        let Evaluation { plan, frame, patterns, budget, .. } = *evaluation;
         let mut held = budget.hold(0)?;
         let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
-            let holds = match as_stored {
-                None => by_itself(entry, plan, patterns),
-                Some(stored) => stored.passes(&entry.sensor.key, |entry| by_itself(entry, plan, patterns)),
-            };
+            let holds = by_itself(entry, plan, patterns);
             if has_selected(entry, plan) && holds != Some(false) {
                 chosen.push((entry, holds.is_none()));
             }
@@ -58,7 +52,7 @@ impl Engine {
         }
         held.grow(chosen.len() * 2 * size_of::<(&DirectoryEntry, bool)>())?;
         self.check_sensors(chosen.len())?;
-        let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.sensor.clone()).collect();
+        let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.stored.clone()).collect();
         let fields: Arc<[Arc<str>]> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
         let range = range(plan, frame);
         let mut span = self.span(&range)?;
@@ -75,8 +69,8 @@ impl Engine {
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
         let gone = self.settings.now().readings_from(database, now_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
-        let are_told = !plan.has_ends()
-            || (!evaluation.has_several_sources && are_alone(plan, &chosen, (as_stored, &old_keys), budget).await?);
+        let are_told =
+            !plan.has_ends() || (!evaluation.has_several_sources && are_alone(plan, &chosen, budget).await?);
         let hours = match (summarized(plan, frame, &chosen, &range), gone) {
             _ if !are_told => None,
             (None, Some(from)) => {
@@ -105,14 +99,7 @@ impl Engine {
                 let (entry, of_condition) = chosen[place];
                 let filter = Filter { of_sensor: true, of_condition };
                 let points = meant(plan, entry, &points);
-                match as_stored {
-                    None => evaluation.feed(&member(plan, entry, &old_keys), &points, filter).await?,
-                    Some(stored) => {
-                        for (entry, points) in stored.split(&entry.sensor.key, &points) {
-                            evaluation.feed(&member(plan, entry, &old_keys), &points, filter).await?;
-                        }
-                    }
-                }
+                evaluation.feed(&member(plan, entry), &points, filter).await?;
             }
         }
         if let Some(hours) = hours {
@@ -130,54 +117,15 @@ impl Engine {
                     true => summaries.into(),
                     false => summaries.iter().filter(|one| are_numbers[one.field]).cloned().collect(),
                 };
-                match as_stored {
-                    None => evaluation.absorb(&member(plan, entry, &old_keys), &numbers),
-                    Some(stored) => stored.each_summary(&entry.sensor.key, &numbers, |entry, some| {
-                        evaluation.absorb(&member(plan, entry, &old_keys), some)
-                    }),
-                }
+                evaluation.absorb(&member(plan, entry), &numbers)
             };
-            // Totals of days know no hours, which copies may differ by.
-            match is_by_day(frame) && as_stored.is_none() {
+            match is_by_day(frame) {
                 true => self.each_total(&wanted, take).await?,
                 false => self.each_summary(&wanted, take).await?,
             }
         }
         evaluation.span = Some(span);
         Ok(())
-    }
-
-    /// Those of these keys of tags that relabels of a database rename.
-    #[must_use]
-    pub fn old_keys(&self, database: &str, keys: &[String]) -> OldKeys {
-        let Some(relabels) = self.relabels(database) else { return OldKeys::default() };
-        let later = keys.iter().map(|key| (key.clone(), relabels.later_keys(key)));
-        later.filter(|(_, later)| !later.is_empty()).collect()
-    }
-
-    /// What is stored of the metadata of those of these sensors that the plan may read.
-    ///
-    /// # Errors
-    /// As [`Engine::stored_meta`]; if there are too many.
-    pub async fn stored_meta_of(
-        &self,
-        (budget, database): (&Budget, &str),
-        entries: &[DirectoryEntry],
-        (plan, frame, patterns): (&Plan, &Frame, &Patterns),
-    ) -> Result<AsStored, QueryError> {
-        let (mut wanted, mut held) = (Vec::new(), budget.hold(0)?);
-        let is_wanted = |entry: &&DirectoryEntry| {
-            let may_hold = |condition: &Expr| holds(condition, &WhateverIsSaid(Alone(entry, plan)), patterns);
-            has_selected(entry, plan) && plan.condition.as_ref().is_none_or(|of| may_hold(of) != Some(false))
-        };
-        for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
-            wanted.extend(some.iter().filter(is_wanted));
-            held.set(2 * wanted.len() * size_of::<&DirectoryEntry>())?;
-            budget.pause().await?;
-        }
-        self.check_sensors(wanted.len())?;
-        let is_chosen = |entry: &DirectoryEntry| by_itself(entry, plan, patterns) != Some(false);
-        self.stored_meta((budget, database), &wanted, &range(plan, frame), &is_chosen).await
     }
 }
 
@@ -203,18 +151,11 @@ fn is_by_day(frame: &Frame) -> bool {
 /// # Errors
 /// If the budget is exhausted.
 pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
-    let Evaluation { plan, patterns, budget, as_stored, .. } = *evaluation;
-    let old_keys = evaluation.old_keys.clone();
+    let Evaluation { plan, patterns, budget, .. } = *evaluation;
     for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
         for entry in some {
-            match as_stored {
-                None if by_itself(entry, plan, patterns) == Some(false) => {}
-                None => evaluation.count_in(&member(plan, entry, &old_keys))?,
-                Some(stored) => {
-                    stored
-                        .held(&entry.sensor.key)
-                        .try_for_each(|entry| evaluation.count_in(&member(plan, entry, &old_keys)))?;
-                }
+            if by_itself(entry, plan, patterns) != Some(false) {
+                evaluation.count_in(&member(plan, entry))?;
             }
         }
         budget.pause().await?;
@@ -231,25 +172,10 @@ impl Lookup for Alone<'_> {
         match (plan.fields.iter().find(|field| field.is(name, kind)), kind) {
             (Some(field), _) if has(entry, field) => ResolvedReference::Unknown,
             (Some(_), _) => ResolvedReference::Field(None),
-            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::of_tag(entry.tag_values(name)),
-            (None, _) => ResolvedReference::Field(None),
-        }
-    }
-}
-
-/// The same of which metadata is not known, either.
-struct WhateverIsSaid<'a>(Alone<'a>);
-
-impl Lookup for WhateverIsSaid<'_> {
-    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
-        let is_tag = self.0.0.sensor.tag(name).is_some();
-        match self.0.find(name, kind) {
-            ResolvedReference::Tag(_) | ResolvedReference::TagOfNames(_)
-                if !is_tag && name.starts_with(META_PREFIX) =>
-            {
-                ResolvedReference::Unknown
+            (None, None | Some(ReferenceKind::Tag)) => {
+                ResolvedReference::Tag(entry.tag(name).map(Cow::into_owned).unwrap_or_default())
             }
-            known => known,
+            (None, _) => ResolvedReference::Field(None),
         }
     }
 }
@@ -273,8 +199,8 @@ fn meant<'a>(plan: &Plan, entry: &DirectoryEntry, points: &'a PointCursor) -> Co
     Cow::Owned(points)
 }
 
-/// The sensor with its tags, those that the plan groups by under old keys, and what it names of its metadata.
-fn member(plan: &Plan, entry: &DirectoryEntry, old_keys: &OldKeys) -> ReadingSource {
+/// The sensor with its tags, and what the plan names of its metadata.
+fn member(plan: &Plan, entry: &DirectoryEntry) -> ReadingSource {
     let sensor = &entry.sensor;
     let mut tags: Vec<(String, String)> =
         sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -282,19 +208,10 @@ fn member(plan: &Plan, entry: &DirectoryEntry, old_keys: &OldKeys) -> ReadingSou
         let named = plan.meta_names().filter(|name| sensor.tag(name).is_none());
         tags.extend(named.filter_map(|name| Some((name.to_owned(), meta_text(meta, name)?.into_owned()))));
     }
-    let renamed = |(old, _): &(String, _)| Some((old.clone(), by_old_key(sensor, old, old_keys)?.to_owned()));
-    tags.extend(old_keys.iter().filter_map(renamed));
     if tags.len() > sensor.tags.len() {
         tags.sort_unstable();
     }
-    let others = entry.others.clone();
-    ReadingSource { name: Arc::from(&*sensor.measurement), tags, others }
-}
-
-/// The value of a tag that a sensor does not have under this old key, but under a later one.
-fn by_old_key<'s>(sensor: &'s Sensor, old: &str, old_keys: &OldKeys) -> Option<&'s str> {
-    let (_, later) = old_keys.iter().find(|(key, _)| key == old).filter(|_| sensor.tag(old).is_none())?;
-    later.value(sensor)
+    ReadingSource { name: Arc::from(&*sensor.measurement), tags }
 }
 
 /// The range to read: the frame's, and one window before it (after it, in descending order) if a call looks back.
@@ -305,34 +222,18 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     start..frame.max.saturating_add(1).saturating_add(behind)
 }
 
-/// Whether each of these sensors has its groups for itself, whatever was said of it.
-async fn are_alone(
-    plan: &Plan,
-    chosen: &[(&DirectoryEntry, bool)],
-    (as_stored, old_keys): (Option<&AsStored>, &OldKeys),
-    budget: &Budget,
-) -> Result<bool, QueryError> {
-    let mut held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
+/// Whether each of these sensors has its group for itself.
+async fn are_alone(plan: &Plan, chosen: &[(&DirectoryEntry, bool)], budget: &Budget) -> Result<bool, QueryError> {
+    let _held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
     let (state, mut groups) = (RandomState::new(), HashSet::with_capacity(chosen.len()));
     for some in chosen.chunks(CHOOSE) {
         let of_group = |entry: &DirectoryEntry| {
-            let value = |tag: &String| {
-                let renamed = by_old_key(&entry.sensor, tag, old_keys).map(Cow::Borrowed);
-                renamed.or_else(|| entry.tag(tag)).unwrap_or_default()
-            };
-            let tags: Vec<_> = plan.group_by.iter().map(value).collect();
+            let tags: Vec<_> = plan.group_by.iter().map(|tag| entry.tag(tag).unwrap_or_default()).collect();
             state.hash_one((&entry.sensor.measurement, tags))
         };
         // Two groups of the same hash cost some reading, and nothing else.
-        for (entry, _) in some {
-            let own: HashSet<u64> = match as_stored {
-                None => HashSet::from([of_group(entry)]),
-                Some(stored) => stored.entries(&entry.sensor.key).map(of_group).collect(),
-            };
-            held.grow(own.len().saturating_sub(1) * 3 * size_of::<u64>())?;
-            if !own.into_iter().all(|group| groups.insert(group)) {
-                return Ok(false);
-            }
+        if !some.iter().all(|(entry, _)| groups.insert(of_group(entry))) {
+            return Ok(false);
         }
         budget.pause().await?;
     }

@@ -2,8 +2,10 @@
 //! again. Bounded by bytes, and by `query.cache_max_age`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::directory::DirectoryEntry;
 
@@ -38,14 +40,14 @@ impl SensorCache {
 
     /// A sensor that was read recently and since the latest deletion.
     pub fn get(&self, database: &str, key: &str, deletions: u64) -> Option<DirectoryEntry> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         let read = state.databases.get(database)?.get(key)?;
         (read.deletions == deletions && read.at.elapsed() < self.max_age).then(|| read.entry.clone())
     }
 
     /// Caches a sensor that was read after `at`, when there had been this many deletions.
     pub fn put(&self, database: &str, entry: &DirectoryEntry, at: Instant, deletions: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.bytes + memory(entry) > self.bytes_max {
             *state = SensorState::default();
         }
@@ -79,7 +81,7 @@ mod tests {
 
     fn entry(key: &str) -> DirectoryEntry {
         let sensor = Arc::new(Sensor { key: key.into(), measurement: "m".into(), tags: [].into() });
-        DirectoryEntry { sensor, fields: [(Arc::from("temp"), Family::Number)].into(), meta: None, others: None }
+        DirectoryEntry { fields: [(Arc::from("temp"), Family::Number)].into(), ..DirectoryEntry::bare(sensor) }
     }
 
     #[test]
@@ -109,7 +111,7 @@ mod tests {
             for _ in 0..2 {
                 cache.put("a", &entry(&format!("m,s={number}")), Instant::now(), 0);
             }
-            let state = cache.state.lock().unwrap();
+            let state = cache.state.lock();
             let held = state.databases["a"].values().map(|read| memory(&read.entry)).sum::<usize>();
             assert_eq!(state.bytes, held);
             assert!(held <= bytes_max && held > 0);

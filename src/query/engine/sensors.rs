@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::directory::{DirectoryEntry, KnownSensors, Sensors, first_batch, next_batch, stored_entry, united};
-use super::present::presented;
-use crate::bucket::Relabels;
+use crate::bucket::Renames;
 use crate::bucket::settings::owner;
 use crate::query::{Budget, QueryError};
 
@@ -21,12 +20,12 @@ impl Engine {
         // Read before anything else: the next call sees a newer version if sensors are added meanwhile, and merges
         // again.
         let version = self.memtables.catalog_version(Some(database))?;
-        let relabels = self.relabels(database);
+        let renames = self.renames(database);
         let known = self.directory.get(database);
         let is_fresh =
             |known: &KnownSensors| known.read.elapsed() < max_age && known.since.deletions == version.deletions;
         let fresh = known.filter(is_fresh);
-        if let Some(known) = fresh.as_ref().filter(|known| known.version == version && known.relabels == relabels) {
+        if let Some(known) = fresh.as_ref().filter(|known| known.version == version && known.renames == renames) {
             return Ok(known.sensors.clone());
         }
         let (read, since, stored) = match fresh {
@@ -34,8 +33,8 @@ impl Engine {
             None => (Instant::now(), version, Arc::new(self.stored_sensors(budget, database).await?)),
         };
         let unflushed = self.memtables.catalog_sensors(database, since);
-        let named = |sensors| match &relabels {
-            Some(relabels) => presented(sensors, relabels),
+        let named = |sensors| match &renames {
+            Some(renames) => shown_by(renames, sensors),
             None => sensors,
         };
         let sensors = budget.at_length(stored.len() + unflushed.len(), || named(united(&stored, unflushed)));
@@ -45,23 +44,24 @@ impl Engine {
             self.directory.forget(database);
             return Ok(sensors);
         }
-        self.directory.put(database, KnownSensors { sensors: sensors.clone(), read, since, version, relabels, stored });
+        self.directory.put(database, KnownSensors { sensors: sensors.clone(), read, since, version, renames, stored });
         Ok(sensors)
     }
 
-    /// The sensors of a database as they are stored, listed now; and the relabels by which they are named.
+    /// The renames of a database, if it has some.
+    #[must_use]
+    pub fn renames(&self, database: &str) -> Option<Renames> {
+        self.settings.now().renames(database).cloned()
+    }
+
+    /// The sensors of a database under their stored names, listed now.
     ///
     /// # Errors
     /// If the store does not answer, or the WAL is still being read back.
-    pub async fn as_stored(
-        &self,
-        budget: &Budget,
-        database: &str,
-    ) -> Result<(Vec<DirectoryEntry>, Option<Relabels>), QueryError> {
+    pub async fn as_stored(&self, budget: &Budget, database: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
         let version = self.memtables.catalog_version(Some(database))?;
-        let relabels = self.relabels(database);
         let stored = self.stored_sensors(budget, database).await?;
-        Ok((united(&stored, self.memtables.catalog_sensors(database, version)), relabels))
+        Ok(united(&stored, self.memtables.catalog_sensors(database, version)))
     }
 
     async fn stored_sensors(&self, budget: &Budget, database: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
@@ -101,4 +101,11 @@ impl Engine {
         names.dedup();
         Ok(names)
     }
+}
+
+/// The entries under their shown names, in key order.
+fn shown_by(renames: &Renames, entries: Vec<DirectoryEntry>) -> Vec<DirectoryEntry> {
+    let mut shown: Vec<DirectoryEntry> = entries.into_iter().map(|entry| entry.shown_by(renames)).collect();
+    shown.sort_unstable_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
+    shown
 }

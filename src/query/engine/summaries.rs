@@ -8,10 +8,9 @@ use std::time::Instant;
 
 use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
-use super::united::plain_in;
 use super::{Engine, hours_of};
+use crate::bucket::Summary;
 use crate::bucket::store::{Extent, Order, PageSummaries, Scanned, ScannedPage};
-use crate::bucket::{Relabels, Summary};
 use crate::faults;
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
@@ -87,7 +86,7 @@ impl Engine {
             while hours.start < hours.end {
                 let extent = Extent { pages, bytes: BATCH_BYTES, hour_bytes: usize::MAX };
                 let stored =
-                    self.scan((wanted.database, &sensor.key), hours.clone(), Order::Ascending, &projection, extent);
+                    self.store.scan(wanted.database, &sensor.key, hours.clone(), Order::Ascending, &projection, extent);
                 let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let mut open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let mut found = [Vec::new()];
@@ -110,29 +109,23 @@ impl Engine {
     ) -> Result<Option<Vec<Vec<HourSummary>>>, QueryError> {
         let hours = hours_of(&wanted.range);
         let keys: Vec<&str> = wanted.sensors.iter().map(|sensor| &*sensor.key).collect();
-        // The same ones decide what is read and what is cached: a relabel that is taken back meanwhile changes neither.
-        let relabels = self.relabels(wanted.database);
-        let is_plain = plain_in(relabels.as_ref(), &keys);
         // Before the cache and the store are read; `HourVersions` says why.
-        let unflushed = self.unflushed_by(is_plain.clone(), (wanted.database, &keys), &hours).await?;
+        let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
         let mut open: Vec<Vec<Hour>> = unflushed.into_iter().map(|hours| hours.into_keys().collect()).collect();
         let mut found: Vec<Vec<HourSummary>> = vec![Vec::new(); wanted.sensors.len()];
         let mut unknown: BTreeMap<(Hour, Hour), Vec<usize>> = BTreeMap::new();
         let now = Instant::now();
         for (place, found) in found.iter_mut().enumerate() {
             let asked = self.hours_asked(wanted, place, &hours);
-            // What changes a stored sensor is not noted for the names under which it is read.
-            let rest =
-                self.recall(cache.filter(|_| is_plain[place]), &asked, &open[place], now, |hour, field, summary| {
-                    found.push(HourSummary { hour, field, summary: summary.clone() });
-                });
+            let rest = self.recall(cache, &asked, &open[place], now, |hour, field, summary| {
+                found.push(HourSummary { hour, field, summary: summary.clone() });
+            });
             if rest.start < rest.end {
                 unknown.entry((rest.start, rest.end)).or_default().push(place);
             }
         }
         for ((start, end), places) in unknown {
-            let by = (relabels.as_ref(), cache);
-            if !self.read_summaries(wanted, by, &places, &(start..end), &mut open, &mut found).await? {
+            if !self.read_summaries(wanted, cache, &places, &(start..end), &mut open, &mut found).await? {
                 return Ok(None);
             }
         }
@@ -184,7 +177,7 @@ impl Engine {
     async fn read_summaries(
         &self,
         wanted: &PointsQuery<'_>,
-        (relabels, cache): (Option<&Relabels>, Option<&SummaryCache>),
+        cache: Option<&SummaryCache>,
         places: &[usize],
         hours: &Range<Hour>,
         open: &mut [Vec<Hour>],
@@ -194,15 +187,13 @@ impl Engine {
         let projection = wanted.summaries(wanted.only_sums && cache.is_none());
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
-        let of_keys = (wanted.database, &*keys);
-        let stored = self.scan_sensors_by(relabels, of_keys, hours.clone(), &projection, BATCH_BYTES);
+        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
         faults::halt_at("summaries_read").await;
-        let is_plain = plain_in(relabels, &keys);
-        for ((place, mut pages), is_plain) in places.iter().zip(stored).zip(is_plain) {
+        for (place, mut pages) in places.iter().zip(stored) {
             let (open, found) = (&mut open[*place], &mut found[*place]);
             found.reserve(pages.len() * wanted.fields.len());
-            let Some(cache) = cache.filter(|_| is_plain) else {
+            let Some(cache) = cache else {
                 take_known(wanted, &mut pages, (open, found), |_, _| {});
                 continue;
             };

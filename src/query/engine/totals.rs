@@ -66,10 +66,7 @@ impl Engine {
         let hours = days.start.hours().start..days.end.hours().start;
         let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
         let projection = wanted.summaries(wanted.only_sums);
-        // What several stored sensors have of a day cannot be added up.
-        let is_plain = self.plain(wanted.database, &keys);
-        let plain: Vec<&str> = keys.iter().zip(is_plain).filter(|(_, plain)| *plain).map(|(key, _)| *key).collect();
-        let read = self.store.read_months(wanted.database, &plain, Month::of_days(days), &projection);
+        let read = self.store.read_months(wanted.database, &keys, Month::of_days(days), &projection);
         let mut by_sensor: HashMap<Arc<str>, BTreeMap<Month, MonthTotals>> = HashMap::new();
         for (id, month) in wanted.budget.waiting(read).await? {
             if let Some(totals) = month.totals {

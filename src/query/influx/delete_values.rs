@@ -1,19 +1,17 @@
 //! `DELETE` by value: which readings a condition on fields selects.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::schema::Schema;
-use super::show::of_sources;
 use super::statement::StatementFailure;
-use crate::bucket::Relabels;
-use crate::influxql::{Expr, FromSource, Operator, ReferenceKind, Statement};
+use crate::bucket::Renames;
+use crate::influxql::{Expr, Operator, ReferenceKind, Statement};
 use crate::query::QueryError;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::filter::{Lookup, ResolvedReference, holds};
 use crate::query::engine::plan::PlannedField;
-use crate::query::engine::present::named_at;
 use crate::query::native::notices::Nearest;
 use crate::query::pattern::Patterns;
 use crate::reading::{Sensor, Value};
@@ -32,15 +30,8 @@ pub struct ValueCondition {
     tags: HashMap<String, BTreeSet<String>>,
     /// The names that are fields anywhere where the statement deletes.
     anywhere: BTreeSet<String>,
-    /// In a database with relabels: by which names the condition is asked.
-    shown: Option<Shown>,
-}
-
-/// The relabels of a database, and the sources of a statement.
-#[derive(Debug)]
-struct Shown {
-    relabels: Relabels,
-    sources: Vec<FromSource>,
+    /// The names by which the condition is asked.
+    renames: Renames,
 }
 
 /// A condition's names and whether it calls functions.
@@ -77,7 +68,8 @@ impl ValueCondition {
         }
         let of = |(fields, tags)| {
             let patterns = Patterns::compile(statement.patterns(), None)?;
-            Ok(Self { condition: condition.clone(), patterns, fields, tags, anywhere: anywhere.clone(), shown: None })
+            let (condition, anywhere) = (condition.clone(), anywhere.clone());
+            Ok(Self { condition, patterns, fields, tags, anywhere, renames: Renames::default() })
         };
         all.into_iter().map(of).collect::<Result<Vec<_>, QueryError>>().map(Some).map_err(StatementFailure::from)
     }
@@ -103,33 +95,16 @@ impl ValueCondition {
         later.tags.iter().find_map(turned)
     }
 
-    /// The same condition, asked of stored sensors by the names under which they are shown, where these are of some sources.
+    /// The same condition, asked by the names that these renames show.
     #[must_use]
-    pub(super) fn shown_by(self, relabels: Relabels, sources: Vec<FromSource>) -> Self {
-        Self { shown: Some(Shown { relabels, sources }), ..self }
+    pub(super) fn shown_by(self, renames: Renames) -> Self {
+        Self { renames, ..self }
     }
 
-    /// By which present names the condition is asked of a stored sensor, where it may hold for its readings: ranges of time in
-    /// nanoseconds.
+    /// The entry of a stored sensor, by which the condition is asked.
     #[must_use]
-    pub fn names_of(&self, sensor: &Arc<Sensor>) -> Vec<(Range<i64>, DirectoryEntry)> {
-        let stored = DirectoryEntry { sensor: sensor.clone(), fields: Arc::new([]), meta: None, others: None };
-        let Some(Shown { relabels, sources }) = &self.shown else { return vec![(i64::MIN..i64::MAX, stored)] };
-        let is_source = of_sources(sources, &self.patterns);
-        let named = spelled(&stored, relabels).map(|(times, named)| (times, named.without_others()));
-        named.filter(|(_, named)| is_source(named) && self.may_hold(named)).collect()
-    }
-
-    /// The names of a stored sensor, as [`ValueCondition::names_of`], for which the condition means something else where their other
-    /// spellings count.
-    #[must_use]
-    pub(super) fn meant_otherwise(&self, sensor: &Arc<Sensor>) -> Vec<(Range<i64>, DirectoryEntry)> {
-        let stored = DirectoryEntry { sensor: sensor.clone(), fields: Arc::new([]), meta: None, others: None };
-        let Some(Shown { relabels, sources }) = &self.shown else { return Vec::new() };
-        let is_source = of_sources(sources, &self.patterns);
-        let meant = |entry: &DirectoryEntry| if is_source(entry) { self.by_tags(entry) } else { Some(false) };
-        let named = spelled(&stored, relabels).filter(|(_, named)| named.others.is_some());
-        named.filter(|(_, named)| meant(named) != meant(&named.without_others())).collect()
+    pub fn entry(&self, stored: &Arc<Sensor>) -> DirectoryEntry {
+        DirectoryEntry::bare(stored.clone()).shown_by(&self.renames)
     }
 
     /// Whether the condition may hold for a reading of a sensor, by its tags.
@@ -154,13 +129,6 @@ impl ValueCondition {
     fn is_absent_field(&self, measurement: &str, name: &str) -> bool {
         self.anywhere.contains(name) && self.tags.get(measurement).is_none_or(|tags| !tags.contains(name))
     }
-}
-
-/// The names that a stored sensor has at all times, each with its other spellings.
-fn spelled(stored: &DirectoryEntry, relabels: &Relabels) -> impl Iterator<Item = (Range<i64>, DirectoryEntry)> {
-    let starts: Vec<i64> = std::iter::once(i64::MIN).chain(relabels.starts()).collect();
-    let ends: Vec<i64> = starts.iter().skip(1).copied().chain([i64::MAX]).collect();
-    starts.into_iter().zip(ends).map(|(start, end)| (start..end, named_at(stored, relabels, start)))
 }
 
 /// Fields and tags by measurement.
@@ -312,7 +280,9 @@ impl<V: Fn(&str) -> Option<Value>> Lookup for Looked<'_, V> {
             (None, None | Some(ReferenceKind::Tag)) if name == "_name" => {
                 ResolvedReference::Tag(measurement.to_owned())
             }
-            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::of_tag(self.entry.tag_values(name)),
+            (None, None | Some(ReferenceKind::Tag)) => {
+                ResolvedReference::Tag(self.entry.tag(name).map(Cow::into_owned).unwrap_or_default())
+            }
             (None, _) => ResolvedReference::Field(None),
         }
     }
@@ -337,12 +307,8 @@ mod tests {
 
     fn entry(measurement: &str, tags: &[(&str, &str)], field: &str) -> DirectoryEntry {
         let sensor = Sensor::new(measurement, tags.iter().copied()).expect("a sensor");
-        DirectoryEntry {
-            sensor: Arc::new(sensor),
-            fields: Arc::new([(Arc::from(field), Family::String)]),
-            meta: None,
-            others: None,
-        }
+        let fields = Arc::new([(Arc::from(field), Family::String)]);
+        DirectoryEntry { fields, ..DirectoryEntry::bare(Arc::new(sensor)) }
     }
 
     fn of_all(text: &str, databases: &[Vec<&DirectoryEntry>], before: &[&str]) -> Option<Vec<ValueCondition>> {

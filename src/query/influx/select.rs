@@ -12,7 +12,6 @@ use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, FromSource, Measurement, MeasurementName, Select};
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates;
-use crate::query::engine::as_stored::AsStored;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::engine::evaluate::{Evaluation, Filter};
@@ -88,15 +87,12 @@ async fn selected(
     let (schema, _held) = schema(&sources, asked.budget).await?;
     let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
     let frame = frame(select, checked, &plan);
-    let stored = stored_meta(engine, &sources, (&plan, &frame, patterns), asked).await?;
     let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
     evaluation.span = span.take();
     evaluation.has_several_sources = sources.len() > 1;
-    for (source, stored) in sources.iter().zip(&stored) {
+    for source in &sources {
         match source {
             Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
-                evaluation.as_stored = stored.as_ref();
-                evaluation.old_keys = engine.old_keys(database, &plan.group_by);
                 if select.slimit > 0 || select.soffset > 0 {
                     count_groups(entries, &mut evaluation).await?;
                 }
@@ -116,25 +112,6 @@ async fn selected(
     Ok(Some(Selected { names: plan.names.clone(), groups, held }))
 }
 
-/// What is stored of the metadata of each source's sensors, if the request goes by that.
-async fn stored_meta(
-    engine: &Engine,
-    sources: &[Sourced],
-    planned: (&Plan, &Frame, &Patterns),
-    asked: StatementContext<'_>,
-) -> Result<Vec<Option<AsStored>>, QueryError> {
-    let mut stored = Vec::with_capacity(sources.len());
-    for source in sources {
-        stored.push(match source {
-            Sourced::Sensors { database, chosen } if asked.as_stored => {
-                Some(engine.stored_meta_of((asked.budget, database), &chosen.entries, planned).await?)
-            }
-            _ => None,
-        });
-    }
-    Ok(stored)
-}
-
 async fn sensors_of(
     engine: &Engine,
     measurement: &Measurement,
@@ -149,7 +126,7 @@ async fn sensors_of(
         MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
         MeasurementName::OfSource => false,
     };
-    let chosen = sensors.choose(asked, 1, &|entry| entry.names().any(|name| is_wanted(&name.measurement))).await?;
+    let chosen = sensors.choose(asked, 1, &|entry| is_wanted(&entry.sensor.measurement)).await?;
     Ok(Sourced::Sensors { database, chosen })
 }
 

@@ -10,7 +10,7 @@ use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::access::Caller;
 use crate::bucket::settings::{AUTOGEN, owner};
-use crate::bucket::{DatabaseSettings, Keep, LaterKeys, Relabels};
+use crate::bucket::{DatabaseSettings, Keep};
 use crate::influxql::{
     CardinalityOf, Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, Operator, ReferenceKind,
     Statement, split,
@@ -132,8 +132,7 @@ async fn listed<'a>(
         let (steps, is_wanted) = wanted(&here, condition.as_ref(), patterns)?;
         let chosen = sensors.choose(asked, steps, &is_wanted).await?;
         drop(is_wanted);
-        let relabels = engine.relabels(&database);
-        parts.push(Part { database, chosen, relabels });
+        parts.push(Part { database, chosen });
     }
     Ok(Listed { parts, patterns, listing, budget: asked.budget })
 }
@@ -167,9 +166,7 @@ pub(super) fn of_sources<'a>(
         .collect();
     move |entry: &DirectoryEntry| {
         measurements.is_empty()
-            || measurements
-                .iter()
-                .any(|source| entry.names().any(|name| is_measurement(source, &name.measurement, patterns)))
+            || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
     }
 }
 
@@ -181,7 +178,7 @@ impl Lookup for Tags<'_> {
         if name == "_name" {
             return ResolvedReference::Tag(self.0.sensor.measurement.to_string());
         }
-        ResolvedReference::of_tag(self.0.tag_values(name))
+        ResolvedReference::Tag(self.0.tag(name).map(Cow::into_owned).unwrap_or_default())
     }
 }
 
@@ -232,19 +229,14 @@ struct Listed<'a> {
 struct Part {
     database: String,
     chosen: Chosen,
-    relabels: Option<Relabels>,
 }
 
-impl Part {
-    /// The keys that a listing names, each with what relabels call its tags by now.
-    fn named<'k>(&self, keys: Option<&'k KeyFilter>) -> Vec<(&'k str, LaterKeys)> {
-        let named: Vec<&str> = match keys {
-            Some(KeyFilter::Is(key)) => vec![key],
-            Some(KeyFilter::In(keys)) => keys.iter().map(|key| &**key).collect(),
-            _ => Vec::new(),
-        };
-        let later = |key| self.relabels.as_ref().map(|relabels| relabels.later_keys(key)).unwrap_or_default();
-        named.into_iter().map(|key| (key, later(key))).collect()
+/// The keys that a listing names.
+fn named(keys: Option<&KeyFilter>) -> Vec<&str> {
+    match keys {
+        Some(KeyFilter::Is(key)) => vec![key],
+        Some(KeyFilter::In(keys)) => keys.iter().map(|key| &**key).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -258,10 +250,10 @@ struct Gathering<'a> {
     kinds: Option<&'a [Kinds]>,
 }
 
-/// What a sensor has under the name of a tag that it does not have: what the tag is called by now, or metadata.
-fn untagged<'e>(entry: &'e DirectoryEntry, key: &str, later: &LaterKeys) -> Option<Cow<'e, str>> {
+/// The metadata that a sensor has under the name of a tag that it does not have.
+fn untagged<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
     let is_own = entry.sensor.tag(key).is_some();
-    if is_own { None } else { entry.tag_by_now(key, later).filter(|value| !value.is_empty()) }
+    if is_own { None } else { entry.tag(key).filter(|value| !value.is_empty()) }
 }
 
 /// Per measurement, distinct names with the text shown beside them; the number between the two is a sort key.
@@ -284,8 +276,8 @@ impl Listed<'_> {
         Gathering { of, keys, kinds }: Gathering<'s>,
     ) -> Result<(Gathered<'s>, HeldBytes), QueryError> {
         let (mut all, mut held, mut count) = (Gathered::new(), self.budget.hold(0)?, 0);
+        let named = named(keys);
         for (at, part) in self.parts.iter().enumerate() {
-            let named = part.named(keys);
             for some in part.chosen.entries.chunks(CHOOSE) {
                 for entry in some {
                     let DirectoryEntry { sensor, fields, .. } = entry;
@@ -302,8 +294,7 @@ impl Listed<'_> {
                         CardinalityOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, Cow::default()))),
                         CardinalityOf::TagValues => {
                             known.extend(tags.map(|(key, value)| (&**key, 0, Cow::Borrowed(&**value))));
-                            let value =
-                                |(key, later): &(&'s str, LaterKeys)| Some((*key, 0, untagged(entry, key, later)?));
+                            let value = |key: &&'s str| Some((*key, 0, untagged(entry, key)?));
                             known.extend(named.iter().filter_map(value));
                         }
                         CardinalityOf::FieldKeys => known.extend(fields),

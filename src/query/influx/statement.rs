@@ -48,15 +48,6 @@ pub enum StatementFailure {
          name, or write \"{0}\"::field or \"{0}\"::tag"
     )]
     UnknownTag(String),
-    /// A deletion that would take something else if old names counted in it, as they do in queries.
-    #[error(
-        "a deletion goes by present names, and to a query this one would name {present} by an old one, {old}: write the present name"
-    )]
-    OldName {
-        /// The key by now.
-        present: String,
-        old: String,
-    },
     /// `DROP SERIES` deletes whole series. The text is InfluxDB's.
     #[error("DROP SERIES doesn't support time in WHERE clause")]
     TimeInDropSeries,
@@ -89,8 +80,6 @@ pub struct StatementContext<'a> {
     pub database: Option<&'a str>,
     /// The request's retention policy.
     pub policy: Option<&'a str>,
-    /// Whether a SELECT goes by the metadata that pages and days hold, not by what is said now.
-    pub as_stored: bool,
     /// `now()` in nanoseconds.
     pub now: i64,
     pub budget: &'a Budget,

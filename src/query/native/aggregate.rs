@@ -7,7 +7,6 @@ use std::ops::Range;
 use crate::influxql::Fill;
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates::{self, Aggregate as Named};
-use crate::query::engine::as_stored::AsStored;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::evaluate::Evaluation;
 use crate::query::engine::frame::{Frame, GroupRows};
@@ -39,8 +38,6 @@ pub struct Aggregation {
     pub families: Families,
     pub group_by: GroupBy,
     pub fill: Fill,
-    /// Whether metadata means what pages hold of it, not what it is now.
-    pub as_stored: bool,
 }
 
 /// Of which families the aggregated fields are.
@@ -180,15 +177,8 @@ impl WindowSeries {
 /// # Errors
 /// If the answer would be incomplete, or the budget is exhausted.
 pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
-    let (chosen, stored) = match asked.as_stored {
-        false => (engine.choose(budget, &asked.database, &asked.selector).await?, None),
-        true => {
-            let (database, selector) = (&asked.database, &asked.selector);
-            let (chosen, stored) = engine.choose_as_stored(budget, database, selector, &asked.range).await?;
-            (chosen, Some(stored))
-        }
-    };
-    let mut found = aggregated(engine, budget, asked, (&chosen.entries, stored.as_ref())).await?;
+    let chosen = engine.choose(budget, &asked.database, &asked.selector).await?;
+    let mut found = aggregated(engine, budget, asked, &chosen.entries).await?;
     if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, found.series.is_empty()) {
         let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         let (key, measurement) = (Some(sensor.key.to_string()), sensor.measurement.to_string());
@@ -221,9 +211,8 @@ pub async fn present(
         families: Families::First,
         group_by: GroupBy::Sensor,
         fill: Fill::None,
-        as_stored: false,
     };
-    let Aggregated { columns, series, held: _held, .. } = aggregated(engine, budget, &asked, (sensors, None)).await?;
+    let Aggregated { columns, series, held: _held, .. } = aggregated(engine, budget, &asked, sensors).await?;
     let fields_of = |series: &WindowSeries| -> Vec<String> {
         let cells = series.windows.iter().flat_map(|(_, cells)| cells.iter().zip(&columns));
         cells.filter(|(cell, _)| cell.is_some()).map(|(_, (field, _))| field.clone()).collect()
@@ -235,13 +224,11 @@ async fn aggregated(
     engine: &Engine,
     budget: &Budget,
     asked: &Aggregation,
-    (entries, stored): (&[DirectoryEntry], Option<&AsStored>),
+    entries: &[DirectoryEntry],
 ) -> Result<Aggregated, QueryError> {
     let Planned { plan, columns, notices, held: planned } = planned(budget, asked, entries).await?;
     let (frame, patterns) = (frame(asked), Patterns::default());
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
-    evaluation.as_stored = stored;
-    evaluation.old_keys = engine.old_keys(&asked.database, &plan.group_by);
     engine.read(&asked.database, entries, &mut evaluation).await?;
     let (groups, mut held) = evaluation.finish().await?;
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();

@@ -1,7 +1,6 @@
 //! Groups of sensors: the values of a group, each with its number of sensors, and the sensors of one value.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::many::WORD_BYTES;
 use crate::bucket::{GroupRule, Meta};
@@ -10,7 +9,6 @@ use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
-use crate::reading::Sensor;
 
 /// The values of a group, with how many sensors have each.
 #[derive(Debug)]
@@ -59,14 +57,14 @@ pub async fn members(
     (database, selector): (&str, &Selector),
     (rule, wanted): (&GroupRule, &str),
     (after, limit): (Option<&str>, usize),
-) -> Result<Vec<Arc<Sensor>>, QueryError> {
+) -> Result<Vec<DirectoryEntry>, QueryError> {
     let chosen = engine.choose(budget, database, selector).await?;
     let is_before = |entry: &DirectoryEntry| after.is_some_and(|after| *entry.sensor.key <= *after);
     let from = chosen.entries.partition_point(is_before);
     let (mut found, none) = (Vec::new(), Meta::default());
     for some in chosen.entries[from..].chunks(CHOOSE) {
         let members = some.iter().filter(|entry| value(rule, entry, &none).is_some_and(|value| value == wanted));
-        found.extend(members.take(limit - found.len()).map(|entry| entry.sensor.clone()));
+        found.extend(members.take(limit - found.len()).cloned());
         if found.len() >= limit {
             break;
         }
@@ -75,7 +73,6 @@ pub async fn members(
     Ok(found)
 }
 
-/// By the sensor's present name.
 fn value<'a>(rule: &GroupRule, entry: &'a DirectoryEntry, none: &'a Meta) -> Option<std::borrow::Cow<'a, str>> {
     let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
     rule.value(&entry.sensor, entry.meta.as_deref().unwrap_or(none), unquoted)

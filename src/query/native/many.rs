@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::Selection;
 use super::readings::{TimeOrder, read, room};
+use crate::bucket::Reading;
 use crate::bucket::meta::META_PREFIX;
-use crate::bucket::{LaterKeys, Reading};
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
@@ -61,7 +61,7 @@ pub async fn many_readings(
     let mut left = limit;
     for entry in entries {
         let key = entry.sensor.key.to_string();
-        let mut one = Selection { sensor: key.clone(), ..selection.of_each.clone() };
+        let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.of_each.clone() };
         if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
             one.range = selection.order.rest(&one.range, *time);
         }
@@ -89,18 +89,14 @@ pub enum TagWords<'a> {
     Own,
     /// Those, and names of metadata as `meta.NAME`.
     WithMetadata,
-    /// The one with this key, as queries take it: metadata with the prefix, and a tag that has another key by now.
+    /// The one with this key, as queries take it: metadata with the prefix.
     One(&'a str),
 }
 
 /// The chosen tags of a sensor with their values.
-fn tags_of<'a>(
-    entry: &'a DirectoryEntry,
-    wanted: TagWords<'a>,
-    later: &LaterKeys,
-) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
+fn tags_of<'a>(entry: &'a DirectoryEntry, wanted: TagWords<'a>) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
     let (one, own) = match wanted {
-        TagWords::One(key) => (entry.tag_by_now(key, later).map(|value| (Cow::Borrowed(key), value)), &[][..]),
+        TagWords::One(key) => (entry.tag(key).map(|value| (Cow::Borrowed(key), value)), &[][..]),
         TagWords::Own | TagWords::WithMetadata => (None, &*entry.sensor.tags),
     };
     let own = own.iter().map(|(key, value)| (Cow::from(&**key), Cow::from(&**value)));
@@ -125,10 +121,6 @@ pub async fn vocabulary(
     tags: TagWords<'_>,
 ) -> Result<Vocabulary, QueryError> {
     let chosen = engine.choose(budget, database, selector).await?;
-    let later = match (tags, engine.relabels(database)) {
-        (TagWords::One(key), Some(relabels)) => relabels.later_keys(key),
-        _ => LaterKeys::default(),
-    };
     let mut words = Vocabulary { held: Some(budget.hold(0)?), ..Vocabulary::default() };
     for some in chosen.entries.chunks(CHOOSE) {
         let mut bytes = 0;
@@ -141,7 +133,7 @@ pub async fn vocabulary(
                 Some(count) => *count += 1,
                 None => drop(words.measurements.insert(word(&entry.sensor.measurement), 1)),
             }
-            for (key, value) in tags_of(entry, tags, &later) {
+            for (key, value) in tags_of(entry, tags) {
                 if !words.tags.contains_key(&*key) {
                     words.tags.insert(word(&key), BTreeMap::new());
                 }

@@ -5,7 +5,7 @@ pub mod groups;
 pub mod many;
 pub mod notices;
 pub mod readings;
-pub mod relabels;
+pub mod renames;
 pub mod thinning;
 
 use std::ops::Range;

@@ -122,7 +122,7 @@ async fn drift_among(
     }
     let (mut told, range) = (Vec::new(), range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX));
     for (field, Drifted { names, sensors, has_more }) in found {
-        // What was converted, deleted or written at another time is no news: a field stays known when it has no values.
+        // What was deleted or written at another time is no news: a field stays known when it has no values.
         let names = names.into_iter().map(str::to_owned).collect();
         let having = present(engine, budget, database, (range.clone(), names), &sensors).await?;
         let Some(name) = having.first().and_then(|names| names.first()) else { continue };
@@ -226,16 +226,8 @@ impl<'a> AskedName<'a> {
     /// Gives the names of this kind that a sensor has, until one is taken.
     fn any(&self, entry: &'a DirectoryEntry, mut takes: impl FnMut(&'a str) -> bool) -> bool {
         let sensor = &*entry.sensor;
-        if self.measurement.is_some_and(|measurement| !entry.names().any(|name| *name.measurement == *measurement)) {
+        if self.measurement.is_some_and(|measurement| *sensor.measurement != *measurement) {
             return false;
-        }
-        let is_other = match self.kind {
-            NameKind::Key => entry.names().skip(1).any(|other| *other.key == *self.name),
-            NameKind::Measurement => entry.names().skip(1).any(|other| *other.measurement == *self.name),
-            _ => entry.spellings().any(|other| self.is_tag_of(other)),
-        };
-        if is_other && takes(self.name) {
-            return true;
         }
         match self.kind {
             NameKind::Key => takes(&sensor.key),
@@ -254,15 +246,6 @@ impl<'a> AskedName<'a> {
                     || entry.fields.iter().any(|(name, _)| takes(name))
                     || sensor.tags.iter().any(|(key, _)| takes(key))
             }
-        }
-    }
-
-    /// Whether it is a tag, or a value of one, that another spelling of a sensor's name has.
-    fn is_tag_of(&self, other: &Sensor) -> bool {
-        match self.kind {
-            NameKind::Tag | NameKind::GroupKey | NameKind::Column => other.tag(self.name).is_some(),
-            NameKind::Value(tag) => other.tag(tag) == Some(self.name),
-            NameKind::Key | NameKind::Measurement | NameKind::Field => false,
         }
     }
 
@@ -404,24 +387,18 @@ pub async fn named_sensor(
     pins: &[Pin],
 ) -> Result<NamedSensor, QueryError> {
     let may_read = |sensor: &Sensor| pins.iter().all(|pin| pin.matches(sensor));
-    if may_read(bare) && engine.is_known(database, &bare.key).await? {
+    if may_read(bare) && engine.named(database, &bare.key).await?.is_some() {
         return Ok(NamedSensor::Exact);
     }
     let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
     let is_named = |sensor: &Sensor| sensor.tag(SENSOR_TAG) == Some(&*bare.measurement);
-    // By its present name, and by an old one if that is no other's by now.
-    let (mut tagged, mut renamed) = (Found::default(), Found::default());
+    let mut tagged = Found::default();
     for some in sensors.chunks(CHOOSE) {
-        for entry in some.iter().filter(|entry| may_read(&entry.sensor)) {
-            if is_named(&entry.sensor) {
-                tagged.add(&entry.sensor);
-            } else if entry.names().skip(1).any(is_named) {
-                renamed.add(&entry.sensor);
-            }
-        }
+        let named = some.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor));
+        named.for_each(|entry| tagged.add(&entry.sensor));
         budget.pause().await?;
     }
-    let Found { first, keys, count } = if tagged.count > 0 { tagged } else { renamed };
+    let Found { first, keys, count } = tagged;
     Ok(match (first, count) {
         (Some(only), 1) => NamedSensor::Tagged(only),
         (None, _) => NamedSensor::Exact,

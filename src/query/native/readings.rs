@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Selection;
 use crate::bucket::store::{Extent, GROWTH, Order, Projection, Scanned, ScannedPage};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
+use crate::query::engine::Engine;
 use crate::query::engine::hours::UnflushedSensor;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
 use crate::query::engine::memory::memory_of;
-use crate::query::engine::{Engine, ScanFailure};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Hour;
 use crate::reading::time::MILLI_NS;
@@ -78,28 +78,12 @@ pub async fn readings(
     limit: usize,
 ) -> Result<RangePart, QueryError> {
     engine.span(&selection.range)?;
-    let mut names = engine.names_within(&selection.database, &selection.sensor, &selection.range);
-    if order == TimeOrder::Descending {
-        names.reverse();
-    }
-    let mut part = RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? };
-    for (range, sensor) in names {
-        let left = limit - part.readings.len();
-        if left == 0 || part.held.bytes() >= room(engine) {
-            part.next = Some(order.first(&range));
-            break;
-        }
-        let named = Selection { range, sensor, ..selection.clone() };
-        let found = read(engine, budget, &named, order, (left, room(engine) - part.held.bytes())).await?;
-        part.readings.extend(found.readings);
-        part.held.add(found.held);
-        part.next = found.next;
-        if part.next.is_some() {
-            break;
-        }
-    }
-    part.known = !part.readings.is_empty() || engine.is_known(&selection.database, &selection.sensor).await?;
-    Ok(part)
+    let Some(entry) = engine.named(&selection.database, &selection.sensor).await? else {
+        return Ok(RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? });
+    };
+    let stored = Selection { sensor: entry.stored.key.to_string(), ..selection.clone() };
+    let part = read(engine, budget, &stored, order, (limit, room(engine))).await?;
+    Ok(RangePart { known: true, ..part })
 }
 
 /// The memory that the readings of a part may take. The rest of the request's memory is for reading them, and for their
@@ -136,7 +120,7 @@ pub(super) async fn read(
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
         let scanned = budget.waiting(scan(engine, selection, order, &ahead, &projection, extent)).await;
         let Scanned { pages, rest } = match scanned {
-            Err(ScanFailure::Storage(StorageError::HourTooLarge { hour, limit })) => {
+            Err(StorageError::HourTooLarge { hour, limit }) => {
                 ahead = order.before(&hours, hour);
                 if !ahead.is_empty() {
                     continue;
@@ -198,12 +182,12 @@ async fn scan(
     hours: &Range<Hour>,
     projection: &Projection,
     extent: Extent,
-) -> Result<Scanned, ScanFailure> {
+) -> Result<Scanned, StorageError> {
     let order = match order {
         TimeOrder::Ascending => Order::Ascending,
         TimeOrder::Descending => Order::Descending,
     };
-    engine.scan((database, sensor), hours.clone(), order, projection, extent).await
+    engine.store.scan(database, sensor, hours.clone(), order, projection, extent).await
 }
 
 /// The selected readings of a set, in time order.

@@ -53,7 +53,7 @@ pub async fn thinned(
     let bytes = Arc::default();
     let mut thinned: Vec<Thinning> =
         entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range, &bytes)).collect();
-    let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.sensor.clone()).collect();
+    let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.stored.clone()).collect();
     let range = engine.with_readings(budget, &of_each.database, &of_each.range, true);
     let all = PointsQuery {
         database: &of_each.database,
@@ -76,12 +76,12 @@ pub async fn thinned(
         }
     }
     let mut series = Vec::with_capacity(sensors.len());
-    for (sensor, thinned) in sensors.into_iter().zip(thinned) {
+    for (entry, thinned) in entries.iter().zip(thinned) {
         let mut readings = thinned.finish();
         if selection.order == TimeOrder::Descending {
             readings.reverse();
         }
-        series.push((sensor, readings));
+        series.push((entry.sensor.clone(), readings));
         budget.pause().await?;
     }
     held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;

@@ -16,7 +16,7 @@ fn tokens_come_and_go_while_the_service_runs() {
     // From then on nobody gets in without.
     await_status(&server, "", 401);
     await_status(&server, &one, 200);
-    let again = token_command(&server.data_dir(), &["create", "--name", "one", "--read", "a"]);
+    let again = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
     assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("rotate one"));
     let rotated = token_command(&server.data_dir(), &["rotate", "one", "--keep-old", "1h"]);
     let two = String::from_utf8(rotated.stdout).unwrap().trim().to_owned();
@@ -42,7 +42,7 @@ fn tokens_come_and_go_while_the_service_runs() {
     for token in [&one, &two, &three] {
         assert!(!kept.contains(&token[16..]), "a secret is kept");
     }
-    let audit = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap();
+    let audit = std::fs::read_to_string(server.data_dir().join("admin.log")).unwrap();
     let actions: Vec<String> = audit
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
@@ -58,16 +58,16 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("first");
     let shown = path.to_str().unwrap();
-    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", shown);
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", shown);
     // The image sets this as well.
-    let mut server = launch.clone().env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
+    let mut server = launch.clone().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let made = std::fs::read_to_string(&path).unwrap().trim().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let said = server.stdout() + &server.stderr();
     assert!(!said.contains(&made[16..]) && said.contains(shown), "{said}");
     await_status(&server, "", 401);
     await_status(&server, &made, 200);
-    let audit = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap();
+    let audit = std::fs::read_to_string(server.data_dir().join("admin.log")).unwrap();
     assert!(audit.contains("\"first\"") && !audit.contains(&made[16..]), "{audit}");
     // Once a token exists, the file is nothing any more.
     server.stop();
@@ -81,7 +81,7 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     std::fs::write(&path, &given).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o440)).unwrap();
     for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
-        let server = Launch::with_store(store).env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", shown).start();
+        let server = Launch::with_store(store).env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", shown).start();
         await_status(&server, "", 401);
         await_status(&server, &given, 200);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), given);
@@ -90,7 +90,7 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     for (content, reason) in [(Some("my password"), "is no token"), (None, "its folder must exist")] {
         let path = content.map_or_else(|| folder.path().join("none/first"), |_| path.clone());
         content.iter().for_each(|content| std::fs::write(&path, content).unwrap());
-        let refused = launch.clone().env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", path.display()).run_to_end();
+        let refused = launch.clone().env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", path.display()).run_to_end();
         assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(1), ""));
         let last = refused.stderr.lines().last().unwrap_or_default();
         assert!(last.contains("auth.first_token_file") && last.contains(reason), "{last}");
@@ -119,7 +119,7 @@ fn the_list_shows_when_a_token_was_last_used() {
             if line.contains("never used") { None } else { used.split_whitespace().next().map(str::to_owned) }
         };
         let (one, _) =
-            (token(&["create", "--name", "one", "--admin", "*"]), token(&["create", "--name", "two", "--read", "*"]));
+            (token(&["add", "--name", "one", "--admin", "*"]), token(&["add", "--name", "two", "--read", "*"]));
         assert_eq!((column("one"), column("two")), (None, None));
         // Until the service has read the tokens, everybody is let in.
         await_status(&server, "", 401);
@@ -150,15 +150,14 @@ fn the_list_shows_when_a_token_was_last_used() {
 /// Nothing made an operator give tokens an end.
 #[test]
 fn no_token_is_made_that_lives_longer_than_it_may() {
-    let launch =
-        Launch::embedded().env("HOURGLASS_AUTH__MAX_LIFETIME", "30d").env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_MAX_LIFETIME", "30d").env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let server = launch.start();
     let first = server.first_token().unwrap();
     let data = server.data_dir();
     let create = |name: &str, more: &[&str]| {
         let mut command = program();
-        command.args(["token", "create", "--read", "*", "--name", name, "--data-dir"]).arg(&data).args(more);
-        let said = command.env("HOURGLASS_AUTH__MAX_LIFETIME", "30d").output().unwrap();
+        command.args(["token", "add", "--read", "*", "--name", name, "--data-dir"]).arg(&data).args(more);
+        let said = command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d").output().unwrap();
         (said.status.code(), String::from_utf8(said.stderr).unwrap())
     };
     for more in [&[][..], &["--expires", "31d"]] {
@@ -177,13 +176,13 @@ fn no_token_is_made_that_lives_longer_than_it_may() {
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let cases: &[(&[&str], &str)] = &[
-        (&["create", "--name", "x"], "may do nothing"),
-        (&["create", "--name", "a b", "--read", "a"], "letters, digits"),
-        (&["create", "--name", "x", "--read", ""], "database's name"),
-        (&["create", "--name", "x", "--admin", "*", "--sensor-tag", "site=lab"], "exclude each other"),
-        (&["create", "--name", "x", "--read", "a", "--sensor-tag", "site"], "KEY=VALUE"),
-        (&["create", "--name", "x", "--read", "a", "--expires", "90"], "90d"),
-        (&["create", "--name", "x", "--read", "a", "--rate", "5/h"], "5000/s"),
+        (&["add", "--name", "x"], "may do nothing"),
+        (&["add", "--name", "a b", "--read", "a"], "letters, digits"),
+        (&["add", "--name", "x", "--read", ""], "database's name"),
+        (&["add", "--name", "x", "--admin", "*", "--sensor-tag", "site=lab"], "exclude each other"),
+        (&["add", "--name", "x", "--read", "a", "--sensor-tag", "site"], "KEY=VALUE"),
+        (&["add", "--name", "x", "--read", "a", "--expires", "90"], "90d"),
+        (&["add", "--name", "x", "--read", "a", "--rate", "5/h"], "5000/s"),
         (&["revoke", "nobody"], "no token named"),
         (&["rotate", "nobody"], "no token named"),
     ];
@@ -236,7 +235,7 @@ fn mongo_command(uri: &str, folder: &std::path::Path, words: &[&str]) -> std::pr
 fn instances_on_one_mongodb_share_tokens() {
     let uri = mongod().uri(&fresh_database_name());
     let (a, b) = (Server::start(&uri), Server::start(&uri));
-    let made = mongo_command(&uri, &a.data_dir(), &["create", "--name", "shared", "--read", "*", "--write", "*"]);
+    let made = mongo_command(&uri, &a.data_dir(), &["add", "--name", "shared", "--read", "*", "--write", "*"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let token = String::from_utf8(made.stdout).unwrap().trim().to_owned();
     for server in [&a, &b] {
@@ -253,7 +252,7 @@ fn instances_on_one_mongodb_share_tokens() {
 fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
     let mut mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
-    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let mut server = launch.clone().start();
     let token = server.first_token().expect("a token in the banner");
     with(&token, "POST", &server.url("/write?db=a"), "m v=1 1").expect(204);
@@ -272,7 +271,7 @@ fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
 fn tokens_that_cannot_be_read_yet_open_nothing() {
     let mut mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
-    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let mut server = launch.start();
     let token = server.first_token().expect("a token in the banner");
     mongod.kill();
@@ -303,16 +302,17 @@ fn whoever_is_turned_away_and_whoever_deletes_is_written_down() {
     with(&admin, "POST", &server.url("/query?db=a&q=DELETE+FROM+m"), "").expect(200);
     with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+%22a%7B%E2%80%AE%22"), "").expect(200);
     let trail = |name: &str| std::fs::read_to_string(server.data_dir().join(name)).unwrap();
-    let (refusals, audit) = (trail("refusals.log"), trail("changes.log"));
-    let denied = refusals.lines().filter(|line| line.contains("\"event\":\"denied\"")).count();
+    let (others, audit) = (trail("audit.log"), trail("admin.log"));
+    let denied = others.lines().filter(|line| line.contains("\"event\":\"denied\"")).count();
     assert!((1..150).contains(&denied), "{denied} of 201 told");
-    let changes: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records = audit.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let changes: Vec<_> = records.filter(|record| record["event"] == "change").collect();
     let told: Vec<_> =
         changes.iter().map(|line| (line["by"].as_str().unwrap(), line["database"].as_str().unwrap())).collect();
     assert_eq!(told, [("first", "a"), ("first", "a{\u{202e}")], "{audit}");
     assert_eq!(changes[0]["outcome"], "done");
     assert!(!audit.contains('\u{202e}'), "{audit}");
-    for name in ["audit.log", "changes.log", "refusals.log"] {
+    for name in ["admin.log", "audit.log"] {
         assert!(!trail(name).contains(&admin[16..]), "the secret is in {name}");
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::{PATIENCE, await_status, create, guarded, token_command, with};
-use crate::support::eventually;
 use crate::support::http::{get, request};
 use crate::support::poll;
 use crate::support::server::Server;
@@ -86,23 +85,16 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/backup/day", "db=a&day=0", "", Needs::Admin),
     ("GET", "/api/v1/backup/sensors", "db=a", "", Needs::Admin),
     ("POST", "/api/v1/backup/proved", "began=1", "", Needs::Admin),
-    ("POST", "/api/v1/seal", "", "", Needs::Admin),
-    ("POST", "/api/v1/compact", "", "", Needs::Admin),
-    ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
-    (
-        "POST",
-        "/api/v1/relabel",
-        "db=a&dry_run=true",
-        "{\"kind\":\"measurement\",\"from\":\"m\",\"to\":\"w\"}",
-        Needs::Admin,
-    ),
-    ("GET", "/api/v1/relabels", "db=a", "", Needs::Admin),
-    ("GET", "/api/v1/trash", "", "", Needs::Token),
+    ("GET", "/api/v1/jobs", "", "", Needs::Admin),
+    ("GET", "/api/v1/jobs/{key}", "", "", Needs::Admin),
+    ("POST", "/api/v1/jobs/{key}/run", "", "", Needs::Admin),
+    ("PUT", "/api/v1/renames", "db=a&dry_run=true", r#"{"kind":"measurement","from":"m","to":"w"}"#, Needs::Admin),
+    ("PUT", "/api/v1/renames", "db=a", r#"{"kind":"tag_key","from":"unused","to":"w"}"#, Needs::Admin),
+    ("DELETE", "/api/v1/renames", "db=a&dry_run=true&kind=tag_key&from=unused", "", Needs::Admin),
+    ("GET", "/api/v1/renames", "db=a", "", Needs::Admin),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
-    ("GET", "/api/v1/indexes", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
-    ("POST", "/api/v1/rejections/replay", "db=a", "", Needs::Admin),
-    ("POST", "/api/v1/drift/resolve", "db=a&measurement=m&field=v&to=float", "", Needs::Admin),
+    ("DELETE", "/api/v1/rejections", "db=a&through=1", "", Needs::Admin),
     ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Needs::Admin),
     ("PUT", "/api/v1/databases/{key}", "", "{}", Needs::Admin),
     ("GET", "/api/v1/databases/{key}", "", "", Needs::Admin),
@@ -180,11 +172,7 @@ impl Matrix {
         let routes = get(&self.server.url("/openapi.json")).expect(200).json();
         for (path, operations) in routes["paths"].as_object().unwrap() {
             for method in operations.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
-                // Which database it is about says the deletion: `the_trash_is_its_databases_administrators`.
-                let is_of_deletion = path == "/api/v1/trash/{key}/undo";
-                // `a_pinned_token_is_judged_by_the_name_as_written_and_by_that_of_now` asks about one that there is.
-                let is_of_relabel = path.starts_with("/api/v1/relabels/");
-                let known = is_of_deletion || is_of_relabel || CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
+                let known = CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
                 assert!(known, "{method} {path} has no cell: what does it need?");
             }
         }
@@ -197,6 +185,7 @@ impl Matrix {
         let query = query.replace(OWN, own.as_deref().unwrap_or_default());
         let key = match *path {
             path if path.contains("/sensors/") => "m,site=lab",
+            path if path.contains("/jobs/") => "seal",
             "/ui/{key}" => "page.css",
             "/api/v1/tokens/{key}/revoke" => "made",
             _ => "site",
@@ -339,27 +328,6 @@ fn status_has_an_address_of_its_own() {
     with(&admin, "POST", &format!("{base}/write?db=a"), "m v=1").expect(404);
     with(&admin, "GET", &server.url("/metrics"), "").expect(404);
     get(&server.url("/ping")).expect(204);
-}
-
-/// Whoever may delete from a database sees what deletions by value removed from it, and may write it back; nobody else.
-#[test]
-fn the_trash_is_its_databases_administrators() {
-    let matrix = Matrix::new();
-    let statement = "/query?db=a&q=DELETE+FROM+m+WHERE+v+%3D+1";
-    with(&matrix.admin, "POST", &matrix.server.url(statement), "").expect(200);
-    let list = |token: &str| with(token, "GET", &matrix.server.url("/api/v1/trash"), "").expect(200).json();
-    let id = list(&matrix.admin)["deletions"][0]["id"].as_str().expect("one deletion").to_owned();
-    let undo = |token: &str| with(token, "POST", &matrix.server.url(&format!("/api/v1/trash/{id}/undo")), "").status;
-    let of_a = create(&matrix.server, &["--name", "admin-a", "--admin", "a"]);
-    let is_known = || (with(&of_a, "GET", &matrix.server.url("/api/v1/trash"), "").status == 200).then_some(());
-    eventually("the token is known", std::time::Duration::from_secs(30), is_known);
-    for kind in ["write", "read", "both", "elsewhere", "elsewhere-all", "pinned", "metrics"] {
-        let token = &matrix.tokens[kind];
-        assert_eq!(list(token)["deletions"].as_array().map(Vec::len), Some(0), "{kind}");
-        assert_eq!(undo(token), 403, "{kind}");
-    }
-    assert_eq!(list(&of_a)["deletions"][0]["id"], id);
-    assert_eq!(undo(&of_a), 200);
 }
 
 /// Regression: a token of one retention policy was refused where the policy stands beside the database, and not behind its slash.

@@ -131,7 +131,7 @@ fn check_what_is_seen(server: &Server, lab: &str) {
 }
 
 #[test]
-fn a_pinned_token_is_judged_by_the_name_as_written_and_by_that_of_now() {
+fn a_pinned_token_reads_by_shown_names_and_writes_only_where_the_stored_name_is_its_own_too() {
     let (server, admin) = guarded("");
     let pinned = |site: &str| {
         let tag = format!("site={site}");
@@ -140,54 +140,53 @@ fn a_pinned_token_is_judged_by_the_name_as_written_and_by_that_of_now() {
         token
     };
     let (lab, hall) = (pinned("lab"), pinned("hall"));
-    let (write, make) = (server.url("/write?db=a"), server.url("/api/v1/relabel?db=a"));
+    let (write, renames) = (server.url("/write?db=a"), server.url("/api/v1/renames?db=a"));
     with(&lab, "POST", &write, "m,site=lab v=1 1").expect(204);
+    with(&hall, "POST", &write, "m,site=hall,s=2 v=1 1").expect(204);
     let body = r#"{"kind":"tag_value","tag":"site","from":"lab","to":"hall"}"#;
+    let entry = format!("{renames}&kind=tag_value&tag=site&from=lab");
     for token in [&lab, &hall] {
-        with(token, "POST", &make, body).expect(403);
-        with(token, "GET", &server.url("/api/v1/relabels?db=a"), "").expect(403);
+        with(token, "PUT", &renames, body).expect(403);
+        with(token, "GET", &renames, "").expect(403);
+        with(token, "DELETE", &entry, "").expect(403);
     }
-    let made = with(&admin, "POST", &make, body).expect(200).json();
-    let id = made["relabel"]["id"].as_str().unwrap();
-    with(&lab, "POST", &write, "m,site=lab v=2 2").expect(403);
-    with(&hall, "POST", &write, "m,site=lab v=2 2").expect(403);
-    with(&hall, "POST", &write, "m,site=hall v=3 3").expect(204);
+    with(&admin, "PUT", &renames, body).expect(200);
+    for line in ["m,site=lab v=2 2", "m,site=hall v=2 2", "m,site=lab,s=3 v=2 2", "m,site=hall,s=3 v=2 2"] {
+        for token in [&lab, &hall] {
+            with(token, "POST", &write, line).expect(403);
+            let explained = with(token, "POST", &server.url("/api/v1/explain?db=a"), line).expect(200).json();
+            assert_eq!(explained["lines"][0]["rejected"][0]["code"], "forbidden", "{line}: {explained}");
+        }
+    }
+    // Stored and shown as its own.
+    with(&hall, "POST", &write, "m,site=hall,s=2 v=3 3").expect(204);
+    with(&admin, "POST", &write, "m,site=hall v=4 4").expect(204);
     let count = |token: &str, query: &str| {
         let answer = with(token, "GET", &server.url(&format!("/api/v1/readings?db=a&{query}")), "").expect(200).json();
         answer["series"].as_array().unwrap().iter().map(|of| of["readings"].as_array().unwrap().len()).sum::<usize>()
     };
-    // History follows the name of now.
-    assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (2, 0));
-    assert_eq!((count(&hall, "sensor=m,site%3Dhall"), count(&admin, "sensor=m,site%3Dlab")), (2, 2));
-    for token in [&lab, &hall] {
-        with(token, "GET", &server.url("/api/v1/readings?db=a&sensor=m,site%3Dlab"), "").expect(403);
-        with(token, "PUT", &server.url("/api/v1/sensors/m,site=lab/meta?db=a"), "{}").expect(403);
-        with(token, "DELETE", &server.url(&format!("/api/v1/relabels/{id}?db=a")), "").expect(403);
-        with(token, "POST", &server.url(&format!("/api/v1/relabels/{id}/finalize?db=a")), "").expect(403);
-    }
-    // So does metadata, and a change of it is of both stored sensors.
+    // History follows the shown name.
+    assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (4, 0));
+    assert_eq!((count(&hall, "sensor=m,site%3Dhall"), count(&admin, "sensor=m,site%3Dhall")), (2, 2));
+    let lab_key = with(&lab, "GET", &server.url("/api/v1/readings?db=a&sensor=m,site%3Dlab"), "");
+    assert!(!lab_key.text().contains("\"v\""), "{}", lab_key.text());
+    // So does metadata.
     let meta = |site: &str| server.url(&format!("/api/v1/sensors/m,site={site}/meta?db=a"));
     let told = |token: &str| with(token, "GET", &server.url("/api/v1/meta?db=a"), "").expect(200).json();
-    with(&admin, "PATCH", &meta("lab"), r#"{"x":1}"#).expect(200);
-    with(&hall, "PATCH", &meta("hall"), r#"{"y":2}"#).expect(200);
-    with(&hall, "GET", &meta("lab"), "").expect(403);
-    let both = serde_json::json!([{"sensor": "m,site=hall", "meta": {"x": 1, "y": 2}}]);
-    assert_eq!((&told(&hall)["sensors"], &told(&lab)["sensors"]), (&both, &serde_json::json!([])));
-    let line = r#"{"sensor":"m,site=lab","meta":{"x":3}}"#;
-    let refused = with(&lab, "POST", &server.url("/api/v1/meta?db=a"), line).expect(400);
-    assert!(refused.text().contains("another tag \\\"site\\\""), "{}", refused.text());
-    with(&admin, "DELETE", &server.url(&format!("/api/v1/relabels/{id}?db=a")), "").expect(200);
-    assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (1, 1));
-    // From a time on: what is said of the new name would be said of the old one, too, which is another's.
-    let body = body.replace('}', r#","since":"2026-01-15T16:00:00Z"}"#);
-    with(&admin, "POST", &make, &body).expect(200);
-    let refused = with(&hall, "PATCH", &meta("hall"), r#"{"y":3}"#).expect(403);
-    assert!(refused.text().contains("another tag"), "{}", refused.text());
-    with(&hall, "GET", &meta("hall"), "").expect(200);
+    with(&admin, "PATCH", &meta("hall"), r#"{"x":1}"#).expect(200);
+    let shown = serde_json::json!([{"sensor": "m,site=hall", "meta": {"x": 1}}]);
+    assert_eq!((&told(&hall)["sensors"], &told(&lab)["sensors"]), (&shown, &serde_json::json!([])));
+    assert_eq!(with(&lab, "GET", &meta("lab"), "").expect(200).json(), serde_json::json!({}));
+    for (token, site) in [(&hall, "hall"), (&lab, "lab")] {
+        let refused = with(token, "PATCH", &meta(site), r#"{"y":2}"#).expect(403);
+        assert!(refused.text().contains("another tag"), "{}", refused.text());
+    }
+    with(&admin, "DELETE", &entry, "").expect(200);
+    assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (2, 2));
 }
 
 /// Regression: a bare name that stood for one sensor by its tag was not judged by what that sensor is shown as: a token pinned to the old room
-/// read what was shown as the new one from the relabel's time on, which its key is refused.
+/// read what was shown as the new one.
 #[test]
 fn a_bare_name_reads_no_more_than_the_key_that_it_stands_for() {
     let (server, admin) = guarded("");
@@ -196,15 +195,17 @@ fn a_bare_name_reads_no_more_than_the_key_that_it_stands_for() {
     let lines = "climate,room=lab,sensor=s1 temp=1 1768489140\nclimate,room=lab,sensor=s1 temp=2 1768489260\n\
                  climate,room=lab,sensor=s2 temp=3 1768489260";
     with(&admin, "POST", &server.url("/write?db=a&precision=s"), lines).expect(204);
-    let body = r#"{"kind":"sensor","from":"climate,room=lab,sensor=s1","to":"climate,room=hall,sensor=s1","since":"2026-01-15T15:00:00Z"}"#;
-    with(&admin, "POST", &server.url("/api/v1/relabel?db=a"), body).expect(200);
+    let body = r#"{"kind":"sensor","from":"climate,room=lab,sensor=s1","to":"climate,room=hall,sensor=s1"}"#;
+    with(&admin, "PUT", &server.url("/api/v1/renames?db=a"), body).expect(200);
     for path in ["readings", "summary", "latest", "tail"] {
-        for name in ["climate,room%3Dlab,sensor%3Ds1", "s1"] {
+        for (name, status) in [("climate,room%3Dhall,sensor%3Ds1", 403), ("s1", 403)] {
             let url = server.url(&format!("/api/v1/{path}?db=a&sensor={name}"));
-            let refused = with(&lab, "GET", &url, "").expect(403);
+            let refused = with(&lab, "GET", &url, "").expect(status);
             assert!(!refused.text().contains("hall"), "{path}: {}", refused.text());
         }
     }
+    let old = with(&lab, "GET", &server.url("/api/v1/readings?db=a&sensor=climate,room%3Dlab,sensor%3Ds1"), "");
+    assert!(!old.text().contains("hall") && !old.text().contains("\"temp\""), "{}", old.text());
     let other = with(&lab, "GET", &server.url("/api/v1/readings?db=a&sensor=s2"), "").expect(200).json();
     assert_eq!(other["series"][0]["sensor"], "climate,room=lab,sensor=s2");
 }

@@ -134,7 +134,10 @@ fn the_queries_of_a_token_leave_memory_to_others() {
     with(&admin, "POST", &server.url("/write?db=a"), &(lines("m", 20_000) + &lines("few", 20))).expect(204);
     let all = server.url("/query?db=a&q=SELECT%20v%20FROM%20m");
     let refused = with(&reader, "GET", &all, "").expect(503);
-    assert!(refused.text().contains("more than 3145728 bytes of memory at present (query.token_bytes)"), "{refused:?}");
+    assert!(
+        refused.text().contains("more than 3145728 bytes of memory at present (3/4 of query.bytes)"),
+        "{refused:?}"
+    );
     assert!(refused.header("retry-after").is_some());
     let few = server.url("/query?db=a&q=SELECT%20v%20FROM%20few%20LIMIT%2010");
     with(&reader, "GET", &few, "").expect(200);

@@ -84,7 +84,7 @@ fn ten_thousand_wrong_tokens_a_second_harm_nobody() {
     );
     assert!(count >= WANTED, "{count} in {took:?}");
     assert!(grown < GROWTH_BYTES, "grown by {grown} bytes");
-    let refusals = std::fs::metadata(server.data_dir().join("refusals.log")).unwrap().len();
-    assert!(refusals < 1 << 20, "refusals.log has {refusals} bytes");
+    let refusals = std::fs::metadata(server.data_dir().join("audit.log")).unwrap().len();
+    assert!(refusals < 1 << 20, "audit.log has {refusals} bytes");
     assert!(!server.stderr().contains("panicked"));
 }

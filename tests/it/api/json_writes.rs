@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{client, keys, shared, text_at};
+use super::{client, keys, text_at};
 use crate::support::http;
 
 fn kept(count: usize) -> Value {
@@ -37,22 +37,6 @@ fn every_layout_of_a_body_is_read() {
             let expected = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2})];
             assert_eq!(client.readings("m,s=a", ""), expected[..count], "{name}");
         }
-    }
-}
-
-#[test]
-fn the_shorthand_is_a_tag_and_a_field() {
-    let client = client("shorthand");
-    for (body, sensor, field) in [
-        (r#"{"sensor":"temp-01","value":22.5,"ts":1}"#, "readings,sensor=temp-01", "value"),
-        (r#"{"value":22.5,"ts":1}"#, "readings", "value"),
-        (r#"{"sensor":"a","tags":{"site":"x"},"value":22.5,"ts":1}"#, "readings,sensor=a,site=x", "value"),
-        (r#"{"measurement":"m","sensor":"b","fields":{"t":22.5},"ts":1}"#, "m,sensor=b", "t"),
-        (r#"{"sensor":"room 1, east=left","value":22.5,"ts":1}"#, r"readings,sensor=room\ 1\,\ east\=left", "value"),
-    ] {
-        assert_eq!(client.write_json(body).expect(200).json(), kept(1), "{body}");
-        let ts = 1_000_000_000;
-        assert_eq!(client.readings(sensor, ""), [json!({"ts": ts, field: 22.5})], "{body}");
     }
 }
 
@@ -169,18 +153,4 @@ fn what_is_not_kept_is_listed_with_its_place_and_the_rest_is_kept() {
     assert_eq!((&answer["accepted"], &answer["rejected"][0]["line"]), (&json!(2), &json!(2)), "{answer}");
     let expected = [json!({"ts": 1_000_000_000_i64, "a": 1}), json!({"ts": 2_000_000_000_i64, "b": 2})];
     assert_eq!(client.readings("readings,sensor=f", ""), expected);
-}
-
-#[test]
-fn a_time_that_no_reading_can_have_is_refused() {
-    let url = shared().url("/api/v1/readings?db=json-range&precision=s");
-    for ts in
-        ["9223372037", "-9223372037", "99999999999999999999", r#""2263-01-01T00:00:00Z""#, r#""1600-01-01T00:00:00Z""#]
-    {
-        let answer = http::post(&url, format!(r#"{{"value":1,"ts":{ts}}}"#), &[]).expect(400).json();
-        assert_eq!(answer["accepted"], json!(0), "{ts}");
-        assert_eq!(answer["rejected"].as_array().unwrap().len(), 1, "{ts}");
-    }
-    let answer = http::post(&shared().url("/write?db=json-range&precision=h"), "m v=1 9999999", &[]).expect(400).json();
-    assert!(text_at(&answer, "error").contains("time outside range: 9999999 does not fit"), "{answer}");
 }

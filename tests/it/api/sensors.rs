@@ -96,7 +96,7 @@ fn sensors_come_in_the_order_of_their_keys_page_by_page() {
             "sensor=m",
             "unknown parameter \"sensor\"; use one of db, contains, outlier, silent, recent, limit, cursor, epoch",
         ),
-        ("limit=0", "parameter limit: \"0\" is not a number from 1 to 1000 (query.sensors_max)"),
+        ("limit=0", "parameter limit: \"0\" is not a number from 1 to 1000"),
         ("limit=1&limit=1", "parameter limit is given twice"),
     ] {
         assert_eq!(

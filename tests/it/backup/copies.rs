@@ -1,7 +1,7 @@
-//! `hourglass copy`: from one kind of store to the other and back, with an equal digest, through kills.
+//! `hourglass backup copy`: from one kind of store to the other and back, with an equal digest, through kills.
 
 use super::{PAGES, SEALS, START, digest, filled, flush, folder, hourglass, path, ran, restored, write};
-use crate::support::http::{get, post};
+use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::server::{Launch, Server, program};
 
@@ -18,7 +18,18 @@ fn a_copy_there_and_back_has_the_same_digest() {
         let (uri, back) = (mongod().uri(&fresh_database_name()), there.file(&format!("back{round}")));
         let data = there.file(&format!("data{round}"));
         for (from, to) in [(path(&folder), &*uri), (&*uri, path(&back))] {
-            let arguments = ["copy", "--from", from, "--to", to, "--config", path(&config), "--data-dir", path(&data)];
+            let arguments = [
+                "backup",
+                "copy",
+                "--source",
+                from,
+                "--target",
+                to,
+                "--config",
+                path(&config),
+                "--data-dir",
+                path(&data),
+            ];
             let mut command = program();
             ran(command.args(arguments).env("FAULT_KILL_AT", "day_copied:2")).killed();
             hourglass(&arguments).good();
@@ -39,10 +50,10 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();
     let (to, from) = (folder("to"), server.data_dir());
-    hourglass(&["copy", "--from", path(&from), "--to", path(to.path())]).refused("flush-wal");
-    hourglass(&["copy", "--from", path(&from), "--to", path(&from)]).refused("the same");
-    hourglass(&["flush-wal", "--data-dir", path(&from)]).good();
-    hourglass(&["copy", "--from", path(&from), "--to", path(to.path())]).good();
+    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).refused("wal flush");
+    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(&from)]).refused("the same");
+    hourglass(&["wal", "flush", "--data-dir", path(&from)]).good();
+    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).good();
 }
 
 /// What is written after a restore is later than what was restored, and deletions and sealing work on it.
@@ -50,7 +61,7 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
 fn a_restored_store_goes_on_like_any_other() {
     let mut server = filled("embedded", "");
     let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
-    post(&server.url("/api/v1/relabel?db=plant"), renamed, &[]).expect(200);
+    request("PUT", &server.url("/api/v1/renames?db=plant"), renamed.as_bytes(), &[]).unwrap().expect(200);
     let to = folder("backup");
     super::backup(&server, to.path(), &[]).good();
     let mut copy = restored(to.path());

@@ -1,6 +1,5 @@
 //! Metadata of sensors, and sensors without readings, in backups, copies and digests.
 
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,7 +9,7 @@ use super::{
 };
 use crate::support::eventually;
 use crate::support::http::{get, request};
-use crate::support::server::{Launch, Server, program};
+use crate::support::server::{Launch, Server};
 
 #[track_caller]
 fn put(server: &Server, key: &str, meta: &Value) {
@@ -107,7 +106,7 @@ fn a_copy_of_a_stopped_store_has_them_too() {
     let (there, back) = (folder("there"), folder("back"));
     let (from, data, back) = (server.data_dir(), there.file("data"), back.file("data"));
     for (from, to) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
-        hourglass(&["copy", "--from", from, "--to", to, "--data-dir", path(&data)]).good();
+        hourglass(&["backup", "copy", "--source", from, "--target", to, "--data-dir", path(&data)]).good();
     }
     assert_eq!(digest("embedded", &from), digest(&mongo, &data));
     assert_eq!(digest("embedded", &from), digest("embedded", &back));
@@ -115,62 +114,13 @@ fn a_copy_of_a_stopped_store_has_them_too() {
     assert_eq!(described(&restored), original);
 }
 
-fn following(server: &Server, to: &str, data: &std::path::Path, more: &[&str]) -> Child {
-    let mut command = program();
-    command.args(["copy", "--from", &server.url(""), "--to", to, "--every", "1s"]).args(more);
-    if to.starts_with("mongodb") {
-        command.args(["--data-dir", path(data)]);
-    }
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
-}
-
 #[test]
-fn changes_of_metadata_are_followed_and_switched() {
-    let [embedded, mongo] = stores();
-    for (from, to) in [(embedded.clone(), mongo.clone()), (mongo, embedded)] {
-        let mut server = filled(&from, "");
-        describe(&server);
-        let there = folder("there");
-        let (data, _) = (there.file("data"), ());
-        let target = if to == "embedded" { path(&data).to_owned() } else { stores()[1].clone() };
-        let mut child = following(&server, &target, &data, &[]);
-        let out = std::io::BufReader::new(child.stdout.take().expect("it is piped"));
-        let lines = std::io::BufRead::lines(out).map_while(Result::ok);
-        assert!(lines.filter(|line| line.starts_with("everything acknowledged")).nth(1).is_some());
-        child.kill().expect("it runs");
-        child.wait().expect("it ends");
-        put(&server, "climate,s=0", &json!({"site": "moved"}));
-        put(&server, "climate,s=never", &json!({}));
-        put(&server, "climate,s=new", &json!({"first": true}));
-        delete(&server, "plant", "DROP SERIES FROM climate WHERE s='lost'");
-        write(&server, "plant", &format!("climate,s=lost temp=5 {START}\n"));
-        let ended = following(&server, &target, &data, &["--switch"]).wait_with_output().expect("it ends");
-        assert!(ended.status.success(), "{ended:?}");
-        assert!(server.stop().success());
-        let to_store = if to == "embedded" { "embedded" } else { &*target };
-        let (one, other) = (digest(&from, &server.data_dir()), digest(to_store, &data));
-        assert_eq!(one, other);
-        assert_eq!(one["total"]["metadata"], 2, "{one}");
-    }
-}
-
-/// A backup of a version before metadata is restored as it is.
-#[test]
-fn a_backup_of_the_form_before_is_restored() {
-    let mut server = filled("embedded", "");
+fn a_backup_of_another_form_is_refused() {
+    let server = filled("embedded", "");
     let (to, into) = (folder("backup"), folder("restored"));
     backup(&server, to.path(), &[]).good();
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(to.file("manifest.json")).unwrap()).unwrap();
-    manifest["form"] = json!(1);
-    manifest["left_out"] = json!(["summaries of database \"plant\""]);
-    for database in manifest["databases"].as_array_mut().expect("a list") {
-        database.as_object_mut().expect("an object").remove("sensors");
-    }
-    std::fs::write(to.file("manifest.json"), manifest.to_string()).unwrap();
-    restore(to.path(), "embedded", into.path()).good();
-    assert!(server.stop().success());
-    assert_eq!(digest("embedded", &server.data_dir())["total"], digest("embedded", into.path())["total"]);
     manifest["form"] = json!(3);
     std::fs::write(to.file("manifest.json"), manifest.to_string()).unwrap();
-    restore(to.path(), "embedded", &into.file("other")).refused("form 3");
+    restore(to.path(), "embedded", into.path()).refused("form 3");
 }

@@ -75,7 +75,7 @@ fn an_hour_that_is_larger_than_memory_is_read_in_parts() {
     assert_eq!(whole["total"]["readings"], 40_000);
     let config = folder.join("small.toml");
     std::fs::write(&config, "[query]\nrequest_bytes = \"1MiB\"\n").unwrap();
-    let arguments = ["digest", "--json", "--data-dir", path(&folder), "--config", path(&config)];
+    let arguments = ["backup", "digest", "--output", "json", "--data-dir", path(&folder), "--config", path(&config)];
     let small: serde_json::Value = serde_json::from_str(&hourglass(&arguments).good().stdout).unwrap();
     assert_eq!(whole, small);
 }
@@ -86,8 +86,8 @@ fn a_digest_says_what_it_does_not_cover() {
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();
     let folder = server.data_dir();
-    let ran = hourglass(&["digest", "--data-dir", path(&folder)]).good();
-    assert!(ran.stderr.contains("flush-wal") && ran.stdout.contains("0 readings"), "{ran:?}");
-    hourglass(&["flush-wal", "--data-dir", path(&folder)]).good();
-    assert!(hourglass(&["digest", "--data-dir", path(&folder)]).good().stdout.contains("1 readings"));
+    let ran = hourglass(&["backup", "digest", "--data-dir", path(&folder)]).good();
+    assert!(ran.stderr.contains("wal flush") && ran.stdout.contains("0 readings"), "{ran:?}");
+    hourglass(&["wal", "flush", "--data-dir", path(&folder)]).good();
+    assert!(hourglass(&["backup", "digest", "--data-dir", path(&folder)]).good().stdout.contains("1 readings"));
 }

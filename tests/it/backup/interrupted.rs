@@ -40,7 +40,7 @@ fn digest_of_backup(from: &Path) -> Value {
 #[track_caller]
 fn killed_at(server: &Server, to: &Path, point: &str) {
     let mut command = program();
-    command.args(["backup", path(to), "--from", &server.url("")]).env("FAULT_KILL_AT", point);
+    command.args(["backup", "create", path(to), "--server", &server.url("")]).env("FAULT_KILL_AT", point);
     ran(&mut command).killed();
 }
 
@@ -127,7 +127,15 @@ fn a_killed_restore_is_continued_and_no_service_starts_on_half_of_it() {
         assert!(server.stop().success());
         for point in ["day_restored:1", "day_restored:3"] {
             let mut command = program();
-            command.args(["restore", path(backup_folder.path()), "--store", &to_store, "--data-dir", path(to.path())]);
+            command.args([
+                "backup",
+                "restore",
+                path(backup_folder.path()),
+                "--store",
+                &to_store,
+                "--data-dir",
+                path(to.path()),
+            ]);
             ran(command.env("FAULT_KILL_AT", point)).killed();
             let serve = ["serve", "--listen", "127.0.0.1:0", "--store", &to_store, "--data-dir", path(to.path())];
             hourglass(&serve).refused("has not finished");
@@ -207,7 +215,7 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let mut server = filled("embedded", "");
     let data = server.data_dir();
-    let of = |name: &str| ["token", "create", "--name", name, "--admin", "*", "--data-dir"].map(str::to_owned);
+    let of = |name: &str| ["token", "add", "--name", name, "--admin", "*", "--data-dir"].map(str::to_owned);
     let arguments = of("boss");
     let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     arguments.push(path(&data));

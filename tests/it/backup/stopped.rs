@@ -1,4 +1,4 @@
-//! `backup --stopped` and `copy` of a MongoDB database that several instances use: what is in the WAL of any of them is missing in the
+//! `backup create --stopped` and `copy` of a MongoDB database that several instances use: what is in the WAL of any of them is missing in the
 //! store, and neither goes on without it.
 
 use super::{PAGES, START, digest, folder, hourglass, path, restore, write};
@@ -19,20 +19,22 @@ fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
     let (there, own) = (folder("stopped"), stopped.data_dir());
     let (kept, copied) = (there.file("kept"), there.file("copied"));
     let backup = || {
-        let arguments = ["backup", path(&kept), "--stopped", "--store", &store, "--data-dir", path(&own), "--prove"];
+        let arguments =
+            ["backup", "create", path(&kept), "--stopped", "--store", &store, "--data-dir", path(&own), "--prove"];
         hourglass(&arguments)
     };
-    let copy = || hourglass(&["copy", "--from", &store, "--to", path(&copied), "--data-dir", path(&own)]);
+    let copy =
+        || hourglass(&["backup", "copy", "--source", &store, "--target", path(&copied), "--data-dir", path(&own)]);
     let host = format!("{}: these instances", whose(&store));
     for () in [(), ()] {
         backup().refused(&host);
         copy().refused(&host);
-        let told = hourglass(&["digest", "--store", &store, "--data-dir", path(&own)]).good();
+        let told = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).good();
         assert!(told.stderr.contains("may lack something") && told.stderr.contains(&host), "{told:?}");
         // The same once it is killed.
         other.kill();
     }
-    hourglass(&["flush-wal", "--store", &store, "--data-dir", path(&other.data_dir())]).good();
+    hourglass(&["wal", "flush", "--store", &store, "--data-dir", path(&other.data_dir())]).good();
     backup().good();
     copy().good();
     let expected = digest(&store, &own);

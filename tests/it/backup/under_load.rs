@@ -1,7 +1,5 @@
 //! A backup of a running service holds everything that was acknowledged before it began, metadata and new sensors included, and no
 //! half of a reading.
-//!
-//! `HOURGLASS_TEST_BACKUPS` sets how many backups are made of each store, two when it is not set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +12,7 @@ use serde_json::Value;
 use super::{PAGES, SEALS, START, backup, folder, hourglass, path, restored, stores};
 use crate::support::eventually;
 use crate::support::http::{get, request};
+use crate::support::scale::scaled;
 use crate::support::server::{Launch, Server};
 
 const SENDERS: u64 = 3;
@@ -25,10 +24,7 @@ const DESCRIBED: u64 = 10 * LINES;
 const TIMES: u64 = 4_999;
 
 fn backups() -> usize {
-    match std::env::var("HOURGLASS_TEST_BACKUPS") {
-        Ok(number) => number.parse().expect("HOURGLASS_TEST_BACKUPS is a number"),
-        Err(_) => 2,
-    }
+    scaled([1, 2, 20])
 }
 
 /// Sends as much as is acked until it is told to stop: the nth reading of a sender has the values n in all fields, so that a

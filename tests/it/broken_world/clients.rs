@@ -1,12 +1,11 @@
 //! Clients that do not behave: half a request, no end, no ear for the answer, more than there is room for.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use super::eventually;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::raw::{PATIENCE, Raw};
 use crate::support::series::{metric, readings};
 use crate::support::server::{Launch, Server};
 
@@ -14,49 +13,10 @@ use crate::support::server::{Launch, Server};
 const START: i64 = 1_768_485_600_000_000_000;
 const LINES: i64 = 5000;
 const SENSORS: i64 = 10;
-const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A connection that is used byte by byte.
-struct Connection(TcpStream);
-
-impl Connection {
-    fn open(server: &Server) -> Connection {
-        let stream = TcpStream::connect(server.address()).expect("the server listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        Connection(stream)
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.0.write_all(bytes).expect("the server reads");
-    }
-
-    /// The head of a write whose body has this length.
-    fn head(&mut self, path: &str, length: usize) {
-        self.send(format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n").as_bytes());
-    }
-
-    /// What the server says until its answer's head is there; empty when it hung up before.
-    fn answer(&mut self) -> String {
-        let mut bytes = Vec::new();
-        let mut buffer = [0; 4096];
-        while !bytes.windows(4).any(|window| window == b"\r\n\r\n") {
-            match self.0.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => bytes.extend_from_slice(&buffer[..read]),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
-                Err(error) => panic!("no answer within {PATIENCE:?}: {error}"),
-            }
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// Whether something is there to be read within a moment.
-    fn is_answered_within(&mut self, moment: Duration) -> bool {
-        self.0.set_read_timeout(Some(moment)).expect("a timeout can be set");
-        let answered = self.0.peek(&mut [0]).is_ok();
-        self.0.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        answered
-    }
+/// The head of a write whose body has this length.
+fn head(length: usize) -> String {
+    format!("POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n")
 }
 
 fn lines(client: &str) -> String {
@@ -86,16 +46,16 @@ fn clients_that_leave_tear_nothing_in_mongodb() {
 /// though its readings belong to several shards.
 fn clients_that_leave_tear_nothing(server: &Server) {
     let half = lines("half");
-    let mut connection = Connection::open(server);
-    connection.head("/write", half.len());
+    let mut connection = Raw::open(server.address());
+    connection.send(head(half.len()));
     connection.send(&half.as_bytes()[..half.len() / 2]);
     drop(connection);
     let clients: Vec<String> = (0..20).map(|number| format!("whole{number}")).collect();
     for (number, client) in (0..).zip(&clients) {
         let body = lines(client);
-        let mut connection = Connection::open(server);
-        connection.head("/write", body.len());
-        connection.send(body.as_bytes());
+        let mut connection = Raw::open(server.address());
+        connection.send(head(body.len()));
+        connection.send(body);
         // Some leave at once, some while their readings are being stored.
         std::thread::sleep(Duration::from_millis(number % 10 * 5));
     }
@@ -111,22 +71,6 @@ fn clients_that_leave_tear_nothing(server: &Server) {
 }
 
 #[test]
-fn a_slow_head_is_cut_while_others_work() {
-    let server = Launch::embedded().config("[server]\nheader_timeout = \"500ms\"\n").start();
-    let mut slow = Connection::open(&server);
-    slow.send(b"POST /write HTTP/1.1\r\nhost: te");
-    let trickle = || {
-        post(&server.url("/write"), format!("fast x=1 {START}"), &[]).expect(204);
-        // One more byte of a head that never ends, until nobody listens any more.
-        let cut = slow.0.write_all(b"s").is_err() || slow.is_answered_within(Duration::from_millis(20));
-        cut.then_some(())
-    };
-    eventually("the slow head is cut", PATIENCE, trickle);
-    let answer = slow.answer();
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
-}
-
-#[test]
 fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
     let config = "[limits]\nbody_bytes = \"1MiB\"\n\n[ingest]\nbytes_in_flight = \"4MiB\"\n";
     let server = Launch::embedded().config(config).start();
@@ -134,9 +78,9 @@ fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
     let small: String = (0..15_000).map(|n| format!("small n={n}i {}\n", START + n)).collect();
     assert!(4 * large.len() < 4 << 20 && 4 * large.len() + small.len() > 4 << 20);
     let (begun, rest) = large.as_bytes().split_at(large.len() - 10);
-    let mut holders: Vec<Connection> = (0..4).map(|_| Connection::open(&server)).collect();
+    let mut holders: Vec<Raw> = (0..4).map(|_| Raw::open(server.address())).collect();
     for holder in &mut holders {
-        holder.head("/write", large.len());
+        holder.send(head(large.len()));
         holder.send(begun);
     }
     let in_flight = || metric(&server, "hourglass_ingest_in_flight_bytes");
@@ -156,7 +100,7 @@ fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
     let given_back = || (in_flight() <= double(large.len())).then_some(());
     eventually("the room of those who left is given back", PATIENCE, given_back);
     last.send(rest);
-    assert!(last.answer().starts_with("HTTP/1.1 204"));
+    assert!(last.head().starts_with("HTTP/1.1 204"));
     post(&url, &small, &[]).expect(204);
     let count = |sensor: &str| readings(&server, "default", sensor, None, 100_000).len();
     assert_eq!([count("large"), count("small")], [27_000, 15_000]);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::http::{get, post, request};
+use crate::support::jobs::{progress, run_job};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::{flush, metric};
@@ -62,15 +63,6 @@ fn since(server: &Server, database: &str, from: i64) -> Value {
     get(&server.url(&path)).expect(200).json()["series"][0]["readings"].take()
 }
 
-#[track_caller]
-fn seal(server: &Server) -> Value {
-    eventually("a round of sealing", WITHIN, || {
-        let round = post(&server.url("/api/v1/seal"), "", &[]);
-        let is_settled = |sealed: &Value| sealed["left"]["unsettled"].as_u64().unwrap_or_default() == 0;
-        Some(round.json()).filter(|sealed| round.status == 200 && is_settled(sealed))
-    })
-}
-
 /// Expiry went by the wall clock, but what was compared with the store's clock, if anything, was a clock that notices no step. A
 /// virtual machine was resumed with a clock a year ahead: within `retention.interval` all readings of each database with a
 /// retention were deleted, for all instances, and where summaries are kept, they were marked as gone for good.
@@ -93,10 +85,10 @@ fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
         clock.set(0);
         let after = ["w", "s"].map(|database| since(&server, database, start - 6 * DAY));
         assert_eq!(after, before, "{store}");
-        assert_eq!(metric(&server, "hourglass_retention_expiries_total"), 0.0);
+        assert_eq!(progress(&server, "expire", "deletions"), 0);
         // What was not noted while the clock was wrong is expired now that it is right.
         put(&server, "w", r#"{"readings":"4d"}"#);
-        let expired = || (metric(&server, "hourglass_retention_expiries_total") == 1.0).then_some(());
+        let expired = || (progress(&server, "expire", "deletions") == 1).then_some(());
         eventually("readings expire by the right clock", WITHIN, expired);
         post(&server.url("/write?db=s"), format!("m v=5i {}", start - 5 * DAY), &[]).expect(204);
     }
@@ -113,14 +105,14 @@ fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
         post(&server.url("/write?db=d"), format!("m v=1i {}\nm v=2i {start}", start - 3 * DAY), &[]).expect(204);
         flush(&server);
         clock.set(2 * DAY);
-        let refused = seal(&server);
-        let why = refused["error"].as_str().unwrap_or_default();
-        assert!(why.contains("clock.max_offset") && refused["days"] == 0, "{store}: {refused}");
+        let refused = run_job(&server, "seal");
+        let why = refused["last_error"].as_str().unwrap_or_default();
+        assert!(why.contains("clock.max_offset") && progress(&server, "seal", "days") == 0, "{store}: {refused}");
         clock.set(0);
         eventually("only the day that is over is sealed", WITHIN, || {
-            let sealed = seal(&server);
-            assert_ne!(sealed["days"], 2, "{sealed}");
-            (sealed["error"].is_null() && sealed["days"] == 1).then_some(())
+            let sealed = run_job(&server, "seal");
+            assert_ne!(sealed["progress"]["days"], 2, "{sealed}");
+            (sealed["last_error"].is_null() && sealed["progress"]["days"] == 1).then_some(())
         });
         assert_eq!(since(&server, "d", start - HOUR).as_array().map(Vec::len), Some(1));
     }
@@ -138,14 +130,16 @@ fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
         let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
         post(&server.url("/write?db=d"), lines, &[]).expect(204);
         flush(&server);
-        eventually("the day is sealed", WITHIN, || (seal(&server)["days"] == 1).then_some(()));
+        eventually("the day is sealed", WITHIN, || (run_job(&server, "seal")["progress"]["days"] == 1).then_some(()));
         let before = since(&server, "d", first);
         assert_eq!(before.as_array().map(Vec::len), Some(48));
         server.stop();
         let digest = |by: i64| {
             clock.set(by);
             let mut command = program();
-            command.args(["digest", "--json", "--store", &store, "--data-dir"]).arg(server.data_dir());
+            command
+                .args(["backup", "digest", "--output", "json", "--store", &store, "--data-dir"])
+                .arg(server.data_dir());
             let done = command.env("FAULT_STEP", clock.0.file("step")).output().expect("hourglass runs");
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
             serde_json::from_slice::<Value>(&done.stdout).expect("a digest")["total"].take()

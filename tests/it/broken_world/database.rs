@@ -159,10 +159,7 @@ fn what_waits_of_a_database_that_is_denied_is_bounded() {
         assert!(taken < 5000, "the share does not bound it");
     };
     let text = refused.text();
-    assert!(
-        text.contains("ingest.database_share") && text.contains("one") && text.contains("not authorised"),
-        "{text}"
-    );
+    assert!(text.contains("their share of") && text.contains("one") && text.contains("not authorised"), "{text}");
     assert!(refused.header("retry-after").is_some());
     for sensor in 1..50 {
         assert_eq!(world.write("two", sensor), 204, "others go on");

@@ -46,7 +46,7 @@ fn blocked(server: &Server) -> Option<String> {
 }
 
 fn is_without_dead_letters(server: &Server) -> bool {
-    !server.data_dir().join("dead-letters.lp").exists()
+    !server.data_dir().join("dead-letters").exists()
 }
 
 /// Giving up on one bucket was once taken for a store that is away, so that everybody whose readings were in the same

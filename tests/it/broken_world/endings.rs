@@ -1,4 +1,4 @@
-//! Stops that say what they leave behind, and `hourglass flush-wal`, which leaves nothing.
+//! Stops that say what they leave behind, and `hourglass wal flush`, which leaves nothing.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -94,7 +94,7 @@ fn a_stop_that_leaves_records_in_the_log_says_so() {
     let folder = server.data_dir().join("log");
     assert!(said.contains(&format!("\"records\":{BODIES},")) && said.contains(&folder.display().to_string()), "{said}");
     assert!(said.contains("\"complete\":false"), "{said}");
-    // flush-wal waits for as long as it is told to, and then for as long as it takes.
+    // wal flush waits for as long as it is told to, and then for as long as it takes.
     let uri = mongod.uri(&name);
     let (code, said) = flush_wal(&server.data_dir(), &uri, &["--timeout", "1s"]);
     assert_eq!(code, 75, "{said}");
@@ -106,10 +106,10 @@ fn a_stop_that_leaves_records_in_the_log_says_so() {
     check_stored(&server);
 }
 
-/// What `hourglass flush-wal` says, and its status.
+/// What `hourglass wal flush` says, and its status.
 fn flush_wal(data_dir: &Path, store: &str, more: &[&str]) -> (i32, String) {
     let mut command = program();
-    command.args(["flush-wal", "--store", store, "--data-dir"]).arg(data_dir).args(more);
+    command.args(["wal", "flush", "--store", store, "--data-dir"]).arg(data_dir).args(more);
     let output = command.output().expect("hourglass can be run");
     let said = [output.stdout, output.stderr].concat();
     (output.status.code().expect("a status"), String::from_utf8(said).expect("UTF-8"))

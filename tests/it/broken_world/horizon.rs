@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::support::eventually;
 use crate::support::http::{get, post};
+use crate::support::jobs::ask_job;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::{flush, metric, readings};
@@ -68,7 +69,7 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     assert_eq!(stored_in(&other, hour), expected);
     let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
     assert_eq!(letters["readings"], 1);
-    let chunk = &letters["lots"][0];
+    let chunk = &letters["letters"][0];
     assert_eq!(chunk["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", hour + 1));
     // It said that the store had refused the document, which the store was never given.
     let reason = chunk["reason"].as_str().unwrap();
@@ -98,10 +99,7 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
     silent.kill();
     let has_passed = || (metric(&other, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
     eventually("the silent log holds the floor no more", PATIENCE, has_passed);
-    let sealed = || {
-        let answer: Value = post(&other.url("/api/v1/seal"), "", &[]).json();
-        (answer["days"] == 1).then_some(())
-    };
+    let sealed = || (ask_job(&other, "seal").json()["progress"]["days"] == 1).then_some(());
     eventually("the day is sealed", PATIENCE, sealed);
     silent.restart_as(launch);
     post(&silent.url("/api/v1/flush"), "", &[]).expect(409);
@@ -110,7 +108,7 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
     assert_eq!(stored(&other), expected);
     let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
     assert_eq!(letters["readings"], 1, "{letters}");
-    assert_eq!(letters["lots"][0]["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
+    assert_eq!(letters["letters"][0]["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
 }
 
 /// An instance was about to store a reading when another dropped its series. The page came after the deletion and was
@@ -159,7 +157,7 @@ fn a_deletion_is_forgotten_when_nobody_has_anything_older() {
     drop_series().expect(200);
     eventually("it is remembered", PATIENCE, || (metric(&server, "hourglass_registry_deletions") >= 1.0).then_some(()));
     let refused = drop_series();
-    assert!(refused.status == 503 && refused.text().contains("limits.deletions"), "{}", refused.text());
+    assert!(refused.status == 503 && refused.text().contains("remembered deletions"), "{}", refused.text());
     flush(&holding);
     let is_forgotten = || (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(());
     eventually("it is forgotten", PATIENCE, is_forgotten);

@@ -76,7 +76,7 @@ fn influx(server: &Server, statement: &str) -> Answer {
 /// An answer that says that something is still to come, what bounds the wait, and when to ask again.
 fn expect_behind(answer: Answer) {
     let answer = answer.expect(503);
-    assert!(answer.text().contains("query.wait"), "{}", answer.text());
+    assert!(answer.text().contains("being replayed"), "{}", answer.text());
     assert!(answer.header("retry-after").is_some());
 }
 
@@ -106,8 +106,8 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
         influx(server, &format!("SELECT v FROM m WHERE s = '{sensor}' AND time >= {from} AND time < {}", from + 1))
     };
     assert!(select("old", HOUR).expect(200).text().contains(&format!("[{HOUR},1]")));
-    assert!(select("old", NEXT).text().contains("query.wait"), "{}", select("old", NEXT).text());
-    assert!(select("new", HOUR).text().contains("query.wait"));
+    assert!(select("old", NEXT).text().contains("being replayed"), "{}", select("old", NEXT).text());
+    assert!(select("new", HOUR).text().contains("being replayed"));
     let listed = influx(server, "SHOW SERIES").expect(200).text().to_string();
     assert!(["m,s=old", "m,s=new", "other,s=new"].iter().all(|key| listed.contains(key)), "{listed}");
     let fields = get(&server.url("/api/v1/fields?db=d&measurement=m")).expect(200).text().to_string();

@@ -1,4 +1,4 @@
-//! `check-config --probe` and `doctor` find what `serve` would meet, and start nothing.
+//! `config check --probe` and `doctor` find what `serve` would meet, and start nothing.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::server::program;
 
-/// `check-config` said of each of these that it is valid, and `serve` then refused: a token missing for 0.0.0.0, a
+/// `config check` said of each of these that it is valid, and `serve` then refused: a token missing for 0.0.0.0, a
 /// certificate missing, a key that does not fit, one port three times, an unwritable folder, a file as folder,
 /// `user:p@ss@` in the URI, a port that is taken. The first two of the table need no network, port or disk.
 #[test]
@@ -55,9 +55,9 @@ fn what_would_end_a_start_is_found_without_starting() {
     ] {
         std::fs::write(&file, config).unwrap();
         let of = |command: &[&str]| run(&[command, &["--config", file.to_str().unwrap()], &flags].concat(), &[]);
-        let (code, _, said) = of(&["check-config"]);
+        let (code, _, said) = of(&["config", "check"]);
         assert_eq!(code, if plain { EXIT_CONFIG } else { 0 }, "{expected}: {said}");
-        for command in [&["check-config", "--probe"][..], &["doctor"]] {
+        for command in [&["config", "check", "--probe"][..], &["doctor"]] {
             let (code, _, said) = of(command);
             assert_eq!(code, EXIT_CONFIG, "{expected}: {said}");
             assert!(said.lines().any(|line| line.contains(expected)), "{expected}: {said}");
@@ -78,7 +78,7 @@ fn a_sound_configuration_is_measured_and_nothing_is_left() {
     let flags = ["--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap(), "--store"];
     for (store, more) in [("embedded", &[][..]), (&store, &["clock offset", "MongoDB  "])] {
         let flags = [&flags[..], &[store]].concat();
-        let (code, printed, said) = run(&[&["check-config", "--probe"][..], &flags].concat(), &[]);
+        let (code, printed, said) = run(&[&["config", "check", "--probe"][..], &flags].concat(), &[]);
         assert_eq!((code, printed.as_str()), (0, "nothing is wrong: serve would start\n"), "{said}");
         let (code, printed, said) = run(&[&["doctor"][..], &flags].concat(), &[]);
         assert_eq!(code, 0, "{said}");
@@ -135,22 +135,20 @@ fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
             "[wal]\nbudget_bytes = \"100MiB\"\n",
             &["wal.budget_bytes (half of it is 50MiB) must be at least wal.segment_bytes"],
         ),
-        plain("[page]\nhard_bytes = \"512KiB\"\n", &["page.hard_bytes (512KiB) must be at least page.max_bytes"]),
         plain(
             "[query]\nbytes = \"32MiB\"\nrequest_bytes = \"64MiB\"\n",
             &["query.bytes (32MiB) must be at least query.request_bytes"],
         ),
-        plain("[query]\nlimit_max = 10\n", &["query.limit_max (10) must be at least query.limit_default"]),
         plain("[store]\nuri_file = \"/nowhere/uri\"\n", &["store.uri_file", "cannot be read"]),
         plain(&format!("[store]\nuri_file = {empty}\n"), &["store.uri_file", "empty"]),
         plain(
             &format!("[store]\nuri = \"mongodb://h\"\nuri_file = {empty}\n"),
             &["store.uri and store.uri_file are both set"],
         ),
-        plain("[query]\npoints_max = 10\n", &["query.points_max was removed; query.request_bytes takes its place"]),
+        plain("[query]\npoints_max = 10\n", &["unknown key query.points_max"]),
         plain("[telemetry]\nlog_level = \"inof\"\n", &["telemetry.log_level"]),
-        variable("HOURGLASS_STORE_URL", &["HOURGLASS_STORE_URL", "did you mean HOURGLASS_STORE__URI?"]),
-        variable("HOURGLASS_DATA_DIR", &["did you mean HOURGLASS_SERVER__DATA_DIR?"]),
+        variable("HOURGLASS_STORE_URL", &["HOURGLASS_STORE_URL", "did you mean HOURGLASS_STORE_URI?"]),
+        variable("HOURGLASS_DATA_DIR", &["did you mean HOURGLASS_SERVER_DATA_DIR?"]),
     ]
 }
 
@@ -164,7 +162,7 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
     std::fs::write(unreadable.join("tokens.json"), "no tokens").unwrap();
     // A token whose life is over.
     let old = folder.file("old");
-    let made = run(&["token", "create", "--name", "a", "--read", "*", "--data-dir", old.to_str().unwrap()], &[]);
+    let made = run(&["token", "add", "--name", "a", "--read", "*", "--data-dir", old.to_str().unwrap()], &[]);
     assert_eq!(made.0, 0, "{}", made.2);
     let tokens = std::fs::read_to_string(old.join("tokens.json")).unwrap();
     let (before, after) = tokens.split_once("\"created\": ").unwrap();
@@ -200,11 +198,6 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
             "[server]\nconnections = 100\nconnections_per_address = 256\n",
             &["server.connections_per_address (256) is more than server.connections"],
         ),
-        probed(
-            "[query]\ntoken_bytes = \"1MiB\"\nrequest_bytes = \"64MiB\"\n",
-            &["query.request_bytes (64MiB) is more than query.token_bytes"],
-        ),
-        probed("[query]\nwait = \"1m\"\n", &["query.wait", "is more than query.timeout"]),
     ];
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -262,7 +255,7 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
     ]
 }
 
-/// `check-config --probe` found eight mistakes; these are those that operators made besides, each told by its key.
+/// `config check --probe` found eight mistakes; these are those that operators made besides, each told by its key.
 #[test]
 fn a_table_of_mistakes_is_found_each_by_its_key() {
     let folder = Folder::new("mistakes");
@@ -281,10 +274,10 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
     for Mistake { config, variables, is_plain, told } in &mistakes {
         // A section of the table comes first, so that the listener is set in the environment.
         std::fs::write(&file, config).unwrap();
-        let mut environment = vec![("HOURGLASS_SERVER__LISTEN", "127.0.0.1:0")];
+        let mut environment = vec![("HOURGLASS_SERVER_LISTEN", "127.0.0.1:0")];
         environment.extend(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let flags: &[&str] = if config.contains("data_dir") { &[] } else { &["--data-dir", data] };
-        let command = [&["check-config", "--config", file.to_str().unwrap()], flags].concat();
+        let command = [&["config", "check", "--config", file.to_str().unwrap()], flags].concat();
         let (code, _, said) = run(&command, &environment);
         assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{told:?}: {said}");
         let (code, printed, said) = run(&[&command[..], &["--probe"]].concat(), &environment);
@@ -299,7 +292,7 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
     let (authority, list) = (shown(&own.file("ca.pem")), shown(&own.file("crl.pem")));
     let more = format!("client_auth = \"required\"\nclient_ca_file = {authority}\nclient_crl_file = {list}\n");
     std::fs::write(&file, own.config(&more)).unwrap();
-    let flags = ["check-config", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
+    let flags = ["config", "check", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
     let (code, _, said) = run(&[&flags[..], &[file.to_str().unwrap()]].concat(), &[]);
     assert_eq!(code, 0, "{said}");
 }
@@ -311,7 +304,7 @@ fn what_a_process_holds_or_may_not_open_is_found() {
     let log = data.join("log");
     std::fs::create_dir_all(&log).unwrap();
     let lock = std::fs::File::create(log.join("lock")).unwrap();
-    let flags = ["check-config", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+    let flags = ["config", "check", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
     assert_eq!(run(&flags, &[]).0, 0, "nobody holds it");
     lock.lock().unwrap();
     let (code, _, said) = run(&flags, &[]);

@@ -41,15 +41,16 @@ fn a_command_that_only_reads_makes_no_folder() {
     let shown = missing.to_str().unwrap();
     for command in [
         &["token", "list"][..],
-        &["token", "audit"],
-        &["token", "audit", "--verify"],
+        &["audit", "list"],
+        &["audit", "verify"],
         &["token", "revoke", "a"],
         &["token", "rotate", "a"],
         &["token", "bind", "a"],
         &["dead-letters", "list"],
         &["dead-letters", "send"],
+        &["dead-letters", "done", "1"],
         &["verify"],
-        &["flush-wal"],
+        &["wal", "flush"],
     ] {
         let (code, printed, said) = run(&[command, &["--data-dir", shown]].concat(), &[]);
         assert!(code != 0 && printed.is_empty(), "{command:?}: {code} {printed}");

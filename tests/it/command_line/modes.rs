@@ -36,7 +36,7 @@ fn set(path: &Path, mode: u32) {
 /// write-ahead log, and held its lock file.
 #[test]
 fn nobody_else_may_read_the_data_folder() {
-    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let mut server = launch.clone().start();
     let token = server.first_token().unwrap();
     let header = ("Authorization", &*format!("Token {token}"));
@@ -49,7 +49,7 @@ fn nobody_else_may_read_the_data_folder() {
     server.stop();
 
     // As an earlier version left them, dead letters and copied bytes too.
-    for name in ["dead-letters.lp", "dead-letters.sent", "log/quarantine/1.segment.7"] {
+    for name in ["dead-letters/1.log", "log/quarantine/1.segment.7"] {
         let path = data.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "").unwrap();

@@ -1,19 +1,17 @@
-//! Deletions by value: what their condition selects is gone, whole, and nothing else is; undo brings back what is still absent.
+//! Deletions by value: what their condition selects is gone, whole, and nothing else is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::process::Output;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
 
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, run, write};
-use crate::support::http::{Answer, get, post, request};
+use crate::support::http::{Answer, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::random::Random;
 use crate::support::series::{await_fed, flush, readings};
-use crate::support::server::{Launch, Server, program};
+use crate::support::server::{Launch, Server};
 use crate::support::{eventually, poll};
 
 /// Days are sealed while all of this goes on.
@@ -39,20 +37,6 @@ fn delete(server: &Server, statement: &str) -> String {
     let result = &answer["results"][0];
     assert!(result["error"].is_null(), "{statement}: {answer}");
     result["messages"][0]["text"].as_str().unwrap_or_default().to_owned()
-}
-
-/// The id in what a deletion says.
-#[track_caller]
-fn id(said: &str) -> String {
-    said.split("hourglass undo ").nth(1).and_then(|rest| rest.split('`').next()).expect("an id").to_owned()
-}
-
-/// How many readings were written back, were there, and were refused.
-#[track_caller]
-fn undo(server: &Server, id: &str) -> (u64, u64, u64) {
-    let answer = post(&server.url(&format!("/api/v1/trash/{id}/undo")), "", &[]).expect(200).json();
-    let count = |name: &str| answer[name].as_u64().expect("a count");
-    (count("written"), count("present"), count("rejected"))
 }
 
 /// Sensors and readings that a statement would delete.
@@ -94,7 +78,7 @@ fn random_deletions_by_value_agree_with_a_plain_map_in_mongodb() {
     agree(Launch::with_store(mongod().uri(&fresh_database_name())), 4);
 }
 
-/// Random writes, corrections, flushes, kills, deletions by value and undo, while days are sealed.
+/// Random writes, corrections, flushes, kills and deletions by value, while days are sealed.
 fn agree(launch: Launch, seed: u64) {
     let mut server = launch.config(format!("{CONFIG}{SEALS}{PARTS}")).start();
     let (mut random, mut model) = (Random::new(seed), Model::new());
@@ -164,23 +148,15 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     if random.once_in(2) {
         return;
     }
-    // Some are written anew: they stay as they are, and get back what they lack.
-    let (mut written, mut present) = (0, 0);
-    for (at, fields) in &gone {
-        if random.once_in(4) {
-            let anew = BTreeMap::from([("v", -random.below(9) - 1)]);
-            write(server, &lines(&Model::from([(*at, anew.clone())])));
-            model.insert(*at, anew);
+    // Some are written anew, and stay.
+    for at in gone.into_keys() {
+        if !random.once_in(4) {
+            continue;
         }
-        let held = model.entry(*at).or_default();
-        let absent: Vec<_> = fields.iter().filter(|(name, _)| !held.contains_key(*name)).collect();
-        *if absent.is_empty() { &mut present } else { &mut written } += 1;
-        let absent: Vec<_> = absent.into_iter().map(|(name, value)| (*name, *value)).collect();
-        held.extend(absent);
+        let anew = BTreeMap::from([("v", -random.below(9) - 1)]);
+        write(server, &lines(&Model::from([(at, anew.clone())])));
+        model.insert(at, anew);
     }
-    let id = id(&said);
-    assert_eq!(undo(server, &id), (written, present, 0));
-    assert_eq!(undo(server, &id), (0, written + present, 0), "it is all there");
 }
 
 /// 6,000 readings of two sensors, of which a third goes, in two parts.
@@ -212,7 +188,6 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
     let left: Model = given.clone().into_iter().filter(|(_, fields)| fields["v"] != 2).collect();
     for point in [
         "marked:1",
-        "trash_kept:1",
         "before_append:2",
         "after_sync:2",
         "before_deletion:1",
@@ -264,12 +239,6 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         server.restart_as(launch.clone().listen(address));
         await_fed(&server);
         assert_eq!(all(&server), expected, "{point}");
-        // All deletions in the trash together have all of it.
-        let trash = get(&server.url("/api/v1/trash")).expect(200).json();
-        for of in trash["deletions"].as_array().expect("deletions") {
-            assert_eq!(undo(&server, of["id"].as_str().expect("an id")).2, 0);
-        }
-        assert_eq!(all(&server), given, "{point}");
     }
 }
 
@@ -289,7 +258,7 @@ fn late_writes(launch: &Launch) {
     let halt = folder.file("halt");
     std::fs::write(&halt, "").unwrap();
     let launch = launch.clone().config(CONFIG);
-    let mut server = launch.clone().env("FAULT_HALT_AT", format!("trash_kept:{}", halt.display())).start();
+    let mut server = launch.clone().env("FAULT_HALT_AT", format!("part_resolved:{}", halt.display())).start();
     let row = |n: i64, fields: &[(&'static str, i64)]| (("a", START + n * SECOND), fields.iter().copied().collect());
     write(&server, &lines(&(0..20).map(|n| row(n, &[("v", 100 + n), ("w", n)])).collect()));
     let late: Model = [row(3, &[("v", 1)]), row(4, &[("v", 104)]), row(5, &[("w", 50)]), row(30, &[("v", 130)])].into();
@@ -329,32 +298,6 @@ fn a_deletion_by_value_covers_what_another_instance_has_not_stored_yet() {
     assert!(said.starts_with("deleted 61 readings of 3 sensors"), "{said}");
     let left: Model = lots(0).into_iter().chain(lots(100)).filter(|(_, fields)| fields["v"] < 10).collect();
     assert_eq!((all(&here), all(&there)), (left.clone(), left.clone()));
-    write(&there, &lines(&Model::from([row("a", 15, 15)])));
-    flush(&there);
-    // Undo by an instance sees what another has written since.
-    assert_eq!(undo(&here, &id(&said)), (60, 1, 0));
-    flush(&here);
-    let mut whole = lots(0);
-    whole.extend(hidden);
-    assert_eq!((all(&here), all(&there)), (whole.clone(), whole));
-}
-
-#[test]
-fn what_the_trash_cannot_take_is_not_deleted_unless_undo_is_off() {
-    let server = Launch::embedded().config(format!("{CONFIG}[undo]\nbytes = \"1MiB\"\n")).start();
-    let text = "x".repeat(2000);
-    let lines: String = (0..800).map(|n| format!("m,t=a v={n}i,text=\"{text}\" {}\n", START + n * SECOND)).collect();
-    write(&server, &lines);
-    let answer = ask(&server, "DELETE FROM m WHERE v >= 0", "").expect(200).json();
-    let error = answer["results"][0]["error"].as_str().expect("an error");
-    assert!(error.contains("undo.bytes") && error.contains("nothing was deleted"), "{error}");
-    assert_eq!(all(&server).len(), 800);
-    assert_eq!(get(&server.url("/api/v1/trash")).expect(200).json()["deletions"], Value::Array(Vec::new()));
-    let answer = ask(&server, "DELETE FROM m WHERE v >= 0", "&undo=off").expect(200).json();
-    let said = answer["results"][0]["messages"][0]["text"].as_str().expect("it says what it did");
-    assert!(said.starts_with("deleted 800 readings of 1 sensors") && !said.contains("undo"), "{said}");
-    assert_eq!(all(&server), Model::new());
-    assert!(ask(&server, "DELETE FROM m WHERE v >= 0", "&undo=no").text().contains("undo"));
 }
 
 /// What DELETE, DROP SERIES and DROP MEASUREMENT would delete, and what is no field.
@@ -400,35 +343,6 @@ fn a_deletion_by_a_field_that_nobody_knows_names_those_that_there_are() {
     assert_eq!(all(&server), given());
 }
 
-/// The command, for those who administer the database; and what has expired since is refused.
-#[test]
-fn undo_by_the_command_writes_back_what_has_not_expired() {
-    let server = Launch::embedded().config(CONFIG).start();
-    let now = i64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos())
-        .expect("before 2262");
-    let times = [now - 40 * 24 * HOUR, now - HOUR];
-    let of = |times: &[i64]| times.iter().map(|time| (("a", *time), BTreeMap::from([("v", 5)]))).collect::<Model>();
-    write(&server, &lines(&of(&times)));
-    let id = id(&delete(&server, "DELETE FROM m WHERE v = 5"));
-    assert_eq!(all(&server), Model::new());
-    let put = request("PUT", &server.url(&format!("/api/v1/databases/{DATABASE}")), b"{\"readings\":\"30d\"}", &[]);
-    put.expect("an answer").expect(200);
-    let undo = |arguments: &[&str]| -> Output {
-        let mut command = program();
-        command.arg("undo").args(arguments).args(["--to", &server.url("")]);
-        command.output().expect("it runs")
-    };
-    let listed = undo(&[]);
-    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(listed.status.success() && text.contains(&id) && text.contains("2 readings of 1 sensors"), "{text}");
-    let done = undo(&[&id]);
-    let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(text.contains("1 readings written back, 0 were there, 1 refused"), "{text}");
-    assert!(!done.status.success() && text.contains("refused: "), "{text}");
-    assert_eq!(all(&server), of(&times[1..]));
-    assert!(!undo(&["0000000000000001"]).status.success());
-}
-
 /// `status` is a field of `cpu` in the database. In its policy `week`, where nobody has it, it counted as an empty tag: `'' != 'ok'`
 /// held, and all of `cpu` went there, without trash and without a word.
 #[test]
@@ -469,53 +383,4 @@ fn a_field_selects_nothing_where_nobody_has_it() {
     delete(&server, "DELETE FROM cpu WHERE sttus = 'ok' OR nothing =~ /x/");
     delete(&server, "DELETE FROM absent WHERE sttus != 'ok'");
     assert_eq!(counts(), [2, 1, 1]);
-}
-
-/// Undo looked into the store once and then wrote for 20 s: what a client had written meanwhile, and was not stored yet, was
-/// overwritten with the old value.
-#[test]
-fn undo_leaves_alone_what_was_written_while_it_runs() {
-    let folder = Folder::new("undo");
-    let halt = folder.file("halt");
-    std::fs::write(&halt, "").unwrap();
-    let slow = "[flush]\ninterval = \"10m\"\nquiet = \"10m\"\n";
-    let server =
-        Launch::embedded().config(slow).env("FAULT_HALT_AT", format!("chunk_undone:{}", halt.display())).start();
-    let row = |n: i64, v: i64| (("a", START + n * SECOND), BTreeMap::from([("v", v)]));
-    let mut expected: Model = (0..2500).map(|n| row(n, 5)).collect();
-    write(&server, &lines(&expected));
-    let id = id(&delete(&server, "DELETE FROM m WHERE v = 5"));
-    std::thread::scope(|threads| {
-        let undoes = threads.spawn(|| undo(&server, &id));
-        eventually("some is written back", WITHIN, || halt.with_extension("met").exists().then_some(()));
-        let newer = Model::from([row(2400, 7)]);
-        write(&server, &lines(&newer));
-        expected.extend(newer);
-        std::fs::remove_file(&halt).unwrap();
-        assert_eq!(undoes.join().expect("it is undone"), (2499, 1, 0));
-    });
-    assert_eq!(all(&server), expected);
-}
-
-/// The trash was cleaned by whoever looked at it: nobody did, and what had to be gone after `undo.keep` stayed for ever. What was
-/// deleted from a database stayed after it was dropped.
-#[test]
-fn the_trash_is_emptied_when_it_is_too_old_and_with_its_database() {
-    let launch = Launch::embedded().config(CONFIG);
-    let mut server = launch.clone().start();
-    let trash = server.data_dir().join("trash");
-    let files = || std::fs::read_dir(&trash).map_or(0, Iterator::count);
-    let fill = |server: &Server| {
-        write(server, &lines(&Model::from([(("a", START), BTreeMap::from([("v", 5)]))])));
-        delete(server, "DELETE FROM m WHERE v = 5");
-        assert_eq!(files(), 1);
-    };
-    fill(&server);
-    run(&server, &format!("DROP DATABASE {DATABASE}"));
-    assert_eq!(files(), 0);
-    fill(&server);
-    std::fs::write(trash.join("0000000000000001.new"), "# half").unwrap();
-    assert!(server.stop().success());
-    server.restart_as(launch.config(format!("{CONFIG}[undo]\nkeep = \"1ms\"\n")));
-    eventually("it is gone", WITHIN, || (files() == 0).then_some(()));
 }

@@ -78,7 +78,7 @@ fn https_is_served_alone() {
     let said = lines.rest();
     assert!(said.contains(&https), "{said}");
     // Commands need no plain address.
-    let asked = |more: &[&str]| hourglass().args(["indexes", "--to", &https]).args(more).output().unwrap();
+    let asked = |more: &[&str]| hourglass().args(["job", "list", "--server", &https]).args(more).output().unwrap();
     let authority = certificates.file("ca.pem");
     let done = asked(&["--ca", authority.to_str().unwrap()]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -176,7 +176,7 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     };
     let pinned = format!("sha256:{}", certificates.fingerprint("pinned"));
-    token(&["create", "--name", "gw-1", "--write", "a", "--certificate", &pinned]);
+    token(&["add", "--name", "gw-1", "--write", "a", "--certificate", &pinned]);
     let write = |name: &str, database: &str| {
         let [certificate, key] =
             [".pem", ".key"].map(|end| certificates.file(&format!("{name}{end}")).display().to_string());
@@ -193,7 +193,7 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
     let nobody = curl(&program, &certificates, &url(&server, "/write?db=a"), &["-d", "m v=1 1"]);
     assert!(nobody.text.starts_with("HTTP/1.1 401"), "{}", nobody.text);
     // One certificate is one token's.
-    let refused = run(&["create", "--name", "gw-2", "--write", "a", "--certificate", &pinned]);
+    let refused = run(&["add", "--name", "gw-2", "--write", "a", "--certificate", &pinned]);
     assert!(
         !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("hourglass token bind gw-1")
     );
@@ -221,7 +221,7 @@ fn a_stream_ends_once_its_certificate_is_bound_no_more() {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     };
     let [old, new] = ["old", "new"].map(|name| format!("sha256:{}", certificates.fingerprint(name)));
-    token(&["create", "--name", "gw", "--read", "a", "--certificate", &old]);
+    token(&["add", "--name", "gw", "--read", "a", "--certificate", &old]);
     eventually("the token counts", PATIENCE, || {
         let nobody = curl(&program, &certificates, &url(&server, "/api/v1/measurements?db=a"), &[]);
         nobody.text.starts_with("HTTP/1.1 401").then_some(())

@@ -328,7 +328,7 @@ fn pages_of_other_sites_read_nothing() {
 
 /// The address that the last refusal has in the audit trail.
 fn refused_address(server: &Server) -> String {
-    let text = std::fs::read_to_string(server.data_dir().join("refusals.log")).unwrap_or_default();
+    let text = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap_or_default();
     let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap_or("{}")).unwrap();
     last["address"].as_str().unwrap_or_default().to_owned()
 }

@@ -1,5 +1,4 @@
-//! Depth and length: JSON of a hundred thousand levels, lines without an end, chunks of one byte, a gigabyte packed into
-//! one megabyte.
+//! Depth and length: JSON of a hundred thousand levels, lines without an end, a gigabyte packed into one megabyte.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,15 +14,8 @@ const LEVELS: usize = 100_000;
 /// `limits.body_bytes` where nothing else is said.
 const BODY_BYTES: u64 = 25 << 20;
 
-/// How a body ends.
-#[derive(Clone, Copy, PartialEq)]
-enum Ends {
-    AsItShould,
-    InTheMiddle,
-}
-
-/// The status of the answer to bytes sent as they are; what is not taken any more need not be sent.
-fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>, ends: Ends) -> u16 {
+/// The status of the answer to a chunked body that stops in the middle; what is not taken any more need not be sent.
+fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>) -> u16 {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(format!("{head}\r\nhost: localhost\r\nconnection: close\r\n").as_bytes()).unwrap();
@@ -32,10 +24,8 @@ fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>, e
             break;
         }
     }
-    if ends == Ends::InTheMiddle {
-        // Else the server would wait for the rest, so as to forget it.
-        let _ = stream.shutdown(Shutdown::Write);
-    }
+    // Else the server would wait for the rest, so as to forget it.
+    let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
@@ -46,8 +36,6 @@ fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>, e
 fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
-
-const END: &[u8] = b"0\r\n\r\n";
 
 #[test]
 fn deep_json_and_deep_queries_are_refused() {
@@ -81,7 +69,7 @@ fn a_line_without_an_end_costs_no_more_than_a_body_may() {
         let piece = chunk(&vec![b'x'; 64 << 10]);
         for start in ["m f=\"", "m,t=", "# "].repeat(6) {
             let body = std::iter::once(chunk(start.as_bytes())).chain(std::iter::repeat_n(piece.clone(), 480));
-            assert_eq!(status_of(&server, "POST /write?db=d HTTP/1.1", body, Ends::InTheMiddle), 413, "{start}");
+            assert_eq!(status_of(&server, "POST /write?db=d HTTP/1.1", body), 413, "{start}");
         }
     });
     // One at a time: a buffer that grows, twice for a moment, and what the allocator has not given back of those before.
@@ -90,18 +78,6 @@ fn a_line_without_an_end_costs_no_more_than_a_body_may() {
     let body = format!("m f=1 {START}\nm f=\"{}\nm f=2 {}\n", "x".repeat(4 << 20), START + 1);
     post(&server.url("/write?db=d"), body, &[]).expect(400);
     assert_eq!(readings(&server, "d", "m", None, 10).len(), 2);
-}
-
-#[test]
-fn chunks_of_one_byte_are_a_body_like_any_other() {
-    let server = Launch::embedded().start();
-    let lines: String = (0..1000).map(|n| format!("m,s=a v={n} {}\n", START + n)).collect();
-    while_a_good_client_is_served(&server, "chunks of one byte", || {
-        let pieces = lines.as_bytes().chunks(500).map(|part| part.iter().flat_map(|byte| chunk(&[*byte])).collect());
-        let status = status_of(&server, "POST /write?db=d HTTP/1.1", pieces.chain([END.to_vec()]), Ends::AsItShould);
-        assert_eq!(status, 204);
-    });
-    assert_eq!(readings(&server, "d", "m,s=a", None, 10_000).len(), 1000);
 }
 
 /// A member of 10 MB, a hundred times over: all members count together. Other encodings, one at a time, are in `edge::bombs`.

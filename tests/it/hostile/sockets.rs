@@ -1,6 +1,6 @@
 //! Bytes on the sockets of a real server: requests that were valid before they were changed at random. It stays up, answers
-//! the next client, and says nothing of a panic. Each run sends the same bytes: `HOURGLASS_FUZZ_SECONDS` makes it longer, and
-//! `HOURGLASS_FUZZ_SEED` makes it another one. What fails says its seed and what was sent.
+//! the next client, and says nothing of a panic. Each run with one
+//! `HOURGLASS_TEST_SEED` sends the same bytes. What fails says its seed and what was sent.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::{START, print, while_a_good_client_is_served};
 use crate::support::random::Random;
+use crate::support::scale::{scaled, seed};
 use crate::support::server::Launch;
 
 const CONNECTIONS: u64 = 4;
-/// Where no other is given: whatever fails, fails again.
-const SEED: u64 = 1;
 /// How long an answer is given to come before what was sent is taken for a request without an end.
 const MOMENT: Duration = Duration::from_millis(5);
 /// A connection whose client has ended is closed long before.
@@ -134,14 +133,10 @@ fn send(address: SocketAddr, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
 /// Sends changed inputs to an address for some seconds, several at a time.
 fn attack(name: &str, address: SocketAddr, inputs: &[Vec<u8>]) {
-    let time = Duration::from_secs(number("HOURGLASS_FUZZ_SECONDS").unwrap_or(4));
-    let seed = number("HOURGLASS_FUZZ_SEED").unwrap_or(SEED);
+    let time = Duration::from_secs(scaled([2, 4, 60]));
+    let seed = seed();
     let (started, executions) = (Instant::now(), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for connection in 0..CONNECTIONS {
@@ -151,7 +146,7 @@ fn attack(name: &str, address: SocketAddr, inputs: &[Vec<u8>]) {
                 while started.elapsed() < time {
                     let bytes = changed(&random.of(inputs), &mut random);
                     if let Err(why) = send(address, &bytes) {
-                        panic!("{name}, HOURGLASS_FUZZ_SEED={seed}: {why}: b\"{}\"", bytes.escape_ascii());
+                        panic!("{name}, HOURGLASS_TEST_SEED={seed}: {why}: b\"{}\"", bytes.escape_ascii());
                     }
                     executions.fetch_add(1, Ordering::Relaxed);
                 }

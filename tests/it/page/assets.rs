@@ -35,7 +35,7 @@ fn browsers_get_the_page_and_programs_what_they_ask_for() {
 
 #[test]
 fn without_a_page_there_is_none() {
-    let server = Launch::embedded().env("HOURGLASS_UI__ENABLED", "false").start();
+    let server = Launch::embedded().env("HOURGLASS_UI_ENABLED", "false").start();
     assert!(ask(&server.url("/"), &[("Accept", BROWSER)]).expect(200).text().starts_with("hourglass "));
     get(&server.url("/ui/page.css")).expect(404);
 }

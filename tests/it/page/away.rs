@@ -17,7 +17,7 @@ fn the_page_opens_while_the_store_is_away() {
     let mut mongod = Mongod::start();
     let launch = Launch::with_store(mongod.uri(&fresh_database_name()))
         .config("[query]\nwait = \"100ms\"\n")
-        .env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+        .env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let mut server = launch.clone().start();
     let admin = server.first_token().expect("a token in the banner");
     server.kill();

@@ -1,5 +1,5 @@
 //! Measures the page and prints what comes out: bytes, time to a chart, memory while readings come in, and how soon one is shown. Short by
-//! default, so that the measurement itself keeps working; `HOURGLASS_PAGE_MINUTES` and `HOURGLASS_PAGE_DAYS` make a long run of it.
+//! default, so that the measurement itself keeps working.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,17 +9,13 @@ use serde_json::{Value, json};
 use super::{now, page, write};
 use crate::support::browser::Browser;
 use crate::support::http::post;
+use crate::support::scale::scaled;
 use crate::support::server::{Launch, Server};
 
 const SERIES: u64 = 100;
 /// Readings of a POST while readings come in, and POSTs per second.
 const LINES: u64 = 100;
 const POSTS: u32 = 10;
-
-/// A number of the environment.
-fn given<T: std::str::FromStr>(name: &str, default: T) -> T {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
-}
 
 /// Everything that a browser loads that was never there.
 #[test]
@@ -52,7 +48,7 @@ fn time_to_a_chart() {
     let Some(browser) = Browser::start() else { return };
     // Days are sealed once the documents of their sensors are written.
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"100ms\"\n").start();
-    let (hours, now) = (given("HOURGLASS_PAGE_DAYS", 14_u64) * 24, now());
+    let (hours, now) = (scaled([14_u64, 14, 365]) * 24, now());
     for first in (0..hours).step_by(100) {
         let of_hour = |at: u64| {
             (0..SERIES).map(move |sensor| {
@@ -65,9 +61,7 @@ fn time_to_a_chart() {
         (post(&server.url("/api/v1/flush"), "", &[]).status < 300).then_some(())
     });
     // As the service does by itself, in the background.
-    crate::support::eventually("days that are over are sealed", Duration::from_secs(300), || {
-        (post(&server.url("/api/v1/seal"), "", &[]).json()["left"]["unsettled"] == 0).then_some(())
-    });
+    crate::support::jobs::run_job(&server, "seal");
     for (range, text) in [("365d", "a year"), ("30d", "a month"), ("24h", "a day")] {
         for (function, way) in [("avg", "means"), ("raw", "readings, thinned")] {
             browser.load(&server.url(&format!("/#explore?m=many&f=v&fn={function}&range={range}&still=1")));
@@ -91,7 +85,7 @@ fn time_to_a_chart() {
 #[test]
 fn memory_and_delay_of_live() {
     let Some((server, browser)) = page() else { return };
-    let minutes = given("HOURGLASS_PAGE_MINUTES", 0.1_f64);
+    let minutes = scaled([0.1, 0.1, 60.0]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| send(&server, &stop));

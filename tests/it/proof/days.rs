@@ -3,8 +3,7 @@
 //! killed at random moments and at every point that has a name, and its MongoDB hangs, dies, steps down or is cut off.
 //! After each of them every reading and every summary is compared with what was acked, and `hourglass verify` is clean.
 //!
-//! A few cycles by default; `HOURGLASS_TEST_CYCLES=500` for a long run, which takes 1.3 s (embedded) to 4 s
-//! (two instances on MongoDB) per cycle.
+//! A cycle takes 1.3 s (embedded) to 4 s (two instances on MongoDB).
 
 mod clients;
 mod summaries;
@@ -17,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use self::clients::{Clients, Kept};
 use self::world::{Break, World};
+use crate::support::poll;
 use crate::support::random::Random;
-use crate::support::{cycles, poll};
+use crate::support::scale::scaled;
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
@@ -53,7 +53,7 @@ const POINT_WITHIN: Duration = Duration::from_secs(2);
 /// The points that these runs are about come first: a short run has few cycles.
 const FIRST: [&str; 6] = ["sealed", "pages_removed", "claimed", "during_deletion", "during_expiry", "before_expiry"];
 
-/// The names of all points at which ingest and the stores can be told to kill themselves, as the sources have them.
+/// The names of all points at which ingest, jobs and the stores can be told to kill themselves, as the sources have them.
 fn points() -> Vec<String> {
     fn add(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -68,7 +68,7 @@ fn points() -> Vec<String> {
         }
     }
     let mut found = BTreeSet::new();
-    for room in ["src/ingest", "crates/store/src"] {
+    for room in ["src/ingest", "src/upkeep", "crates/store/src"] {
         add(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut found);
     }
     let first: Vec<String> = FIRST.map(str::to_owned).into();
@@ -79,17 +79,17 @@ fn points() -> Vec<String> {
 
 #[test]
 fn faults_cost_nothing_of_history_in_the_embedded_store() {
-    faults("history, embedded", World::embedded(), (21, cycles(6)));
+    faults("history, embedded", World::embedded(), (21, scaled([2, 6, 500])));
 }
 
 #[test]
 fn faults_cost_nothing_of_history_in_mongodb() {
-    faults("history, MongoDB", World::mongo(1), (22, cycles(4)));
+    faults("history, MongoDB", World::mongo(1), (22, scaled([2, 4, 500])));
 }
 
 #[test]
 fn faults_of_two_instances_cost_nothing_of_history() {
-    faults("history, two instances", World::mongo(2), (23, cycles(2)));
+    faults("history, two instances", World::mongo(2), (23, scaled([1, 2, 500])));
 }
 
 #[track_caller]

@@ -1,7 +1,5 @@
 //! The store is away while clients send at full rate, and more than hot memory holds: every reading is acked by the
 //! log, in bounded memory, and is in the store once that is back.
-//!
-//! `HOURGLASS_TEST_OUTAGE` sets how many readings are sent, 300,000 when it is not set.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,6 +16,7 @@ use crate::support::http::{get, request};
 use crate::support::mongod::{Mongod, fresh_database_name};
 use crate::support::pages::Stored;
 use crate::support::process::peak_bytes;
+use crate::support::scale::scaled;
 use crate::support::series::{await_fed, windows};
 use crate::support::server::{Launch, Server};
 
@@ -114,10 +113,7 @@ fn an_outage_costs_no_acks(outage: &Outage) {
 }
 
 fn all_readings() -> i64 {
-    match std::env::var("HOURGLASS_TEST_OUTAGE") {
-        Ok(number) => number.parse().expect("HOURGLASS_TEST_OUTAGE is a number"),
-        Err(_) => 300_000,
-    }
+    scaled([200_000, 300_000, 3_000_000])
 }
 
 fn key(connection: i64, sensor: i64) -> String {

@@ -33,7 +33,7 @@ fn text(path: &Path) -> &str {
 }
 
 fn digest(store: &str, data: &Path) -> Value {
-    let said = run(&["digest", "--json", "--store", store, "--data-dir", text(data)], None);
+    let said = run(&["backup", "digest", "--output", "json", "--store", store, "--data-dir", text(data)], None);
     serde_json::from_str(&said).expect("one line of JSON")
 }
 
@@ -69,39 +69,27 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         await_gone(&server);
         let folder = Folder::new("carried");
         let (to, from) = (folder.file("backup"), server.url(""));
-        let said = run(&["backup", text(&to), "--from", &from, "--prove"], None);
+        let said = run(&["backup", "create", text(&to), "--server", &from, "--prove"], None);
         assert!(said.contains("hours of summaries") && !said.contains("not in the backup"), "{said}");
         // A second one finds the days unchanged; a third one finds the day from which an hour was deleted.
-        assert!(run(&["backup", text(&to), "--from", &from], None).contains("\n0 days written"));
+        assert!(run(&["backup", "create", text(&to), "--server", &from], None).contains("\n0 days written"));
         let gone = format!("DELETE FROM m WHERE time >= {first} AND time < {}", first + HOUR);
         let result = super::ask(&server, "db=w", &gone);
         assert!(result["error"].is_null(), "{result}");
         let after = whole_hours(&server, first);
         assert_ne!(after, before);
-        assert!(run(&["backup", text(&to), "--from", &from], None).contains("\n1 days written"));
+        assert!(run(&["backup", "create", text(&to), "--server", &from], None).contains("\n1 days written"));
         // What is restored: through a kill, into the other store.
         let other = STORES[1 - place]();
         let data = folder.file("data");
-        let arguments = ["restore", text(&to), "--store", &other, "--data-dir", text(&data)];
+        let arguments = ["backup", "restore", text(&to), "--store", &other, "--data-dir", text(&data)];
         run(&arguments, Some("day_restored:2"));
-        run(&arguments, None);
-        // What is copied of the running service.
-        let (copied, beside) = (folder.file("copied"), folder.file("beside"));
-        let target = if place == 0 { STORES[1]() } else { text(&copied).to_owned() };
-        let mut arguments = vec!["copy", "--from", &from, "--to", &target, "--switch"];
-        if place == 0 {
-            arguments.extend(["--data-dir", text(&beside)]);
-        }
-        run(&arguments, Some("day_copied:2"));
         run(&arguments, None);
         assert!(server.stop().success());
         let original = digest(&store, &server.data_dir());
         assert!(original["total"]["summaries"].as_u64() > Some(24), "{original}");
-        let (copy_store, copy_data) = if place == 0 { (&*target, &beside) } else { ("embedded", &copied) };
         assert_eq!(digest(&other, &data), original, "restored");
-        assert_eq!(digest(copy_store, copy_data), original, "copied");
         goes_on(&other, &data, first, &after);
-        goes_on(copy_store, copy_data, first, &after);
     }
 }
 
@@ -118,9 +106,9 @@ fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
         assert!(crate::support::poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
         let folder = Folder::new("carried");
         let (data, there) = (server.data_dir(), folder.file("there"));
-        run(&["flush-wal", "--store", &store, "--data-dir", text(&data)], None);
+        run(&["wal", "flush", "--store", &store, "--data-dir", text(&data)], None);
         let from = if store == "embedded" { text(&data).to_owned() } else { store.clone() };
-        let mut arguments = vec!["copy", "--from", &from, "--to", text(&there)];
+        let mut arguments = vec!["backup", "copy", "--source", &from, "--target", text(&there)];
         if store != "embedded" {
             arguments.extend(["--data-dir", text(&data)]);
         }

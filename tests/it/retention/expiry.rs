@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, now, put, shown, start, values};
 use crate::support::eventually;
 use crate::support::http::{get, post};
+use crate::support::jobs::progress;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::Stored;
 use crate::support::process::Folder;
@@ -64,14 +65,12 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
         assert_eq!(refused, json!({"error": "partial write: points beyond retention policy dropped=2"}));
         assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"retention\"}"), 2.0);
         await_seen(&server, &[3, 2, 1, -1, 0, -400]);
-        eventually("the expiry is counted", WITHIN, || {
-            (metric(&server, "hourglass_retention_expiries_total") == 1.0).then_some(())
-        });
+        eventually("the expiry is counted", WITHIN, || (progress(&server, "expire", "deletions") == 1).then_some(()));
         await_removed(&server);
         assert_eq!(seen(&server), [3, 2, 1, -1, 0, -400], "nothing comes back");
         // Summaries and lists say the same.
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 9);
-        assert_eq!(metric(&server, "hourglass_retention_expiries_total"), 1.0, "once per step");
+        assert_eq!(progress(&server, "expire", "deletions"), 1, "once per step");
     }
 }
 
@@ -124,7 +123,7 @@ fn a_retention_that_is_taken_back_deletes_nothing() {
             std::fs::remove_file(&halt).expect("the file is there");
             // A later expiry is done, so the one that was under way is too.
             put(&server, "x", r#"{"readings":"1d"}"#).expect(200);
-            let expired = || (metric(&server, "hourglass_retention_expiries_total") == 1.0).then_some(());
+            let expired = || (progress(&server, "expire", "deletions") == 1).then_some(());
             eventually("another database expires", WITHIN, expired);
             assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
             let own = shown(&server, "w");
@@ -268,10 +267,9 @@ fn two_instances_refuse_hide_and_expire_as_one() {
         assert!(seen(server).iter().all(|v| ages.contains(v)), "{:?}", seen(server));
         assert_eq!(values(server, "db=w", "SELECT v FROM m WHERE s = 'there'"), Vec::<i64>::new());
     }
-    let expiries =
-        metric(&here, "hourglass_retention_expiries_total") + metric(&there, "hourglass_retention_expiries_total");
+    let expiries = progress(&here, "expire", "deletions") + progress(&there, "expire", "deletions");
     // One for the database, one for its policy; a second one each only if both expired within the same moment.
-    assert!((2.0..=4.0).contains(&expiries), "{expiries}");
+    assert!((2..=4).contains(&expiries), "{expiries}");
     // The one that was told survives; the other knows it after a start, too.
     there.kill();
     there.restart("127.0.0.1:0");

@@ -240,45 +240,6 @@ fn a_preview_counts_the_hours_of_summaries_that_would_go() {
     }
 }
 
-/// Regression: a relabel with `since` split every deletion of its database there, and once the hour of that time had expired, each was
-/// refused, since it cut the hour.
-#[test]
-fn relabels_within_expired_hours_stop_no_deletion() {
-    for store in STORES {
-        let store = store();
-        let mut server = launch(&store).start();
-        let first = first_day();
-        fill(&server, first);
-        let since = first + HOUR + HOUR / 2;
-        let mut shown = String::new();
-        hourglass::reading::time::write_rfc3339(&mut shown, since);
-        let rule = json!({"kind": "tag_value", "tag": "s", "from": "0", "to": "z", "since": shown});
-        post(&server.url("/api/v1/relabel?db=w"), rule.to_string(), &[]).expect(200);
-        put(&server, "w", KEPT).expect(200);
-        let count = |s: &str| {
-            let range = format!("time >= {first} AND time < {}", first + DAY);
-            let result = ask(&server, "db=w", &format!("SELECT count(temp) FROM m WHERE {range} AND s='{s}'"));
-            result["series"][0]["values"][0][1].as_i64().unwrap_or_default()
-        };
-        // An expired hour is shown under the name that it began with: at once, as deletions take it, whenever its readings leave the store.
-        assert_eq!((count("0"), count("1"), count("z")), (8, 3, 88), "hidden");
-        await_gone(&server);
-        assert_eq!((count("0"), count("1"), count("z")), (8, 3, 88), "gone");
-        for (statement, left) in [
-            ("DROP SERIES FROM m WHERE s = '1'", (8, 0, 88)),
-            ("DROP SERIES FROM m WHERE s = 'z'", (8, 0, 0)),
-            ("DROP MEASUREMENT m", (0, 0, 0)),
-        ] {
-            let done = answer(&server, "db=w", statement).text().to_string();
-            assert!(!done.contains("error"), "{statement}: {done}");
-            assert_eq!((count("0"), count("1"), count("z")), left, "{statement}");
-        }
-        assert!(server.stop().success());
-        let (clean, said) = verify(&store, &server);
-        assert!(clean, "{said}");
-    }
-}
-
 #[test]
 fn a_kill_at_any_step_changes_no_answer() {
     let points = ["before_expired_readings:1", "after_expired_readings:1", "strip_sealed:1", "stripped:1"];

@@ -1,14 +1,15 @@
-//! `hourglass seal`: what it seals, what it says while it waits, and what the status says meanwhile.
+//! `hourglass job run seal`: what it seals, what it says while it waits, and what the state of the job says meanwhile.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{START, line};
 use crate::support::eventually;
-use crate::support::http::{get, post};
+use crate::support::http::post;
+use crate::support::jobs::{ask_job, job, progress, run_url};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::server::{Launch, Server, program};
@@ -23,20 +24,17 @@ fn write(server: &Server) {
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
 }
 
-fn sealing(server: &Server) -> Value {
-    get(&server.url("/api/v1/status")).expect(200).json()["sealing"].take()
-}
-
 /// Readings that were acknowledged and not flushed yet were no days to the command: it said that 0 days were sealed, with exit status 0.
 #[test]
 fn what_was_acknowledged_before_is_sealed() {
     for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
         let server = Launch::with_store(store).config(LAZY).start();
         write(&server);
-        let output = program().args(["seal", "--to", &server.url("")]).output().expect("hourglass can be run");
+        let output =
+            program().args(["job", "run", "seal", "--server", &server.url("")]).output().expect("hourglass can be run");
         let told = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && told.contains("1 days with 24 readings sealed"), "{output:?}");
-        assert_eq!(sealing(&server)["days"], 1);
+        assert!(output.status.success() && told.contains("days 1,") && told.contains("readings 24"), "{output:?}");
+        assert_eq!(progress(&server, "seal", "days"), 1);
     }
 }
 
@@ -47,22 +45,22 @@ fn the_status_says_that_a_round_runs_and_claims_nothing_of_what_is_left() {
     let halt = folder.file("halt");
     let launch = Launch::embedded().config(LAZY).env("FAULT_HALT_AT", format!("days_listed:{}", halt.display()));
     let server = launch.start();
-    let none = json!({"unsettled": 0, "large": 0, "failed": 0, "databases_off": 0});
-    assert_eq!(sealing(&server)["left"], json!(null));
-    let first = post(&server.url("/api/v1/seal"), "", &[]).expect(200).json();
-    assert_eq!((&first["running"], &first["left"]), (&json!(false), &none), "{first}");
+    assert_eq!(job(&server, "seal")["left"], json!(null));
+    let first = ask_job(&server, "seal").expect(200).json();
+    assert_eq!((&first["state"], &first["left"]), (&json!("waiting"), &json!(0)), "{first}");
     write(&server);
     std::fs::write(&halt, "").expect("a file");
-    let url = server.url("/api/v1/seal");
+    let url = run_url(&server, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]).expect(202).json());
     eventually("it is halted", WITHIN, || halt.with_extension("met").exists().then_some(()));
-    let now = sealing(&server);
-    assert_eq!((&now["running"], &now["left"]), (&json!(true), &json!(null)), "{now}");
+    let now = job(&server, "seal");
+    assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(null)), "{now}");
     let asked = asked.join().expect("an answer");
-    assert_eq!((&asked["running"], &asked["left"]), (&json!(true), &json!(null)), "{asked}");
+    assert_eq!((&asked["state"], &asked["left"]), (&json!("running"), &json!(null)), "{asked}");
     std::fs::remove_file(&halt).expect("the file is there");
-    let ended = eventually("the round ends", WITHIN, || Some(sealing(&server)).filter(|now| now["running"] == false));
-    assert_eq!((&ended["days"], &ended["left"]), (&json!(1), &none), "{ended}");
+    let ended =
+        eventually("the run ends", WITHIN, || Some(job(&server, "seal")).filter(|now| now["state"] == "waiting"));
+    assert_eq!((&ended["progress"]["days"], &ended["left"]), (&json!(1), &json!(0)), "{ended}");
 }
 
 /// The command printed that 0 days were sealed again and again while the log of an instance that had been killed kept days from being
@@ -75,11 +73,15 @@ fn the_command_says_what_it_waits_for() {
     killed.kill();
     write(&server);
     let mut command = program();
-    let mut child = command.args(["seal", "--to", &server.url("")]).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut child = command
+        .args(["job", "run", "seal", "--server", &server.url("")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
-    let waiting = lines.by_ref().find(|line| line.contains("; waiting for 1 more")).expect("why it waits");
-    let now = sealing(&server);
-    assert_eq!((&now["running"], &now["left"]["unsettled"]), (&json!(true), &json!(1)), "{now}");
+    let waiting = lines.by_ref().find(|line| line.contains("unsettled 1")).expect("why it waits");
+    let now = job(&server, "seal");
+    assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(1)), "{now}");
     // Its log is stored now, and holds nobody any more.
     killed.restart("127.0.0.1:0");
     post(&killed.url("/api/v1/flush"), "", &[]).expect(204);

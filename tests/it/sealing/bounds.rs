@@ -1,29 +1,17 @@
 //! What is larger than a document may be, or cannot be read, stops nothing else.
 
-use std::time::Duration;
-
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
 
 use super::{PAGES, START, line};
-use crate::support::eventually;
 use crate::support::http::{get, post};
+use crate::support::jobs::seal;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
 use crate::support::series::readings;
-use crate::support::server::{Launch, Server};
+use crate::support::server::Launch;
 
-const WITHIN: Duration = Duration::from_secs(60);
 const TEXT_BYTES: usize = 16 << 10;
-
-/// Seals until nothing is unsettled; says what the last round told.
-fn seal(server: &Server) -> Value {
-    eventually("everything settles", WITHIN, || {
-        let answer = post(&server.url("/api/v1/seal"), "", &[]);
-        let round: Value = answer.json();
-        (answer.status == 200 && round["left"]["unsettled"] == 0).then_some(round)
-    })
-}
 
 /// A text that compresses by no more than a quarter.
 fn text(seed: u64) -> String {
@@ -121,13 +109,11 @@ fn a_page_that_cannot_be_read_keeps_only_its_own_day_from_being_sealed() {
     change(&uri, page(0, 3), doc! { "schemaVersion": 99 });
     change(&uri, page(2, 5), doc! { "readings": "none" });
     let round = seal(&server);
-    assert_eq!(round["left"]["failed"], 2, "{round}");
-    assert_eq!((&round["days"], &round["error"]), (&3.into(), &Value::Null), "{round}");
-    let status = get(&server.url("/api/v1/status")).expect(200).json();
-    assert_eq!(status["sealing"]["left"]["failed"], 2, "{status}");
+    assert_eq!((&round["progress"]["failed"], &round["left"]), (&2.into(), &2.into()), "{round}");
+    assert_eq!((&round["progress"]["days"], &round["last_error"]), (&3.into(), &Value::Null), "{round}");
     change(&uri, page(0, 3), doc! { "schemaVersion": 1 });
     let round = seal(&server);
-    assert_eq!((&round["left"]["failed"], &round["days"]), (&1.into(), &4.into()), "{round}");
+    assert_eq!((&round["progress"]["failed"], &round["progress"]["days"]), (&1.into(), &4.into()), "{round}");
     assert_eq!(readings(&server, "d", "climate,s=0", None, 100).len(), 72);
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::START;
 use crate::support::eventually;
 use crate::support::http::post;
+use crate::support::jobs;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::{flush, metric, readings};
@@ -86,7 +87,6 @@ fn await_settled(servers: &[&Server]) {
 /// Has the day sealed; before, this instance has sealed so many.
 fn seal(server: &Server, before: u64) {
     eventually("the day is sealed", WITHIN, || {
-        let done = post(&server.url("/api/v1/seal"), "", &[]).json();
-        (done["days"].as_u64() > Some(before) && done["left"]["unsettled"] == 0).then_some(())
+        (jobs::seal(server)["progress"]["days"].as_u64() > Some(before)).then_some(())
     });
 }

@@ -8,6 +8,8 @@ use mongodb::bson::{Document, doc};
 use super::{PAGES, START, line};
 use crate::support::eventually;
 use crate::support::http::{get, post};
+use crate::support::jobs;
+use crate::support::jobs::run_url;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::metric;
@@ -74,7 +76,7 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
         eventually("no log has older readings", WITHIN, is_settled);
     }
     std::fs::write(&halt, "").expect("a file");
-    let url = there.url("/api/v1/seal");
+    let url = run_url(&there, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]));
     eventually("the pages are read", WITHIN, || halt.with_extension("met").exists().then_some(()));
     let (from, to) = (START + LATE * 60, START + (LATE + 60) * 60);
@@ -104,9 +106,7 @@ fn write(server: &Server, minute: u64) {
 /// Has days sealed until nothing is left to seal; at least so many by this instance.
 fn seal(server: &Server, days: u64) {
     eventually("days are sealed", WITHIN, || {
-        let round = post(&server.url("/api/v1/seal"), "", &[]);
-        let body = round.json();
-        (round.status == 200 && body["days"].as_u64() >= Some(days) && body["left"]["unsettled"] == 0).then_some(())
+        (jobs::seal(server)["progress"]["days"].as_u64() >= Some(days)).then_some(())
     });
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{PAGES, line};
 use crate::support::eventually;
 use crate::support::http::{get, post};
+use crate::support::jobs::{ask_job, run_url};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::server::{Launch, Server};
@@ -38,7 +39,7 @@ fn dropped_at(point: &str, store: String) {
     post(&server.url("/write?db=other"), "m v=1 1768435200000000000", &[]).expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     std::fs::write(&halt, "").expect("a file");
-    let url = server.url("/api/v1/seal");
+    let url = run_url(&server, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]));
     eventually("it is halted", WITHIN, || halt.with_extension("met").exists().then_some(()));
     post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
@@ -46,7 +47,7 @@ fn dropped_at(point: &str, store: String) {
     std::fs::remove_file(&halt).expect("the file is there");
     asked.join().expect("an answer");
     // The round that was halted has ended once a later one has.
-    eventually("sealing goes on", WITHIN, || (post(&server.url("/api/v1/seal"), "", &[]).status == 200).then_some(()));
+    eventually("sealing goes on", WITHIN, || (ask_job(&server, "seal").status == 200).then_some(()));
     let listed = listed(&server);
     assert!(!listed.contains("\"d\"") && listed.contains("\"other\""), "{point}: {listed}");
 }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use mongodb::bson::{Bson, Document, doc};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::decoder::documents;
 use super::{MINUTES, PAGES, SEALS, START, await_sealed, compare, line};
 use crate::support::http::{get, post, request};
+use crate::support::jobs;
+use crate::support::jobs::ask_job;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
 use crate::support::server::{Launch, Server, program};
@@ -105,17 +107,15 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
     let lines: String = (0..1440).map(|minute| line(0, minute, minute * 7 % 101)).collect();
     give(&[&server], "o", &lines);
     give(&[&server], "d", &lines);
-    let round = poll(Duration::from_secs(60), || {
-        let round: Value = post(&server.url("/api/v1/seal"), "", &[]).json();
-        (round["days"] == 1 && round["left"]["unsettled"] == 0).then_some(round)
-    });
-    let round = round.unwrap_or_else(|| panic!("{}", server.stderr()));
-    assert_eq!(round["left"], json!({"unsettled": 0, "large": 0, "failed": 0, "databases_off": 1}), "{round}");
+    let round = jobs::seal(&server);
+    let [days, off] = ["days", "databases_off"].map(|figure| &round["progress"][figure]);
+    assert_eq!((days, off, &round["left"]), (&json!(1), &json!(1), &json!(0)), "{round}");
     let count = |collection: &str| documents(&name, collection).len();
     assert_eq!((count("d.days"), count("d.buckets"), count("o.days"), count("o.buckets")), (1, 0, 0, 24));
-    let output = program().args(["seal", "--to", &server.url("")]).output().expect("hourglass can be run");
+    let output =
+        program().args(["job", "run", "seal", "--server", &server.url("")]).output().expect("hourglass can be run");
     let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("not sealed, as seal_form says: 1 databases"), "{told}");
+    assert!(output.status.success() && told.contains("databases_off 1"), "{told}");
     let ask = |database: &str| {
         get(&server.url(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"))).expect(200).json()
     };
@@ -132,7 +132,7 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
         give(&[&server], database, &line(0, 77, 50));
     }
     assert!(poll(Duration::from_secs(60), || (count("d.buckets") == 0).then_some(())).is_some(), "{}", server.stderr());
-    post(&server.url("/api/v1/seal"), "", &[]).expect(200);
+    ask_job(&server, "seal").expect(200);
     assert_eq!((days(), count("o.days"), count("o.buckets")), (1, 1, 1));
     assert_eq!(ask("o"), ask("d"));
 }
@@ -148,7 +148,7 @@ fn fields_without_numbers_have_counts_and_ends() {
     };
     give(&[&server], "d", &(0..90).map(line).collect::<String>());
     let sealed = || {
-        post(&server.url("/api/v1/seal"), "", &[]).expect(200);
+        ask_job(&server, "seal").expect(200);
         documents(&name, "d.days").into_iter().find(|day| !day.contains_key("chunk"))
     };
     let day = poll(Duration::from_secs(30), sealed).unwrap_or_else(|| panic!("{}", server.stderr()));

@@ -9,6 +9,7 @@ use super::decoder::documents;
 use super::{PAGES, START, line};
 use crate::support::eventually;
 use crate::support::http::{get, post};
+use crate::support::jobs::{run_url, seal};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::metric;
@@ -34,10 +35,7 @@ fn write(server: &Server, lines: impl Into<String>) {
 
 fn flush_and_seal(server: &Server) {
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    eventually("days are sealed", WITHIN, || {
-        let round = post(&server.url("/api/v1/seal"), "", &[]);
-        (round.status == 200 && round.json()["left"]["unsettled"] == 0).then_some(())
-    });
+    seal(server);
 }
 
 /// A reading every two hours: the second half of January 2026 and most of February.
@@ -131,7 +129,7 @@ fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
         let there = launch.env("FAULT_HALT_AT", format!("{point}:{}", halt.display())).start();
         std::fs::write(&halt, "").expect("a file");
         post(&here.url("/api/v1/flush"), "", &[]).expect(204);
-        let url = there.url("/api/v1/seal");
+        let url = run_url(&there, "seal");
         let asked = std::thread::spawn(move || post(&url, "", &[]));
         eventually("the month is claimed", WITHIN, || halt.with_extension("met").exists().then_some(()));
         [&here, &plain].into_iter().for_each(|server| write(server, line(0, 7, 4)));

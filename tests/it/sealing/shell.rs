@@ -9,6 +9,7 @@ use super::decoder::documents;
 use crate::readme::blocks;
 use crate::support::eventually;
 use crate::support::http::post;
+use crate::support::jobs::ask_job;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::packages::{Package, require};
 use crate::support::server::Launch;
@@ -41,7 +42,7 @@ fn what_the_page_asks_a_sealed_day_is_answered() {
     let days = || documents(&database, "plant.days");
     eventually("the day is sealed", WITHIN, || {
         // Once its log holds nothing of the day.
-        post(&server.url("/api/v1/seal"), "", &[]);
+        ask_job(&server, "seal");
         days().iter().any(|day| !day.contains_key("chunk")).then_some(())
     });
     write(80..120);

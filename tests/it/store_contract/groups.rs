@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hourglass::bucket::store::{Coordination, MongoExtras, SensorFilter, SensorStore, Written};
-use hourglass::bucket::{GroupRule, GroupRules, LaterKeys, Meta, Regrouped, SensorDocument};
+use hourglass::bucket::{GroupRule, GroupRules, Meta, Regrouped, SensorDocument};
 use hourglass::reading::{Family, Sensor};
 use hourglass::store::{MongoOptions, MongoStore};
 use mongodb::bson::{Document, doc};
@@ -40,7 +40,7 @@ async fn without_declared_groups_there_is_nothing_to_do() {
 }
 
 async fn open(database: &str) -> MongoStore {
-    let rule = GroupRule { name: "site".into(), by: "meta.site".into(), database: None, later: LaterKeys::default() };
+    let rule = GroupRule { name: "site".into(), by: "meta.site".into(), database: None };
     let options = MongoOptions {
         command_timeout: std::time::Duration::from_secs(60),
         groups: GroupRules::new([rule]),

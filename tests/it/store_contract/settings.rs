@@ -2,7 +2,7 @@
 
 use hourglass::bucket::settings::{Drift, ExpiredReadings};
 use hourglass::bucket::store::Written;
-use hourglass::bucket::{DatabaseSettings, Keep, Relabel, Relabels, SealForm, Store};
+use hourglass::bucket::{DatabaseSettings, Keep, Rename, Renames, SealForm, Store};
 
 use super::place::Place;
 
@@ -18,11 +18,13 @@ async fn all(store: &dyn Store) -> Vec<(String, DatabaseSettings)> {
 
 pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
     assert_eq!(all(place.store()).await, []);
-    let fields =
-        [("id", "1f"), ("kind", "sensor"), ("from", "m,s=1"), ("to", r"m,s=2\ 3"), ("since", "-7"), ("made", "8")];
-    let fields = fields.into_iter().chain([("by", "somebody"), ("final", "true")]);
-    let field = |name: &str| fields.clone().find(|(known, _)| *known == name).map(|(_, text)| text.to_owned());
-    let rule = Relabel::of_fields(field).expect("a rule");
+    let entry = |fields: &[(&str, &'static str)]| {
+        let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+        Rename::from_fields(field).expect("an entry")
+    };
+    let of_sensor = entry(&[("kind", "sensor"), ("from", "m,s=1"), ("to", r"m,s=2\ 3")]);
+    let fields = [("kind", "tag_value"), ("tag", "s"), ("measurement", "m"), ("from", "$a."), ("to", "b")];
+    let renames = Renames::new(vec![entry(&fields), of_sensor]);
     let full = DatabaseSettings {
         rev: 3,
         readings: Some(Keep::Forever),
@@ -36,7 +38,7 @@ pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
         drift: Some(Drift::Keep),
         created: 1 << 61,
         set: (1 << 61) + 1,
-        relabels: Relabels::new(vec![rule]),
+        renames,
     };
     let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
     let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];

@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod exact;
 pub mod http;
 pub mod influxd;
+pub mod jobs;
 pub mod mongod;
 pub mod packages;
 pub mod packed;
@@ -18,6 +19,7 @@ pub mod proxy;
 pub mod random;
 pub mod raw;
 pub mod replica_set;
+pub mod scale;
 pub mod series;
 pub mod server;
 
@@ -38,13 +40,5 @@ pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
             return None;
         }
         std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// How often a run is broken: so often if nobody says otherwise.
-pub fn cycles(usual: usize) -> usize {
-    match std::env::var("HOURGLASS_TEST_CYCLES") {
-        Ok(number) => number.parse().expect("HOURGLASS_TEST_CYCLES is a number"),
-        Err(_) => usual,
     }
 }

@@ -64,7 +64,7 @@ impl Launch {
         self
     }
 
-    /// With an environment variable: `HOURGLASS_SECTION__KEY`.
+    /// With an environment variable: `HOURGLASS_SECTION_KEY`.
     pub fn env(mut self, key: &str, value: impl ToString) -> Launch {
         self.environment.push((key.to_owned(), value.to_string()));
         self
@@ -108,7 +108,7 @@ impl Launch {
         }
         if !self.config.as_deref().is_some_and(|toml| toml.contains("[seal]")) {
             // Tests of pages find the hours of long ago on them, however long they take.
-            command.env("HOURGLASS_SEAL__AFTER", "0s");
+            command.env("HOURGLASS_SEAL_AFTER", "0s");
         }
         command.args(["--listen", &self.listen, "--store", &self.store]);
         command.arg("--data-dir").arg(folder.file(DATA)).current_dir(folder.path());

@@ -1,10 +1,8 @@
 //! Which of the sensors' metadata is copied into pages and days, so that one document answers what would else take a join
 //! (`MongoDB`'s Extended Reference pattern).
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::meta::Meta;
 use super::settings::owner;
 use crate::reading::Hour;
 
@@ -45,9 +43,6 @@ impl CopyRules {
         names
     }
 }
-
-/// What pages and days of one sensor hold as copies, by hours, in order: an hour page, or a part of a day.
-pub type HeldCopies = Vec<(Range<Hour>, Arc<Meta>)>;
 
 /// Which documents a refresh looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

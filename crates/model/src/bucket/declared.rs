@@ -31,25 +31,6 @@ pub enum IndexOf {
     },
 }
 
-/// An index as it is shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeclaredIndex {
-    /// The database that it is of.
-    pub database: String,
-    /// The collection as the store names it.
-    pub collection: String,
-    /// The index's name.
-    pub name: String,
-    /// Its keys, as the store's shell shows them.
-    pub keys: String,
-    /// Which documents it has, likewise.
-    pub only: String,
-    /// A query that uses it, for the store's shell.
-    pub query: String,
-    /// Whether the store has it.
-    pub is_ready: bool,
-}
-
 impl IndexRules {
     /// These rules.
     #[must_use]

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::meta::{META_PREFIX, Meta};
-use super::relabel::{LaterKeys, Relabels};
 use super::settings::owner;
 use crate::reading::Sensor;
 
@@ -21,8 +20,6 @@ pub struct GroupRule {
     pub by: Box<str>,
     /// The database in which it is declared; `None` for all.
     pub database: Option<Box<str>>,
-    /// What relabels call the tag by now: what has no tag `by` has the value of that.
-    pub later: LaterKeys,
 }
 
 /// What bringing groups' documents up to date did.
@@ -64,12 +61,6 @@ impl GroupRules {
 }
 
 impl GroupRule {
-    /// The rule where sensors are shown by these relabels.
-    #[must_use]
-    pub fn shown_by(&self, relabels: &Relabels) -> Self {
-        Self { later: relabels.later_keys(&self.by), ..self.clone() }
-    }
-
     /// The value that a sensor has, by which it belongs to others; `None` if it belongs to none. `unquoted` reads a JSON string.
     #[must_use]
     pub fn value<'a>(
@@ -79,8 +70,7 @@ impl GroupRule {
         unquoted: impl FnOnce(&'a str) -> String,
     ) -> Option<Cow<'a, str>> {
         let of_meta = || meta.text(self.by.strip_prefix(META_PREFIX)?, unquoted);
-        let of_tag = sensor.tag(&self.by).or_else(|| self.later.value(sensor));
-        of_tag.map(Cow::Borrowed).or_else(of_meta).filter(|value| !value.is_empty())
+        sensor.tag(&self.by).map(Cow::Borrowed).or_else(of_meta).filter(|value| !value.is_empty())
     }
 }
 
@@ -90,8 +80,7 @@ mod tests {
     use super::*;
 
     fn rule(name: &str, by: &str, database: Option<&str>) -> GroupRule {
-        let later = LaterKeys::default();
-        GroupRule { name: name.into(), by: by.into(), database: database.map(Into::into), later }
+        GroupRule { name: name.into(), by: by.into(), database: database.map(Into::into) }
     }
 
     #[test]

@@ -90,16 +90,6 @@ impl Meta {
         }
     }
 
-    /// Adds what is said of another sensor that is shown as the same: name by name the later value. What either remembers against
-    /// older changes of its own says nothing of the other one, so that only values are left.
-    pub fn unite(&mut self, other: &Self) {
-        let values = other.entries.iter().filter(|(_, entry)| entry.value.is_some());
-        let values = values.cloned().collect();
-        self.replaced = SETTLED;
-        self.entries.retain(|(_, entry)| entry.value.is_some());
-        self.merge(&Self { replaced: SETTLED, dropped: SETTLED, entries: values });
-    }
-
     /// Removes what is older than a deletion. The deletion itself is remembered elsewhere for as long as older changes may come.
     pub fn cut(&mut self, before: Stamp) {
         self.drop_unless(|entry| entry.stamp >= before);
@@ -257,25 +247,6 @@ mod tests {
             let stamped = steps.into_iter().enumerate();
             stamped.map(|(at, (replaces, changed))| (at as Stamp + 1, replaces, changed)).collect()
         })
-    }
-
-    /// What one sensor's document only remembers for a while must not decide what two of them say together: it would change with no
-    /// change of either.
-    #[test]
-    fn two_sensors_that_are_one_say_the_later_value_whatever_either_removed() {
-        let said =
-            |stamp, replaces, values: &[(u8, Option<u8>)]| meta(&(stamp, replaces, values.iter().copied().collect()));
-        let one = said(5, false, &[(1, Some(1)), (2, Some(1)), (3, Some(1))]);
-        let mut other = said(7, true, &[(1, Some(2)), (2, None)]);
-        let expected = BTreeMap::from([("1", "2"), ("2", "1"), ("3", "1")].map(|(n, v)| (n.to_owned(), v.to_owned())));
-        for _ in 0..2 {
-            for (mut first, second) in [(one.clone(), &other), (other.clone(), &one)] {
-                first.unite(second);
-                assert_eq!(values(&first), expected);
-                assert!(first.entries().all(|(_, entry)| entry.value.is_some()) && first.replaced() == SETTLED);
-            }
-            other.settle(9);
-        }
     }
 
     proptest! {

@@ -585,44 +585,6 @@ impl Readings {
         cut
     }
 
-    /// The cells of the reading at `index`: column, field, value and stamp.
-    pub(super) fn stamped(&self, index: usize) -> impl Iterator<Item = (usize, &str, &Value, Stamp)> + Clone {
-        self.columns.iter().enumerate().filter_map(move |(at, column)| {
-            Some((at, &*column.name, column.cells[index].as_ref()?, self.stamps.of(index, at)))
-        })
-    }
-
-    /// Whether a cell's stamp is below `before`. Settled cells count as being as old as the floor.
-    pub(super) fn is_before(&self, stamp: Stamp, before: Stamp) -> bool {
-        if stamp == SETTLED { self.stamps.oldest_settled() < before } else { stamp < before }
-    }
-
-    /// Puts a value for the cell of each chosen column into another field, which has no cell of that reading or is that column, in a
-    /// sorted set; `chosen` has an entry per reading. The stamps stay.
-    pub(super) fn move_cells(&mut self, chosen: &[Option<(usize, Value)>], into: &Arc<str>) {
-        let mut moved = Self { stamps: Stamps::settled(0, self.stamps.floor()), ..Self::default() };
-        for (index, choice) in chosen.iter().enumerate() {
-            let there = |(at, column): (usize, &FieldColumn)| {
-                let value = column.cells[index].clone()?;
-                match choice {
-                    Some((source, cast)) if *source == at => Some((into.clone(), cast.clone(), at)),
-                    _ => Some((column.name.clone(), value, at)),
-                }
-            };
-            let cells: Vec<(Arc<str>, Value, usize)> = self.columns.iter().enumerate().filter_map(there).collect();
-            let row = moved.times.len();
-            moved.stamps.push(SETTLED);
-            moved.push_cells(self.times[index], cells.iter().map(|(name, value, _)| (name, value)));
-            for (name, _, at) in &cells {
-                let to = moved.columns.iter().position(|column| column.name == *name).unwrap_or(*at);
-                moved.stamps.set(row, to, self.stamps.of(index, *at));
-            }
-            moved.unite_stamps(row);
-        }
-        moved.settle(true);
-        *self = moved;
-    }
-
     /// Packs a sorted set.
     #[must_use]
     pub fn pack(mut self) -> PackedReadings {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::relabel::Relabels;
+use super::rename::Renames;
 use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;
 
@@ -173,28 +173,24 @@ pub struct DatabaseSettings {
     pub created: Stamp,
     /// When somebody last set any of this, as a stamp.
     pub set: Stamp,
-    /// Under which other names its sensors are shown, in its policies too.
-    pub relabels: Relabels,
+    /// The names under which its sensors are shown, in its policies too.
+    pub renames: Renames,
 }
 
 impl DatabaseSettings {
-    /// What a drop with this stamp leaves, whenever it is carried out: the database with what was set and relabelled since, the
-    /// database as it is without settings, or nothing.
+    /// The settings that a drop with this stamp leaves: those set since, the database without settings, or nothing.
     #[must_use]
     pub fn left_by_drop(&self, stamp: Stamp) -> Option<Self> {
-        let relabels = self.relabels.made_after(stamp);
-        match (self.set > stamp, self.created > stamp || !relabels.is_empty()) {
-            (true, _) => Some(Self { relabels, ..self.clone() }),
-            (false, true) => Some(Self { rev: self.rev, created: self.created, relabels, ..Self::default() }),
-            (false, false) => None,
+        if self.set > stamp {
+            return Some(self.clone());
         }
+        (self.created > stamp).then(|| Self { rev: self.rev, created: self.created, ..Self::default() })
     }
 
     /// The stamp of the last change that a drop with a greater one takes along.
     #[must_use]
     pub fn last_changed(&self) -> Stamp {
-        let relabels = self.relabels.rules().iter().map(|rule| rule.stamp);
-        relabels.fold(self.created.max(self.set), Stamp::max)
+        self.created.max(self.set)
     }
 
     /// The length of `InfluxDB`'s shard groups, in nanoseconds, which follows from the duration unless it was set.
@@ -249,10 +245,10 @@ impl Settings {
         self.by_database.get(database).cloned().unwrap_or_default()
     }
 
-    /// Under which other names a database shows its sensors; `None` if under none. A policy has those of its database.
+    /// The renames of a database; `None` if there are none. A policy has those of its database.
     #[must_use]
-    pub fn relabels(&self, database: &str) -> Option<&Relabels> {
-        self.by_database.get(owner(database)).map(|settings| &settings.relabels).filter(|relabels| !relabels.is_empty())
+    pub fn renames(&self, database: &str) -> Option<&Renames> {
+        self.by_database.get(owner(database)).map(|settings| &settings.renames).filter(|renames| !renames.is_empty())
     }
 
     /// How long a database keeps readings. A policy without a setting of its own keeps them for ever.
@@ -410,7 +406,6 @@ impl KnownSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bucket::relabel::{Relabel, Renaming};
 
     const NOW: i64 = 1_768_435_200_000_000_000 + 5 * HOUR + 7;
 
@@ -492,28 +487,6 @@ mod tests {
         let bare = DatabaseSettings { rev: 4, created: 9, ..Default::default() };
         assert_eq!((anew.left_by_drop(8), anew.left_by_drop(9)), (Some(bare), None));
         assert_eq!(DatabaseSettings::default().left_by_drop(1), None, "only writes made it");
-    }
-
-    /// Regression: a relabel made after the drop was asked was lost when that was carried out, and one made before stayed where other
-    /// settings were set meanwhile.
-    #[test]
-    fn a_drop_leaves_the_relabels_that_were_made_after_it() {
-        let rule = |stamp: Stamp| {
-            let renaming = Renaming::Measurement { from: "a".into(), to: "b".into() };
-            Relabel { id: stamp, renaming, since: None, made: 0, stamp, by: String::new(), is_final: false }
-        };
-        let settings = |set: Stamp, stamps: &[Stamp]| DatabaseSettings {
-            rev: 4,
-            readings: Some(Keep::Forever),
-            set,
-            relabels: Relabels::new(stamps.iter().copied().map(rule).collect()),
-            ..Default::default()
-        };
-        assert_eq!(settings(9, &[3, 7]).left_by_drop(5), Some(settings(9, &[7])));
-        let left = DatabaseSettings { readings: None, ..settings(0, &[7]) };
-        assert_eq!(settings(2, &[3, 7]).left_by_drop(5), Some(left), "what was set before is dropped");
-        assert_eq!(settings(2, &[0, 3]).left_by_drop(5), None);
-        assert_eq!((settings(2, &[3, 7]).last_changed(), settings(9, &[3]).last_changed()), (7, 9));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::reading::{Family, Hour, Sensor, Stamp, Value};
 
 /// The memtable is incomplete: acked readings that the question concerns are in the WAL and not in memory yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("acked readings that the answer needs are still being replayed from the WAL; retry later, or raise query.wait")]
+#[error("acked readings that the answer needs are still being replayed from the WAL; retry later")]
 pub struct Behind;
 
 /// An hour's unflushed readings of one sensor, packed as in the memtable: about a sixth of their size as values.

@@ -1,7 +1,6 @@
 //! The domain types that all other modules share. A reading is one sensor's field values at one timestamp. Independent
 //! of wire formats, stores and HTTP.
 
-pub mod cast;
 pub mod duration;
 pub mod limits;
 pub mod rejection;
@@ -11,7 +10,6 @@ pub mod time;
 pub mod value;
 pub mod varint;
 
-pub use cast::ValueType;
 pub use limits::Limits;
 pub use rejection::{Reason, Rejection};
 pub use sensor::Sensor;

@@ -112,12 +112,6 @@ fn bson_of(name: &str, value: &Value) -> Result<Bson, Trouble> {
     document.remove("value").ok_or_else(|| format!("meta.{name} has no value"))
 }
 
-/// The copies that a page or part of a day holds.
-#[must_use]
-pub fn held(document: &RawDocument) -> Meta {
-    meta::read(document)
-}
-
 /// Adds copies to the encoded document of a page or part.
 #[must_use]
 pub fn with_copies(mut document: Vec<u8>, copies: &[u8]) -> Vec<u8> {
@@ -150,7 +144,7 @@ mod tests {
         let both = RawDocumentBuf::from_bytes(with_copies(w.finish(), &copies)).unwrap();
         let expected = doc! { "_id": "page", "meta": { "n": 3_i64, "site": "lab" } };
         assert_eq!(Document::try_from(&*both).unwrap(), expected);
-        assert_eq!(held(&both).values().map(|(name, _)| name).collect::<Vec<_>>(), ["n", "site"]);
+        assert_eq!(meta::read(&both).values().map(|(name, _)| name).collect::<Vec<_>>(), ["n", "site"]);
         assert!(sensor.document(&["none"]).is_none());
         let update = sensor.update(&["none", "site"]).unwrap();
         assert_eq!(update, doc! { "$set": { "meta.site": "lab" }, "$unset": { "meta.none": 1 } });

@@ -242,10 +242,9 @@ mod tests {
     use bson::RawDocumentBuf;
 
     use super::*;
-    use crate::bucket::LaterKeys;
 
     fn rule(name: &str, by: &str) -> GroupRule {
-        GroupRule { name: name.into(), by: by.into(), database: None, later: LaterKeys::default() }
+        GroupRule { name: name.into(), by: by.into(), database: None }
     }
 
     fn sensor(number: usize, site: Option<&str>) -> GroupedSensor {

@@ -47,7 +47,7 @@ mod registry;
 mod settings;
 mod writer;
 
-pub use copies::{COPIED_FIELDS, SensorCopies, held, with_copies};
+pub use copies::{COPIED_FIELDS, SensorCopies, with_copies};
 pub use day::{day_document, day_update};
 pub use day_read::{day_fields, decode_day, decode_day_scanned, decode_part, decode_raw_day};
 pub use decode::{

@@ -4,7 +4,7 @@
 //! { _id: "<database>", schemaVersion: 1, rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
 //!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0 for ever),
 //!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", drift: "<drift>", created, set: Int64 (stamps),
-//!   relabels: [{ id, kind, measurement, tag, from, to, since, made, by, final: "<text>" }] } all but rev only where they are set
+//!   renames: [{ kind, tag, measurement, from, to: "<text>" }] } all but rev only where they are set
 //! ```
 
 use bson::{Bson, Document, doc};
@@ -12,7 +12,7 @@ use bson::{Bson, Document, doc};
 use super::decode::of_version;
 use super::encode::SCHEMA_VERSION;
 use crate::bucket::settings::{Drift, ExpiredReadings};
-use crate::bucket::{DatabaseSettings, Keep, Relabel, Relabels, SealForm, StorageError};
+use crate::bucket::{DatabaseSettings, Keep, Rename, Renames, SealForm, StorageError};
 
 /// Fields that may be before the epoch.
 const TIMES: [&str; 3] = ["expired", "readingsBefore", "readingsDone"];
@@ -33,7 +33,7 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         drift,
         created,
         set: set_at,
-        relabels,
+        renames,
     } = settings;
     let stamp = |stamp: u64| Bson::from(i64::try_from(stamp).unwrap_or(i64::MAX));
     let mut document = doc! { "_id": database, "schemaVersion": i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX), "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
@@ -51,24 +51,24 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         ("drift", drift.map(|drift| Bson::from(drift.name()))),
         ("created", Some(*created).filter(|at| *at > 0).map(stamp)),
         ("set", Some(*set_at).filter(|at| *at > 0).map(stamp)),
-        ("relabels", (!relabels.is_empty()).then(|| relabels.rules().iter().map(relabel_document).collect())),
+        ("renames", (!renames.is_empty()).then(|| renames.entries().iter().map(rename_document).collect())),
     ];
     document.extend(set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     document
 }
 
-fn relabel_document(rule: &Relabel) -> Document {
-    rule.fields().into_iter().map(|(name, text)| (name.to_owned(), Bson::from(text))).collect()
+fn rename_document(rename: &Rename) -> Document {
+    rename.fields().map(|(name, text)| (name.to_owned(), Bson::from(text))).collect()
 }
 
-/// `None` if one of them is not as this program writes it: a name must not be mistaken.
-fn decode_relabels(document: &Document) -> Option<Relabels> {
-    let Some(rules) = document.get("relabels") else { return Some(Relabels::default()) };
-    let rule = |rule: &Bson| {
-        let rule = rule.as_document()?;
-        Relabel::of_fields(|name| rule.get_str(name).ok().map(str::to_owned))
+/// Returns `None` if an entry is not as this program writes it: a name must not be mistaken.
+fn decode_renames(document: &Document) -> Option<Renames> {
+    let Some(entries) = document.get("renames") else { return Some(Renames::default()) };
+    let entry = |entry: &Bson| {
+        let entry = entry.as_document()?;
+        Rename::from_fields(|name| entry.get_str(name).ok())
     };
-    rules.as_array()?.iter().map(rule).collect::<Option<Vec<_>>>().map(Relabels::new)
+    entries.as_array()?.iter().map(entry).collect::<Option<Vec<_>>>().map(Renames::new)
 }
 
 /// Decodes the settings of a database.
@@ -124,7 +124,7 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         drift,
         created: stamp("created")?,
         set: stamp("set")?,
-        relabels: decode_relabels(document).ok_or_else(unreadable)?,
+        renames: decode_renames(document).ok_or_else(unreadable)?,
     };
     Ok((id, settings))
 }

@@ -8,6 +8,7 @@ use mongodb::{Collection, Database};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MongoStore;
+use super::connect::COMMANDS_IN_FLIGHT;
 use super::copies::NewCopies;
 use super::given_up::AtWork;
 use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
@@ -186,7 +187,7 @@ impl MongoStore {
                 outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = outcome;
             }
         };
-        futures_util::future::join_all((0..self.options.commands_in_flight).map(|_| work())).await;
+        futures_util::future::join_all((0..COMMANDS_IN_FLIGHT).map(|_| work())).await;
     }
 
     /// Makes all changes in one transaction, or none.

@@ -11,13 +11,14 @@ use super::told;
 use super::writes::durable;
 use crate::bucket::{CopyRules, GroupRules, IndexRules, SealForm, StorageError};
 
+/// Maximum concurrent write commands; the same number of reads may run beside them.
+pub const COMMANDS_IN_FLIGHT: u32 = 4;
+
 /// Options of the MongoDB store. Config section `[store]`.
 #[derive(Debug, Clone)]
 pub struct MongoOptions {
     /// Maximum wait for one command.
     pub command_timeout: Duration,
-    /// Maximum concurrent write commands; the same number of reads may run beside them.
-    pub commands_in_flight: u32,
     /// How days are written of databases that do not say it themselves.
     pub seal_form: SealForm,
     /// Which metadata new pages and days get copies of.
@@ -32,7 +33,6 @@ impl Default for MongoOptions {
     fn default() -> Self {
         Self {
             command_timeout: Duration::from_secs(5),
-            commands_in_flight: 4,
             seal_form: SealForm::Packed,
             copies: CopyRules::default(),
             groups: GroupRules::default(),
@@ -60,7 +60,7 @@ pub struct Connected {
 }
 
 /// A client for the URI's servers, without waiting for them, and the database.
-pub async fn connect(uri: &str, options: &MongoOptions) -> Result<Connected, StorageError> {
+pub async fn connect(uri: &str) -> Result<Connected, StorageError> {
     let refused = |e: Error| {
         tracing::debug!(error = %e, "the MongoDB driver refused the address");
         StorageError::Address { detail: told::by_driver(&e) }
@@ -75,7 +75,7 @@ pub async fn connect(uri: &str, options: &MongoOptions) -> Result<Connected, Sto
     client_options.read_concern = Some(ReadConcern::majority());
     client_options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
     client_options.write_concern = Some(durable());
-    client_options.max_pool_size = Some(2 * options.commands_in_flight + 4);
+    client_options.max_pool_size = Some(2 * COMMANDS_IN_FLIGHT + 4);
     client_options.max_connecting.get_or_insert(4);
     let name = client_options.default_database.clone().unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
     let user = client_options.credential.as_ref().and_then(|credential| credential.username.as_deref());

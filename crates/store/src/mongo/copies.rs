@@ -1,8 +1,6 @@
 //! Copies of metadata in pages and parts of days: what new ones get, and how older ones follow a change.
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures_util::future::join_all;
@@ -14,9 +12,8 @@ use super::remove::is_expired;
 use super::setup::{Collections, prefix};
 use super::{MongoStore, READ_SENSORS, date};
 use crate::bucket::store::Extent;
-use crate::bucket::{CopiesRefreshed, CopyScope, HeldCopies, StorageError};
-use crate::document::{self, COPIED_FIELDS, SensorCopies};
-use crate::reading::{Day, Hour};
+use crate::bucket::{CopiesRefreshed, CopyScope, StorageError};
+use crate::document::{COPIED_FIELDS, SensorCopies};
 
 /// The `meta` of new documents, by sensor, encoded.
 pub type NewCopies = HashMap<String, Vec<u8>>;
@@ -139,33 +136,6 @@ impl MongoStore {
         let last = found.last().filter(|_| found.len() >= most).map(|of| of.sensor.clone());
         Ok((found.into_iter().filter(|of| of.is_stale(&names)).map(|of| of.sensor).collect(), last))
     }
-
-    pub(super) async fn copies_held(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-    ) -> Result<Vec<HeldCopies>, StorageError> {
-        let collections = Collections::of(&self.mongo, database);
-        let places: HashMap<&str, usize> = sensors.iter().enumerate().map(|(place, key)| (*key, place)).collect();
-        let mut held = vec![HeldCopies::new(); sensors.len()];
-        for keys in sensors.chunks(super::scan::SENSORS) {
-            // A day that begins before the hours may have some of them.
-            let days = Day::of_hours(&hours).start.hours().start;
-            for (collection, from) in [(&collections.buckets, hours.start), (&collections.days, days)] {
-                let start = doc! { "$gte": date(from), "$lt": date(hours.end) };
-                let filter = doc! { "sensor": { "$in": keys }, "start": start };
-                let sent = doc! { "_id": 0, "sensor": 1, "start": 1, "end": 1, "meta": 1 };
-                let (collection, sort) = (collection.clone(), doc! { "sensor": 1, "start": 1 });
-                let read = async move { find(&collection, filter, sort, Some(sent), Extent::ALL).await };
-                for document in self.read(read).await? {
-                    add_held(&mut held, &places, &document);
-                }
-            }
-        }
-        held.iter_mut().for_each(|of| of.sort_by_key(|(hours, _)| hours.start));
-        Ok(held)
-    }
 }
 
 fn needed() -> Document {
@@ -184,16 +154,4 @@ fn refreshing(of: &SensorCopies, names: &[&str], scope: CopyScope) -> Result<Bso
         filter.insert("start", doc! { "$gte": date(hour) });
     }
     Ok(Bson::Document(doc! { "q": filter, "u": update, "multi": true }))
-}
-
-/// Joins documents that follow each other and hold the same.
-fn add_held(held: &mut [HeldCopies], places: &HashMap<&str, usize>, document: &RawDocumentBuf) {
-    let hour = |name: &str| document.get_datetime(name).ok().map(|at| Hour::of_ms(at.timestamp_millis()));
-    let place = document.get_str("sensor").ok().and_then(|sensor| places.get(sensor));
-    let (Some(place), Some(start), Some(end)) = (place, hour("start"), hour("end")) else { return };
-    let meta = document::held(document);
-    match held[*place].last_mut() {
-        Some((hours, before)) if hours.end == start && **before == meta => hours.end = end,
-        _ => held[*place].push((start..end, Arc::new(meta))),
-    }
 }

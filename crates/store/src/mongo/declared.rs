@@ -3,34 +3,27 @@
 
 use std::collections::BTreeMap;
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
-use mongodb::error::{Error, ErrorKind};
-use mongodb::options::{Hint, IndexOptions};
+use bson::{Document, RawDocumentBuf, doc};
+use mongodb::error::Error;
+use mongodb::options::IndexOptions;
 use mongodb::{Collection, IndexModel};
-use serde_json::Value;
 
 use super::MongoStore;
 use super::indexes::is_no_collection;
 use super::outcome::classify;
 use super::setup::Collections;
 use crate::bucket::StorageError;
-use crate::bucket::declared::{DeclaredIndex, IndexOf};
+use crate::bucket::declared::IndexOf;
 use crate::names::key;
 
 /// What the name of each index begins with that is declared, and of no other one.
 const OWNED: &str = "hourglass.";
-/// What stands in shown queries for a value that the reader chooses, and for a time.
-const VALUE: &str = "VALUE";
-const SINCE: &str = "2026-01-15T00:00:00Z";
-
 /// An index as it is to be.
 #[derive(Debug, Clone, PartialEq)]
 struct Wanted {
     keys: Document,
     /// Which documents it has.
     only: Document,
-    /// What a query has, in words of the shell, that uses it.
-    filter: String,
 }
 
 /// The indexes of one collection by their names.
@@ -65,39 +58,16 @@ fn wanted<'a>(holds: Holds, rules: impl Iterator<Item = &'a IndexOf>) -> WantedH
 fn of_copy(holds: Holds, name: &str) -> Wanted {
     let field = format!("meta.{}", key(name));
     let only = doc! { &field: { "$exists": true } };
-    let field_is = format!("{}: {}", quoted(&field), quoted(VALUE));
     match holds {
-        Holds::Readings => {
-            Wanted { keys: doc! { field: 1, "start": 1 }, only, filter: format!("{field_is}, {}", since("start")) }
-        }
-        Holds::Sensors => Wanted { keys: doc! { field: 1 }, only, filter: field_is },
+        Holds::Readings => Wanted { keys: doc! { field: 1, "start": 1 }, only },
+        Holds::Sensors => Wanted { keys: doc! { field: 1 }, only },
     }
 }
 
 /// Of what has this value: by time.
 fn of_field(holds: Holds, field: &str, value: &str) -> Wanted {
     let by = if holds == Holds::Readings { "start" } else { "lastSeen" };
-    let filter = format!("{}: {}, {}", quoted(field), quoted(value), since(by));
-    Wanted { keys: doc! { by: 1 }, only: doc! { field: value }, filter }
-}
-
-fn since(field: &str) -> String {
-    format!("{field}: {{ $gte: ISODate({}) }}", quoted(SINCE))
-}
-
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
-}
-
-/// What an index says of itself: numbers, flags, texts and documents of these.
-fn json(document: &Document) -> Value {
-    let value = |value: &Bson| match value {
-        Bson::Int32(number) => Value::from(*number),
-        Bson::Boolean(flag) => Value::from(*flag),
-        Bson::Document(document) => json(document),
-        other => Value::from(other.as_str().unwrap_or_default()),
-    };
-    Value::Object(document.iter().map(|(name, of)| (name.clone(), value(of))).collect())
+    Wanted { keys: doc! { by: 1 }, only: doc! { field: value } }
 }
 
 impl Wanted {
@@ -111,18 +81,6 @@ impl Wanted {
             IndexOptions::builder().name(name.to_owned()).partial_filter_expression(self.only.clone()).build();
         IndexModel::builder().keys(self.keys.clone()).options(options).build()
     }
-
-    fn shown(&self, database: &str, collection: &str, name: &str, is_ready: bool) -> DeclaredIndex {
-        DeclaredIndex {
-            database: database.to_owned(),
-            collection: collection.to_owned(),
-            name: name.to_owned(),
-            keys: json(&self.keys).to_string(),
-            only: json(&self.only).to_string(),
-            query: format!("db.getCollection({}).find({{ {} }})", quoted(collection), self.filter),
-            is_ready,
-        }
-    }
 }
 
 impl MongoStore {
@@ -131,38 +89,6 @@ impl MongoStore {
         let of = |holds| wanted(holds, self.options.indexes.of(database));
         let readings = of(Holds::Readings);
         [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, of(Holds::Sensors))]
-    }
-
-    pub(super) async fn shown_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
-        let mut shown = Vec::new();
-        for (collection, wanted) in self.wanted_of(database) {
-            let found = self.owned(&collection).await?;
-            for (name, index) in &wanted {
-                let is_there = found.get(name).is_some_and(|found| index.is(found));
-                let is_ready = is_there && self.is_usable(&collection, name, &index.only).await?;
-                shown.push(index.shown(database, collection.name(), name, is_ready));
-            }
-        }
-        Ok(shown)
-    }
-
-    /// Whether queries can use an index: it is listed from the beginning of its build on.
-    async fn is_usable(
-        &self,
-        collection: &Collection<RawDocumentBuf>,
-        name: &str,
-        only: &Document,
-    ) -> Result<bool, StorageError> {
-        const BAD_VALUE: i32 = 2;
-        let (collection, only, name) = (collection.clone(), only.clone(), name.to_owned());
-        let find = async move {
-            match collection.find_one(only).projection(doc! { "_id": 1 }).hint(Hint::Name(name)).await {
-                Ok(_) => Ok(true),
-                Err(error) if is_command(&error, BAD_VALUE) => Ok(false),
-                Err(error) => Err(classify(&error)),
-            }
-        };
-        self.read(find).await
     }
 
     /// Makes what is missing and drops what is not declared; returns how many indexes it made and dropped.
@@ -222,10 +148,6 @@ impl MongoStore {
     }
 }
 
-fn is_command(error: &Error, code: i32) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == code)
-}
-
 /// Waits for a command that runs as a task: the driver must not be interrupted.
 async fn ended(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<(), StorageError> {
     let ended = task.await.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })?;
@@ -250,13 +172,9 @@ mod tests {
             ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.named.press", "hourglass.named.spare"];
         assert_eq!(names(Holds::Sensors), of_sensors);
         let all = wanted(Holds::Readings, rules.iter());
-        let shown = all["hourglass.meta.a.b"].shown("d", "d.buckets", "hourglass.meta.a.b", true);
-        assert_eq!(
-            (&*shown.keys, &*shown.only),
-            (r#"{"meta.a%2Eb":1,"start":1}"#, r#"{"meta.a%2Eb":{"$exists":true}}"#)
-        );
-        let query = r#"db.getCollection("d.buckets").find({ "meta.a%2Eb": "VALUE", start: { $gte: ISODate("2026-01-15T00:00:00Z") } })"#;
-        assert_eq!(shown.query, query);
+        let index = &all["hourglass.meta.a.b"];
+        assert_eq!(index.keys, doc! { "meta.a%2Eb": 1, "start": 1 });
+        assert_eq!(index.only, doc! { "meta.a%2Eb": { "$exists": true } });
         // Of another measurement, it is another index.
         let other = [IndexOf::Kind { name: "press".into(), measurement: Some("mill".into()) }];
         let found = all["hourglass.kind.press"].model("hourglass.kind.press");

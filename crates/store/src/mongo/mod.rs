@@ -38,7 +38,7 @@ use tokio::sync::Semaphore;
 
 pub use self::connect::MongoOptions;
 
-use self::connect::Connected;
+use self::connect::{COMMANDS_IN_FLIGHT, Connected};
 use self::given_up::GivenUp;
 use self::groups::NotedSensors;
 use self::outcome::classify;
@@ -83,8 +83,8 @@ impl MongoStore {
     /// # Errors
     /// [`StorageError::Address`] if the driver rejects the URI.
     pub async fn open(uri: &str, options: MongoOptions) -> Result<Self, StorageError> {
-        let Connected { client, mongo, address, whom } = connect::connect(uri, &options).await?;
-        let permits = options.commands_in_flight as usize;
+        let Connected { client, mongo, address, whom } = connect::connect(uri).await?;
+        let permits = COMMANDS_IN_FLIGHT as usize;
         Ok(Self {
             mongo,
             client,

@@ -1,6 +1,5 @@
 //! The storage traits of MongoDB.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,11 +12,8 @@ use super::{MongoStore, reads, remove, settings, setup, walk};
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, WalkStore, Written};
-use crate::bucket::{
-    CopiesRefreshed, CopyScope, DatabaseSettings, DeclaredIndex, HeldCopies, Regrouped, StorageError, Store, StoreSpace,
-};
+use crate::bucket::{CopiesRefreshed, CopyScope, DatabaseSettings, Regrouped, StorageError, Store, StoreSpace};
 use crate::document::{self, REGISTRY};
-use crate::reading::Hour;
 
 impl Store for MongoStore {
     fn mongo_extras(self: Arc<Self>) -> Option<Arc<dyn MongoExtras>> {
@@ -190,15 +186,6 @@ impl MongoExtras for MongoStore {
         !self.options.copies.is_empty()
     }
 
-    async fn held_copies(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-    ) -> Result<Vec<HeldCopies>, StorageError> {
-        self.copies_held(database, sensors, hours).await
-    }
-
     async fn refresh_copies(
         &self,
         database: &str,
@@ -236,10 +223,6 @@ impl MongoExtras for MongoStore {
 
     async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
         self.settled_indexes(database).await
-    }
-
-    async fn declared_indexes(&self, database: &str) -> Result<Vec<DeclaredIndex>, StorageError> {
-        self.shown_indexes(database).await
     }
 }
 

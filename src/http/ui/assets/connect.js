@@ -64,7 +64,7 @@ export function connect(place, { caller, database }) {
 /** How one gets the token that the snippet asks for. */
 function tokenHint({ needs }, database) {
   const [may, flag] = { read: ["read", `--read ${shell(database)}`], metrics: ["see metrics", "--metrics"] }[needs] ?? ["write", `--write ${shell(database)}`];
-  return ["It asks for a token that may ", may, ", made with ", h("code", null, `hourglass token create --name NAME ${flag}`), needs !== "metrics" && /[*?]/.test(database) ? ". In it, * and ? stand for any characters: it is for other databases, too." : "."];
+  return ["It asks for a token that may ", may, ", made with ", h("code", null, `hourglass token add --name NAME ${flag}`), needs !== "metrics" && /[*?]/.test(database) ? ". In it, * and ? stand for any characters: it is for other databases, too." : "."];
 }
 
 /** Offers a token for the snippet: it may write to one database and nothing else, and is shown nowhere but in the snippet. */

@@ -155,3 +155,13 @@ export function dialog(heading, ...children) {
   box.showModal();
   return close;
 }
+
+/** Has the browser save a file. */
+export function save(name, parts, type) {
+  const place = URL.createObjectURL(new Blob(parts, { type }));
+  const link = document.createElement("a");
+  link.href = place;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(place), 1000);
+}

@@ -3,7 +3,7 @@
 import { address, get, send } from "./api.js";
 import { chart, colour } from "./chart.js";
 import { curl, influx, panel } from "./copies.js";
-import { button, card, copy, dialog, empty, failure, field, h, keepFocus, segments, select, show, table, title, toast } from "./dom.js";
+import { button, card, copy, dialog, empty, failure, field, h, keepFocus, save, segments, select, show, table, title, toast } from "./dom.js";
 import { chooseMeta, chosenBy, conditions, isListed, selection } from "./filters.js";
 import { clock, length, number, time, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
@@ -373,12 +373,7 @@ function took(asked, caller) {
 async function download(path, parameters) {
   const { parts, isWhole } = await csv(path, [...parameters.filter(([name]) => name !== "max_points" && name !== "limit"), ["format", "csv"], ["guard", "spreadsheet"]]);
   if (!isWhole) dialog("The file is not whole", h("p", null, `It ends after ${number(LINES_MAX)} lines, and there are more readings. A shorter range, or fewer sensors, gives them all.`));
-  const place = URL.createObjectURL(new Blob(parts, { type: "text/csv" }));
-  const link = document.createElement("a");
-  link.href = place;
-  link.download = "hourglass.csv";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(place), 1000);
+  save("hourglass.csv", parts, "text/csv");
 }
 
 /** All parts of a CSV, up to a bound, with the row of names once. */

@@ -36,7 +36,7 @@ export function health(place) {
 }
 
 function draw(news, place, now) {
-  const { rates, acks, store, log, memory, disk, sealing, backup, tokens, samples } = now;
+  const { rates, acks, store, log, memory, disk, jobs, backup, tokens, samples } = now;
   const troubles = [
     now.refusing && `Writes are refused: ${visible(now.refusing)}`,
     store.away && `The store is away: ${visible(store.away)}. Readings are kept in the log.`,
@@ -44,6 +44,7 @@ function draw(news, place, now) {
     store.failing_databases > 0 && `${store.failing_databases} ${store.failing_databases === 1 ? "database" : "databases"} cannot be written to the store; /metrics and the log say why.`,
     store.dead_letters > 0 && `${store.dead_letters} readings could not be stored: hourglass dead-letters lists them.`,
     log.damaged > 0 && "The log was damaged: acknowledged readings may be missing.",
+    ...jobs.filter((job) => job.state === "failing").map((job) => `The job ${job.name} fails: ${visible(job.last_error)}`),
     disk.days_left !== null && disk.days_left < 7 && `The disk of the store is full in about ${number(disk.days_left)} days.`,
     tokens.first_ends_in_seconds !== null && tokens.first_ends_in_seconds < 7 * 86400 && `A token ends in ${seconds(tokens.first_ends_in_seconds)}.`,
   ].filter(Boolean);
@@ -58,8 +59,8 @@ function draw(news, place, now) {
       figure("Memory", bytes(memory.resident_bytes), `of ${bytes(memory.limit_bytes)}`, memory.resident_bytes / memory.limit_bytes),
       figure("Store", bytes(disk.store_bytes), `${bytes(disk.store_free_bytes)} free`),
       figure("Disk lasts", disk.days_left === null ? "–" : `${number(Math.round(disk.days_left))} days`, disk.days_left === null ? "it does not grow, or is watched too shortly" : "as it lately grew"),
-      figure("Sealed", number(sealing.days), sealing.error ? visible(sealing.error) : "days of a sensor since the start"),
-      figure("Proved backup", backup.proved ? ago(backup.proved) : "none", backup.proved ? time(backup.proved) : "hourglass backup makes one"),
+      figure("Sealed", number(jobs.find((job) => job.name === "seal").progress.days ?? 0), "days of a sensor since the start"),
+      figure("Proved backup", backup.proved ? ago(backup.proved) : "none", backup.proved ? time(backup.proved) : "hourglass backup create makes one"),
       figure("Running", seconds(now.uptime_seconds), `version ${now.version}`)),
     h("div", { class: "columns" }, card("Readings per second", places[0]), card("Acks, 99 of 100", places[1]), card("Not stored yet", places[2])));
   const times = samples.map((sample) => sample.time_ms / 1000);

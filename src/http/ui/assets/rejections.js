@@ -1,8 +1,7 @@
 // Rejections: what was sent and not taken, why, and what helps.
 
-import { get } from "./api.js";
-import { button, card, empty, failure, field, h, select, show, title } from "./dom.js";
-import { drift, replay } from "./fix.js";
+import { get, send } from "./api.js";
+import { button, card, empty, failure, field, h, save, select, show, title } from "./dom.js";
 import { time, visible } from "./format.js";
 import { change, go, settings } from "./state.js";
 
@@ -23,78 +22,82 @@ const ADVICE = {
   json: "The body is not the JSON that is expected.",
 };
 
-/** Most that are asked for, as many as the service keeps by default, and most that are shown. */
-const [ASKED, SHOWN] = [1000, 200];
+/** The number of rejections that are shown. */
+const SHOWN = 200;
+const PATH = "/api/v1/rejections";
 
-/** The parameters that choose rejections, for the list and for the fix. */
-function chosen() {
+/** The parameters that choose rejections. */
+function chosen(database) {
   const wanted = settings();
-  return { contains: wanted.get("q"), code: wanted.get("code"), measurement: wanted.get("m") };
+  return { db: database, contains: wanted.get("q"), code: wanted.get("code"), measurement: wanted.get("m") };
 }
 
 export function rejections(place, { database }) {
-  const [list, fix, beside, choice] = [h("div"), h("div"), h("div"), h("div", { class: "row" })];
-  let [timer, again, asked, withReplayed] = [null, null, 0, false];
+  const [list, choice] = [h("div"), h("div", { class: "row" })];
+  let [timer, asked] = [null, 0];
   async function load() {
     asked += 1;
     const mine = asked;
     try {
-      const { rejections: all } = await get("/api/v1/rejections", { ...chosen(), db: database, limit: ASKED });
+      const { rejections: all, codes } = await get(PATH, { ...chosen(database), limit: SHOWN });
       if (mine !== asked) return;
-      const open = withReplayed ? all : all.filter(({ replayed, count }) => replayed < count);
-      const done = all.length - open.length;
+      const total = Object.values(codes).reduce((sum, count) => sum + count, 0);
       show(list,
-        done > 0 && h("p", { class: "hint" }, `${done} that ${done === 1 ? "was" : "were"} written again ${done === 1 ? "is" : "are"} left out. `, button("Show them, too", () => {
-          withReplayed = true;
-          load();
-        }, { class: "link" })),
-        open.length ? open.slice(0, SHOWN).map((rejection) => one(rejection, database, like))
-          : card(null, empty(done ? "Everything that was rejected is written by now." : "Nothing was rejected.", h("p", null, "What does not fit, and why, would stand here."))),
-        open.length > SHOWN && h("p", { class: "hint" }, `The newest ${SHOWN} of ${open.length}.`));
+        all.length > 0 && summary(codes, total, all[0].id),
+        all.length ? all.map((rejection) => one(rejection, database))
+          : card(null, empty("Nothing was rejected.", h("p", null, "What does not fit, and why, would stand here."))),
+        total > all.length && h("p", { class: "hint" }, `The newest ${all.length} of ${total}.`));
     } catch (error) {
       if (mine === asked) show(list, failure(error));
     }
   }
   const choose = (changes, pause = 0) => {
     change(changes);
-    again();
     clearTimeout(timer);
     timer = setTimeout(load, pause);
   };
-  const like = (code) => {
-    choose({ code });
-    drawChoice();
-    fix.querySelector("details").open = true;
-    fix.scrollIntoView();
-    fix.querySelector("select").focus();
+  /** How many there are, and what can be done with all of them. */
+  const summary = (codes, total, newest) => {
+    const told = h("span", { class: "hint", "aria-live": "polite" });
+    const run = (work) => () => work().catch((error) => show(told, failure(error)));
+    const exported = run(async () => save(`rejections-${database}.lp`, [await exportAll(database)], "text/plain"));
+    const done = run(async () => {
+      await send("DELETE", PATH, { parameters: { ...chosen(database), through: newest } });
+      load();
+    });
+    return card(null,
+      h("p", null, Object.entries(codes).map(([code, count]) => h("span", { class: "badge" }, `${count} ${visible(code)}`))),
+      h("div", { class: "actions" }, button("Export", exported), button(`Done: remove ${total === 1 ? "it" : `all ${total}`}`, done, { class: "quiet" }), told));
   };
   const typed = (key, type) => h("input", { type, value: settings().get(key) ?? "", autocomplete: "off", spellcheck: "false", on: { input: (event) => choose({ [key]: event.target.value }, 250) } });
-  const drawChoice = () => {
-    const code = settings().get("code") ?? "";
-    const codes = [...new Set([...Object.keys(ADVICE), code])].filter(Boolean).map((name) => [name, visible(name)]);
-    show(choice, field("Search in lines and reasons", typed("q", "search")), field("Code", select([["", "all"], ...codes], code, (name) => choose({ code: name }))), field("Measurement", typed("m", "search")));
-  };
-  show(place, title("Rejections", "Lines that were sent and not taken, newest first, each with what helps."), choice, fix, beside, list);
-  drawChoice();
-  again = replay(fix, database, chosen, load);
-  drift(beside, database);
+  const code = settings().get("code") ?? "";
+  const codes = [...new Set([...Object.keys(ADVICE), code])].filter(Boolean).map((name) => [name, visible(name)]);
+  show(choice, field("Search in lines and reasons", typed("q", "search")), field("Code", select([["", "all"], ...codes], code, (name) => choose({ code: name }))), field("Measurement", typed("m", "search")));
+  show(place, title("Rejections", "Lines that were sent and not taken, newest first, each with what helps. Export them, correct them, send them again, and remove them here."), choice, list);
   load();
   return () => clearTimeout(timer);
 }
 
-function one(rejection, database, like) {
-  const { time: received, code, column, text, reason, token, address, count, replayed } = rejection;
-  const isDone = replayed >= count;
+/** All chosen lines as line protocol, asked for in parts. */
+async function exportAll(database) {
+  let [text, after] = ["", ""];
+  for (;;) {
+    const part = await (await send("GET", PATH, { parameters: { ...chosen(database), format: "lp", limit: 1000, after } })).text();
+    if (!part) return text;
+    text += part;
+    after = part.trimEnd().split(" ").at(-1);
+  }
+}
+
+function one(rejection, database) {
+  const { time: received, code, column, text, reason, token, address } = rejection;
   return card(null,
     h("div", { class: "rejection-head" }, h("span", { class: "badge bad" }, code), h("strong", null, `${column > 0 ? `Column ${column}: ` : ""}${visible(reason)}`), h("span", { class: "hint" }, time(received))),
     h("pre", { class: "line", tabindex: "0", "aria-label": "The line" }, h("code", null, marked(text, column))),
-    replayed > 0 && h("p", null, h("span", { class: "badge good" }, isDone ? "written again" : `${replayed} of ${count} written again`)),
-    !isDone && h("p", null, (Object.hasOwn(ADVICE, code) ? ADVICE[code] : null) ?? "Mend the line, and try it here."),
+    h("p", null, (Object.hasOwn(ADVICE, code) ? ADVICE[code] : null) ?? "Mend the line, and try it here."),
     h("div", { class: "actions" },
       button("Try the line", () => go("explain", { db: database, line: text })),
-      // No rule mends what cannot be read.
-      !isDone && code !== "syntax" && button("Fix lines like this", () => like(code)),
-      h("span", { class: "hint" }, [count > 1 && `${count} times in one request`, token && `token ${visible(token)}`, address && `from ${visible(address)}`].filter(Boolean).join(" · "))));
+      h("span", { class: "hint" }, [token && `token ${visible(token)}`, address && `from ${visible(address)}`].filter(Boolean).join(" · "))));
 }
 
 /** The line with the place of the fault marked: a column of its bytes, from 1, which may be behind its end. */

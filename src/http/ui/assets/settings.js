@@ -17,7 +17,7 @@ export function access(place, { caller, database }) {
 
 async function drawTokens(place, caller, database) {
   if (!caller.name) {
-    show(place, empty("This service needs no token.", h("p", null, "The first one is made in a terminal, since from then on every device needs one: ", h("code", null, "hourglass token create --name NAME --admin '*'"))));
+    show(place, empty("This service needs no token.", h("p", null, "The first one is made in a terminal, since from then on every device needs one: ", h("code", null, "hourglass token add --name NAME --admin '*'"))));
     return;
   }
   try {
@@ -32,7 +32,7 @@ async function drawTokens(place, caller, database) {
     ]);
     show(place, table("Tokens", ["Name", "State", "May", "Used", "Action"], rows),
       h("p", { class: "hint" }, "A device's token is made with its snippet: ", h("a", { href: format("connect", new URLSearchParams({ db: database })) }, "Connect a device"),
-        ". One that may do anything else than write is made in a terminal: ", h("code", null, "hourglass token create --name NAME --read DATABASE"), "."));
+        ". One that may do anything else than write is made in a terminal: ", h("code", null, "hourglass token add --name NAME --read DATABASE"), "."));
   } catch (error) {
     show(place, failure(error));
   }

@@ -46,7 +46,7 @@ type Seen = HashMap<(Box<str>, i64), usize>;
 impl Validator<'_> {
     /// Validates a point as [`Validator::point`] does, and says what came of it.
     pub fn explain(&mut self, point: &Point<'_, '_>, seen: &mut Seen) -> ExplainedPoint {
-        let sensor = point.sensor(&self.options.limits).ok().map(std::borrow::Cow::into_owned);
+        let sensor = point.sensor(&self.limits).ok().map(std::borrow::Cow::into_owned);
         let before = sensor.as_ref().and_then(|sensor| self.fields_of(sensor));
         let (accepted, suspects) = (self.validated.accepted, self.validated.suspects.0);
         let drifted = self.validated.drifted.0;

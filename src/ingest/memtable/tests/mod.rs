@@ -8,7 +8,7 @@ use crate::access::Allowance;
 use crate::bucket::packed::Unpacked;
 use crate::ingest::catalog::Catalog;
 use crate::ingest::catalog::{LookupResult, WantedSensor};
-use crate::ingest::options::IngestOptions;
+use crate::ingest::options;
 use crate::ingest::positions::{LoggedRequest, WalPositions};
 use crate::reading::{Family, Sensor, Value};
 
@@ -41,7 +41,7 @@ struct Bench {
 
 impl Bench {
     fn new(caps: Caps) -> Self {
-        let catalog = Catalog::new(&IngestOptions { shards: 1, ..IngestOptions::small() });
+        let catalog = Catalog::new(&options::one_shard());
         let database = catalog.enlist_database("d");
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
         let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };

@@ -7,7 +7,7 @@ use crate::access::Allowance;
 use crate::bucket::Caps;
 use crate::ingest::catalog::{Catalog, Database};
 use crate::ingest::catalog::{LookupResult, WantedSensor};
-use crate::ingest::options::IngestOptions;
+use crate::ingest::options;
 use crate::ingest::positions::{LoggedRequest, WalPositions};
 use crate::ingest::record::batch::{Batch, DispatchedBatch};
 use crate::reading::{Family, Hour, Sensor, Value};
@@ -29,7 +29,7 @@ impl Bench {
         let rules =
             DueRules { interval: Duration::from_secs(60), quiet: Duration::from_secs(5), caps, direct_after: None };
         Self {
-            catalog: Catalog::new(&IngestOptions { shards: 1, ..IngestOptions::small() }),
+            catalog: Catalog::new(&options::one_shard()),
             positions: WalPositions::new(0, 0, usize::MAX),
             memtables: Memtables::new(rules),
             start: Instant::now() + Duration::from_secs(3600),

@@ -229,18 +229,13 @@ impl Clients {
         said
     }
 
-    /// Writes a day of its own, whose values rise, deletes those above one of them, and sometimes has that undone; whether
-    /// all of it was acked.
+    /// Writes a day of its own, whose values rise, and deletes those above one of them; whether all of it was acked.
     fn delete_by_value(&self, sensor: &str, base: &str, random: &mut Random) -> bool {
         let day = today() - (25 + random.below(2)) * DAY;
         let first = i64::try_from(self.value.fetch_add(STEPS as usize, Ordering::Relaxed)).expect("a small number");
-        let (mut body, mut gone, kept) = (Body::default(), Body::default(), random.below(STEPS));
-        for n in 0..STEPS {
-            body.add(sensor, day + n * STEP, first + n, 7);
-            if n > kept {
-                gone.add(sensor, day + n * STEP, first + n, 7);
-            }
-        }
+        let mut body = Body::default();
+        let kept = random.below(STEPS);
+        (0..STEPS).for_each(|n| body.add(sensor, day + n * STEP, first + n, 7));
         if !self.write(base, DATABASE, "", &body) {
             return false;
         }
@@ -252,17 +247,7 @@ impl Clients {
             day + DAY,
             first + kept
         );
-        let Some(said) = self.ask_to_delete(sensor, base, (&statement, day + (kept + 1) * STEP..day + DAY)) else {
-            return false;
-        };
-        let id = said.split("hourglass undo ").nth(1).and_then(|rest| rest.split('`').next());
-        let Some(id) = id.filter(|_| random.once_in(2)) else { return true };
-        let number = self.lock().begin(&gone.places, base);
-        let answer = request("POST", &format!("{base}/api/v1/trash/{id}/undo"), b"", &[]);
-        let undone = answer.as_ref().is_ok_and(|answer| answer.status == 200);
-        let acked = if undone { Some(true) } else { answer.is_err().then_some(false) };
-        self.lock().end(number, acked);
-        undone
+        self.ask_to_delete(sensor, base, (&statement, day + (kept + 1) * STEP..day + DAY)).is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, History> {

@@ -143,13 +143,13 @@ impl World {
             Some("backup") => Some(std::thread::spawn(move || {
                 let began = Instant::now();
                 let mut command = program();
-                command.arg("backup").arg(to).args(["--from", &base, "--patience", "20s"]);
+                command.args(["backup", "create"]).arg(to).args(["--server", &base, "--patience", "20s"]);
                 command.envs(killed_at.map(|point| ("FAULT_KILL_AT", point)));
                 let output = command.output().expect("hourglass can be run");
                 output.status.success().then(|| Taken { began, ended: Instant::now() })
             })),
             Some(what) => {
-                let url = format!("{base}/api/v1/{what}");
+                let url = format!("{base}/api/v1/jobs/{what}/run");
                 Some(std::thread::spawn(move || {
                     let _ = request("POST", &url, b"", &[]);
                     None
@@ -319,7 +319,7 @@ impl World {
         let from = self.backups.path().to_str().expect("UTF-8");
         let restore = |store: &str, data: &Path| {
             let data = data.to_str().expect("UTF-8");
-            let arguments = ["restore", from, "--store", store, "--data-dir", data];
+            let arguments = ["backup", "restore", from, "--store", store, "--data-dir", data];
             ran_twice(&arguments, (number % 3 == 2).then_some("day_restored:1"));
         };
         let server = self.other(number.is_multiple_of(2), restore, &when);
@@ -359,7 +359,8 @@ impl World {
         let copy = |store: &str, folder: &Path| {
             let to = if store == "embedded" { folder.to_str().expect("UTF-8") } else { store };
             let [config, data] = [&config, &data].map(|path| path.to_str().expect("UTF-8"));
-            let arguments = ["copy", "--from", &from, "--to", to, "--config", config, "--data-dir", data];
+            let arguments =
+                ["backup", "copy", "--source", &from, "--target", to, "--config", config, "--data-dir", data];
             ran_twice(&arguments, Some("day_copied:2"));
         };
         let server = self.other(!self.is_shared(), copy, &when);
@@ -424,9 +425,9 @@ fn ran_twice(arguments: &[&str], killed_at: Option<&str>) {
 #[track_caller]
 fn verified(store: &str, data: &Path, when: &str) {
     let mut command = program();
-    command.args(["verify", "--store", store, "--data-dir"]).arg(data).env("HOURGLASS_TELEMETRY__LOG_LEVEL", "warn");
+    command.args(["verify", "--store", store, "--data-dir"]).arg(data).env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
     for (key, value) in [("MAX_READINGS", "20"), ("MAX_BYTES", "2KiB"), ("HARD_BYTES", "3KiB")] {
-        command.env(format!("HOURGLASS_PAGE__{key}"), value);
+        command.env(format!("HOURGLASS_PAGE_{key}"), value);
     }
     let output = command.output().expect("hourglass can be run");
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();

@@ -1,0 +1,291 @@
+//! What stands in the simulated factory: two sites of three lines, their sensors, and what is wrong with some of them.
+
+use serde_json::{Value, json};
+
+use super::noise::{hash, seed_of};
+use super::signals::{Kind, Moment, Signal};
+
+/// Site and line of each gateway, through which the sensors of a line send.
+pub const GATEWAYS: [(&str, &str); 6] =
+    [("bremen", "a"), ("bremen", "b"), ("bremen", "c"), ("porto", "a"), ("porto", "b"), ("porto", "c")];
+/// Before the demo began: when a sensor fell silent, and when a bearing began to wear out.
+const SILENT_S: i64 = 2 * 3600;
+const WEAR_S: i64 = 10 * 86_400;
+/// The hour of the factory's own clock in which the demo begins, on a Wednesday: whenever somebody looks, machines work.
+const FIRST_HOUR_S: i64 = 1_768_384_800;
+const HOUR_S: i64 = 3600;
+/// When the readings of which one number was a text began before the demo, and for how long.
+const KEPT_S: (i64, i64) = (20 * 3600, 3600);
+/// Before the demo began: when a fast sensor began to send [`FAST`] readings a second, so that it has outgrown a page when it begins,
+/// however these minutes lie in their hours.
+const FAST_S: i64 = 15 * 60;
+const FAST: i64 = 10;
+/// How often a drifting firmware sends a text in place of a number.
+const DRIFT_EVERY_S: i64 = 45;
+
+/// What is wrong with a sensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defect {
+    /// Now and then it sends what its chip shows after a reset.
+    Outliers,
+    /// It has sent nothing for two hours.
+    Silent,
+    /// Its bearing has been wearing out for ten days.
+    Wear,
+    /// Since an update, now and then it sends its number as a text, which is rejected.
+    Drift,
+    /// For an hour of the last day it sent a number as a text, when the database still kept such values.
+    Kept,
+    /// It sends more in an hour than fits on a page.
+    Fast,
+}
+
+/// A sensor of the factory.
+#[derive(Debug)]
+pub struct Simulated {
+    /// Measurement and tags, in the order of a sensor key.
+    pub key: String,
+    /// Its place in [`GATEWAYS`].
+    pub gateway: usize,
+    pub defect: Option<Defect>,
+    name: String,
+    signal: Signal,
+}
+
+/// All sensors, and the time that faults are reckoned from.
+#[derive(Debug)]
+pub struct Factory {
+    pub sensors: Vec<Simulated>,
+    /// When the demo began, in seconds since the epoch.
+    pub began: i64,
+}
+
+impl Factory {
+    /// The same seed makes the same factory, with the same values at the same time after the begin.
+    pub fn new(seed: u64, began: i64) -> Self {
+        let sensors = GATEWAYS.iter().enumerate().flat_map(|(gateway, _)| line(seed, gateway)).collect();
+        Self { sensors, began }
+    }
+
+    /// Appends the sensor's lines of a second since the epoch, with times in milliseconds; nothing if it is silent then.
+    pub fn write_lines(&self, sensor: &Simulated, at: i64, out: &mut String) {
+        let is = |defect: Defect| self.shown(sensor, at) == Some(defect);
+        if is(Defect::Silent) {
+            return;
+        }
+        let since = at - self.began;
+        let wear = if is(Defect::Wear) { ((since + WEAR_S) as f64 / WEAR_S as f64).min(1.1) } else { 0.0 };
+        let (is_reset, is_text) = (is(Defect::Outliers), is(Defect::Drift) || is(Defect::Kept));
+        let readings = if is(Defect::Fast) { FAST } else { 1 };
+        for tenth in 0..readings {
+            out.push_str(&sensor.key);
+            out.push(' ');
+            sensor.signal.write(self.own_time(at), Moment { wear, is_reset, is_text, tenth }, out);
+            out.push(' ');
+            out.push_str(&(at * 1000 + tenth * 1000 / FAST).to_string());
+            out.push('\n');
+        }
+    }
+
+    /// The sensor's defect, if it shows in what the sensor sends in a second, or does not send.
+    pub fn shown(&self, sensor: &Simulated, at: i64) -> Option<Defect> {
+        let since = at - self.began;
+        sensor.defect.filter(|defect| match defect {
+            Defect::Silent => since > -SILENT_S,
+            Defect::Wear => since > -WEAR_S,
+            Defect::Outliers => sensor.signal.is_reset(self.own_time(at), since),
+            Defect::Drift => since > 0 && since % DRIFT_EVERY_S == 5,
+            Defect::Kept => (0..KEPT_S.1).contains(&(since + KEPT_S.0)),
+            Defect::Fast => since > -FAST_S,
+        })
+    }
+
+    /// After how many seconds the sensor sends again in the past, where others do after `usual`.
+    pub fn step(&self, sensor: &Simulated, at: i64, usual: i64) -> i64 {
+        if self.shown(sensor, at) == Some(Defect::Fast) { 1 } else { usual }
+    }
+
+    /// A time by the factory's own clock.
+    fn own_time(&self, at: i64) -> i64 {
+        at - self.began.div_euclid(HOUR_S) * HOUR_S + FIRST_HOUR_S
+    }
+
+    /// What people say of the sensors: a line of JSON each, as `POST /api/v1/meta` takes them.
+    pub fn metadata(&self) -> String {
+        self.sensors.iter().map(|sensor| format!("{}\n", sensor.metadata())).collect()
+    }
+}
+
+impl Simulated {
+    fn metadata(&self) -> Value {
+        let (site, line) = GATEWAYS[self.gateway];
+        let (unit, owner, model) = match self.signal.kind {
+            Kind::Climate => ("°C", "facility", "SHT-35"),
+            Kind::Vibration => ("mm/s", "maintenance", "VB-200"),
+            Kind::Energy => ("kW", "energy", "PM-5100"),
+            Kind::Tank => ("%", "maintenance", "LT-40"),
+            Kind::Machine => ("", "production", "PLC-1200"),
+        };
+        let place = match site {
+            "bremen" => "Bremen, hall 2",
+            _ => "Porto, hall 1",
+        };
+        let mut meta = json!({
+            "name": format!("{}, line {}", self.name, line.to_uppercase()), "site": place, "owner": owner, "model": model,
+        });
+        if !unit.is_empty() {
+            meta["unit"] = json!(unit);
+        }
+        json!({ "sensor": self.key, "meta": meta })
+    }
+}
+
+/// The sensors of a line; the first line of each site also has the meter of the whole site.
+fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
+    let (site, line) = GATEWAYS[gateway];
+    let mut sensors = vec![
+        ("hall", "Hall", Kind::Climate, 0.0),
+        ("cabinet", "Control cabinet", Kind::Climate, 9.0),
+        ("press", "Press", Kind::Vibration, 2.4),
+        ("mill", "Mill", Kind::Vibration, 1.6),
+        ("line", "Line", Kind::Energy, 46.0),
+        ("coolant", "Coolant tank", Kind::Tank, 6.0),
+        ("press", "Press", Kind::Machine, 14.0),
+        ("mill", "Mill", Kind::Machine, 52.0),
+    ];
+    if line == "a" {
+        sensors.push(("site", "Site", Kind::Energy, 210.0));
+    }
+    let of = |(sensor, name, kind, scale): (&str, &str, Kind, f64)| {
+        let defect = match (kind, site, line, sensor) {
+            (Kind::Climate, "porto", "b", "hall") => Some(Defect::Outliers),
+            (Kind::Climate, "bremen", "c", "cabinet") => Some(Defect::Silent),
+            (Kind::Vibration, "bremen", "a", "mill") => Some(Defect::Wear),
+            (Kind::Tank, "porto", "c", _) => Some(Defect::Drift),
+            (Kind::Climate, "porto", "a", "cabinet") => Some(Defect::Kept),
+            (Kind::Vibration, "porto", "c", "press") => Some(Defect::Fast),
+            _ => None,
+        };
+        // A machine's vibration and its state are of one machine.
+        let of_machine = seed_of(seed, &format!("{site} {line} {sensor}"));
+        Simulated {
+            key: format!("{},line={line},sensor={sensor},site={site}", kind.measurement()),
+            gateway,
+            defect,
+            name: name.to_owned(),
+            signal: Signal { kind, of_machine, own: hash(of_machine, kind as i64), scale },
+        }
+    };
+    sensors.into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hourglass_model::reading::{Limits, Precision};
+    use hourglass_wire::Points;
+    use hourglass_wire::line_protocol::Lines;
+
+    use super::*;
+
+    const BEGAN: i64 = 1_768_485_600;
+
+    fn lines(seed: u64, at: i64) -> Vec<String> {
+        let factory = Factory::new(seed, BEGAN);
+        let line = |sensor: &Simulated| {
+            let mut line = String::new();
+            factory.write_lines(sensor, at, &mut line);
+            line
+        };
+        factory.sensors.iter().map(line).collect()
+    }
+
+    /// The line of the sensor with this defect.
+    fn of(defect: Defect, at: i64) -> String {
+        let factory = Factory::new(1, BEGAN);
+        let place = factory.sensors.iter().position(|sensor| sensor.defect == Some(defect)).expect("there is one");
+        lines(1, at).swap_remove(place)
+    }
+
+    #[test]
+    fn there_are_fifty_sensors_of_five_kinds_and_each_has_metadata() {
+        let factory = Factory::new(1, BEGAN);
+        assert_eq!(factory.sensors.len(), 50);
+        let mut keys: Vec<&str> = factory.sensors.iter().map(|sensor| &*sensor.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 50);
+        let kinds = ["climate", "vibration", "energy", "tank", "machine"];
+        assert!(kinds.iter().all(|kind| keys.iter().any(|key| key.starts_with(&format!("{kind},")))), "{keys:?}");
+        for line in factory.metadata().lines() {
+            let row: Value = serde_json::from_str(line).expect("JSON");
+            assert!(keys.contains(&row["sensor"].as_str().expect("a key")), "{row}");
+            assert!(["name", "site", "owner"].iter().all(|name| row["meta"][name].is_string()), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_itself_and_another_one_differs() {
+        let at = BEGAN - 86_400;
+        assert_eq!(lines(1, at), lines(1, at));
+        assert_ne!(lines(1, at), lines(2, at));
+        assert_ne!(lines(1, at), lines(1, at + 1));
+    }
+
+    #[test]
+    fn machines_work_when_the_demo_begins_whenever_that_is() {
+        for began in (0..7 * 24).map(|hour| BEGAN + hour * HOUR_S) {
+            let factory = Factory::new(1, began);
+            let mut lines = String::new();
+            factory.sensors.iter().for_each(|sensor| factory.write_lines(sensor, began, &mut lines));
+            let running = lines.matches("state=\"running\"").count();
+            assert!(running >= 8 && !lines.contains("state=\"off\""), "{running}");
+        }
+    }
+
+    /// The text of the firmware was `"19.3 %"`, which no rule makes a number of: the fix that the page offers mended nothing.
+    #[test]
+    fn what_a_drifting_sensor_sends_as_text_is_a_number() {
+        for (defect, field, at) in
+            [(Defect::Drift, "level=\"", BEGAN + 5), (Defect::Kept, "humidity=\"", BEGAN - 20 * HOUR_S)]
+        {
+            let line = of(defect, at);
+            let text = line.split(field).nth(1).and_then(|rest| rest.split('"').next()).expect("a text");
+            assert!(text.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn each_defect_shows_when_it_is_due() {
+        assert!(of(Defect::Silent, BEGAN - SILENT_S).ends_with(&format!(" {}\n", (BEGAN - SILENT_S) * 1000)));
+        assert_eq!(of(Defect::Silent, BEGAN - SILENT_S + 1), "");
+        assert!(of(Defect::Drift, BEGAN + 5).contains("level=\""), "{}", of(Defect::Drift, BEGAN + 5));
+        assert!(!of(Defect::Drift, BEGAN + 6).contains("level=\""));
+        assert!((-3000..=0).all(|before| !of(Defect::Drift, BEGAN + before).contains("level=\"")));
+        let kept = (-48 * 60..0).filter(|minute| of(Defect::Kept, BEGAN + minute * 60).contains("humidity=\"")).count();
+        assert_eq!(kept, 60);
+        assert_eq!(of(Defect::Fast, BEGAN - FAST_S).lines().count(), 1);
+        assert_eq!(of(Defect::Fast, BEGAN).lines().count(), 10);
+        let resets = (1..=600).filter(|second| of(Defect::Outliers, BEGAN + second).contains("temp=85.0")).count();
+        assert!((2..=6).contains(&resets), "{resets}");
+        let rms = |at: i64| -> f64 {
+            let line = of(Defect::Wear, at);
+            line.split("rms=").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).expect("a number")
+        };
+        let day = |before: i64| (0..1440).map(|minute| rms(BEGAN - before * 86_400 + minute * 60)).fold(0.0, f64::max);
+        assert!(day(1) > 1.8 * day(14), "{} and {}", day(1), day(14));
+    }
+
+    #[test]
+    fn every_line_is_line_protocol() {
+        for at in [BEGAN - 30 * 86_400, BEGAN - 86_400 + 13, BEGAN, BEGAN + 86_400] {
+            let body = lines(1, at).concat();
+            let mut parsed = Lines::new(body.as_bytes(), Precision::Milliseconds, Limits::default());
+            let mut count = 0;
+            while let Some(point) = parsed.next() {
+                assert!(point.is_ok(), "{point:?} in {body}");
+                count += 1;
+            }
+            assert_eq!(count, body.lines().count());
+        }
+    }
+}

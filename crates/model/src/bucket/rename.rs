@@ -1,0 +1,328 @@
+//! Renames: the names under which a database shows its stored sensors. A name is translated in two places only: where
+//! stored sensors are listed for a query, and where a written name enters the catalog. Everything between them uses
+//! stored names.
+//!
+//! Pure: one level, for all time. An entry's `from` is always a stored name.
+
+use std::sync::Arc;
+
+use crate::reading::Sensor;
+
+/// Maximum number of entries per database.
+pub const RENAMES_MAX: usize = 256;
+/// Maximum number of stored names that one shown name may stand for.
+const SOURCES_MAX: usize = 256;
+
+/// The kind of name that an entry replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RenameKind {
+    /// The whole key of a sensor. Such an entry takes precedence over all others.
+    Sensor,
+    /// A measurement.
+    Measurement,
+    /// The key of a tag.
+    TagKey,
+    /// A value of a tag.
+    TagValue,
+}
+
+impl RenameKind {
+    const ALL: [Self; 4] = [Self::Sensor, Self::Measurement, Self::TagKey, Self::TagValue];
+
+    /// The name in the API and in the store.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sensor => "sensor",
+            Self::Measurement => "measurement",
+            Self::TagKey => "tag_key",
+            Self::TagValue => "tag_value",
+        }
+    }
+
+    /// The kind with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// One entry. Its place in the order of entries does not depend on `to`, which is compared last.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rename {
+    /// The kind of the names.
+    pub kind: RenameKind,
+    /// The stored key of the tag whose value is renamed; empty for other kinds.
+    pub tag: Box<str>,
+    /// The stored measurement to which the renaming of a tag's value is limited; empty for all.
+    pub measurement: Box<str>,
+    /// The stored name.
+    pub from: Box<str>,
+    /// The shown name.
+    pub to: Box<str>,
+}
+
+/// The reason for which an entry is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRename {
+    /// There would be nothing to translate.
+    #[error("both names are the same: delete the entry to show the stored name")]
+    Same,
+    /// A name is empty.
+    #[error("a name is empty")]
+    Empty,
+    /// A key with such a part can be read in two ways.
+    #[error("a name ends with a backslash, and such names cannot be renamed")]
+    Backslash,
+    /// The text is not the canonical key of a sensor.
+    #[error("{0:?} is not the key of a sensor, such as climate,room=lab")]
+    NoKey(Box<str>),
+    /// A tag value needs its tag, and only a tag value has a tag and a measurement.
+    #[error("tag goes with kind tag_value, and only with it; so does measurement")]
+    Scope,
+    /// There are too many entries.
+    #[error("there are {RENAMES_MAX} renames, which is the limit: delete some")]
+    TooMany,
+    /// Looking up one written name would take too many keys.
+    #[error("one name would stand for more than {SOURCES_MAX} stored names: rename single sensors instead")]
+    TooWide,
+}
+
+impl Rename {
+    /// The entry as named texts; without those that are empty.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let Self { kind, tag, measurement, from, to } = self;
+        let fields =
+            [("kind", kind.name()), ("tag", &**tag), ("measurement", &**measurement), ("from", &**from), ("to", &**to)];
+        fields.into_iter().filter(|(_, text)| !text.is_empty())
+    }
+
+    /// The entry of the texts that [`Rename::fields`] gives.
+    #[must_use]
+    pub fn from_fields<'t>(field: impl Fn(&str) -> Option<&'t str>) -> Option<Self> {
+        let optional = |name: &str| field(name).unwrap_or_default().into();
+        Some(Self {
+            kind: RenameKind::from_name(field("kind")?)?,
+            tag: optional("tag"),
+            measurement: optional("measurement"),
+            from: field("from")?.into(),
+            to: field("to")?.into(),
+        })
+    }
+
+    /// Checks the entry by itself.
+    fn check(&self) -> Result<(), InvalidRename> {
+        let Self { kind, tag, measurement, from, to } = self;
+        let is_value = *kind == RenameKind::TagValue;
+        if is_value == tag.is_empty() || !is_value && !measurement.is_empty() {
+            return Err(InvalidRename::Scope);
+        }
+        if from.is_empty() || to.is_empty() {
+            return Err(InvalidRename::Empty);
+        }
+        if from == to {
+            return Err(InvalidRename::Same);
+        }
+        for name in [tag, measurement, from, to] {
+            if name.ends_with('\\') {
+                return Err(InvalidRename::Backslash);
+            }
+            if *kind == RenameKind::Sensor && (name == from || name == to) {
+                let sensor = Sensor::of_key(name).filter(|sensor| sensor.key == *name);
+                let sensor = sensor.ok_or_else(|| InvalidRename::NoKey(name.clone()))?;
+                if !is_unambiguous(&sensor) {
+                    return Err(InvalidRename::Backslash);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The renames of a database, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renames(Arc<[Rename]>);
+
+impl Renames {
+    /// A table of these entries, of which each was checked when it was added.
+    #[must_use]
+    pub fn new(mut entries: Vec<Rename>) -> Self {
+        entries.sort_unstable();
+        Self(entries.into())
+    }
+
+    /// The entries, in order.
+    #[must_use]
+    pub fn entries(&self) -> &[Rename] {
+        &self.0
+    }
+
+    /// Returns true if no name is replaced.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The table with one entry added or edited: a name given as it is shown stands for the stored name.
+    ///
+    /// # Errors
+    /// See [`InvalidRename`].
+    pub fn with(&self, mut rename: Rename) -> Result<Self, InvalidRename> {
+        rename.check()?;
+        rename.tag = self.stored_name(RenameKind::TagKey, &rename.tag);
+        rename.measurement = self.stored_name(RenameKind::Measurement, &rename.measurement);
+        let mut entries = self.0.to_vec();
+        // A value renamed in one measurement may be given as it is shown by an entry for all of them.
+        if !rename.measurement.is_empty() {
+            let everywhere =
+                |entry: &&Rename| entry.kind == rename.kind && entry.tag == rename.tag && entry.measurement.is_empty();
+            let shown = entries.iter().filter(everywhere).find(|entry| entry.to == rename.from);
+            rename.from = shown.map_or(rename.from.clone(), |entry| entry.from.clone());
+        }
+        let is_in_scope = |entry: &Rename| {
+            (entry.kind, &entry.tag, &entry.measurement) == (rename.kind, &rename.tag, &rename.measurement)
+        };
+        let mut is_known = false;
+        for entry in entries.iter_mut().filter(|entry| is_in_scope(entry) && entry.to == rename.from) {
+            entry.to = rename.to.clone();
+            is_known = true;
+        }
+        if !is_known {
+            entries.retain(|entry| !(is_in_scope(entry) && entry.from == rename.from));
+            entries.push(rename);
+        }
+        entries.retain(|entry| entry.from != entry.to);
+        if entries.len() > RENAMES_MAX {
+            return Err(InvalidRename::TooMany);
+        }
+        let renames = Self::new(entries);
+        if renames.sources_max() > SOURCES_MAX { Err(InvalidRename::TooWide) } else { Ok(renames) }
+    }
+
+    /// The table without the entry of a stored name; `None` if there is no such entry.
+    #[must_use]
+    pub fn without(&self, kind: RenameKind, tag: &str, measurement: &str, from: &str) -> Option<Self> {
+        let at = self.position(kind, tag, measurement, from)?;
+        let mut entries = self.0.to_vec();
+        entries.remove(at);
+        Some(Self::new(entries))
+    }
+
+    /// The name under which a stored sensor is shown; `None` for its own.
+    #[must_use]
+    pub fn shown(&self, stored: &Sensor) -> Option<Sensor> {
+        if self.is_empty() || !is_unambiguous(stored) {
+            return None;
+        }
+        if let Some(at) = self.position(RenameKind::Sensor, "", "", &stored.key) {
+            return Sensor::of_key(&self.0[at].to);
+        }
+        let name = |kind, tag, measurement, from| self.position(kind, tag, measurement, from).map(|at| &*self.0[at].to);
+        let measurement = &*stored.measurement;
+        let tags = stored.tags.iter().map(|(key, value)| {
+            let shown_key = name(RenameKind::TagKey, "", "", key).unwrap_or(key);
+            let here = name(RenameKind::TagValue, key, measurement, value);
+            let shown_value = here.or_else(|| name(RenameKind::TagValue, key, "", value)).unwrap_or(value);
+            (shown_key, shown_value)
+        });
+        let shown = Sensor::new(name(RenameKind::Measurement, "", "", measurement).unwrap_or(measurement), tags);
+        // A sensor that has a tag of the new key already keeps its name.
+        shown.ok().filter(|shown| shown.key != stored.key)
+    }
+
+    /// The stored names that are shown as this one; those of which most is renamed come first.
+    #[must_use]
+    pub fn stored(&self, shown: &Sensor) -> Vec<Sensor> {
+        if !is_unambiguous(shown) {
+            return vec![shown.clone()];
+        }
+        let whole = self.of_kind(RenameKind::Sensor).filter(|entry| entry.to == shown.key);
+        let mut found: Vec<Sensor> = whole.filter_map(|entry| Sensor::of_key(&entry.from)).collect();
+        let measurements = self.sources(RenameKind::Measurement, "", &shown.measurement);
+        let mut drafts: Vec<(&str, Vec<(&str, &str)>)> =
+            measurements.into_iter().map(|measurement| (measurement, Vec::new())).collect();
+        for (key, value) in shown.tags.iter() {
+            let mut longer = Vec::new();
+            for key in self.sources(RenameKind::TagKey, "", key) {
+                for value in self.sources(RenameKind::TagValue, key, value) {
+                    longer.extend(drafts.iter().map(|(measurement, tags)| {
+                        let tags = tags.iter().copied().chain([(key, value)]).collect();
+                        (*measurement, tags)
+                    }));
+                }
+            }
+            drafts = longer;
+        }
+        found.extend(drafts.into_iter().filter_map(|(measurement, tags)| Sensor::new(measurement, tags).ok()));
+        found.retain(|stored| match self.shown(stored) {
+            Some(name) => name.key == shown.key,
+            None => stored.key == shown.key,
+        });
+        found
+    }
+
+    /// The stored sensors that a written name may mean: first the one of that very name, last the one that a new sensor
+    /// becomes. A write under a shown name thus goes to the sensor that is shown so.
+    #[must_use]
+    pub fn written(&self, name: &Sensor) -> Vec<Sensor> {
+        let mut stored = self.stored(name);
+        if stored.is_empty() {
+            stored = self.shown(name).map(|shown| self.stored(&shown)).unwrap_or_default();
+        }
+        let mut names = vec![name.clone()];
+        names.extend(stored.iter().skip(1).cloned());
+        names.extend(stored.first().cloned());
+        names.dedup_by(|later, earlier| later.key == earlier.key);
+        names
+    }
+
+    fn of_kind(&self, kind: RenameKind) -> impl Iterator<Item = &Rename> {
+        self.0.iter().filter(move |entry| entry.kind == kind)
+    }
+
+    fn position(&self, kind: RenameKind, tag: &str, measurement: &str, from: &str) -> Option<usize> {
+        let key = (kind, tag, measurement, from);
+        self.0.binary_search_by(|entry| (entry.kind, &*entry.tag, &*entry.measurement, &*entry.from).cmp(&key)).ok()
+    }
+
+    /// The stored names that entries of a kind show as this one, and the name itself.
+    fn sources<'n>(&'n self, kind: RenameKind, tag: &str, name: &'n str) -> Vec<&'n str> {
+        let entries = self.of_kind(kind).filter(|entry| *entry.tag == *tag && *entry.to == *name);
+        let mut sources: Vec<&str> = Vec::new();
+        for source in entries.map(|entry| &*entry.from).chain([name]) {
+            if !sources.contains(&source) {
+                sources.push(source);
+            }
+        }
+        sources
+    }
+
+    /// The stored name of a tag's key or a measurement that may be given as it is shown.
+    fn stored_name(&self, kind: RenameKind, name: &str) -> Box<str> {
+        self.sources(kind, "", name)[0].into()
+    }
+
+    /// An upper bound on the number of stored names that one shown name stands for.
+    fn sources_max(&self) -> usize {
+        let widest = |kind, tag: &str| {
+            let in_tag = || self.of_kind(kind).filter(move |entry| *entry.tag == *tag);
+            let count = |to: &str| in_tag().filter(|entry| *entry.to == *to).count();
+            in_tag().map(|entry| count(&entry.to)).max().unwrap_or(0)
+        };
+        let mut tags: Vec<&str> = self.of_kind(RenameKind::TagValue).map(|entry| &*entry.tag).collect();
+        tags.dedup();
+        let values = tags.into_iter().map(|tag| 1 + widest(RenameKind::TagValue, tag));
+        let keys = self.of_kind(RenameKind::TagKey).map(|_| 2);
+        let product = values.chain(keys).fold(1 + widest(RenameKind::Measurement, ""), usize::saturating_mul);
+        product.saturating_add(widest(RenameKind::Sensor, ""))
+    }
+}
+
+/// Returns true if the sensor's key can be read in one way only.
+fn is_unambiguous(sensor: &Sensor) -> bool {
+    let tags = sensor.tags.iter().flat_map(|(key, value)| [key, value]);
+    !std::iter::once(&sensor.measurement).chain(tags).any(|part| part.ends_with('\\'))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! Generates deterministic readings: sensors of ten sites that report two fields at the same interval.
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use serde::Deserialize;
+
+/// The first day: 2025-01-15T00:00:00Z, so that a year from then on is over.
+pub const START_S: i64 = 1_736_899_200;
+pub const HOUR_S: i64 = 3600;
+pub const DAY_S: i64 = 86_400;
+/// Number of sites.
+pub const SITES: i64 = 10;
+/// Readings are in the middle of each minute, so that it does not matter to which window its ends belong.
+const WITHIN_MINUTE_MS: i64 = 30_000;
+const DAY_MINUTES: i64 = 1440;
+
+/// How the values go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Values {
+    /// Slow waves without noise.
+    Waves,
+    /// A daily curve with noise, as thermometers have it.
+    Noise,
+}
+
+/// The sensors and the range of their readings.
+#[derive(Debug, Clone, Copy)]
+pub struct Fleet {
+    /// The time when the first interval begins, in seconds since the epoch.
+    pub start_s: i64,
+    pub sensors: i64,
+    /// The number of readings per sensor.
+    pub ticks: i64,
+    /// The time between two readings of a sensor, in milliseconds.
+    pub interval_ms: i64,
+    pub values: Values,
+}
+
+/// The order in which readings are sent.
+#[derive(Debug, Clone, Copy)]
+pub enum Order {
+    /// All sensors in turn, tick by tick.
+    Time,
+    /// For each period, all readings of one sensor after those of the other.
+    Sensor { period_ms: i64 },
+    /// Tick by tick, but a share of the readings of each sensor comes later, each sensor's by another time.
+    Late { share: f64, by_ms: i64 },
+}
+
+/// Readings in an order. A reading is identified by its line number.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivery {
+    pub fleet: Fleet,
+    pub order: Order,
+}
+
+/// A reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    pub sensor: i64,
+    /// In milliseconds since the epoch.
+    pub time_ms: i64,
+    /// Two decimals, like real thermometers.
+    pub temp_hundredths: i64,
+    pub humidity: i64,
+}
+
+impl Fleet {
+    /// The fields of readings; every reading has both.
+    pub const FIELDS: [&str; 2] = ["temp", "humidity"];
+
+    /// Sensors with one reading per minute.
+    pub fn by_minute(sensors: i64, ticks: i64) -> Self {
+        Self { start_s: START_S, sensors, ticks, interval_ms: 60_000, values: Values::Waves }
+    }
+
+    /// The number of readings.
+    pub fn readings(&self) -> i64 {
+        self.sensors * self.ticks
+    }
+
+    /// The end of the last interval, in seconds since the epoch.
+    pub fn end_s(&self) -> i64 {
+        self.start_s + (self.ticks * self.interval_ms + 999) / 1000
+    }
+
+    /// The readings of a sensor within so many seconds.
+    pub fn ticks_in(&self, seconds: i64) -> i64 {
+        seconds * 1000 / self.interval_ms
+    }
+
+    /// A sensor's reading. Ticks before the first one are valid.
+    pub fn reading(&self, sensor: i64, tick: i64) -> Reading {
+        let time_ms = self.start_s * 1000 + tick * self.interval_ms + WITHIN_MINUTE_MS.min(self.interval_ms / 2);
+        let (temp_hundredths, humidity) = match self.values {
+            Values::Waves => (2000 + (sensor * 7 + tick * 3).rem_euclid(900), 30 + (sensor + tick).rem_euclid(60)),
+            Values::Noise => {
+                let minute = tick * self.interval_ms / 60_000 + sensor * 37;
+                // Rises for half a day and falls for the other half.
+                let curve = (minute.rem_euclid(DAY_MINUTES) - DAY_MINUTES / 2).abs();
+                let noise = scrambled(sensor << 32 | tick);
+                (1500 + sensor % 100 * 10 + curve + noise % 25, 40 + curve / 36 + noise / 25 % 3)
+            }
+        };
+        Reading { sensor, time_ms, temp_hundredths, humidity }
+    }
+
+    /// A day's readings by sensor and time, as tab-separated values: sensor, site, time, fields.
+    pub fn table_of(&self, day: i64) -> String {
+        let ticks = self.ticks_in(DAY_S);
+        let mut table = String::new();
+        for sensor in 0..self.sensors {
+            for tick in day * ticks..(day + 1) * ticks {
+                let reading = self.reading(sensor, tick);
+                let (name, site, time) = (sensor_name(sensor), site_name(sensor), reading.time_ms / 1000);
+                table += &format!("{name}\t{site}\t{time}\t{:.2}\t{}\n", reading.temp(), reading.humidity);
+            }
+        }
+        table
+    }
+}
+
+impl Delivery {
+    /// Tick by tick.
+    pub fn in_time_order(fleet: Fleet) -> Self {
+        Self { fleet, order: Order::Time }
+    }
+
+    /// How many POSTs of so many lines there are.
+    pub fn posts(&self, lines: i64) -> usize {
+        usize::try_from(rounded_up(self.fleet.readings(), lines) / lines).unwrap_or_default()
+    }
+
+    /// The reading with this line number.
+    pub fn reading(&self, number: i64) -> Reading {
+        let Fleet { sensors, interval_ms, .. } = self.fleet;
+        match self.order {
+            Order::Time => self.fleet.reading(number % sensors, number / sensors),
+            Order::Sensor { period_ms } => {
+                let each = period_ms / interval_ms;
+                let period = number / (each * sensors);
+                let within = number % (each * sensors);
+                self.fleet.reading(within / each, period * each + within % each)
+            }
+            Order::Late { share, by_ms } => {
+                let sensor = number % sensors;
+                let slot = number / sensors;
+                // A late slot sends the reading of the same slot one delay earlier, which was skipped then.
+                let delay = 1 + scrambled(sensor) % (by_ms / interval_ms).max(1);
+                let is_late = is_drawn(sensor << 32 | slot.rem_euclid(delay), share);
+                self.fleet.reading(sensor, if is_late { slot - delay } else { slot })
+            }
+        }
+    }
+
+    /// The body of a POST of so many lines.
+    pub fn body(&self, post: usize, lines: i64) -> Bytes {
+        let first = i64::try_from(post).unwrap_or_default() * lines;
+        self.lines(first, lines.min(self.fleet.readings() - first))
+    }
+
+    /// Line protocol from line number `first` on.
+    pub fn lines(&self, first: i64, lines: i64) -> Bytes {
+        let mut body = Vec::with_capacity(usize::try_from(lines).unwrap_or_default() * 80);
+        for number in first..first + lines {
+            self.reading(number).write(&mut body);
+        }
+        Bytes::from(body)
+    }
+}
+
+impl Reading {
+    pub fn temp(&self) -> f64 {
+        float(self.temp_hundredths) / 100.0
+    }
+
+    /// Does not use `format!`, which takes ten times as long; many bodies are generated during the measurement.
+    fn write(&self, body: &mut Vec<u8>) {
+        body.extend_from_slice(b"climate,sensor=s");
+        digits(body, self.sensor, 6);
+        body.extend_from_slice(b",site=site");
+        digits(body, self.sensor % SITES, 1);
+        body.extend_from_slice(b" temp=");
+        digits(body, self.temp_hundredths / 100, 1);
+        body.push(b'.');
+        digits(body, self.temp_hundredths % 100, 2);
+        body.extend_from_slice(b",humidity=");
+        digits(body, self.humidity, 1);
+        body.push(b' ');
+        digits(body, self.time_ms, 1);
+        body.extend_from_slice(b"000000\n");
+    }
+}
+
+/// Writes a whole number with at least `least` digits.
+fn digits(body: &mut Vec<u8>, value: i64, least: usize) {
+    let start = body.len();
+    let mut rest = value.unsigned_abs();
+    while rest > 0 || body.len() - start < least {
+        body.push(b'0' + u8::try_from(rest % 10).unwrap_or_default());
+        rest /= 10;
+    }
+    body[start..].reverse();
+}
+
+/// A number that looks random (splitmix64), from 0 on.
+pub fn scrambled(number: i64) -> i64 {
+    let mut x = number.cast_unsigned().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((x ^ (x >> 31)) >> 1).cast_signed()
+}
+
+/// True for this share of all numbers.
+pub fn is_drawn(number: i64, share: f64) -> bool {
+    float(scrambled(number) % 1_000_000) < share * 1e6
+}
+
+/// A sensor's tag.
+pub fn sensor_name(sensor: i64) -> String {
+    format!("s{sensor:06}")
+}
+
+/// The tag of a sensor's site.
+pub fn site_name(sensor: i64) -> String {
+    format!("site{}", sensor % SITES)
+}
+
+/// The key of a sensor.
+pub fn sensor_key(sensor: i64) -> String {
+    format!("climate,sensor={},site={}", sensor_name(sensor), site_name(sensor))
+}
+
+/// The next multiple.
+pub fn rounded_up(number: i64, multiple: i64) -> i64 {
+    (number + multiple - 1) / multiple * multiple
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers stay below 2^53")]
+pub fn float(whole: i64) -> f64 {
+    whole as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn text(body: &[u8]) -> String {
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn bodies_hold_every_reading_once_in_order() {
+        let delivery = Delivery::in_time_order(Fleet::by_minute(3, 2));
+        let bodies: Vec<Bytes> = (0..delivery.posts(4)).map(|post| delivery.body(post, 4)).collect();
+        let lines: Vec<String> = text(&bodies.concat()).lines().map(str::to_owned).collect();
+        let first = format!("climate,sensor=s000000,site=site0 temp=20.00,humidity=30 {}000000000", START_S + 30);
+        let last = format!("climate,sensor=s000002,site=site2 temp=20.17,humidity=33 {}000000000", START_S + 90);
+        assert_eq!((bodies.len(), lines.len(), &lines[0], &lines[5]), (2, 6, &first, &last));
+    }
+
+    #[test]
+    fn every_order_has_every_reading_once() {
+        for values in [Values::Waves, Values::Noise] {
+            let fleet = Fleet { ticks: 48, interval_ms: 3_600_000, values, ..Fleet::by_minute(3, 0) };
+            let all = |order| {
+                let delivery = Delivery { fleet, order };
+                (0..fleet.readings()).map(|n| text(&delivery.lines(n, 1))).collect::<BTreeSet<_>>()
+            };
+            let expected = all(Order::Time);
+            assert_eq!((expected.len(), &all(Order::Sensor { period_ms: DAY_S * 1000 })), (144, &expected));
+            let tables: String = (0..2).map(|day| fleet.table_of(day)).collect();
+            assert_eq!(tables.lines().count(), 144);
+            let late = all(Order::Late { share: 0.3, by_ms: 5 * HOUR_S * 1000 });
+            // Those that are late at the end are not sent; as many from before the start are.
+            assert!(late.len() == 144 && (100..144).contains(&late.intersection(&expected).count()));
+        }
+    }
+
+    #[test]
+    fn late_readings_are_as_many_and_as_late_as_the_scenario_says() {
+        let order = Order::Late { share: 0.2, by_ms: 60 * 60_000 };
+        let delivery = Delivery { fleet: Fleet::by_minute(100, 1000), order };
+        let delays: Vec<i64> = (0..100_000)
+            .map(|n| {
+                let reading = delivery.reading(n);
+                (START_S * 1000 + n / 100 * 60_000 + 30_000 - reading.time_ms) / 60_000
+            })
+            .collect();
+        let late = delays.iter().filter(|delay| **delay > 0).count();
+        assert!((18_000..22_000).contains(&late), "{late}");
+        assert!(delays.iter().all(|delay| (0..=60).contains(delay)) && delays.contains(&60) | delays.contains(&59));
+    }
+}

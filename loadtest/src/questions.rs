@@ -1,0 +1,74 @@
+//! Questions about stored readings: the same for every system, each answer checked.
+
+mod clickhouse;
+mod dialect;
+pub mod history;
+mod native;
+pub mod queries;
+mod question;
+mod rest;
+mod sealing;
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use self::question::{Answer, Asked, difference};
+use crate::client::{Connection, encoded};
+use crate::fleet::{HOUR_S, sensor_key, sensor_name};
+use crate::servers::http::Product;
+use crate::servers::system::System;
+
+/// Checks answers, and keeps the expected ones that do not depend on a sensor.
+#[derive(Default)]
+struct Checker(HashMap<&'static str, Answer>);
+
+impl Checker {
+    fn check(&mut self, asked: &Asked, found: &Answer) -> Result<()> {
+        let name = asked.question.name();
+        let difference = if asked.question.is_of_one() {
+            difference(&asked.expected(), found)
+        } else {
+            difference(self.0.entry(name).or_insert_with(|| asked.expected()), found)
+        };
+        difference.map_or(Ok(()), |difference| bail!("a wrong answer to {name:?}: {difference}"))
+    }
+
+    /// Asks, checks the answer, and returns the milliseconds from the first byte sent to the last byte received.
+    async fn ask(&mut self, connection: &mut Connection, product: Product, asked: &Asked) -> Result<f64> {
+        let path = dialect::path(product, asked);
+        let started = Instant::now();
+        let body = connection.get(&path).await?;
+        let took = started.elapsed();
+        let answer =
+            dialect::parse(product, asked, &body).with_context(|| format!("{path} was answered {body:.500}"))?;
+        self.check(asked, &answer)?;
+        Ok(took.as_secs_f64() * 1000.0)
+    }
+}
+
+/// A connection on which an hour of the last sensor was asked for, which no other question is about: it opens files.
+async fn warmed_up(system: &System<'_>, product: Product, asked: &Asked) -> Result<Connection> {
+    let from = asked.fleet.start_s;
+    let to = from + HOUR_S;
+    let sensor = asked.fleet.sensors - 1;
+    let name = sensor_name(sensor);
+    let path = match product {
+        Product::Hourglass => {
+            let key = encoded(&sensor_key(sensor));
+            format!("/api/v1/summary?db=bench&sensor={key}&from={from}&to={to}&precision=s")
+        }
+        Product::Influx => {
+            let statement = format!("SELECT mean(temp) FROM climate WHERE sensor='{name}' AND time < {to}s");
+            format!("/query?db=bench&q={}", encoded(&statement))
+        }
+        Product::Victoria => {
+            let query = format!("avg_over_time(climate_temp{{sensor=\"{name}\"}}[1h])");
+            format!("/api/v1/query?nocache=1&time={to}&query={}", encoded(&query))
+        }
+    };
+    let mut connection = system.connect().await?;
+    connection.get(&path).await?;
+    Ok(connection)
+}

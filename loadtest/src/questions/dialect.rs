@@ -1,0 +1,281 @@
+//! The questions in the API of each HTTP server (native API, InfluxQL, MetricsQL) and in ClickHouse's SQL, and parsers of
+//! the answers.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::question::{Answer, Asked, CHART_S, Question};
+use crate::client::encoded;
+use crate::fleet::{Fleet, sensor_key, sensor_name};
+use crate::servers::http::Product;
+
+/// The path of a question. No server answers it from a cache of answers.
+pub fn path(product: Product, asked: &Asked) -> String {
+    match product {
+        Product::Hourglass => hourglass_path(asked),
+        Product::Influx => format!("/query?db=bench&epoch=s&q={}", encoded(&statement(asked))),
+        Product::Victoria => victoria_path(asked),
+    }
+}
+
+/// Parses an answer.
+pub fn parse(product: Product, asked: &Asked, body: &str) -> Result<Answer> {
+    match product {
+        Product::Hourglass if asked.question == Question::OneNumber => influx(asked, &serde_json::from_str(body)?),
+        Product::Hourglass => hourglass(asked, &serde_json::from_str(body)?),
+        Product::Influx => influx(asked, &serde_json::from_str(body)?),
+        Product::Victoria if asked.question == Question::SensorRawDay => victoria_raw(body),
+        Product::Victoria => victoria(asked, &serde_json::from_str(body)?),
+    }
+}
+
+fn hourglass_path(asked: &Asked) -> String {
+    let Asked { from, to, .. } = asked;
+    let key = encoded(&sensor_key(asked.sensor));
+    let range = format!("from={from}&to={to}&precision=s&epoch=s");
+    let windows =
+        |which: &str, step: &str| format!("/api/v1/summary?db=bench&{which}&fields=temp&agg=avg&step={step}&{range}");
+    let (sensor, sites) = (format!("sensor={key}"), "measurement=climate&group_by=site");
+    match asked.question {
+        Question::SensorHourly => windows(&sensor, "1h"),
+        Question::SensorDaily => windows(&sensor, "1d"),
+        Question::SitesHourly | Question::SitesLastDay => windows(sites, "1h"),
+        Question::SitesDaily => windows(sites, "1d"),
+        Question::SensorRawDay => format!("/api/v1/readings?db=bench&{sensor}&limit=100000&{range}"),
+        Question::SensorChart => {
+            format!("/api/v1/readings?db=bench&{sensor}&fields=temp&max_points={}&{range}", points_max(asked))
+        }
+        Question::OneNumber => format!("/query?db=bench&epoch=s&q={}", encoded(&statement(asked))),
+        Question::LatestOfAll => {
+            format!("/api/v1/latest?db=bench&measurement=climate&limit={}&epoch=s", asked.fleet.sensors)
+        }
+        Question::LatestOfOne => format!("/api/v1/latest?db=bench&{sensor}&epoch=s"),
+    }
+}
+
+/// In InfluxQL.
+fn statement(asked: &Asked) -> String {
+    let Asked { from, to, .. } = asked;
+    let one = format!("sensor = '{}'", sensor_name(asked.sensor));
+    let range = format!("time >= {from}s AND time < {to}s");
+    match asked.question {
+        Question::SensorHourly => format!("SELECT mean(temp) FROM climate WHERE {one} AND {range} GROUP BY time(1h)"),
+        Question::SensorDaily => format!("SELECT mean(temp) FROM climate WHERE {one} AND {range} GROUP BY time(1d)"),
+        Question::SensorRawDay => format!("SELECT temp, humidity FROM climate WHERE {one} AND {range}"),
+        Question::SensorChart => {
+            format!("SELECT min(temp), max(temp) FROM climate WHERE {one} AND {range} GROUP BY time(3h)")
+        }
+        Question::SitesHourly | Question::SitesLastDay => {
+            format!("SELECT mean(temp) FROM climate WHERE {range} GROUP BY time(1h), site")
+        }
+        Question::SitesDaily => format!("SELECT mean(temp) FROM climate WHERE {range} GROUP BY time(1d), site"),
+        Question::OneNumber => format!("SELECT mean(temp) FROM climate WHERE {range}"),
+        Question::LatestOfAll => "SELECT last(temp) FROM climate GROUP BY sensor".to_owned(),
+        Question::LatestOfOne => format!("SELECT last(temp) FROM climate WHERE {one} GROUP BY sensor"),
+    }
+}
+
+/// In ClickHouse's SQL: rows of a series' name, a time and a value.
+pub fn sql(asked: &Asked) -> String {
+    let Asked { from, to, .. } = asked;
+    let range = format!("time >= toDateTime({from}) AND time < toDateTime({to})");
+    let one = format!("sensor = '{}'", sensor_name(asked.sensor));
+    let step = asked.step_s();
+    let window = format!("toUnixTimestamp(toStartOfInterval(time, INTERVAL {step} SECOND)) AS t");
+    match asked.question {
+        Question::SensorHourly | Question::SensorDaily => {
+            format!("SELECT 'temp', {window}, avg(temp) FROM climate WHERE {one} AND {range} GROUP BY t ORDER BY t")
+        }
+        Question::SensorRawDay => format!(
+            "SELECT p.1, t, p.2 FROM (SELECT toUnixTimestamp(time) AS t, arrayJoin([('temp', temp), ('humidity', \
+             toFloat64(humidity))]) AS p FROM climate WHERE {one} AND {range}) ORDER BY t"
+        ),
+        Question::SensorChart => format!(
+            "SELECT p.1, t, p.2 FROM (SELECT {window}, arrayJoin([('min', min(temp)), ('max', max(temp))]) AS p \
+             FROM climate WHERE {one} AND {range} GROUP BY t) ORDER BY t"
+        ),
+        Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
+            format!("SELECT site, {window}, avg(temp) FROM climate WHERE {range} GROUP BY site, t ORDER BY t")
+        }
+        Question::OneNumber => format!("SELECT 'mean', 0, avg(temp) FROM climate WHERE {range}"),
+        Question::LatestOfAll => "SELECT sensor, 0, argMax(temp, time) FROM climate GROUP BY sensor".to_owned(),
+        Question::LatestOfOne => {
+            format!("SELECT sensor, 0, argMax(temp, time) FROM climate WHERE {one} GROUP BY sensor")
+        }
+    }
+}
+
+fn victoria_path(asked: &Asked) -> String {
+    let Asked { from, to, .. } = asked;
+    let step = asked.step_s();
+    let of = format!("{{sensor=\"{}\"}}", sensor_name(asked.sensor));
+    // A window is labelled by its end.
+    let windows = |query: &str| {
+        format!("/api/v1/query_range?nocache=1&start={}&end={to}&step={step}&query={}", from + step, encoded(query))
+    };
+    let instant = |query: &str| format!("/api/v1/query?nocache=1&time={to}&query={}", encoded(query));
+    match asked.question {
+        Question::SensorHourly | Question::SensorDaily => windows(&format!("avg_over_time(climate_temp{of}[{step}s])")),
+        Question::SensorChart => windows(&format!("rollup(climate_temp{of}[{step}s])")),
+        Question::SensorRawDay => format!("/api/v1/export?match[]={}&start={from}&end={to}", encoded(&of)),
+        Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
+            windows(&format!("avg(avg_over_time(climate_temp[{step}s])) by (site)"))
+        }
+        // All sensors have as many readings.
+        Question::OneNumber => instant(&format!("avg(avg_over_time(climate_temp[{step}s]))")),
+        Question::LatestOfAll => instant("climate_temp"),
+        Question::LatestOfOne => instant(&format!("climate_temp{of}")),
+    }
+}
+
+fn hourglass(asked: &Asked, body: &Value) -> Result<Answer> {
+    let mut answer = Answer::new();
+    for series in list(&body["series"])? {
+        match asked.question {
+            Question::SensorRawDay => {
+                for reading in list(&series["readings"])? {
+                    for field in Fleet::FIELDS {
+                        let point = (whole(&reading["ts"])?, number(&reading[field])?);
+                        answer.entry(field.to_owned()).or_default().push(point);
+                    }
+                }
+            }
+            Question::SensorChart => extremes(asked, list(&series["readings"])?, &mut answer)?,
+            Question::LatestOfAll | Question::LatestOfOne => {
+                let latest = number(&series["readings"][0]["temp"])?;
+                answer.insert(text(&series["tags"]["sensor"])?, vec![(0, latest)]);
+            }
+            _ => {
+                let name = if asked.question.is_of_one() { "temp".to_owned() } else { text(&series["tags"]["site"])? };
+                for window in list(&series["windows"])? {
+                    let mean = number(&window["fields"]["temp"]["avg"])?;
+                    answer.entry(name.clone()).or_default().push((whole(&window["start"])?, mean));
+                }
+            }
+        }
+    }
+    Ok(answer)
+}
+
+/// The least and greatest value of each window of a chart, from the readings that stand for it.
+fn extremes(asked: &Asked, readings: &[Value], answer: &mut Answer) -> Result<()> {
+    let most = usize::try_from(points_max(asked))?;
+    ensure!(readings.len() <= most, "{} readings instead of at most {most}", readings.len());
+    let from = asked.from;
+    for (name, pick) in [("min", f64::min as fn(f64, f64) -> f64), ("max", f64::max)] {
+        let windows: &mut Vec<(i64, f64)> = answer.entry(name.to_owned()).or_default();
+        for reading in readings {
+            let (time, value) = (whole(&reading["ts"])?, number(&reading["temp"])?);
+            let start = from + (time - from) / asked.step_s() * asked.step_s();
+            match windows.last_mut() {
+                Some((last, extreme)) if *last == start => *extreme = pick(*extreme, value),
+                _ => windows.push((start, value)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn influx(asked: &Asked, body: &Value) -> Result<Answer> {
+    let mut answer = Answer::new();
+    for series in list(&body["results"][0]["series"])? {
+        let (names, has_time) = match asked.question {
+            Question::SensorHourly | Question::SensorDaily => (vec!["temp".to_owned()], true),
+            Question::SensorRawDay => (Fleet::FIELDS.map(str::to_owned).to_vec(), true),
+            Question::SensorChart => (vec!["min".to_owned(), "max".to_owned()], true),
+            Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
+                (vec![text(&series["tags"]["site"])?], true)
+            }
+            Question::OneNumber => (vec!["mean".to_owned()], false),
+            Question::LatestOfAll | Question::LatestOfOne => (vec![text(&series["tags"]["sensor"])?], false),
+        };
+        for row in list(&series["values"])? {
+            let time = if has_time { whole(&row[0])? } else { 0 };
+            for (column, name) in names.iter().enumerate() {
+                answer.entry(name.clone()).or_default().push((time, number(&row[column + 1])?));
+            }
+        }
+    }
+    Ok(answer)
+}
+
+fn victoria(asked: &Asked, body: &Value) -> Result<Answer> {
+    let mut answer = Answer::new();
+    for series in list(&body["data"]["result"])? {
+        let labels = &series["metric"];
+        let name = match asked.question {
+            Question::SensorChart => text(&labels["rollup"])?,
+            Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => text(&labels["site"])?,
+            Question::OneNumber => "mean".to_owned(),
+            Question::LatestOfAll | Question::LatestOfOne => text(&labels["sensor"])?,
+            _ => "temp".to_owned(),
+        };
+        if name == "avg" {
+            continue;
+        }
+        if let Ok(points) = list(&series["values"]) {
+            for point in points {
+                let time = whole(&point[0])? - asked.step_s();
+                answer.entry(name.clone()).or_default().push((time, text(&point[1])?.parse()?));
+            }
+        } else {
+            answer.insert(name, vec![(0, text(&series["value"][1])?.parse()?)]);
+        }
+    }
+    Ok(answer)
+}
+
+/// Parses rows of ClickHouse: a name, a time and a value, tab-separated.
+pub fn rows(body: &str) -> Result<Answer> {
+    let mut answer = Answer::new();
+    for row in body.lines() {
+        let [name, time, value] = row.split('\t').collect::<Vec<_>>()[..] else {
+            anyhow::bail!("a row of ClickHouse is {row:?}")
+        };
+        answer.entry(name.to_owned()).or_default().push((time.parse()?, value.parse()?));
+    }
+    Ok(answer)
+}
+
+/// Two readings per window of a chart, and the first and the last of the range.
+fn points_max(asked: &Asked) -> i64 {
+    (asked.to - asked.from) / CHART_S * 2 + 2
+}
+
+/// Parses an export of readings.
+fn victoria_raw(body: &str) -> Result<Answer> {
+    let mut answer = Answer::new();
+    for line in body.lines() {
+        let series: Value = serde_json::from_str(line)?;
+        let name = text(&series["metric"]["__name__"])?.trim_start_matches("climate_").to_owned();
+        let times = list(&series["timestamps"])?;
+        let values = list(&series["values"])?;
+        ensure!(times.len() == values.len(), "times without values");
+        for (time, value) in times.iter().zip(values) {
+            answer.entry(name.clone()).or_default().push((whole(time)? / 1000, number(value)?));
+        }
+    }
+    // Blocks come in any order.
+    answer.values_mut().for_each(|values| values.sort_by_key(|(time, _)| *time));
+    Ok(answer)
+}
+
+/// A list in an answer.
+fn list(value: &Value) -> Result<&Vec<Value>> {
+    value.as_array().context("a list is missing")
+}
+
+/// A whole number in an answer.
+fn whole(value: &Value) -> Result<i64> {
+    value.as_i64().context("a time is missing")
+}
+
+/// A number in an answer.
+fn number(value: &Value) -> Result<f64> {
+    value.as_f64().context("a number is missing")
+}
+
+/// A text in an answer.
+fn text(value: &Value) -> Result<String> {
+    Ok(value.as_str().context("a text is missing")?.to_owned())
+}

@@ -1,0 +1,320 @@
+//! Days that are long over: what they take on disk, what it costs to load them, and how long questions about them take
+//! that no cache answers, for hourglass, which seals them, and for other databases. A wrong answer ends the run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use super::clickhouse::ClickHouse;
+use super::question::{Asked, Question};
+use super::rest::{self, Rest};
+use super::sealing::{self, Measure, on_demand, seal_all};
+use super::{Checker, dialect, warmed_up};
+use crate::fleet::{DAY_S, Delivery, Fleet, HOUR_S, START_S, Values, float, sensor_name};
+use crate::load::closed::Load;
+use crate::report::{Output, Results, SystemRow, load_average};
+use crate::servers::http::Product;
+use crate::servers::peer::Peer;
+use crate::servers::process;
+use crate::servers::programs::{ProgramOptions, Programs};
+use crate::servers::spawn::Folder;
+use crate::servers::system::System;
+use crate::servers::usage::Usage;
+use crate::throughput::totals;
+
+/// Servers rest when they have been idle for so long; they look for work every second.
+const QUIET: Duration = Duration::from_secs(3);
+/// The longest time to seal, merge or compact.
+pub const LONGEST: Duration = Duration::from_secs(1800);
+/// The tables.
+const STORED: &str = "stored";
+const COLD: &str = "cold, p50 ms";
+const WARM: &str = "only hourglass started anew, p50 ms";
+
+/// Load days that are long over into hourglass, which seals them, and into other databases, and ask about them.
+#[derive(Debug, Args)]
+pub struct History {
+    /// Days of readings, from 2025-01-15 on.
+    #[arg(long, default_value_t = 3)]
+    days: i64,
+    #[arg(long, default_value_t = 30)]
+    sensors: i64,
+    /// Seconds between two readings of a sensor.
+    #[arg(long, default_value_t = 60)]
+    interval_s: i64,
+    #[arg(long, default_value = "waves")]
+    values: Values,
+    /// Number of rounds; each system has one turn per round.
+    #[arg(long, default_value_t = 1)]
+    pub rounds: usize,
+    /// Measured runs of each question per turn, each after a fresh start of the servers.
+    #[arg(long, default_value_t = 5)]
+    pub tries: usize,
+    /// A system to measure; may be given several times.
+    #[arg(long = "peer", value_enum, default_values_t = Peer::ARCHIVES)]
+    pub peers: Vec<Peer>,
+    /// Measure this of hourglass, instead of the comparison.
+    #[arg(long)]
+    measure: Option<Measure>,
+    /// How long `--measure sealing` sends live readings.
+    #[arg(long, default_value_t = 20)]
+    pub seconds: u64,
+    /// Readings per second of the fast sensor of `--measure memory`.
+    #[arg(long, default_value_t = 100)]
+    pub hertz: i64,
+    /// A Python that has PyPI's `chdb`, for ClickHouse.
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    #[command(flatten)]
+    pub programs: ProgramOptions,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl History {
+    pub fn fleet(&self) -> Fleet {
+        let interval_ms = self.interval_s * 1000;
+        Fleet {
+            interval_ms,
+            values: self.values,
+            ..Fleet::by_minute(self.sensors, self.days * DAY_S / self.interval_s)
+        }
+    }
+
+    /// Another sensor for each question and try, and never the last one, which connections are warmed up with.
+    pub fn asked(&self, question: Question, number: usize, again: usize) -> Asked {
+        let number = i64::try_from(number * 11 + again * 37 + 5).unwrap_or_default();
+        Asked::new(question, number % (self.sensors - 1), self.fleet())
+    }
+}
+
+/// Runs everything.
+pub async fn run(options: History) -> Result<()> {
+    ensure!(options.rounds > 0 && options.tries > 0, "no rounds or no tries");
+    ensure!(options.sensors >= 2 && options.days >= 1, "fewer than 2 sensors or 1 day");
+    ensure!(options.interval_s >= 1 && HOUR_S % options.interval_s == 0, "the interval must divide an hour");
+    let now_s = jiff::Timestamp::now().as_second();
+    ensure!(options.fleet().end_s() + DAY_S < now_s, "the days are not over yet: fewer --days");
+    let programs = options.programs.programs();
+    let mut turns =
+        Turns { options: &options, programs: &programs, checker: Checker::default(), results: Results::new() };
+    if let Some(measure) = options.measure {
+        sealing::run(&options, measure, &programs, &mut turns.checker, &mut turns.results).await?;
+        return turns.results.finish(&options.output);
+    }
+    turns.results.against = vec![Peer::Victoriametrics.name().to_owned()];
+    for round in 0..options.rounds {
+        let first = round % options.peers.len();
+        for peer in options.peers[first..].iter().chain(&options.peers[..first]) {
+            println!("round {}: {} (load average {})", round + 1, peer.name(), load_average());
+            match peer.product() {
+                Some(product) => turns.over_http(*peer, product, round == 0).await,
+                None => turns.clickhouse(*peer, round == 0).await,
+            }
+            .with_context(|| peer.name())?;
+            turns.results.write(&options.output)?;
+        }
+    }
+    turns.results.finish(&options.output)
+}
+
+struct Turns<'a> {
+    options: &'a History,
+    programs: &'a Programs,
+    checker: Checker,
+    results: Results,
+}
+
+impl Turns<'_> {
+    fn add(&mut self, table: &str, row: &str, peer: Peer, value: f64) {
+        self.results.add(table, row, peer.name(), value);
+    }
+
+    /// Adds the CPU time per reading of a phase.
+    fn add_cpu(&mut self, row: &str, peer: Peer, before: Usage, after: Usage) {
+        let readings = float(self.options.fleet().readings());
+        self.add(STORED, row, peer, (after.cpu_s - before.cpu_s) * 1e6 / readings);
+        println!("  {row}: {:.1} s", (after.at - before.at).as_secs_f64());
+    }
+
+    /// Loads the readings, lets the system settle, adds up what it stores, and asks.
+    async fn over_http(&mut self, peer: Peer, product: Product, is_first: bool) -> Result<()> {
+        if is_first {
+            self.results.systems.push(peer.row(self.programs, "")?);
+        }
+        let fleet = self.options.fleet();
+        let folder = &self.options.programs.folder;
+        let mut system = System::start_with(peer, self.programs, folder, on_demand()).await?;
+        let before = system.usage()?;
+        Load::all(Delivery::in_time_order(fleet)).send(system.address()?, product.write_path()).await?;
+        let drained = system.drained().await?;
+        self.add_cpu("CPU µs per reading, until drained", peer, before, drained);
+        let mut peak = process::peak_mib(system.pid()?)?;
+        // A process that is started to settle has used nothing before.
+        let before = if product == Product::Influx { Usage::now(&[])? } else { system.usage()? };
+        self.settle(product, &mut system).await?;
+        // A mongod is never idle; hourglass says when it has sealed.
+        let settled = match product {
+            Product::Hourglass => system.usage()?,
+            Product::Influx | Product::Victoria => Usage::at_rest_for(&system.pids(), QUIET, LONGEST).await?,
+        };
+        self.add_cpu("CPU µs per reading, to seal or merge", peer, before, settled);
+        peak = peak.max(process::peak_mib(system.pid()?)?);
+        if product == Product::Hourglass {
+            self.ensure_sealed(&system).await?;
+        }
+        for (field, sum) in Fleet::FIELDS.into_iter().zip(self.sums()) {
+            self.check_totals(field, sum, totals(&system, product, fleet, field).await?)?;
+        }
+        for (row, value) in Rest::of(&mut system).await?.figures(float(fleet.readings())) {
+            self.add(STORED, row, peer, value);
+        }
+        self.add(STORED, "peak MiB of the server", peer, peak);
+        for (number, question) in Question::ALL.into_iter().enumerate() {
+            for again in 0..self.options.tries {
+                system.start_again().await?;
+                let ms = self.ask(&system, product, question, (number, again)).await?;
+                self.add(COLD, question.name(), peer, ms);
+                system.stop()?;
+            }
+        }
+        if peer.has_mongod() {
+            self.ask_warm_mongod(product, &mut system).await?;
+        }
+        Ok(())
+    }
+
+    /// Questions with a mongod that was asked all of them before.
+    async fn ask_warm_mongod(&mut self, product: Product, system: &mut System<'_>) -> Result<()> {
+        for is_counted in [false, true] {
+            for (number, question) in Question::ALL.into_iter().enumerate() {
+                for again in 0..if is_counted { self.options.tries } else { 1 } {
+                    system.start_again().await?;
+                    let ms = self.ask(system, product, question, (number, again)).await?;
+                    if is_counted {
+                        self.add(WARM, question.name(), system.peer, ms);
+                    }
+                    system.stop_server()?;
+                }
+            }
+        }
+        system.stop()
+    }
+
+    async fn ask(
+        &mut self,
+        system: &System<'_>,
+        product: Product,
+        question: Question,
+        turn: (usize, usize),
+    ) -> Result<f64> {
+        let asked = self.options.asked(question, turn.0, turn.1);
+        let mut connection = warmed_up(system, product, &asked).await?;
+        self.checker.ask(&mut connection, product, &asked).await
+    }
+
+    /// Lets a system reach the form in which it keeps old readings.
+    async fn settle(&self, product: Product, system: &mut System<'_>) -> Result<()> {
+        match product {
+            // Months are added up once all days are sealed.
+            Product::Hourglass => seal_all(system).await,
+            Product::Influx => {
+                system.stop_server()?;
+                // It compacts shards that got no writes for so long.
+                system.configuration.variables = vec![
+                    ("INFLUXDB_DATA_CACHE_SNAPSHOT_WRITE_COLD_DURATION", "1s".to_owned()),
+                    ("INFLUXDB_DATA_COMPACT_FULL_WRITE_COLD_DURATION", "1s".to_owned()),
+                ];
+                system.start_again().await
+            }
+            Product::Victoria => system.get("/internal/force_merge").await.map(drop),
+        }
+    }
+
+    /// Fails unless all readings are sealed, and on MongoDB no hour page is left.
+    async fn ensure_sealed(&self, system: &System<'_>) -> Result<()> {
+        let sealed = super::sealing::seal_job(system, "/progress/readings").await?;
+        let readings = float(self.options.fleet().readings());
+        ensure!(sealed >= readings, "{sealed} readings were sealed instead of {readings}");
+        if let Ok(mongod) = system.mongod() {
+            let pages = rest::hour_pages(mongod).await?;
+            ensure!(pages == 0, "{pages} hour pages are left");
+        }
+        Ok(())
+    }
+
+    async fn clickhouse(&mut self, peer: Peer, is_first: bool) -> Result<()> {
+        let fleet = self.options.fleet();
+        let folder = Folder::new(&self.options.programs.folder)?;
+        let path = folder.path();
+        let mut running = ClickHouse::start(&self.options.python, path)?;
+        if is_first {
+            let (name, version) = (peer.name().to_owned(), running.version.clone());
+            self.results.systems.push(SystemRow { name, version, note: String::new() });
+        }
+        let pids = [running.pid()];
+        let before = Usage::now(&pids)?;
+        running.load(&fleet, peer == Peer::ClickhouseCodecs, path).await?;
+        let drained = Usage::at_rest_for(&pids, QUIET, LONGEST).await?;
+        self.add_cpu("CPU µs per reading, until drained", peer, before, drained);
+        let before = Usage::now(&pids)?;
+        running.run("OPTIMIZE TABLE climate FINAL")?;
+        let settled = Usage::at_rest_for(&pids, QUIET, LONGEST).await?;
+        self.add_cpu("CPU µs per reading, to seal or merge", peer, before, settled);
+        let (data, indexes) = running.at_rest()?;
+        for (row, value) in (Rest { data, indexes, ..Rest::default() }).figures(float(fleet.readings())) {
+            self.add(STORED, row, peer, value);
+        }
+        self.add(STORED, "peak MiB of the server", peer, process::peak_mib(pids[0])?);
+        for (field, sum) in Fleet::FIELDS.into_iter().zip(self.sums()) {
+            let (_, found) = running.run(&format!("SELECT count(), sum({field}) FROM climate"))?;
+            let found = found.split_whitespace().map(str::parse::<f64>).collect::<Result<Vec<_>, _>>()?;
+            let [count, total] = found.as_slice() else { anyhow::bail!("no count and sum") };
+            self.check_totals(field, sum, [*count, *total])?;
+        }
+        running.stop()?;
+        for (number, question) in Question::ALL.into_iter().enumerate() {
+            for again in 0..self.options.tries {
+                let asked = self.options.asked(question, number, again);
+                let mut running = ClickHouse::start(&self.options.python, path)?;
+                let warm_up = sensor_name(fleet.sensors - 1);
+                running.run(&format!(
+                    "SELECT avg(temp) FROM climate WHERE sensor = '{warm_up}' AND time < toDateTime({})",
+                    START_S + HOUR_S
+                ))?;
+                let (took, rows) = running.run(&dialect::sql(&asked))?;
+                self.checker.check(&asked, &dialect::rows(&rows)?)?;
+                self.add(COLD, question.name(), peer, took.as_secs_f64() * 1000.0);
+                running.stop()?;
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails unless every reading is there.
+    fn check_totals(&self, field: &str, expected: f64, found: [f64; 2]) -> Result<()> {
+        let readings = float(self.options.fleet().readings());
+        let [count, sum] = found;
+        ensure!((count - readings).abs() < 0.5, "{count} values of {field} instead of {readings}");
+        ensure!((sum - expected).abs() <= 1e-9 * expected, "the sum of {field} is {sum} instead of {expected}");
+        Ok(())
+    }
+
+    /// The sums of both fields.
+    fn sums(&self) -> [f64; 2] {
+        let fleet = self.options.fleet();
+        let mut temp = 0;
+        let mut humidity = 0;
+        for sensor in 0..fleet.sensors {
+            for tick in 0..fleet.ticks {
+                let reading = fleet.reading(sensor, tick);
+                temp += reading.temp_hundredths;
+                humidity += reading.humidity;
+            }
+        }
+        [float(temp) / 100.0, float(humidity)]
+    }
+}

@@ -1,0 +1,117 @@
+//! Readings that are sent as fast as they are acked, and what that costs the system: the same figures for every system
+//! and every load.
+
+pub mod growth;
+pub mod native;
+pub mod peers;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::client::encoded;
+use crate::fleet::{Fleet, HOUR_S, float, rounded_up};
+use crate::load::closed::{Load, Sent};
+use crate::servers::http::Product;
+use crate::servers::process;
+use crate::servers::system::System;
+use crate::stats::{quantile_ms, to_f64};
+
+/// Figures by column, in the order of the table.
+type Figures = Vec<(&'static str, f64)>;
+
+/// Sends a load, waits until all of it is in its final storage, and returns the figures.
+async fn measured(system: &System<'_>, load: Load) -> Result<Figures> {
+    let written_before = synced_bytes(system.folder().path())?;
+    let before = system.usage()?;
+    let mongod_before = mongod_cpu_s(system)?;
+    let sent = match system.peer.product() {
+        Some(product) => load.send(system.address()?, product.write_path()).await?,
+        None => native::send(system, load).await?,
+    };
+    // Opening a thousand connections takes seconds; only the CPU figures include that.
+    let acked = Instant::now();
+    let drained = system.drained().await?;
+    let written = synced_bytes(system.folder().path())? - written_before;
+    let readings = load.readings(sent.items);
+    let drained_s = (sent.took + drained.at.saturating_duration_since(acked)).as_secs_f64();
+    let Sent { acks, took, .. } = &sent;
+    let mut figures = vec![
+        ("readings", readings),
+        ("acked/s", readings / took.as_secs_f64()),
+        ("drained/s", readings / drained_s),
+        ("CPU µs", (drained.cpu_s - before.cpu_s) * 1e6 / readings),
+    ];
+    if let Some(pid) = system.mongod_pid() {
+        figures.push(("of it mongod", (mongod_cpu_s(system)? - mongod_before) * 1e6 / readings));
+        figures.push(("mongod peak MiB", process::peak_mib(pid)?));
+    }
+    figures.push(("written B", written / readings));
+    figures.push(("ack p50 ms", quantile_ms(acks, 0.5)));
+    figures.push(("ack p99 ms", quantile_ms(acks, 0.99)));
+    if system.peer.product().is_some() {
+        figures.push(("peak MiB", process::peak_mib(system.pid()?)?));
+        figures.push(("MiB after", process::resident_mib(system.pid()?)?.floor()));
+    }
+    if sent.refused > 0 {
+        figures.push(("answers 503", to_f64(sent.refused)));
+    }
+    Ok(figures)
+}
+
+/// CPU seconds of mongod; 0 if there is none.
+fn mongod_cpu_s(system: &System<'_>) -> Result<f64> {
+    Ok(process::cpu_seconds(system.mongod_pid().as_slice())?.iter().sum())
+}
+
+/// Bytes written to the disk under a folder, after a sync. Includes those of other processes, so these must be idle.
+fn synced_bytes(folder: &Path) -> Result<f64> {
+    let status = Command::new("sync").arg("--file-system").arg(folder).status().context("running sync")?;
+    ensure!(status.success(), "sync ended: {status}");
+    process::disk_written_bytes(folder)
+}
+
+/// Fails unless the system has every field of the first `readings` readings.
+async fn ensure_stored(system: &System<'_>, fleet: Fleet, readings: i64) -> Result<()> {
+    let Some(product) = system.peer.product() else {
+        let count = system.collection()?.count_documents(mongodb::bson::doc! {}).await?;
+        ensure!(i64::try_from(count)? == readings, "{count} readings instead of {readings}");
+        return Ok(());
+    };
+    for field in Fleet::FIELDS {
+        let [count, _] = totals(system, product, fleet, field).await?;
+        ensure!(count == float(readings), "{count} values of {field} instead of {readings}");
+    }
+    Ok(())
+}
+
+/// The count and the sum of all values of a field.
+pub async fn totals(system: &System<'_>, product: Product, fleet: Fleet, field: &str) -> Result<[f64; 2]> {
+    // Whole hours are answered from summaries.
+    let start = fleet.start_s;
+    let end = start + rounded_up(fleet.end_s() - start, HOUR_S);
+    let mut totals = [0.0; 2];
+    for (total, function) in totals.iter_mut().zip(["count", "sum"]) {
+        let path = match product {
+            Product::Hourglass | Product::Influx => {
+                let range = format!("time >= {start}s AND time < {end}s");
+                let statement = format!("SELECT {function}({field}) FROM climate WHERE {range}");
+                format!("/query?db=bench&q={}", encoded(&statement))
+            }
+            Product::Victoria => {
+                let query = format!("sum({function}_over_time(climate_{field}[{}s]))", end - start);
+                format!("/api/v1/query?nocache=1&time={end}&query={}", encoded(&query))
+            }
+        };
+        let answer: serde_json::Value = serde_json::from_str(&system.get(&path).await?)?;
+        let value = match product {
+            Product::Hourglass | Product::Influx => &answer["results"][0]["series"][0]["values"][0][1],
+            Product::Victoria => &answer["data"]["result"][0]["value"][1],
+        };
+        let text = value.as_str().and_then(|text| text.parse().ok());
+        *total = value.as_f64().or(text).with_context(|| format!("no {function} in {answer}"))?;
+    }
+    Ok(totals)
+}

@@ -1,0 +1,215 @@
+//! The commands that send one request to a running service and print its answer: a row each.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use serde_json::Value;
+
+use super::{OutputFlags, TargetFlags};
+use crate::app::Exchange;
+
+/// A command of this table.
+struct Row {
+    /// The words of the command: a group, unless it is in none, and a verb.
+    words: &'static [&'static str],
+    about: &'static str,
+    method: &'static str,
+    /// Each `{NAME}` is an argument of the command.
+    path: &'static str,
+    /// Flags that become parameters of the request.
+    flags: &'static [Flag],
+    /// Whether the request has a body: a file, or the standard input.
+    has_body: bool,
+    /// Where the answer has its rows; empty if all of it is one.
+    rows: &'static str,
+    /// The title of each column and where a row has it. Without columns, each member of a row is a line.
+    columns: &'static [(&'static str, &'static str)],
+    /// Whether the command succeeded, by the answer.
+    is_good: fn(&Value) -> bool,
+}
+
+struct Flag {
+    name: &'static str,
+    about: &'static str,
+    /// The environment's variable, if there is one.
+    variable: Option<&'static str>,
+}
+
+const DB: Flag = Flag { name: "db", about: "The database [default: default].", variable: Some("HOURGLASS_DB") };
+const CONTAINS: Flag =
+    Flag { name: "contains", about: "Only sensors of which a name or a value contains this text.", variable: None };
+
+const RP: Flag = Flag { name: "rp", about: "The retention policy.", variable: None };
+const PRECISION: Flag =
+    Flag { name: "precision", about: "The unit of the timestamps: ns, us, ms, s, m, h or auto.", variable: None };
+
+/// Groups of which all commands are in this table.
+const GROUPS: &[(&str, &str)] = &[("db", "List databases, show one, or have everything stored.")];
+
+const ROWS: &[Row] = &[
+    Row {
+        words: &["db", "list"],
+        about: "List the databases.",
+        method: "GET",
+        path: "/query?q=SHOW%20DATABASES",
+        flags: &[],
+        has_body: false,
+        rows: "/results/0/series/0/values",
+        columns: &[("database", "/0")],
+        is_good: |_| true,
+    },
+    Row {
+        words: &["db", "show"],
+        about: "Show how long a database keeps its readings, and its retention policies.",
+        method: "GET",
+        path: "/api/v1/databases/{NAME}",
+        flags: &[],
+        has_body: false,
+        rows: "",
+        columns: &[],
+        is_good: |_| true,
+    },
+    Row {
+        words: &["db", "flush"],
+        about: "Have the service store everything that it acknowledged.",
+        method: "POST",
+        path: "/api/v1/flush",
+        flags: &[],
+        has_body: false,
+        rows: "",
+        columns: &[],
+        is_good: |_| true,
+    },
+    Row {
+        words: &["sensor", "list"],
+        about: "List the sensors of a database.",
+        method: "GET",
+        path: "/api/v1/sensors",
+        flags: &[DB, CONTAINS],
+        has_body: false,
+        rows: "/sensors",
+        columns: &[("sensor", "/sensor"), ("last seen", "/last_seen"), ("metadata", "/meta")],
+        is_good: |_| true,
+    },
+    Row {
+        words: &["explain"],
+        about: "Print what would become of each line of a file, without keeping it. Exit status: 0 if all would be accepted.",
+        method: "POST",
+        path: "/api/v1/explain",
+        flags: &[DB, RP, PRECISION],
+        has_body: true,
+        rows: "/lines",
+        columns: &[
+            ("line", "/line"),
+            ("kept", "/kept"),
+            ("sensor", "/sensor"),
+            ("time", "/time"),
+            ("rejected", "/rejected"),
+            ("warnings", "/warnings"),
+        ],
+        is_good: |answer| matches!(answer["write"]["status"].as_u64(), Some(200 | 204)),
+    },
+];
+
+/// Adds the commands of the table.
+pub fn added_to(mut command: Command) -> Command {
+    for (name, about) in GROUPS {
+        command = command
+            .subcommand(Command::new(*name).about(*about).subcommand_required(true).arg_required_else_help(true));
+    }
+    for row in ROWS {
+        command = match row.words {
+            [group, verb] => command.mut_subcommand(group, |group| group.subcommand(row.command(verb))),
+            words => command.subcommand(row.command(words.first().unwrap_or(&""))),
+        };
+    }
+    command
+}
+
+/// The request that the matches ask for; `None` if their command is not in the table.
+pub fn of_matches(matches: &ArgMatches) -> Option<Result<Exchange, clap::Error>> {
+    let (mut words, mut matches) = (Vec::new(), matches);
+    while let Some((word, below)) = matches.subcommand() {
+        words.push(word);
+        matches = below;
+    }
+    let row = ROWS.iter().find(|row| *row.words == *words)?;
+    Some(row.exchange(matches))
+}
+
+impl Row {
+    /// The names of the command's arguments.
+    fn arguments(&self) -> impl Iterator<Item = &'static str> {
+        self.path.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0))
+    }
+
+    fn command(&self, name: &'static str) -> Command {
+        let command = TargetFlags::augment_args(Command::new(name).about(self.about));
+        let mut command = OutputFlags::augment_args(command);
+        for name in self.arguments() {
+            command = command.arg(Arg::new(name).required(true));
+        }
+        if self.has_body {
+            let file = Arg::new("FILE").help("The file; `-` or nothing for the standard input.");
+            command = command.arg(file.value_parser(value_parser!(PathBuf)));
+        }
+        for flag in self.flags {
+            let arg = Arg::new(flag.name).long(flag.name).help(flag.about);
+            command = command.arg(match flag.variable {
+                Some(variable) => arg.env(variable),
+                None => arg,
+            });
+        }
+        command
+    }
+
+    fn exchange(&self, matches: &ArgMatches) -> Result<Exchange, clap::Error> {
+        let value = |name: &str| matches.get_one::<String>(name).cloned();
+        Ok(Exchange {
+            service: TargetFlags::from_arg_matches(matches)?.into(),
+            is_json: OutputFlags::from_arg_matches(matches)?.is_json(),
+            method: self.method,
+            path: self.path,
+            arguments: self.arguments().map(|name| (name, value(name).unwrap_or_default())).collect(),
+            parameters: self.flags.iter().filter_map(|flag| Some((flag.name, value(flag.name)?))).collect(),
+            body: self.has_body.then(|| matches.get_one::<PathBuf>("FILE").cloned()),
+            rows: self.rows,
+            columns: self.columns,
+            is_good: self.is_good,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::super::Arguments;
+    use super::*;
+
+    /// More lines than most terminals show at a time.
+    const SCREEN: usize = 50;
+
+    #[test]
+    fn every_help_fits_a_screen() {
+        fn check(command: &mut Command) {
+            let help = command.render_help().to_string();
+            assert!(help.lines().count() <= SCREEN, "{help}");
+            command.get_subcommands_mut().for_each(check);
+        }
+        let mut command = added_to(Arguments::command());
+        command.build();
+        check(&mut command);
+    }
+
+    #[test]
+    fn a_row_becomes_a_request() {
+        let words = ["hourglass", "db", "show", "a b", "--server", "http://h:1", "--output", "json"];
+        let matches = added_to(Arguments::command()).get_matches_from(words);
+        let exchange = of_matches(&matches).expect("it is in the table").expect("it is whole");
+        assert_eq!((exchange.arguments, exchange.is_json), (vec![("NAME", "a b".to_owned())], true));
+        assert_eq!(exchange.service.url, "http://h:1");
+        let matches = added_to(Arguments::command()).get_matches_from(["hourglass", "version"]);
+        assert!(of_matches(&matches).is_none());
+    }
+}

@@ -1,0 +1,88 @@
+//! Makes the sections of the configuration, their types and the list of keys out of the descriptions in `keys.rs`.
+
+/// The description of a key.
+#[derive(Debug)]
+pub struct Key {
+    pub section: &'static str,
+    /// With the section: `server.listen`.
+    pub name: &'static str,
+    /// Lines of text, each with a leading space.
+    pub doc: &'static [&'static str],
+    /// The default as TOML.
+    pub default: &'static str,
+    /// What the key accepts, with its bounds.
+    pub expected: String,
+    /// True if only tests may set it.
+    pub is_constant: bool,
+}
+
+macro_rules! sections {
+    ($(
+        #[doc = $about:literal]
+        $section:ident: $section_type:ident {
+            $( $(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:literal, $kind:expr; )*
+        }
+        $(constants {
+            $( $(#[doc = $constant_doc:literal])+ $constant:ident: $constant_type:ty = $value:literal, $constant_kind:expr; )*
+        })?
+    )*) => {
+        /// All settings, one field per section of the file: validated, with units resolved. Sizes are in bytes.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Settings {
+            $( #[doc = $about] pub $section: $section_type, )*
+            /// `[[meta.copy]]`: metadata that is copied into pages and days.
+            pub copies: Vec<CopySettings>,
+            /// `[[kinds]]`: schemas of readings and metadata.
+            pub kinds: Kinds,
+            /// `[[groups]]`: groups of sensors.
+            pub groups: Vec<GroupSettings>,
+        }
+
+        $(
+            #[doc = $about]
+            #[derive(Debug, Clone, PartialEq, Eq)]
+            pub struct $section_type {
+                $( $(#[doc = $doc])+ pub $key: $type, )*
+                $($( $(#[doc = $constant_doc])+ pub $constant: $constant_type, )*)?
+            }
+        )*
+
+        /// Returns the descriptions of all keys and constants, in the order of this file.
+        pub fn keys() -> Vec<Key> {
+            let mut keys = Vec::new();
+            $(
+                let section = stringify!($section);
+                $( keys.push(Key {
+                    section,
+                    name: concat!(stringify!($section), ".", stringify!($key)),
+                    doc: &[$($doc),+],
+                    default: stringify!($default),
+                    expected: $kind.expected,
+                    is_constant: false,
+                }); )*
+                $($( keys.push(Key {
+                    section,
+                    name: concat!(stringify!($section), ".", stringify!($constant)),
+                    doc: &[$($constant_doc),+],
+                    default: stringify!($value),
+                    expected: $constant_kind.expected,
+                    is_constant: true,
+                }); )*)?
+            )*
+            keys
+        }
+
+        /// Reads every key. A size or count that is "auto" is [`AUTO`](super::value::AUTO) until the memory is divided.
+        pub(super) fn read(reader: &mut KeyReader<'_>, lists: &Lists) -> Settings {
+            Settings {
+                $( $section: $section_type {
+                    $( $key: reader.read(concat!(stringify!($section), ".", stringify!($key)), &$kind), )*
+                    $($( $constant: reader.read(concat!(stringify!($section), ".", stringify!($constant)), &$constant_kind), )*)?
+                }, )*
+                copies: lists.copies.clone(),
+                kinds: lists.kinds.clone(),
+                groups: lists.groups.clone(),
+            }
+        }
+    };
+}

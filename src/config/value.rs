@@ -1,0 +1,251 @@
+//! The kinds of values: how a value is parsed, and the sentence that says what it may be.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::layers::WrittenValue;
+use super::problem::{ValueFault, show_text};
+use super::store_uri::StoreUri;
+use super::units::{parse_duration, parse_size, show_size};
+use crate::reading::Precision;
+use crate::reading::duration::show_duration;
+
+/// A count or size whose value is "auto": it follows from `server.memory`.
+pub const AUTO: usize = usize::MAX;
+
+type Parse<T> = Box<dyn Fn(&WrittenValue) -> Result<T, ValueFault>>;
+
+/// The kind of a key's values.
+pub struct Kind<T> {
+    /// What the key accepts, with its bounds.
+    pub expected: String,
+    pub parse: Parse<T>,
+}
+
+fn kind<T>(expected: impl Into<String>, parse: impl Fn(&WrittenValue) -> Result<T, ValueFault> + 'static) -> Kind<T> {
+    Kind { expected: expected.into(), parse: Box::new(parse) }
+}
+
+pub fn flag() -> Kind<bool> {
+    kind("true or false", |value| match value {
+        WrittenValue::Bool(flag) => Ok(*flag),
+        WrittenValue::Bare(text) => text.parse().map_err(|_| ValueFault::UnknownWord),
+        _ => Err(ValueFault::WrongType),
+    })
+}
+
+pub fn count(bounds: RangeInclusive<usize>) -> Kind<usize> {
+    kind(format!("a whole number, {} to {}", bounds.start(), bounds.end()), move |value| {
+        let number = match value {
+            WrittenValue::Integer(number) => *number,
+            WrittenValue::Bare(text) => text.parse().map_err(|_| ValueFault::NotWhole)?,
+            _ => return Err(ValueFault::WrongType),
+        };
+        within(usize::try_from(number).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
+    })
+}
+
+pub fn size(bounds: RangeInclusive<usize>) -> Kind<usize> {
+    let expected = format!("a size, {} to {}", show_size(*bounds.start()), show_size(*bounds.end()));
+    kind(expected, move |value| {
+        let bytes = match value {
+            WrittenValue::Integer(number) => u64::try_from(*number).map_err(|_| ValueFault::OutOfBounds)?,
+            WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text).map_err(ValueFault::Size)?,
+            _ => return Err(ValueFault::WrongType),
+        };
+        within(usize::try_from(bytes).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
+    })
+}
+
+pub fn auto_count(bounds: RangeInclusive<usize>) -> Kind<usize> {
+    or_auto(count(bounds))
+}
+
+pub fn auto_size(bounds: RangeInclusive<usize>) -> Kind<usize> {
+    or_auto(size(bounds))
+}
+
+fn or_auto(number: Kind<usize>) -> Kind<usize> {
+    kind(format!("\"auto\" or {}", number.expected), move |value| match value {
+        WrittenValue::Text(text) | WrittenValue::Bare(text) if text == "auto" => Ok(AUTO),
+        value => (number.parse)(value),
+    })
+}
+
+pub fn duration(bounds: RangeInclusive<Duration>) -> Kind<Duration> {
+    let expected = format!("a duration, {} to {}", show_duration(*bounds.start()), show_duration(*bounds.end()));
+    kind(expected, move |value| {
+        let text = match value {
+            WrittenValue::Text(text) | WrittenValue::Bare(text) => text.clone(),
+            // A bare number fails because it has no unit, as it does in a variable.
+            WrittenValue::Integer(number) => number.to_string(),
+            _ => return Err(ValueFault::WrongType),
+        };
+        within(parse_duration(&text).map_err(ValueFault::Duration)?, &bounds)
+    })
+}
+
+fn within<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, ValueFault> {
+    if bounds.contains(&value) { Ok(value) } else { Err(ValueFault::OutOfBounds) }
+}
+
+/// One of several words.
+pub fn word<T: Copy>(words: &'static [(&'static str, T)]) -> Kind<T> {
+    let quoted: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+    let (last, others) = quoted.split_last().expect("a word");
+    kind(format!("{} or {last}", others.join(", ")), |value| {
+        let text = text_of(value)?;
+        let found = words.iter().find(|(word, _)| *word == text);
+        found.map(|(_, meaning)| *meaning).ok_or(ValueFault::UnknownWord)
+    })
+}
+
+pub fn precision() -> Kind<Precision> {
+    kind(r#""auto", "ns", "us", "ms", "s", "m" or "h""#, |value| {
+        Precision::from_name(text_of(value)?).ok_or(ValueFault::UnknownWord)
+    })
+}
+
+pub fn text() -> Kind<String> {
+    kind("text", |value| match text_of(value)? {
+        "" => Err(ValueFault::Empty),
+        text => Ok(text.to_owned()),
+    })
+}
+
+pub fn path() -> Kind<PathBuf> {
+    kind("a path", |value| match path_of(value)? {
+        path if path.as_os_str().is_empty() => Err(ValueFault::Empty),
+        path => Ok(path),
+    })
+}
+
+pub fn optional_path() -> Kind<PathBuf> {
+    kind("a path, or nothing", path_of)
+}
+
+/// The address of a listener; `None` for none.
+pub fn address() -> Kind<Option<SocketAddr>> {
+    let expected = "an IP address and port, or a port of localhost, such as localhost:8086, or nothing";
+    kind(expected, |value| match text_of(value)? {
+        "" => Ok(None),
+        text => parse_address(text).map(Some).ok_or(ValueFault::NotAnAddress),
+    })
+}
+
+pub fn origins() -> Kind<Vec<String>> {
+    kind("origins, comma-separated, or nothing", |value| {
+        items(value)?
+            .map(|text| if is_origin(text) { Ok(text.to_owned()) } else { Err(ValueFault::NotAnOrigin) })
+            .collect()
+    })
+}
+
+/// Addresses in canonical form, each with the number of its leading bits that count.
+pub fn networks() -> Kind<Vec<(IpAddr, u8)>> {
+    kind("IP addresses and networks, comma-separated, or nothing", |value| {
+        items(value)?.map(|text| parse_network(text).ok_or(ValueFault::NotANetwork)).collect()
+    })
+}
+
+/// Names in lower case.
+pub fn hosts() -> Kind<Vec<String>> {
+    kind("host names without ports, comma-separated, or nothing", |value| {
+        items(value)?
+            .map(|text| if is_host(text) { Ok(text.to_ascii_lowercase()) } else { Err(ValueFault::NotAHost) })
+            .collect()
+    })
+}
+
+pub fn store_uri() -> Kind<StoreUri> {
+    kind(r#""embedded", mongodb://… or mongodb+srv://…"#, |value| {
+        StoreUri::parse(text_of(value)?).ok_or(ValueFault::UnknownStore)
+    })
+}
+
+pub fn log_level() -> Kind<String> {
+    kind("a level (off, error, warn, info, debug, trace) or target=level, comma-separated", |value| {
+        let directives: Vec<&str> = text_of(value)?.split(',').map(str::trim).collect();
+        match directives.iter().find(|directive| !is_log_directive(directive)) {
+            Some(directive) => Err(ValueFault::LogDirective { directive: show_text(directive) }),
+            None => Ok(directives.join(",")),
+        }
+    })
+}
+
+fn text_of(value: &WrittenValue) -> Result<&str, ValueFault> {
+    match value {
+        WrittenValue::Text(text) | WrittenValue::Bare(text) => Ok(text),
+        _ => Err(ValueFault::WrongType),
+    }
+}
+
+fn path_of(value: &WrittenValue) -> Result<PathBuf, ValueFault> {
+    match value {
+        WrittenValue::Path(path) => Ok(path.clone()),
+        _ => text_of(value).map(PathBuf::from),
+    }
+}
+
+/// The items of a comma-separated list.
+fn items(value: &WrittenValue) -> Result<impl Iterator<Item = &str>, ValueFault> {
+    Ok(text_of(value)?.split(',').map(str::trim).filter(|item| !item.is_empty()))
+}
+
+/// An address and a port; `localhost` or nothing but a port, with or without a colon, is loopback, never all addresses.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let loopback = |port: &str| Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into());
+    let short = text.strip_prefix("localhost:").or_else(|| text.strip_prefix(':')).unwrap_or(text);
+    if !short.is_empty() && short.bytes().all(|byte| byte.is_ascii_digit()) {
+        loopback(short)
+    } else {
+        text.parse().ok()
+    }
+}
+
+/// Whether it is a scheme, a host and possibly a port, with only the characters that browsers write in an origin.
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:[]".contains(&byte);
+    host.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
+}
+
+/// An address, or one with a slash and the number of leading bits that count; the others must be zero.
+fn parse_network(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let address: IpAddr = address.parse().ok()?;
+    let (most, zeros) = match address {
+        IpAddr::V4(address) => (32_u8, address.to_bits().trailing_zeros()),
+        IpAddr::V6(address) => (128, address.to_bits().trailing_zeros()),
+    };
+    let bits = bits.map_or(Some(most), |bits| bits.parse().ok()).filter(|bits| *bits <= most)?;
+    let canonical = address.to_canonical();
+    match (address, canonical) {
+        _ if u32::from(most - bits) > zeros => None,
+        (IpAddr::V6(_), IpAddr::V4(_)) => Some((canonical, bits.checked_sub(96)?)),
+        _ => Some((address, bits)),
+    }
+}
+
+/// Whether it is a name such as `hourglass`, one with a star for what is below it, or a star alone.
+fn is_host(text: &str) -> bool {
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text == "*" || (!name.is_empty() && !name.starts_with('.') && !name.ends_with('.') && name.bytes().all(fits))
+}
+
+/// Stricter than `tracing_subscriber`, which takes a mistyped level for a target and then logs nothing.
+fn is_log_directive(directive: &str) -> bool {
+    let is_level = |text: &str| {
+        ["off", "error", "warn", "info", "debug", "trace"].iter().any(|level| level.eq_ignore_ascii_case(text))
+    };
+    match directive.split_once('=') {
+        None => is_level(directive),
+        Some((target, level)) => {
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':' | b'-');
+            !target.is_empty() && target.bytes().all(is_name) && is_level(level)
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Deletions by value. A deletion by value logs a mark, waits until everything older is in the store, resolves its condition
+//! to times of sensors in bounded memory, and logs these times part by part.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::parts::DeletedParts;
+use super::resolve::ResolvedReadings;
+use super::{EditError, Edits};
+use crate::access::Caller;
+use crate::influxql::Statement;
+use crate::ingest::IngestError;
+use crate::query::influx::{DeleteTargets, StatementContext};
+
+/// A statement that deletes by value, with all that outlives its request.
+#[derive(Debug)]
+pub struct ValueDeletion {
+    pub statement: Statement,
+    /// The request's database and policy.
+    pub database: Option<String>,
+    pub policy: Option<String>,
+    /// In nanoseconds since the epoch.
+    pub now: i64,
+    pub by: Caller,
+}
+
+impl Edits {
+    /// Carries out a deletion by value, whether or not the caller stays; returns a message for the client.
+    ///
+    /// # Errors
+    /// If it failed, or takes longer than a request may: then it goes on.
+    pub async fn delete_by_value(
+        self: &Arc<Self>,
+        deletion: ValueDeletion,
+        targets: Vec<DeleteTargets>,
+    ) -> Result<Option<String>, EditError> {
+        let timeout = self.options.timeout;
+        let edits = self.clone();
+        let task = tokio::spawn(async move {
+            let mut messages = Vec::new();
+            for target in targets {
+                messages.extend(edits.delete_in(&deletion, target).await?);
+            }
+            Ok((!messages.is_empty()).then(|| messages.join("; ")))
+        });
+        match tokio::time::timeout(timeout, task).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(ended)) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Ok(Err(_)) => Err(IngestError::Stopping.into()),
+            Err(_) => Err(IngestError::StillDeleting(timeout).into()),
+        }
+    }
+
+    async fn delete_in(&self, deletion: &ValueDeletion, target: DeleteTargets) -> Result<Option<String>, EditError> {
+        let DeleteTargets { database, values: Some(first), .. } = target else {
+            return Err(EditError::Refused(format!("no deletion by value: {}", deletion.statement)));
+        };
+        let Ok(_turn) = self.turn.acquire().await else { return Err(IngestError::Stopping.into()) };
+        let mark = self.ingest.mark(&database, deletion.now, self.options.timeout).await?;
+        // Everything older is stored now, and every sensor that has some of it is listed. Without its condition, a target
+        // would lose all of its sensors.
+        let targets = self.targets(deletion, first.anywhere()).await?;
+        let found = targets.into_iter().find(|target| target.database == database && target.values.is_some());
+        let Some(target) = found else { return Ok(None) };
+        if let Some((name, measurement)) = target.values.as_ref().and_then(|values| first.turned(values)) {
+            return Err(EditError::Refused(format!(
+                "{name:?} was a field of {measurement:?} in database {database:?} and has become a tag of it: nothing was deleted \
+                 there; write \"{name}\"::field or \"{name}\"::tag"
+            )));
+        }
+        let mut parts = DeletedParts::new(&self.ingest, deletion.now, &database, &mark);
+        let mut found = ResolvedReadings::new(self, &target, mark.stamp);
+        while let Some((document, times)) = found.next().await? {
+            parts.add(&document.sensor, &times).await?;
+        }
+        parts.flush().await?;
+        let ResolvedReadings { sensors, readings, later, .. } = found;
+        let mut message = format!("deleted {readings} readings of {sensors} sensors in database {database:?}");
+        if later > 0 {
+            message += &format!("; {later} readings were written meanwhile and stay: run it again");
+        }
+        Ok(Some(message))
+    }
+
+    async fn targets(
+        &self,
+        deletion: &ValueDeletion,
+        before: &BTreeSet<String>,
+    ) -> Result<Vec<DeleteTargets>, EditError> {
+        let budget = self.query.begin(&deletion.by, "DELETE by value");
+        let context = StatementContext {
+            database: deletion.database.as_deref(),
+            policy: deletion.policy.as_deref(),
+            now: deletion.now,
+            budget: &budget,
+            by: &deletion.by,
+        };
+        let targets = self.query.delete_targets(&deletion.statement, context, before).await?;
+        Ok(targets.unwrap_or_default())
+    }
+}

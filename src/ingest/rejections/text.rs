@@ -1,0 +1,147 @@
+//! The text of rejected lines: what it names, what it must not show, and the line protocol to send again.
+
+use std::fmt::Write;
+
+use super::KeptLine;
+use crate::access::steers;
+use crate::reading::time::write_rfc3339;
+use crate::reading::{Limits, Precision, Value};
+use crate::wire::Points;
+use crate::wire::json::Items;
+use crate::wire::line_protocol::{Lines, write_line};
+
+/// Maximum number of characters of a reason.
+pub const REASON_CHARS: usize = 256;
+
+impl KeptLine {
+    /// The measurement, as far as the line tells it.
+    #[must_use]
+    pub fn measurement(&self) -> String {
+        measurement_of(&self.text)
+    }
+
+    /// The line as line protocol with a timestamp in nanoseconds, below a comment with the reason. A line that cannot be
+    /// parsed stands there as it was sent, or as a comment if it is JSON or may steer a terminal.
+    #[must_use]
+    pub fn exported(&self) -> String {
+        let mut text = "# ".to_owned();
+        write_rfc3339(&mut text, self.received);
+        let token = self.token.as_deref().map(|token| format!(" of token {token}")).unwrap_or_default();
+        let comment = format!(", line {}{token}: {}: {}", self.number, self.code, self.reason);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}", plain(&comment, usize::MAX));
+        let line = match self.parsed() {
+            Some(line) => line,
+            None if is_json(&self.text) || self.text.chars().any(steers) => {
+                format!("# {}\n", plain(&self.text, usize::MAX))
+            }
+            None => format!("{}\n", self.text),
+        };
+        text.push_str(&line);
+        text
+    }
+
+    fn parsed(&self) -> Option<String> {
+        let unlimited = Limits { line_bytes: usize::MAX, tags: usize::MAX, fields: usize::MAX, name_bytes: usize::MAX };
+        let precision = Precision::from_name(&self.precision).unwrap_or(Precision::Nanoseconds);
+        let text = self.text.as_bytes();
+        if is_json(&self.text) {
+            self.written(Items::new(text, precision, unlimited), &unlimited)
+        } else {
+            self.written(Lines::new(text, precision, unlimited), &unlimited)
+        }
+    }
+
+    /// The only point, without the fields that are stored.
+    fn written<'a>(&self, mut points: impl Points<'a>, limits: &Limits) -> Option<String> {
+        let mut line = String::new();
+        {
+            let point = points.next()?.ok()?;
+            let sensor = point.sensor(limits).ok()?;
+            let is_left = |name: &str| self.field.as_deref().is_none_or(|field| field == name);
+            let fields = point.fields.iter().filter(|(name, _)| is_left(name));
+            let fields: Vec<(&str, Value)> =
+                fields.map(|(name, value)| (&**name, value.clone().into_value())).collect();
+            let time = point.timestamp.or(self.time).unwrap_or_else(|| self.undated_time());
+            write_line(&mut line, &sensor.key, fields.iter().map(|(name, value)| (*name, value)), time);
+        }
+        points.next().is_none().then_some(line)
+    }
+
+    /// The time of a line without one. Undated readings that were accepted have the time of receipt or a later one, so this
+    /// is one nanosecond earlier per line.
+    fn undated_time(&self) -> i64 {
+        self.received.saturating_sub(i64::try_from(self.number).unwrap_or(i64::MAX))
+    }
+}
+
+/// Whether a line is JSON and not line protocol, in which names may begin with a bracket, too.
+fn is_json(line: &str) -> bool {
+    let begins = |open: char, next: [char; 2]| {
+        let behind = line.trim_start().strip_prefix(open);
+        behind.is_some_and(|behind| behind.trim_start().starts_with(next))
+    };
+    begins('{', ['"', '}']) || begins('[', ['{', ']'])
+}
+
+/// The measurement of a line, as far as it tells it.
+pub fn measurement_of(line: &str) -> String {
+    let text = line.trim_start();
+    if !is_json(text) {
+        return line_protocol_name(text);
+    }
+    // The text may be cut off, so it is not parsed as a whole.
+    let behind = text.split_once("\"measurement\"").and_then(|(_, behind)| behind.trim_start().strip_prefix(':'));
+    let value = behind.map(|behind| serde_json::Deserializer::from_str(behind).into_iter::<String>().next());
+    value.flatten().and_then(Result::ok).unwrap_or_default()
+}
+
+/// The text up to the first comma or space that is not escaped, without the escapes.
+fn line_protocol_name(text: &str) -> String {
+    let mut name = String::new();
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            ',' | ' ' => break,
+            '\\' => name.push(characters.next_if(|next| matches!(next, ',' | ' ')).unwrap_or('\\')),
+            other => name.push(other),
+        }
+    }
+    name
+}
+
+/// The line without tokens. An `auth` line that was not the first line over TCP still holds one, and so may any other.
+pub fn hidden(text: &str) -> String {
+    let is_auth = text.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("auth"));
+    if is_auth { "auth ***".to_owned() } else { without_tokens(text) }
+}
+
+/// The text with `hg_***` for everything that may be a token, or the beginning of one.
+pub fn without_tokens(text: &str) -> String {
+    let mut parts = text.split("hg_");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|character: char| character.is_ascii_hexdigit() || character == '_');
+        shown.push_str(if rest.len() < part.len() { "hg_***" } else { "hg_" });
+        shown.push_str(rest);
+    }
+    shown
+}
+
+/// The text on one line, with what steers a terminal or hides text as `\u{9b}`, cut after so many characters.
+pub fn plain(text: &str, chars_max: usize) -> String {
+    let mut plain = String::with_capacity(text.len().min(chars_max.saturating_mul(4)));
+    for (number, character) in text.chars().enumerate() {
+        if number >= chars_max {
+            plain.push('…');
+            break;
+        }
+        if steers(character) {
+            // Writing to a String cannot fail.
+            let _ = write!(plain, "{}", character.escape_unicode());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}

@@ -1,0 +1,94 @@
+//! The effect of a change of renames on the names of a database's sensors.
+
+use std::collections::HashMap;
+
+use crate::bucket::Renames;
+use crate::bucket::settings::owner;
+use crate::query::engine::Engine;
+use crate::query::engine::memory::CHOOSE;
+use crate::query::{Budget, QueryError};
+use crate::reading::Sensor;
+
+/// Number of sensors that are given as examples.
+const EXAMPLES: usize = 10;
+
+/// What a change of renames does.
+#[derive(Debug, Default)]
+pub struct RenameEffect {
+    /// Number of stored sensors that get another name.
+    pub renamed: u64,
+    /// Some of the names, before and after.
+    pub examples: Vec<(String, String)>,
+    /// Two stored keys of which one name would not tell which is meant, and that name.
+    pub conflict: Option<[String; 3]>,
+}
+
+/// The stored key of the sensor that a database, or one of its retention policies, shows under a key.
+///
+/// # Errors
+/// If the store does not answer, or acked readings are still being read back.
+pub async fn stored_key(engine: &Engine, database: &str, shown: &str) -> Result<Option<Box<str>>, QueryError> {
+    for policy in engine.all_databases().await?.iter().filter(|name| owner(name) == database) {
+        if let Some(entry) = engine.named(policy, shown).await? {
+            return Ok(Some(entry.stored.key.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Computes the effect of a change in a database and its retention policies.
+///
+/// # Errors
+/// If the store does not answer, or acked readings are still being read back.
+pub async fn effect(
+    engine: &Engine,
+    budget: &Budget,
+    database: &str,
+    before: &Renames,
+    after: &Renames,
+) -> Result<RenameEffect, QueryError> {
+    let mut effect = RenameEffect::default();
+    for policy in engine.all_databases().await?.iter().filter(|name| owner(name) == database) {
+        add_effect(engine, budget, policy, before, after, &mut effect).await?;
+    }
+    Ok(effect)
+}
+
+/// Adds the effect in one stored database.
+async fn add_effect(
+    engine: &Engine,
+    budget: &Budget,
+    database: &str,
+    before: &Renames,
+    after: &Renames,
+    effect: &mut RenameEffect,
+) -> Result<(), QueryError> {
+    let stored = engine.as_stored(budget, database).await?;
+    let keys = stored.iter().map(|entry| 2 * entry.sensor.key.len()).sum::<usize>();
+    let _held = budget.hold(keys + stored.len() * 4 * size_of::<(Box<str>, &str)>())?;
+    let shown = |renames: &Renames, sensor: &Sensor| renames.shown(sensor).map(|shown| shown.key);
+    // Every key by which a sensor could be written: its stored one, and the one it is shown under.
+    let mut owners: HashMap<Box<str>, &str> =
+        stored.iter().map(|entry| (entry.sensor.key.clone(), &*entry.sensor.key)).collect();
+    for some in stored.chunks(CHOOSE) {
+        for entry in some {
+            let key = &*entry.sensor.key;
+            let name = shown(after, &entry.sensor);
+            let old_name = shown(before, &entry.sensor);
+            if name != old_name {
+                effect.renamed += 1;
+                if effect.examples.len() < EXAMPLES {
+                    let text = |name: Option<Box<str>>| name.unwrap_or_else(|| key.into()).into_string();
+                    effect.examples.push((text(old_name), text(name.clone())));
+                }
+            }
+            let Some(name) = name else { continue };
+            match owners.get(&name) {
+                Some(owner) => effect.conflict = Some([key.to_owned(), (*owner).to_owned(), name.into_string()]),
+                None => drop(owners.insert(name, key)),
+            }
+        }
+        budget.pause().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Upkeep: background jobs that keep the store in shape. A job is one file with its walk; `runner.rs` owns what all of them
+//! share: schedule, pacing, retries, runs on demand, status, metrics, logging and the stop. Knows ingest and the store;
+//! knows nothing of HTTP.
+
+mod compact;
+mod expire;
+mod group;
+mod index;
+mod job;
+mod outliers;
+mod refresh;
+mod runner;
+mod seal;
+mod strip;
+mod sweep;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use self::compact::Compact;
+pub use self::runner::{JobState, JobStatus, Jobs};
+use crate::ingest::Ingest;
+use crate::telemetry::Metrics;
+
+/// Copies of metadata are final after so many command timeouts: a write waits for its turn, for the read before it, and for its
+/// answer, so none that read older metadata is left then.
+const COPIES_SETTLE: u32 = 4;
+
+/// Starts all jobs that the store needs.
+#[must_use]
+pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
+    let Ingest { options, store, dispatch, submitter, retention, member, deleter, .. } = ingest;
+    let (context, turns) = (&deleter.context, &deleter.turns);
+    let mut jobs = Jobs::new(metrics);
+    let sealer = Arc::new(seal::Sealer::new(context.clone(), turns.clone(), options));
+    jobs.add(seal::Seal::new(sealer.clone(), dispatch.clone(), options.seal.form, options.seal.interval));
+    jobs.add(expire::Expire::new(retention.clone(), submitter.clone()));
+    jobs.add(strip::Strip { sealer, retention: retention.clone(), left: HashMap::new() });
+    jobs.add(sweep::Sweep { member: member.clone(), deleter: deleter.clone() });
+    jobs.add(outliers::Outliers { store: store.clone() });
+    jobs.add(compact);
+    if let Some(extras) = context.raw.clone().mongo_extras() {
+        if extras.keeps_copies() {
+            let settle = COPIES_SETTLE * options.store.command_timeout;
+            jobs.add(refresh::Refresh::new(extras.clone(), context.stale_copies.clone(), settle));
+        }
+        if extras.keeps_groups() {
+            jobs.add(group::Group::new(extras.clone()));
+        }
+        let is_declared = options.copies.iter().any(|copy| copy.index) || options.kinds.all().any(|kind| kind.index);
+        jobs.add(index::Index { store: extras, is_declared, has_run: false });
+    }
+    jobs
+}

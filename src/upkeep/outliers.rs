@@ -1,0 +1,62 @@
+//! Removes outlier marks some time after a sensor last outgrew a page, also from sensors that have gone silent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::job::{DatabaseWalk, Job, JobError, Run, Step};
+use crate::bucket::StorageError;
+use crate::bucket::store::SensorFilter;
+use crate::clock::now_ns;
+use crate::ingest::flush::outliers::expire;
+use crate::store::MergedView;
+
+/// The wait between two looks at all databases.
+const PAUSE: Duration = Duration::from_secs(3600);
+/// Documents per step.
+const BATCH: usize = 500;
+
+/// The job that removes expired outlier marks.
+pub struct Outliers {
+    pub store: Arc<MergedView>,
+}
+
+impl Outliers {
+    /// Clears expired marks of some sensors; returns the last of them. A document that another writer changes meanwhile keeps
+    /// its mark until the next run.
+    async fn clear(&self, database: &str, after: Option<String>, run: &Run) -> Result<Option<String>, StorageError> {
+        let filter = SensorFilter { outliers: true, limit: BATCH, after };
+        let outliers = self.store.list_sensors(database, &filter).await?;
+        let last = outliers.last().map(|document| document.sensor.key.to_string());
+        let now = now_ns();
+        let mut expired = Vec::new();
+        for mut document in outliers {
+            expire(&mut document, now);
+            expired.extend(document.outlier.is_none().then_some(document));
+        }
+        if !expired.is_empty() {
+            self.store.raw().write_sensors(database, &expired).await;
+            run.count("marks", expired.len() as u64);
+        }
+        Ok(last)
+    }
+}
+
+impl Job for Outliers {
+    const NAME: &'static str = "outliers";
+    type Walk = DatabaseWalk;
+
+    fn interval(&self) -> Option<Duration> {
+        Some(PAUSE)
+    }
+
+    async fn step(&mut self, walk: &mut DatabaseWalk, run: &Run) -> Result<Step, JobError> {
+        let Some(database) = walk.current(&**self.store.raw()).await? else { return Ok(Step::Done) };
+        let after = Some(walk.after.clone()).filter(|after| !after.is_empty());
+        match self.clear(&database, after, run).await {
+            Err(error) if error.is_of_store() => return Err(error.into()),
+            // A document or a database that cannot be read keeps its marks and does not stop the others.
+            last => walk.go_on(last.unwrap_or_default()),
+        }
+        Ok(Step::More)
+    }
+}

@@ -1,0 +1,296 @@
+//! The runner: schedule, pacing, retries, runs on demand, status, metrics and logging of all jobs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::job::{Job, JobError, Run, Step};
+use crate::clock::now_ns;
+use crate::telemetry::Metrics;
+
+/// How often a waiting job is asked whether it is due.
+const TICK: Duration = Duration::from_millis(500);
+/// The wait before the first retry after a failure that ends by itself, and after others. It doubles with each failure.
+const RETRY_PASSING: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(10);
+/// The longest wait before a retry. It is no longer than the job's interval either, if that is above [`RETRY_PASSING`].
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// All jobs of this process. They stop when this is dropped.
+#[derive(Debug)]
+pub struct Jobs {
+    metrics: Metrics,
+    jobs: Vec<Arc<JobState>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What the runner shares with those who ask for the status or for a run.
+#[derive(Debug)]
+pub struct JobState {
+    pub name: &'static str,
+    status: Mutex<JobStatus>,
+    wake: tokio::sync::Notify,
+    runs: watch::Sender<Runs>,
+}
+
+#[derive(Debug, Default)]
+struct Runs {
+    /// The number of runs that have begun.
+    begun: u64,
+    /// The number of runs that have ended.
+    ended: u64,
+    /// Somebody waits for the next run.
+    is_asked: bool,
+}
+
+/// The state of a job, for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobStatus {
+    /// Counters since the start of the process, and figures of the last run.
+    pub progress: BTreeMap<&'static str, u64>,
+    /// How much is known to be left to do.
+    pub left: Option<u64>,
+    /// A remark on the last run.
+    pub note: Option<String>,
+    /// Wall-clock time in nanoseconds.
+    pub last_success: Option<i64>,
+    /// Why the last run failed; `None` if it did not.
+    pub last_error: Option<String>,
+    /// Wall-clock time of the next run in nanoseconds, unless somebody asks for one earlier; `None` without a schedule.
+    pub next_run: Option<i64>,
+}
+
+impl JobState {
+    fn new(name: &'static str) -> Self {
+        Self { name, status: Mutex::default(), wake: tokio::sync::Notify::new(), runs: watch::Sender::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JobStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[must_use]
+    pub fn status(&self) -> JobStatus {
+        self.lock().clone()
+    }
+
+    pub(super) fn update(&self, change: impl FnOnce(&mut JobStatus)) {
+        change(&mut self.lock());
+    }
+
+    /// Returns true while a run is under way.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let runs = self.runs.borrow();
+        runs.begun > runs.ended
+    }
+
+    /// Asks for a run. Returns its number, for [`JobState::wait`].
+    #[must_use]
+    pub fn ask(&self) -> u64 {
+        let mut next = 0;
+        self.runs.send_modify(|runs| {
+            runs.is_asked = true;
+            next = runs.begun + 1;
+        });
+        self.wake.notify_one();
+        next
+    }
+
+    /// Waits for the end of a run for at most this long; returns true if it has ended.
+    pub async fn wait(&self, run: u64, longest: Duration) -> bool {
+        let mut runs = self.runs.subscribe();
+        let ended = runs.wait_for(|runs| runs.ended >= run);
+        tokio::time::timeout(longest, ended).await.is_ok_and(|ended| ended.is_ok())
+    }
+
+    /// Waits until it is time for a run, or somebody asks for one; returns true if somebody did.
+    async fn next(&self, pause: Option<Duration>, mut is_due: impl FnMut() -> bool) -> bool {
+        let pause = pause.map(|pause| (Instant::now(), pause));
+        let next_run =
+            pause.map(|(_, pause)| now_ns().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX)));
+        self.update(|status| status.next_run = next_run);
+        while !is_due() {
+            let left = pause.map(|(since, pause)| pause.saturating_sub(since.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                break;
+            }
+            let tick = left.unwrap_or(TICK).min(TICK);
+            if tokio::time::timeout(tick, self.wake.notified()).await.is_ok() {
+                break;
+            }
+        }
+        let mut is_asked = false;
+        self.runs.send_modify(|runs| {
+            runs.begun += 1;
+            is_asked = std::mem::take(&mut runs.is_asked);
+        });
+        is_asked
+    }
+
+    fn end(&self, error: Option<String>) {
+        self.update(|status| {
+            if error.is_none() {
+                status.last_success = Some(now_ns());
+            }
+            status.last_error = error;
+        });
+        self.runs.send_modify(|runs| runs.ended += 1);
+    }
+}
+
+impl Jobs {
+    #[must_use]
+    pub fn new(metrics: Metrics) -> Self {
+        Self { metrics, jobs: Vec::new(), tasks: Vec::new() }
+    }
+
+    /// Runs a job until `self` is dropped.
+    pub fn add<J: Job>(&mut self, job: J) {
+        let state = Arc::new(JobState::new(J::NAME));
+        self.metrics.job_added(J::NAME);
+        self.jobs.push(state.clone());
+        self.tasks.push(tokio::spawn(run(job, state, self.metrics.clone())));
+    }
+
+    #[must_use]
+    pub fn all(&self) -> &[Arc<JobState>] {
+        &self.jobs
+    }
+
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Arc<JobState>> {
+        self.jobs.iter().find(|job| job.name == name)
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn run<J: Job>(mut job: J, state: Arc<JobState>, metrics: Metrics) {
+    let mut pause = job.interval();
+    let mut failures = 0;
+    loop {
+        let is_asked = state.next(pause, || failures == 0 && job.is_due()).await;
+        let began = Instant::now();
+        let outcome = run_once(&mut job, Run { state: state.clone(), is_asked }).await;
+        let interval = job.interval();
+        pause = match &outcome {
+            Ok(again) => interval.map(|interval| again.unwrap_or(interval).min(interval)),
+            Err(error) => interval.map(|interval| retry_after(error, failures, interval)),
+        };
+        failures = if outcome.is_ok() { 0 } else { failures + 1 };
+        metrics.job_ended(J::NAME, began.elapsed(), outcome.is_ok());
+        let error = outcome.err();
+        // The first failure in a row only; requests report a store that is away.
+        if let Some(error) = error.as_ref().filter(|error| failures == 1 && !error.is_passing()) {
+            tracing::warn!(job = J::NAME, %error, "job failed; retrying");
+        }
+        state.end(error.map(|error| error.to_string()));
+    }
+}
+
+/// Returns the wait that the job asks for before its next run, if it asks for one.
+async fn run_once<J: Job>(job: &mut J, run: Run) -> Result<Option<Duration>, JobError> {
+    let mut walk = J::Walk::default();
+    loop {
+        let began = Instant::now();
+        match job.step(&mut walk, &run).await? {
+            Step::More => run.rest(began).await,
+            Step::Done => return Ok(None),
+            Step::Again(wait) => return Ok(Some(wait)),
+        }
+    }
+}
+
+fn retry_after(error: &JobError, failures: u32, interval: Duration) -> Duration {
+    let first = if error.is_passing() { RETRY_PASSING } else { RETRY };
+    first.saturating_mul(1 << failures.min(8)).min(RETRY_MAX).min(interval.max(RETRY_PASSING))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bucket::StorageError;
+
+    fn away() -> JobError {
+        StorageError::Unavailable { detail: "away".to_owned() }.into()
+    }
+
+    /// Runs only on demand, in three steps; its second run fails.
+    #[derive(Default)]
+    struct Steps {
+        runs: u32,
+    }
+
+    impl Job for Steps {
+        const NAME: &'static str = "steps";
+        type Walk = u32;
+
+        fn interval(&self) -> Option<Duration> {
+            None
+        }
+
+        async fn step(&mut self, walk: &mut u32, run: &Run) -> Result<Step, JobError> {
+            *walk += 1;
+            run.count("steps", 1);
+            if *walk < 3 {
+                return Ok(Step::More);
+            }
+            self.runs += 1;
+            if self.runs == 2 { Err(away()) } else { Ok(Step::Done) }
+        }
+    }
+
+    #[tokio::test]
+    async fn each_run_takes_all_its_steps_and_tells_of_its_failure() {
+        let mut jobs = Jobs::new(Metrics::new("toy", "embedded").expect("metrics"));
+        jobs.add(Steps::default());
+        assert!(jobs.find("others").is_none());
+        let job = jobs.find("steps").expect("added").clone();
+        for (run, error) in [(1, None), (2, Some("away")), (3, None)] {
+            assert_eq!(job.ask(), run);
+            assert!(job.wait(run, Duration::from_secs(60)).await && !job.is_running());
+            let status = job.status();
+            assert_eq!(status.progress["steps"], 3 * run);
+            assert_eq!(status.last_error.is_some(), error.is_some(), "{status:?}");
+            assert!(status.last_success.is_some() && status.next_run.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn who_asks_during_a_run_waits_for_the_next_one() {
+        let state = JobState::new("one");
+        let first = state.ask();
+        assert!(state.next(None, || false).await);
+        let second = state.ask();
+        assert!(second > first && state.is_running());
+        state.end(None);
+        assert!(state.wait(first, Duration::ZERO).await && !state.wait(second, Duration::ZERO).await);
+        assert!(state.next(None, || false).await);
+        state.end(Some("away".to_owned()));
+        assert!(state.wait(second, Duration::ZERO).await);
+        let success = state.status().last_success;
+        assert!(success.is_some() && state.status().last_error.is_some());
+        assert!(!state.next(Some(Duration::ZERO), || false).await, "nobody asked");
+        state.end(None);
+        assert!(!state.next(None, || true).await, "it was due");
+    }
+
+    #[test]
+    fn retries_are_rarer_with_each_failure() {
+        let refused = || JobError::from(StorageError::Refused { detail: String::new() });
+        let hour = Duration::from_secs(3600);
+        let waits = |error: &JobError| [0, 1, 2, 3, 100].map(|failures| retry_after(error, failures, hour).as_secs());
+        assert_eq!(waits(&away()), [1, 2, 4, 8, 60]);
+        assert_eq!(waits(&refused()), [10, 20, 40, 60, 60]);
+        assert_eq!(retry_after(&refused(), 5, Duration::from_secs(30)).as_secs(), 30);
+        assert_eq!(retry_after(&refused(), 0, Duration::from_millis(10)).as_secs(), 1);
+    }
+}

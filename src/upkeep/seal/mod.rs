@@ -1,0 +1,493 @@
+//! Seals days that have been over for a while: folds their hour pages and chunks into one document per sensor and day, or
+//! one per hour where a day is too large for that, and then removes them. `bucket::day` says why no reading is lost,
+//! doubled or reverted while others write or delete, and if the process stops at any step; the next round continues with
+//! what is left.
+
+mod hourly;
+mod lot;
+mod months;
+mod parts;
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use self::lot::Work;
+use super::job::{Job, JobError, Run, Step};
+use crate::bucket::day::Unsealable;
+use crate::bucket::settings::Settings;
+use crate::bucket::{Readings, SealForm, StorageError};
+use crate::config;
+use crate::faults;
+use crate::ingest::deleter::{DatabaseTurns, is_listed};
+use crate::ingest::deletion::ALWAYS;
+use crate::ingest::dispatch::Dispatch;
+use crate::ingest::flush::task::FlushContext;
+use crate::ingest::options::hour_cells;
+use crate::reading::{Day, Hour};
+
+/// Buckets that are listed at a time.
+const LISTED: usize = 512;
+/// Most days that are sealed together. All their readings are in memory: fewer where they would not fit ([`Lot`]).
+const DAYS_MOST: usize = 64;
+/// How often a round that somebody waits for tries again what was not settled, and the wait before each try. A log holds
+/// readings until their sensors' documents are written (`sensors.write_interval`).
+const SETTLING_MAX: usize = 60;
+const SETTLING: Duration = Duration::from_secs(2);
+/// The longest wait until what was acknowledged is stored.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(60);
+/// Most days of which a round remembers that it has counted them. Of more, some count twice.
+const COUNTED_MOST: usize = 100_000;
+/// How long after the last look for months without totals there is another one, if nothing was sealed.
+const MONTHS_PAUSE: Duration = Duration::from_secs(6 * 3600);
+/// The walk that seals days.
+pub struct Sealer {
+    pub context: Arc<FlushContext>,
+    /// Deletions of this process exclude sealing, database by database.
+    pub turns: Arc<DatabaseTurns>,
+    /// How long a day must be over; `None` if days are sealed only when somebody asks for it.
+    after: Option<Duration>,
+    /// How long no chunk of a day must have come before its chunks are folded in the background.
+    quiet: Duration,
+    /// The most cells of a part for an hour.
+    hour_cells: usize,
+    /// The number of days sealed since the start.
+    days: AtomicU64,
+    /// A day that cannot be sealed was logged, and the last round had one, too.
+    is_failure_logged: AtomicBool,
+}
+
+/// When to look for months without totals: once sealing has come to rest after it did something, and now and then, because
+/// deletions and other instances remove totals, too.
+#[derive(Debug, Default)]
+struct MonthsDue {
+    /// When that was last done, and how many days had been sealed then.
+    last: Option<(Instant, u64)>,
+    /// How many days had been sealed after the round before.
+    before: u64,
+}
+
+impl MonthsDue {
+    /// `sealed`: how many days have been sealed so far.
+    fn are_due(&mut self, is_asked: bool, sealed: u64) -> bool {
+        let is_at_rest = std::mem::replace(&mut self.before, sealed) == sealed;
+        let is_new = self.last.is_none_or(|(at, then)| then != sealed || at.elapsed() >= MONTHS_PAUSE);
+        is_asked || is_at_rest && is_new
+    }
+
+    fn looked(&mut self, sealed: u64) {
+        self.last = Some((Instant::now(), sealed));
+    }
+}
+
+/// Days of a sensor that are over and were not sealed, and databases that are not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Left {
+    /// A log may still have older values for some of their readings, or somebody else wrote to them meanwhile.
+    unsettled: u64,
+    /// They are larger than a sealed day may be.
+    large: u64,
+    /// Something of them can be neither read nor written: it is damaged, or a newer version wrote it.
+    failed: u64,
+    /// Databases, not days: their settings say that they are not sealed.
+    off: u64,
+}
+
+impl Left {
+    fn figures(self) -> [(&'static str, u64); 4] {
+        [("unsettled", self.unsettled), ("large", self.large), ("failed", self.failed), ("databases_off", self.off)]
+    }
+
+    fn show(self, run: &Run) {
+        run.state.update(|status| {
+            status.progress.extend(self.figures());
+            status.left = Some(self.unsettled + self.failed);
+        });
+    }
+
+    /// While a run has not looked at all days, what an earlier one left says nothing.
+    fn hide(run: &Run) {
+        run.state.update(|status| {
+            for (name, _) in Self::default().figures() {
+                status.progress.remove(name);
+            }
+            status.left = None;
+        });
+    }
+}
+
+impl std::ops::AddAssign for Left {
+    fn add_assign(&mut self, other: Self) {
+        self.unsettled += other.unsettled;
+        self.large += other.large;
+        self.failed += other.failed;
+        self.off += other.off;
+    }
+}
+
+/// What one round did.
+#[derive(Debug, Default)]
+struct Round {
+    days: u64,
+    readings: u64,
+    /// How many days may be in the next lot: twice as many each time.
+    together: usize,
+    left: Left,
+    /// Sensors and days that it could not seal, and that may come again in its lists.
+    skipped: HashSet<(Day, String)>,
+    /// Those that `left` counts, so that a day with pages and chunks counts once. At most [`COUNTED_MOST`].
+    counted: HashSet<(Day, String)>,
+}
+
+impl Round {
+    /// Leaves a day for another round, and counts it.
+    fn leave(&mut self, day: Day, sensor: &str, count: impl FnOnce(&mut Left)) {
+        if self.counted.len() >= COUNTED_MOST || self.counted.insert((day, sensor.to_owned())) {
+            count(&mut self.left);
+        }
+        self.skip(day, sensor);
+    }
+
+    fn skip(&mut self, day: Day, sensor: &str) {
+        self.skipped.insert((day, sensor.to_owned()));
+    }
+}
+
+/// The job that seals days, and adds up months.
+pub struct Seal {
+    sealer: Arc<Sealer>,
+    /// Has the store take what was acknowledged, before a run that somebody asked for.
+    dispatch: Arc<Dispatch>,
+    /// How days are sealed of databases that do not say it themselves.
+    form: SealForm,
+    /// The wait between two runs.
+    pause: Duration,
+    months: MonthsDue,
+}
+
+impl Seal {
+    #[must_use]
+    pub fn new(sealer: Arc<Sealer>, dispatch: Arc<Dispatch>, form: SealForm, pause: Duration) -> Self {
+        Self { sealer, dispatch, form, pause, months: MonthsDue::default() }
+    }
+
+    /// Lists what a round walks.
+    async fn begin(&self, walk: &mut SealWalk) -> Result<(), StorageError> {
+        let context = &self.sealer.context;
+        if !context.registry_view.is_known() {
+            return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
+        }
+        let trusted = context.trusted_ns();
+        walk.now = trusted.map_err(|doubt| StorageError::Unavailable { detail: doubt.to_string() })?;
+        // From the store: no day may be sealed before its database's settings are known.
+        let by_database = context.store.raw().read_settings().await?.into_iter().collect();
+        walk.settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
+        walk.databases = context.store.raw().databases().await?.into();
+        walk.left = Left::default();
+        Ok(())
+    }
+
+    /// Has the store take everything acknowledged before; why it did not.
+    async fn unflushed(&self) -> Option<String> {
+        let positions = &self.dispatch.positions;
+        let through = positions.make_due();
+        self.dispatch.wake();
+        let flushed = tokio::time::timeout(FLUSHED_WITHIN, positions.flushed(through)).await;
+        flushed.is_err().then(|| {
+            let seconds = FLUSHED_WITHIN.as_secs();
+            format!(
+                "not all that was acknowledged is stored, and what is not cannot be sealed: the store has not taken it \
+                 within {seconds} s"
+            )
+        })
+    }
+
+    async fn seal(&self, database: &str, walk: &mut SealWalk, run: &Run) -> Result<(), StorageError> {
+        if walk.settings.sealed_as(database) == SealForm::Off {
+            walk.left.off += 1;
+            return Ok(());
+        }
+        let round = self.sealer.seal(database, walk.now, run).await?;
+        walk.left += round.left;
+        if round.days > 0 {
+            tracing::info!(%database, days = round.days, readings = round.readings, "days sealed");
+        }
+        Ok(())
+    }
+}
+
+/// The position of a run.
+#[derive(Default)]
+pub struct SealWalk {
+    stage: Stage,
+    /// The time by which days are over, in nanoseconds.
+    now: i64,
+    settings: Settings,
+    /// The databases that the stage has yet to walk.
+    databases: VecDeque<String>,
+    left: Left,
+    /// How often the run waited for days to be settled.
+    waits: usize,
+    /// A failure in one database, which does not stop the others.
+    failed: Option<StorageError>,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Stage {
+    #[default]
+    Begins,
+    Days,
+    Months,
+}
+
+impl Job for Seal {
+    const NAME: &'static str = "seal";
+    type Walk = SealWalk;
+
+    fn interval(&self) -> Option<Duration> {
+        self.sealer.after.map(|_| self.pause)
+    }
+
+    async fn step(&mut self, walk: &mut SealWalk, run: &Run) -> Result<Step, JobError> {
+        match walk.stage {
+            Stage::Begins => {
+                Left::hide(run);
+                run.note(if run.is_asked { self.unflushed().await } else { None });
+                self.begin(walk).await?;
+                walk.stage = Stage::Days;
+                return Ok(Step::More);
+            }
+            Stage::Days => {
+                if let Some(database) = walk.databases.pop_front() {
+                    match self.seal(&database, walk, run).await {
+                        Err(error) if !error.is_of_store() => walk.failed = Some(error),
+                        sealed => sealed?,
+                    }
+                    return Ok(Step::More);
+                }
+            }
+            Stage::Months => {
+                if let Some(database) = walk.databases.pop_front() {
+                    let made = self.sealer.add_up_months(&database, run).await?;
+                    if made > 0 {
+                        tracing::info!(%database, months = made, "months added up");
+                    }
+                    return Ok(Step::More);
+                }
+                self.months.looked(self.sealer.days.load(Ordering::Relaxed));
+                return Ok(Step::Done);
+            }
+        }
+        if let Some(error) = walk.failed.take() {
+            return Err(error.into());
+        }
+        walk.left.show(run);
+        self.sealer.is_failure_logged.store(walk.left.failed > 0, Ordering::Relaxed);
+        if run.is_asked && walk.left.unsettled > 0 && walk.waits < SETTLING_MAX {
+            walk.waits += 1;
+            tokio::time::sleep(SETTLING).await;
+            self.begin(walk).await?;
+            return Ok(Step::More);
+        }
+        if !self.months.are_due(run.is_asked, self.sealer.days.load(Ordering::Relaxed)) {
+            return Ok(Step::Done);
+        }
+        walk.stage = Stage::Months;
+        walk.databases = self.sealer.context.store.raw().databases().await?.into();
+        Ok(Step::More)
+    }
+}
+
+impl Sealer {
+    #[must_use]
+    pub fn new(context: Arc<FlushContext>, turns: Arc<DatabaseTurns>, options: &config::Settings) -> Self {
+        Self {
+            context,
+            turns,
+            after: Some(options.seal.after).filter(|after| !after.is_zero()),
+            quiet: options.seal.quiet,
+            hour_cells: hour_cells(options),
+            days: AtomicU64::new(0),
+            is_failure_logged: AtomicBool::new(false),
+        }
+    }
+
+    /// Seals all days of a database that are over for long enough: first those with hour pages, oldest first, then those that
+    /// have only chunks beside the day.
+    async fn seal(&self, database: &str, now: i64, run: &Run) -> Result<Round, StorageError> {
+        let after = if run.is_asked { Duration::ZERO } else { self.after.unwrap_or_default() };
+        let now = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
+        self.seal_until(database, Day::of(Hour::of(now)), run).await
+    }
+
+    /// Seals all days of a database before one, whenever they ended and whatever its settings say.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn seal_before(&self, database: &str, until: Day, run: &Run) -> Result<(), StorageError> {
+        self.seal_until(database, until, run).await.map(drop)
+    }
+
+    async fn seal_until(&self, database: &str, until: Day, run: &Run) -> Result<Round, StorageError> {
+        let mut round = Round { together: 1, ..Round::default() };
+        let mut from = (Hour::of(ALWAYS.start), String::new());
+        loop {
+            let buckets = self.context.store.raw().next_buckets(database, &from, until.hours().start, LISTED).await?;
+            let Some(last) = buckets.last().cloned() else { break };
+            let mut days: Vec<(Day, String)> = Vec::new();
+            for (hour, sensor) in buckets {
+                let day = (Day::of(hour), sensor);
+                if !round.skipped.contains(&day) && !days.contains(&day) {
+                    days.push(day);
+                }
+            }
+            round.skipped.retain(|(day, _)| *day >= Day::of(last.0));
+            self.seal_each(database, &days, &mut round, run).await?;
+            from = last;
+        }
+        round.skipped.clear();
+        let mut from = (Day::of(Hour::of(ALWAYS.start)), String::new());
+        loop {
+            let days = self.context.store.raw().next_chunks(database, &from, until, LISTED).await?;
+            let Some(last) = days.last().cloned() else { return Ok(round) };
+            self.seal_each(database, &days, &mut round, run).await?;
+            from = last;
+        }
+    }
+
+    async fn seal_each(
+        &self,
+        database: &str,
+        mut days: &[(Day, String)],
+        round: &mut Round,
+        run: &Run,
+    ) -> Result<(), StorageError> {
+        faults::halt_at("days_listed").await;
+        while !days.is_empty() {
+            let lot = &days[..days.len().min(round.together)];
+            round.together = (2 * round.together).min(DAYS_MOST);
+            let (began, before, left) = (Instant::now(), (round.days, round.readings), round.left);
+            let taken = match self.seal_some(database, lot, round, run).await {
+                Err(error) if !error.is_away() => {
+                    round.left = left;
+                    self.seal_singly(database, lot, round, run).await?;
+                    lot.len()
+                }
+                taken => taken?,
+            };
+            self.days.fetch_add(round.days - before.0, Ordering::Relaxed);
+            run.count("days", round.days - before.0);
+            run.count("readings", round.readings - before.1);
+            run.rest(began).await;
+            days = &days[taken..];
+        }
+        Ok(())
+    }
+
+    /// Seals days one by one, after one of them could not be read or written: it hides no other.
+    async fn seal_singly(
+        &self,
+        database: &str,
+        days: &[(Day, String)],
+        round: &mut Round,
+        run: &Run,
+    ) -> Result<(), StorageError> {
+        for one in days {
+            match self.seal_some(database, std::slice::from_ref(one), round, run).await {
+                Ok(_) => {}
+                Err(error) if error.is_transient() => {
+                    round.leave(one.0, &one.1, |left| left.unsettled += 1);
+                }
+                Err(error) if !error.is_away() => {
+                    let (day, sensor) = (one.0.hours().start.start_ns(), &one.1);
+                    // Once, not every round.
+                    if !self.is_failure_logged.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(database, sensor, day, %error, "a day could not be sealed; it is tried again");
+                    } else {
+                        tracing::debug!(database, sensor, day, %error, "a day could not be sealed; it is tried again");
+                    }
+                    round.leave(one.0, sensor, |left| left.failed += 1);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals the first of these days, as many as fit into memory together; returns how many.
+    async fn seal_some(
+        &self,
+        database: &str,
+        days: &[(Day, String)],
+        round: &mut Round,
+        run: &Run,
+    ) -> Result<usize, StorageError> {
+        let turn = self.turns.of(database);
+        let _turn = turn.lock().await;
+        if !is_listed(&*self.context.raw, database).await? {
+            // It was dropped since the days were listed: claims would make it anew.
+            return Ok(days.len());
+        }
+        // Before the deletions: a merge must know every deletion below the floor that it uses.
+        let floor = self.context.registry_view.view().floor;
+        let mut lot = self.list(database, days, round, run).await?;
+        lot.work.retain(|one| {
+            let is_settled = one.chunks_are_settled(floor);
+            if !is_settled {
+                round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
+            }
+            is_settled
+        });
+        self.weigh(database, &mut lot).await?;
+        faults::halt_at("parts_listed").await;
+        self.begin(database, &mut lot, floor).await?;
+        faults::point("claimed");
+        if let Err(error) = self.read(database, &mut lot).await {
+            self.give_back_all(database, &lot.work).await?;
+            return Err(error);
+        }
+        faults::halt_at("pages_read").await;
+        let (mut sealed, mut left): (Vec<(Work, Readings)>, Vec<Work>) = (Vec::new(), Vec::new());
+        for one in std::mem::take(&mut lot.work) {
+            match one.fold(floor) {
+                Ok(readings) if !readings.is_empty() => sealed.push((one, readings)),
+                Err(Unsealable::Large) => {
+                    lot.hourly.push((one.place, one.id.sensor.clone(), one.id.day));
+                    left.push(one.without_content());
+                }
+                Ok(_) | Err(Unsealable::Unsettled) => {
+                    round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
+                    left.push(one.without_content());
+                }
+            }
+        }
+        self.give_back_all(database, &left).await?;
+        let written = self.write(database, &sealed).await?;
+        faults::point("sealed");
+        let (mut singles, mut chunks) = (Vec::new(), Vec::new());
+        for ((one, readings), written) in sealed.into_iter().zip(written) {
+            if !written {
+                round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
+                continue;
+            }
+            round.days += 1;
+            round.readings += readings.len() as u64;
+            chunks.extend(one.chunks.into_iter().map(|(id, chunk)| (id, chunk.rev)));
+            self.remove(database, one.buckets, &mut singles).await?;
+        }
+        self.remove_parts(database, &chunks).await?;
+        self.context.store.raw().remove_single_pages(database, &singles).await?;
+        faults::point("pages_removed");
+        for (_, sensor, day) in lot.hourly {
+            self.seal_hours(database, &sensor, day, floor, round).await?;
+        }
+        Ok(lot.days)
+    }
+}
+
+fn hours(day: Day) -> impl Iterator<Item = Hour> {
+    let Range { start, end } = day.hours();
+    (start.0..end.0).map(Hour)
+}

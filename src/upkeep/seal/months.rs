@@ -1,0 +1,166 @@
+//! Totals of months that are over, for questions about many days. `bucket::totals` says why they are never trusted when a part
+//! is newer.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Run, Sealer};
+use crate::bucket::store::{Projection, SensorFilter, Written};
+use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
+use crate::clock::first_rev;
+use crate::faults;
+use crate::ingest::deleter::is_listed;
+use crate::reading::{Day, Hour, Month};
+
+/// Sensors whose months are looked for together.
+const LISTED: usize = 500;
+/// Sensors whose months are written together: each write of the embedded store syncs the disk twice, and writes what it
+/// needs for a quick start, 32 KiB or more.
+const TOGETHER: usize = 128;
+/// Most bytes of hours that are read together.
+const HOURS_BYTES: usize = 16 << 20;
+/// How many days a month must be over.
+const DAYS_OVER: i64 = 1;
+
+/// A sensor's key, and its months from that of its first reading to that of its last one.
+fn months_of(document: &SensorDocument) -> Option<(Arc<str>, Range<i64>)> {
+    let month = |time: i64| Month::of(Day::of(Hour::of(time))).0;
+    let (first, last) = (month(document.first_seen?), month(document.last_seen?));
+    Some((Arc::from(&*document.sensor.key), first..last + 1))
+}
+
+/// What cannot be read keeps only the months that are added up with it from being made: they are made for speed alone.
+fn some_at_least(made: Result<u64, StorageError>) -> Result<u64, StorageError> {
+    match made {
+        Err(error) if !error.is_away() => {
+            tracing::debug!(%error, "some months could not be added up; it is tried again");
+            Ok(0)
+        }
+        made => made,
+    }
+}
+
+impl Sealer {
+    /// Makes the totals of all months of a database that are over and have none; returns how many.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(super) async fn add_up_months(&self, database: &str, run: &Run) -> Result<u64, StorageError> {
+        let Ok(now) = self.context.trusted_ns() else { return Ok(0) };
+        let end = Month::of(Day(Day::of(Hour::of(now)).0 - DAYS_OVER));
+        let (mut filter, mut made) = (SensorFilter { limit: LISTED, ..SensorFilter::default() }, 0);
+        loop {
+            let sensors = self.context.store.list_sensors(database, &filter).await?;
+            let Some(last) = sensors.last().map(|document| document.sensor.key.to_string()) else { return Ok(made) };
+            // In each month only those that may have readings in it: most fleets are younger than their oldest reading.
+            let spans: Vec<(Arc<str>, Range<i64>)> = sensors.iter().filter_map(months_of).collect();
+            let first = spans.iter().map(|(_, months)| months.start).min().unwrap_or(end.0);
+            let after = spans.iter().map(|(_, months)| months.end).max().unwrap_or(first);
+            for month in first..after.min(end.0) {
+                let has = |(key, months): &(Arc<str>, Range<i64>)| months.contains(&month).then(|| key.clone());
+                let keys: Vec<Arc<str>> = spans.iter().filter_map(has).collect();
+                made += some_at_least(self.add_up_month(database, &keys, Month(month), run).await)?;
+            }
+            filter.after = Some(last);
+        }
+    }
+
+    async fn add_up_month(
+        &self,
+        database: &str,
+        keys: &[Arc<str>],
+        month: Month,
+        run: &Run,
+    ) -> Result<u64, StorageError> {
+        let store = &self.context.store;
+        let names: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        let mut wanted: BTreeSet<usize> = BTreeSet::new();
+        let mut in_chunks: BTreeSet<usize> = BTreeSet::new();
+        let known = store.read_months(database, &names, month..month.next(), &Projection::places()).await?;
+        let known: HashMap<Arc<str>, (u64, bool)> =
+            known.into_iter().map(|(id, month)| (id.sensor, (month.rev, month.totals.is_some()))).collect();
+        let missing: Vec<usize> =
+            (0..keys.len()).filter(|place| !known.get(&keys[*place]).is_some_and(|(_, is_made)| *is_made)).collect();
+        let names: Vec<&str> = missing.iter().map(|place| &*keys[*place]).collect();
+        for (place, _, part) in store.raw().parts_of(database, &names, month.days()).await? {
+            // Chunks are about to be folded, which would remove the totals.
+            if part.is_chunk() { &mut in_chunks } else { &mut wanted }.insert(missing[place]);
+        }
+        let wanted: Vec<(MonthId, u64)> = wanted
+            .difference(&in_chunks)
+            .map(|place| {
+                let sensor = keys[*place].clone();
+                let rev = known.get(&sensor).map_or(0, |(rev, _)| *rev);
+                (MonthId { sensor, month }, rev)
+            })
+            .collect();
+        faults::halt_at("months_listed").await;
+        let (mut made, mut fit) = (0, TOGETHER);
+        for some in wanted.chunks(TOGETHER) {
+            let began = Instant::now();
+            made += some_at_least(self.add_up(database, some, &mut fit).await)?;
+            run.rest(began).await;
+        }
+        Ok(made)
+    }
+
+    /// Adds up a month of some sensors; returns how many were written. `months` have the revs that are stored. `fit`: of
+    /// how many sensors the hours fit into memory, which it corrects.
+    async fn add_up<'a>(
+        &self,
+        database: &str,
+        months: &'a [(MonthId, u64)],
+        fit: &mut usize,
+    ) -> Result<u64, StorageError> {
+        let (store, first) = (&self.context.store, first_rev());
+        let turn = self.turns.of(database);
+        let _turn = turn.lock().await;
+        if !is_listed(&**store.raw(), database).await? {
+            // It was dropped since its months were listed.
+            return Ok(0);
+        }
+        // Each has two revs: that of the claim, and the next one.
+        let claim =
+            |((id, rev), next_rev): (&'a (MonthId, u64), u64)| MonthWrite { id, rev: *rev, next_rev, totals: None };
+        let claims: Vec<MonthWrite<'a>> = months.iter().zip((first..).step_by(2)).map(claim).collect();
+        let claimed = store.raw().write_months(database, &claims).await;
+        faults::halt_at("month_claimed").await;
+        faults::point("month_claimed");
+        let claimed: Vec<(&'a MonthId, u64)> = claims
+            .iter()
+            .zip(claimed)
+            .filter(|(_, written)| *written == Written::Yes)
+            .map(|(claim, _)| (claim.id, claim.next_rev))
+            .collect();
+        let mut totals: BTreeMap<&'a MonthId, MonthTotals> = BTreeMap::new();
+        let mut left: Vec<&[(&'a MonthId, u64)]> = claimed.chunks((*fit).max(1)).collect();
+        while let Some(some) = left.pop() {
+            let Some((first, _)) = some.first() else { continue };
+            let days = first.month.days();
+            let hours = days.start.hours().start..days.end.hours().start;
+            let keys: Vec<&str> = some.iter().map(|(id, _)| &*id.sensor).collect();
+            match store.raw().scan_days_of(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
+                Some(found) => {
+                    totals.extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::of(&pages))));
+                }
+                // A month of one sensor that is larger is not worth adding up: it stays a claim.
+                None if some.len() == 1 => {}
+                None => {
+                    *fit = some.len() / 2;
+                    left.extend(<[_; 2]>::from(some.split_at(*fit)));
+                }
+            }
+        }
+        faults::halt_at("month_read").await;
+        let fill = |(id, rev): &(&'a MonthId, u64)| {
+            Some(MonthWrite { id, rev: *rev, next_rev: rev + 1, totals: Some(totals.get(id)?) })
+        };
+        let fills: Vec<MonthWrite<'_>> = claimed.iter().filter_map(fill).collect();
+        let written = store.raw().write_months(database, &fills).await;
+        faults::point("month_filled");
+        // Who changed a part meanwhile has removed the claim.
+        Ok(written.iter().filter(|written| **written == Written::Yes).count() as u64)
+    }
+}

@@ -1,0 +1,221 @@
+//! The parts of the days of a lot: listed, claimed, written, removed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lot::{Lot, Work};
+use super::{Round, Run, Sealer};
+use crate::bucket::store::{BucketId, Written};
+use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
+use crate::clock::{first_rev, now_ns};
+use crate::ingest::catalog::reads::read_sensors_each;
+use crate::ingest::deleter::write_buckets;
+use crate::ingest::deletion::ALWAYS;
+use crate::reading::stamp::millis_of;
+use crate::reading::{Day, Sensor, Stamp};
+
+/// From how many chunks of a day on they are folded, even if more are coming: queries read all of them.
+const CHUNKS_MOST: usize = 24;
+
+impl Sealer {
+    /// The parts that are stored of these days: days that are to be sealed whole, and those that are sealed by hour already.
+    pub(super) async fn list(
+        &self,
+        database: &str,
+        days: &[(Day, String)],
+        round: &mut Round,
+        run: &Run,
+    ) -> Result<Lot, StorageError> {
+        let store = &*self.context.store;
+        let mut keys: Vec<&str> = days.iter().map(|(_, key)| &**key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let documents = read_sensors_each(store, database, &keys).await?;
+        let (Some(first), Some(last)) = (days.iter().map(|day| day.0).min(), days.iter().map(|day| day.0).max()) else {
+            return Ok(Lot::default());
+        };
+        let mut parts: BTreeMap<(Day, &str), Vec<DayPart>> = BTreeMap::new();
+        for (place, day, part) in store.raw().parts_of(database, &keys, first..last.next()).await? {
+            parts.entry((day, keys[place])).or_default().push(part);
+        }
+        let mut lot = Lot { days: days.len(), ..Lot::default() };
+        for (place, (day, key)) in days.iter().enumerate() {
+            let document = documents.get(&**key).and_then(|document| document.as_ref().ok());
+            let sensor = document.map(|document| document.sensor.clone());
+            let Some(sensor) = sensor.or_else(|| Sensor::of_key(key).map(Arc::new)) else {
+                round.skip(*day, key);
+                continue;
+            };
+            let parts = parts.remove(&(*day, key)).unwrap_or_default();
+            if !run.is_asked && is_being_delivered(&parts, self.quiet) {
+                round.skip(*day, key);
+                continue;
+            }
+            if parts.iter().any(|part| matches!(part, DayPart::Hour(_))) {
+                lot.hourly.push((place, sensor, *day));
+                continue;
+            }
+            let id = DayId { sensor: sensor.clone(), day: *day, part: DayPart::Whole };
+            let chunk = |part: &DayPart| DayId { part: *part, ..id.clone() };
+            lot.work.push(Work {
+                place,
+                fields: document.map_or(1, |document| document.fields.len().max(1)),
+                is_stored: parts.contains(&DayPart::Whole),
+                listed: parts.iter().filter(|part| part.is_chunk()).map(chunk).collect(),
+                ..Work::of(id)
+            });
+        }
+        Ok(lot)
+    }
+
+    /// Reads parts; those that are gone are left out.
+    pub(super) async fn read_parts(
+        &self,
+        database: &str,
+        ids: Vec<DayId>,
+    ) -> Result<Vec<(DayId, StoredDay)>, StorageError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let read = self.context.store.read_days(database, &ids).await?;
+        Ok(ids.into_iter().zip(read).filter_map(|(id, part)| Some((id, part?))).collect())
+    }
+
+    /// Reads the stored days. Where others share the store, claims those that are not stored.
+    pub(super) async fn begin(&self, database: &str, lot: &mut Lot, floor: Stamp) -> Result<(), StorageError> {
+        self.read_held(database, lot).await?;
+        let work = &mut lot.work;
+        // Nothing can be folded into what is left of readings that have expired.
+        work.retain(|one| one.held.as_ref().is_none_or(|held| held.expired.is_none()));
+        if !self.context.store.raw().has_other_writers() {
+            return Ok(());
+        }
+        let missing: Vec<DayId> = work.iter().filter(|one| one.held.is_none()).map(|one| one.id.clone()).collect();
+        let claims = self.claim(database, &missing, floor).await?;
+        let mut claims = claims.into_iter();
+        for one in work.iter_mut().filter(|one| one.held.is_none()) {
+            one.rev = claims.next().flatten().unwrap_or_default();
+        }
+        // Another instance claimed or sealed the others meanwhile.
+        work.retain(|one| one.rev > 0);
+        Ok(())
+    }
+
+    /// Claims parts that are not stored; returns the revs of the claims, `None` where another instance was faster.
+    pub(super) async fn claim(
+        &self,
+        database: &str,
+        ids: &[DayId],
+        floor: Stamp,
+    ) -> Result<Vec<Option<u64>>, StorageError> {
+        let mut none = Readings::default();
+        none.raise_floor(floor);
+        let claim = |(id, next_rev)| DayWrite { id, rev: 0, next_rev, readings: Some(&none), expired: None };
+        let claims: Vec<DayWrite<'_>> = ids.iter().zip(first_rev()..).map(claim).collect();
+        let outcomes = self.context.store.write_days(database, &claims).await;
+        let of = |(claim, written): (&DayWrite<'_>, Written)| match written {
+            Written::Yes => Ok(Some(claim.next_rev)),
+            Written::Conflict => Ok(None),
+            Written::Failed(error) => Err(error),
+        };
+        claims.iter().zip(outcomes).map(of).collect()
+    }
+
+    /// Removes a claim of a part that cannot be folded now.
+    pub(super) async fn give_back(
+        &self,
+        database: &str,
+        id: &DayId,
+        rev: u64,
+        held: Option<&StoredDay>,
+    ) -> Result<(), StorageError> {
+        match is_claim(rev, held) {
+            true => self.remove_parts(database, &[(id.clone(), rev)]).await,
+            false => Ok(()),
+        }
+    }
+
+    /// The same for several days, together: each removal waits for a sync of the store.
+    pub(super) async fn give_back_all(&self, database: &str, work: &[Work]) -> Result<(), StorageError> {
+        let claims = work.iter().filter(|one| is_claim(one.rev, one.held.as_ref()));
+        let claims: Vec<(DayId, u64)> = claims.map(|one| (one.id.clone(), one.rev)).collect();
+        self.remove_parts(database, &claims).await
+    }
+
+    /// Removes parts that still have these revs.
+    pub(super) async fn remove_parts(&self, database: &str, parts: &[(DayId, u64)]) -> Result<(), StorageError> {
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let writes: Vec<DayWrite<'_>> = parts.iter().map(|(id, rev)| removal(id, *rev)).collect();
+        let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
+        let written = self.context.store.write_days(database, &writes).await;
+        written.into_iter().find_map(failed).map_or(Ok(()), Err)
+    }
+
+    /// Which of the days are written; the others were changed by somebody else meanwhile.
+    pub(super) async fn write(&self, database: &str, sealed: &[(Work, Readings)]) -> Result<Vec<bool>, StorageError> {
+        let first = first_rev();
+        let writes: Vec<DayWrite<'_>> = sealed
+            .iter()
+            .zip(first..)
+            .map(|((one, readings), first)| DayWrite {
+                id: &one.id,
+                rev: one.rev,
+                next_rev: if one.rev == 0 { first } else { one.rev + 1 },
+                readings: Some(readings),
+                expired: None,
+            })
+            .collect();
+        let outcomes = self.context.store.write_days(database, &writes).await;
+        outcomes
+            .into_iter()
+            .map(|written| match written {
+                Written::Yes => Ok(true),
+                Written::Conflict => Ok(false),
+                Written::Failed(error) => Err(error),
+            })
+            .collect()
+    }
+
+    /// Removes the pages of sealed buckets: those of several pages here, each bucket at once, and the others later.
+    pub(super) async fn remove(
+        &self,
+        database: &str,
+        buckets: Vec<(BucketId, Vec<StoredPage>)>,
+        singles: &mut Vec<(BucketId, u64)>,
+    ) -> Result<(), StorageError> {
+        let mut several = Vec::new();
+        for (id, pages) in buckets {
+            match &*pages {
+                [only] if only.number == 0 && !only.has_overflow => singles.push((id, only.rev)),
+                _ => {
+                    let mut bucket = Bucket::from_stored(pages);
+                    bucket.delete(&ALWAYS, Stamp::MAX);
+                    several.push((id, bucket));
+                }
+            }
+        }
+        // What others changed meanwhile stays beside the day, until the next round.
+        write_buckets(&*self.context.raw, database, several).await.map(drop)
+    }
+}
+
+/// Whether what is stored with this rev is a part without content.
+fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
+    rev > 0 && held.is_none_or(StoredDay::is_empty)
+}
+
+fn removal(id: &DayId, rev: u64) -> DayWrite<'_> {
+    DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None }
+}
+
+/// Whether chunks of a day are still coming.
+fn is_being_delivered(parts: &[DayPart], quiet: Duration) -> bool {
+    let stamps =
+        parts.iter().filter_map(|part| if let DayPart::Chunk { stamp, .. } = part { Some(*stamp) } else { None });
+    let (count, latest) = (stamps.clone().count(), stamps.max().map_or(0, millis_of));
+    let rested = u64::try_from(now_ns() / 1_000_000).unwrap_or_default().saturating_sub(latest);
+    (1..CHUNKS_MOST).contains(&count) && u128::from(rested) < quiet.as_millis()
+}

@@ -1,0 +1,61 @@
+//! Readings that are sent again: they count as duplicates, and no stored document changes.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::DATABASE;
+use crate::support::eventually;
+use crate::support::http::post;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::Stored;
+use crate::support::series::{flush, metric};
+use crate::support::server::Server;
+
+const START: i64 = 1_768_485_600_000_000_000;
+/// Enough readings of a sensor within one hour to fill several pages with the default configuration.
+const READINGS: i64 = 9000;
+
+#[test]
+fn readings_that_are_sent_again_change_no_document_in_the_embedded_store() {
+    let mut server = Server::start("embedded");
+    let stored = Stored::in_file(server.data_dir(), DATABASE);
+    send_again(&mut server, &stored, |_| {});
+}
+
+#[test]
+fn readings_that_are_sent_again_change_no_document_in_mongodb() {
+    let name = fresh_database_name();
+    let mut server = Server::start(&mongod().uri(&name));
+    let stored = Stored::in_mongo(mongod(), &name, DATABASE);
+    // A repeated value gets a later stamp while other instances may hold an older value: its page is written once more.
+    send_again(&mut server, &stored, |server| {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
+        let has_passed = || (metric(server, "hourglass_registry_floor_timestamp_seconds") > started).then_some(());
+        eventually("the floor passes what is stored", Duration::from_secs(60), has_passed);
+    });
+    stored.check_collections();
+}
+
+/// Sends the same body four times: twice with its buckets in memory, and twice with them only in the store at first.
+fn send_again(server: &mut Server, stored: &Stored, wait_for_floor: impl Fn(&Server)) {
+    let line = |n: i64| format!("m,s=a v={}.5,n={n}i {}\nm,s=b v={n} {}\n", n % 97, START + n * 300_000_000, START + n);
+    let body: String = (0..READINGS).map(line).collect();
+    let mut before = None;
+    for is_new in [true, false] {
+        for _ in 0..2 {
+            post(&server.url(&format!("/write?db={DATABASE}")), &body, &[]).expect(204);
+            flush(server);
+        }
+        let [new, duplicate] = if is_new { [2 * READINGS, 2 * READINGS] } else { [0, 4 * READINGS] };
+        for (counter, expected) in [("stored", new), ("duplicate", duplicate)] {
+            let count = metric(server, &format!("hourglass_ingest_readings_{counter}_total"));
+            assert_eq!(count.to_string(), expected.to_string(), "{counter}");
+        }
+        assert!(server.stop().success());
+        let documents = stored.fingerprints();
+        assert!(documents.len() > 4, "several pages: {}", documents.len());
+        assert!(before.is_none_or(|before| before == documents), "readings that were there changed a document");
+        before = Some(documents);
+        server.restart("127.0.0.1:0");
+        wait_for_floor(server);
+    }
+}

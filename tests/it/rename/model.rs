@@ -1,0 +1,220 @@
+//! Renames in any order against a plain model of what is stored and how it is shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{T, change, delete, influxql, listed, put, readings, sensor, stores, value, write};
+use crate::support::jobs::ask_job;
+use crate::support::random::Random;
+use crate::support::series::await_fed;
+use crate::support::server::{Launch, Server};
+
+/// A sensor: measurement, room, s.
+type Name = (String, String, String);
+type Readings = BTreeMap<(Name, i64), i64>;
+
+/// The renames by kind and stored name.
+#[derive(Debug, Default, Clone)]
+struct Table(BTreeMap<(&'static str, String), String>);
+
+impl Table {
+    fn shown(&self, stored: &Name) -> Name {
+        if let Some(to) = self.0.get(&("sensor", key(stored))) {
+            return parts(to);
+        }
+        let part = |kind: &'static str, name: &String| self.0.get(&(kind, name.clone())).unwrap_or(name).clone();
+        (part("measurement", &stored.0), part("room", &stored.1), part("s", &stored.2))
+    }
+
+    /// Returns true if a name stands for two of the sensors, by their stored and shown names.
+    fn is_unclear(&self, known: &BTreeSet<Name>) -> bool {
+        let mut owners: BTreeMap<Name, &Name> = known.iter().map(|name| (name.clone(), name)).collect();
+        known.iter().any(|name| *owners.entry(self.shown(name)).or_insert(name) != name)
+    }
+
+    /// The stored sensor that a written name means.
+    fn written(&self, name: &Name, known: &BTreeSet<Name>) -> Name {
+        let shown_as = |shown: &Name| known.iter().find(|stored| self.shown(stored) == *shown).cloned();
+        let own = known.contains(name).then(|| name.clone());
+        let known = own.or_else(|| shown_as(name)).or_else(|| shown_as(&self.shown(name)));
+        known.unwrap_or_else(|| {
+            // Of the names that are shown so, the one of which most is renamed.
+            let all = all_names();
+            let of = |shown: &Name| {
+                let sources = all.iter().filter(|stored| self.shown(stored) == *shown);
+                sources.max_by_key(|stored| self.distance(stored, shown)).cloned()
+            };
+            of(name).or_else(|| of(&self.shown(name))).unwrap()
+        })
+    }
+
+    fn distance(&self, stored: &Name, shown: &Name) -> (bool, usize) {
+        let parts = [stored.0 != shown.0, stored.1 != shown.1, stored.2 != shown.2];
+        (self.0.contains_key(&("sensor", key(stored))), parts.into_iter().filter(|differs| *differs).count())
+    }
+}
+
+fn key((measurement, room, s): &Name) -> String {
+    format!("{measurement},room={room},s={s}")
+}
+
+fn parts(key: &str) -> Name {
+    let mut parts = key.split([',', '=']).map(str::to_owned);
+    let mut next = |skipped: usize| parts.nth(skipped).unwrap();
+    (next(0), next(1), next(1))
+}
+
+const MEASUREMENTS: [&str; 3] = ["m", "n", "o"];
+const ROOMS: [&str; 4] = ["a", "b", "c", "d"];
+const S: [&str; 4] = ["1", "2", "3", "4"];
+
+fn all_names() -> Vec<Name> {
+    let names =
+        MEASUREMENTS.iter().flat_map(|m| ROOMS.iter().flat_map(move |room| S.iter().map(move |s| (m, room, s))));
+    names.map(|(m, room, s)| ((*m).to_owned(), (*room).to_owned(), (*s).to_owned())).collect()
+}
+
+fn entry((kind, from): &(&'static str, String), to: &str) -> Value {
+    match *kind {
+        "sensor" => sensor(from, to),
+        "measurement" => json!({"kind": kind, "from": from, "to": to}),
+        tag => value(tag, from, to),
+    }
+}
+
+#[test]
+fn renames_in_any_order_show_what_a_plain_model_shows() {
+    let [embedded, shared] = stores();
+    let (mut refused, mut edited) = (0, 0);
+    for (run, (store, steps, kills)) in
+        [(embedded.clone(), 150, 3), (shared, 100, 3), (embedded, 30, 100)].into_iter().enumerate()
+    {
+        let mut server = Launch::with_store(store).start();
+        let mut random = Random::new(0x5e1a + run as u64);
+        change(&server, "CREATE DATABASE d");
+        change(&server, "DROP DATABASE d");
+        let (mut stored, mut known, mut table): (Readings, BTreeSet<Name>, Table) = Default::default();
+        for step in 0..steps {
+            let mut pick = |all: &[&str]| random.of(all).to_string();
+            let name = (pick(&MEASUREMENTS[..2]), pick(&ROOMS[..3]), pick(&S[..3]));
+            match random.below(100) {
+                0..55 => {
+                    let time = T + random.below(12) * 900;
+                    write(&server, &format!("{} v={step}i {time}\n", key(&name)));
+                    let meant = table.written(&name, &known);
+                    known.insert(meant.clone());
+                    stored.insert((meant, time), step);
+                }
+                55..80 => {
+                    let mut pick = |all: &[&str]| random.of(all).to_string();
+                    let (place, to) = match pick(&["sensor", "measurement", "room", "s"]).as_str() {
+                        "sensor" => (("sensor", key(&name)), key(&(pick(&MEASUREMENTS), pick(&ROOMS), pick(&S)))),
+                        "measurement" => (("measurement", name.0.clone()), pick(&MEASUREMENTS)),
+                        "room" => (("room", name.1.clone()), pick(&ROOMS)),
+                        _ => (("s", name.2.clone()), pick(&S)),
+                    };
+                    if place.1 == to {
+                        continue;
+                    }
+                    let is_made = put(&server, &entry(&place, &to), "").status == 200;
+                    // A name that is shown means what it is shown for.
+                    let mut changed = table.clone();
+                    let from: Vec<String> = match place.0 {
+                        "sensor" => {
+                            let shown = known.iter().find(|stored| key(&table.shown(stored)) == place.1);
+                            vec![shown.map_or(place.1.clone(), key)]
+                        }
+                        kind => {
+                            let shown = table.0.iter().filter(|((of, _), to)| *of == kind && **to == place.1);
+                            let shown: Vec<String> = shown.map(|((_, from), _)| from.clone()).collect();
+                            if shown.is_empty() { vec![place.1.clone()] } else { shown }
+                        }
+                    };
+                    edited += i64::from(from != [place.1.clone()]);
+                    // An entry of a sensor may be given by its shown name without one of that kind.
+                    for from in from {
+                        changed.0.insert((place.0, from), to.clone());
+                    }
+                    changed.0.retain(|(_, from), to| from != to);
+                    assert_eq!(
+                        is_made,
+                        !changed.is_unclear(&known),
+                        "step {step}: {place:?} {to}, {table:?}, {known:?}"
+                    );
+                    refused += i64::from(!is_made);
+                    if is_made {
+                        table = changed;
+                    }
+                }
+                80..90 if !table.0.is_empty() => {
+                    let places: Vec<_> = table.0.keys().cloned().collect();
+                    let place = &places[usize::try_from(random.below(places.len() as i64)).unwrap()];
+                    let mut changed = table.clone();
+                    changed.0.remove(place);
+                    let is_gone = delete(&server, &entry(place, "")).status == 200;
+                    assert_eq!(is_gone, !changed.is_unclear(&known), "step {step}: {place:?}, {table:?}, {known:?}");
+                    if is_gone {
+                        table = changed;
+                    }
+                }
+                90..95 if !known.is_empty() => {
+                    let (room, from) = (name.1, T + random.below(12) * 900);
+                    change(&server, &format!("DELETE FROM /.*/ WHERE room = '{room}' AND time >= {from}s"));
+                    stored.retain(|(name, time), _| table.shown(name).1 != room || *time < from);
+                    known.retain(|name| stored.keys().any(|(of, _)| of == name));
+                }
+                95..98 => super::flush(&server),
+                _ => {
+                    let sealed = ask_job(&server, "seal");
+                    assert!(matches!(sealed.status, 200 | 202), "{}", sealed.text());
+                }
+            }
+            if random.below(100) < kills {
+                server.kill();
+                server.restart("127.0.0.1:0");
+                await_fed(&server);
+            }
+            if step % 6 == 5 {
+                check(&server, &stored, &table, step);
+            }
+        }
+        server.stop();
+    }
+    assert!(refused > 0 && edited > 0, "{refused} refused, {edited} edited");
+}
+
+fn check(server: &Server, stored: &Readings, table: &Table, step: i64) {
+    let mut series: BTreeMap<String, Vec<(i64, i64)>> = BTreeMap::new();
+    for ((name, time), value) in stored {
+        series.entry(key(&table.shown(name))).or_default().push((*time, *value));
+    }
+    let context = || format!("step {step}, {table:?}, stored {stored:?}");
+    assert_eq!(listed(server), series.keys().cloned().collect(), "{}", context());
+    for (name, values) in &series {
+        assert_eq!(readings(server, name), *values, "{name}: {}", context());
+    }
+    let end = T + 14_400;
+    let sums = influxql(
+        server,
+        &format!("SELECT sum(v), count(v) FROM /.*/ WHERE time >= {T}s AND time < {end}s GROUP BY time(1h), *"),
+    );
+    let mut told = BTreeMap::new();
+    for of in sums.as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let name = key(&(text(&of["name"]), text(&of["tags"]["room"]), text(&of["tags"]["s"])));
+        for row in of["values"].as_array().unwrap().iter().filter(|row| row[2] != json!(0)) {
+            let [hour, sum, count] = [0, 1, 2].map(|cell| row[cell].as_i64().unwrap());
+            told.insert((name.clone(), hour), (sum, count));
+        }
+    }
+    let mut expected: BTreeMap<(String, i64), (i64, i64)> = BTreeMap::new();
+    for (name, values) in &series {
+        for (time, value) in values {
+            let (sum, count) = expected.entry((name.clone(), (time - T) / 3600 * 3600 + T)).or_default();
+            *sum += value;
+            *count += 1;
+        }
+    }
+    assert_eq!(told, expected, "{}", context());
+}

@@ -1,0 +1,54 @@
+//! Background jobs of a server: their state, and runs on demand.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::eventually;
+use super::http::{Answer, get, post};
+use super::server::Server;
+
+/// The state of a job.
+pub fn job(server: &Server, name: &str) -> Value {
+    get(&server.url(&format!("/api/v1/jobs/{name}"))).expect(200).json()
+}
+
+/// A counter or figure of a job; 0 if it has none yet.
+pub fn progress(server: &Server, name: &str, figure: &str) -> u64 {
+    job(server, name)["progress"][figure].as_u64().unwrap_or(0)
+}
+
+/// The address that runs a job.
+pub fn run_url(server: &Server, name: &str) -> String {
+    server.url(&format!("/api/v1/jobs/{name}/run"))
+}
+
+/// Asks once for a run, and answers after some seconds if it has not ended by then.
+pub fn ask_job(server: &Server, name: &str) -> Answer {
+    post(&run_url(server, name), "", &[])
+}
+
+/// Runs a job, and returns its state once the run has ended.
+#[track_caller]
+pub fn run_job(server: &Server, name: &str) -> Value {
+    let mut url = run_url(server, name);
+    loop {
+        let answer = post(&url, "", &[]);
+        let body = answer.json();
+        match answer.status {
+            200 => return body,
+            202 => url = format!("{}?run={}", run_url(server, name), body["run"].as_str().expect("a run")),
+            status => panic!("{status}: {body}"),
+        }
+    }
+}
+
+/// Seals every day that is over, until no log may have older readings of one. Returns the state of the job.
+#[track_caller]
+pub fn seal(server: &Server) -> Value {
+    eventually("days are sealed", Duration::from_secs(60), || {
+        let answer = ask_job(server, "seal");
+        let body = answer.json();
+        (answer.status == 200 && body["progress"]["unsettled"] == 0).then_some(body)
+    })
+}
