@@ -46,9 +46,9 @@ async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     // First: they say how days are sealed.
     let rows = source.raw().read_settings().await?;
     target.put_settings(rows).await.context("writing the databases' settings")?;
-    copy_databases(from, &*source, &mut target).await?;
+    copy_databases(from, &source, &mut target).await?;
     target.put_tokens(&tokens_of(from).await?).await.context("writing the tokens")?;
-    let expected = stored_digest(from, &*source).await?;
+    let expected = stored_digest(from, &source).await?;
     let found = target.finish(to, &expected).await?;
     source.raw().close().await;
     println!("copied {} to {}: {}", name_of(from), name_of(to), found.total());
@@ -61,7 +61,7 @@ async fn copy_databases(from: &Settings, source: &MergedView, target: &mut Targe
     for database in source.raw().databases().await? {
         let days = list_days(source, &database).await?;
         let store = target.store.clone();
-        let mut fill = Fill::begin(&*store, &database, target.options).await?;
+        let mut fill = Fill::begin(&store, &database, target.options).await?;
         for (number, day) in days.iter().enumerate() {
             let is_done = target.mark.is_done(&database, *day);
             let mut parts = Parts::new(source, &database, day.hours(), bounds);

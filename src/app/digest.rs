@@ -34,7 +34,7 @@ async fn compute(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
         eprintln!("hourglass: this digest may lack something: {missing}");
     }
     let unflushed = missing.records;
-    let digest = stored_digest(settings, &*store).await;
+    let digest = stored_digest(settings, &store).await;
     store.raw().close().await;
     let digest = digest?;
     match as_json {

@@ -130,7 +130,7 @@ impl Target {
 
     /// Reads everything back and compares it. The mark goes if nothing differs.
     pub async fn finish(self, settings: &Settings, expected: &StoreDigest) -> anyhow::Result<StoreDigest> {
-        let found = stored_digest(settings, &*self.store).await;
+        let found = stored_digest(settings, &self.store).await;
         self.store.raw().close().await;
         let found = found?;
         must_be_equal(&found, expected)?;

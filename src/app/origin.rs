@@ -122,7 +122,7 @@ impl Origin {
     /// The days of a database.
     pub async fn days(&self, database: &str) -> anyhow::Result<Vec<Day>> {
         match self {
-            Self::Store { store, .. } => Ok(list_days(&**store, database).await?.into_iter().collect()),
+            Self::Store { store, .. } => Ok(list_days(store, database).await?.into_iter().collect()),
             Self::Service(service) => {
                 let Days { days } = json(ask(service, &format!("/api/v1/backup/days?db={}", escaped(database)))?)?;
                 Ok(days.into_iter().map(Day).collect())
@@ -138,7 +138,7 @@ impl Origin {
         to: &mut Writing,
     ) -> anyhow::Result<Option<Held>> {
         match self {
-            Self::Store { store, settings } => stored_day(&**store, settings, (database, day), known, to).await,
+            Self::Store { store, settings } => stored_day(store, settings, (database, day), known, to).await,
             Self::Service(service) => {
                 let answer = ask_day(service, (database, day), known)?;
                 if answer.status == 204 {
@@ -153,7 +153,7 @@ impl Origin {
     pub async fn sensors(&self, database: &str, known: Option<u128>, to: &mut Writing) -> anyhow::Result<Option<Held>> {
         match self {
             Self::Store { store, .. } => {
-                let (mut sensors, mut frames) = (Sensors::new(&**store, database), Frames::default());
+                let (mut sensors, mut frames) = (Sensors::new(store, database), Frames::default());
                 to.put(HEAD)?;
                 while let Some(document) = sensors.next().await? {
                     to.put(&frames.sensor(&document))?;

@@ -82,7 +82,7 @@ async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>
 pub async fn days(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let listed = async {
         let database = Parameters::of(&app, query, params::BACKUP_DAYS, by)?.stored_database()?;
-        let days = list_days(&*app.store, &database).await.map_err(failed)?;
+        let days = list_days(&app.store, &database).await.map_err(failed)?;
         Ok(Json(json!({ "days": days.iter().map(|day| day.0).collect::<Vec<_>>() })).into_response())
     };
     answered(listed.await)
@@ -106,13 +106,13 @@ async fn of_day(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, Api
     let bounds = ReadBounds::of_memory(app.backup_bytes());
     let hours = day.hours();
     if let Some(known) = known
-        && known == digest_of(&*app.store, &database, hours.clone(), bounds).await.map_err(failed)?
+        && known == digest_of(&app.store, &database, hours.clone(), bounds).await.map_err(failed)?
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (sender, answer) = streamed();
     tokio::spawn(async move {
-        send_day(&*app.store, &database, hours, bounds, sender).await;
+        send_day(&app.store, &database, hours, bounds, sender).await;
         drop((turn, memory));
     });
     Ok(answer)
@@ -145,7 +145,7 @@ async fn of_sensors(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response,
     let budget = app.query.begin(&by, "backup");
     let memory = budget.hold(app.backup_bytes())?;
     if let Some(known) = known {
-        let (mut sensors, mut frames) = (Sensors::new(&*app.store, &database), Frames::default());
+        let (mut sensors, mut frames) = (Sensors::new(&app.store, &database), Frames::default());
         while let Some(document) = sensors.next().await.map_err(failed)? {
             drop(frames.sensor(&document));
         }
@@ -155,7 +155,7 @@ async fn of_sensors(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response,
     }
     let (sender, answer) = streamed();
     tokio::spawn(async move {
-        send_sensors(&*app.store, &database, sender).await;
+        send_sensors(&app.store, &database, sender).await;
         drop((turn, memory));
     });
     Ok(answer)

@@ -392,7 +392,7 @@ impl Deleter {
         ids: &'i [BucketId],
     ) -> Result<Vec<&'i [BucketId]>, StorageError> {
         let mut bytes = Vec::with_capacity(ids.len());
-        for pages in read_buckets_each(&*self.context.store, database, ids, 0).await {
+        for pages in read_buckets_each(&self.context.store, database, ids, 0).await {
             let of_page = |page: &StoredPage| page.left_out.map_or(page.readings.bytes(), |out| out.bytes);
             bytes.push(pages?.iter().map(of_page).sum::<usize>());
         }
@@ -411,7 +411,7 @@ impl Deleter {
     /// Removes what is deleted from buckets of which something may stay.
     async fn cut(&self, gone: &DeletedCells<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
         for _ in 0..CONFLICTS_MAX {
-            let read = read_buckets_each(&*self.context.store, gone.database, &ids, usize::MAX).await;
+            let read = read_buckets_each(&self.context.store, gone.database, &ids, usize::MAX).await;
             let mut buckets = Vec::with_capacity(ids.len());
             for (id, pages) in ids.into_iter().zip(read) {
                 let mut bucket = Bucket::from_stored(pages?);
@@ -512,7 +512,7 @@ impl Deleter {
         let removed: Vec<(&str, Option<u64>)> = removed.iter().map(|(key, rev)| (&**key, *rev)).collect();
         self.context.store.raw().remove_sensors(database, &removed).await?;
         let keys: Vec<&str> = removed.iter().filter(|(_, rev)| rev.is_some()).map(|(key, _)| *key).collect();
-        Ok(read_sensors_each(&*self.context.store, database, &keys).await?.into_keys().collect())
+        Ok(read_sensors_each(&self.context.store, database, &keys).await?.into_keys().collect())
     }
 
     /// Restores removed documents of sensors that have a page in the store, hidden by a deletion or not: another writer

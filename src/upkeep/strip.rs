@@ -256,7 +256,7 @@ impl Strip {
         let turn = self.sealer.turns.of(of.database);
         let _turn = turn.lock().await;
         let mut changed: Vec<SensorDocument> = Vec::new();
-        for document in read_sensors_each(&*self.retention.store, of.database, &keys).await?.into_values() {
+        for document in read_sensors_each(&self.retention.store, of.database, &keys).await?.into_values() {
             let mut document = document?;
             document.recent.retain(|reading| reading.time >= of.before);
             changed.push(document);

@@ -45,7 +45,7 @@ fn arrows_point_one_way() {
         ("edge", &["config", "telemetry"]),
         ("kinds", &["bucket", "reading"]),
         ("ingest", &["access", "bucket", "config", "kinds", "reading", "store", "telemetry", "wal", "wire"]),
-        ("edits", &["access", "backup", "bucket", "influxql", "ingest", "query", "reading"]),
+        ("edits", &["access", "backup", "bucket", "influxql", "ingest", "query", "reading", "store"]),
         ("query", &["access", "bucket", "config", "influxql", "reading", "store", "telemetry"]),
         ("upkeep", &["bucket", "config", "ingest", "reading", "store", "telemetry"]),
         ("verify", &["bucket", "reading", "wal"]),

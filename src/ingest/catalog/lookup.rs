@@ -128,7 +128,7 @@ impl SensorLookup {
             // The documents are about to be deleted and do not count: do not wait for a store that is busy deleting.
             found.counts = max != usize::MAX;
         } else if !self.presence.is_silent(&database.name, Instant::now()) {
-            match read_sensors_each(&*self.store, &database.name, keys).await {
+            match read_sensors_each(&self.store, &database.name, keys).await {
                 // A sensor whose document cannot be read becomes known too: only its own readings fail, at the flush.
                 Ok(documents) => {
                     found.documents = documents.into_values().flatten().collect();

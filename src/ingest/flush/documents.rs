@@ -292,7 +292,7 @@ impl Documents {
     ) -> Result<Vec<&'a Outdated>, StorageError> {
         let mut documents = read(context, database, open, outcome).await?;
         let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
-        self.refresh(&*context.store, database, &mut documents).await?;
+        self.refresh(&context.store, database, &mut documents).await?;
         let (mut changed, mut writers) = (Vec::new(), Vec::new());
         for ((outdated, now), before) in documents.into_iter().zip(before) {
             let Some(outdated) = outdated else { continue };
@@ -359,7 +359,7 @@ async fn read<'a>(
     outcome: &mut DocumentsOutcome,
 ) -> Result<Vec<Document<'a>>, StorageError> {
     let keys: Vec<&str> = open.iter().map(|outdated| &*outdated.known.sensor.key).collect();
-    let mut stored: HashMap<_, _> = read_sensors_each(&*context.store, database, &keys).await?;
+    let mut stored: HashMap<_, _> = read_sensors_each(&context.store, database, &keys).await?;
     let mut documents = Vec::with_capacity(open.len());
     for outdated in open {
         let known = &outdated.known;

@@ -374,7 +374,7 @@ impl FlushContext {
         if unsaved.is_empty() {
             return;
         }
-        let failed = store_before_pages(&*self.store, &database.name, unsaved, &self.metrics).await;
+        let failed = store_before_pages(&self.store, &database.name, unsaved, &self.metrics).await;
         for run in runs {
             // No page is stored before its sensor's document. Here the store refused that document, not the page.
             run.state = match failed.get(&run.known.id) {
@@ -549,7 +549,7 @@ impl FlushContext {
     /// Reads buckets and merges their readings in. A bucket that cannot be read fails alone.
     async fn reload(&self, database: &Database, runs: &mut [BucketFlush]) {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
-        let read = read_buckets_each(&*self.store, &database.name, &ids, self.pages_max()).await;
+        let read = read_buckets_each(&self.store, &database.name, &ids, self.pages_max()).await;
         for (run, bucket) in runs.iter_mut().zip(read) {
             let sealed = if self.may_be_sealed(run) { self.sealed(database, run).await } else { Ok(None) };
             match bucket.and_then(|pages| Ok((pages, sealed?))) {
