@@ -46,9 +46,7 @@ pub fn mend(settings: &Settings) {
         let (folder, first) = (data.display(), strangers[0].as_str());
         tracing::debug!(%folder, first, "other files are in the data folder: its own mode stays as it is");
     }
-    for (path, _) in entries(data).into_iter().filter(|(path, meta)| meta.is_file() && is_ours(path)) {
-        mended.take(&path, 0o600);
-    }
+    entries(data).iter().filter(|(path, _)| is_ours(path)).for_each(|entry| mended.entry(entry));
     mended.wal(&wal);
     let folder = data.display();
     if mended.changed > 0 {
@@ -68,13 +66,16 @@ impl Mended {
         if !ours.is_empty() && strange.iter().all(|(path, _)| path.ends_with(OF_FILE_SYSTEM)) {
             self.take(wal, 0o700);
         }
-        for (path, meta) in ours {
-            if meta.is_dir() {
-                self.take(&path, 0o700);
-                entries(&path).iter().filter(|(_, meta)| meta.is_file()).for_each(|(path, _)| self.take(path, 0o600));
-            } else if meta.is_file() {
-                self.take(&path, 0o600);
-            }
+        ours.iter().for_each(|entry| self.entry(entry));
+    }
+
+    /// A file, or a folder with its files.
+    fn entry(&mut self, (path, meta): &(PathBuf, fs::Metadata)) {
+        if meta.is_dir() {
+            self.take(path, 0o700);
+            entries(path).iter().filter(|(_, meta)| meta.is_file()).for_each(|(path, _)| self.take(path, 0o600));
+        } else if meta.is_file() {
+            self.take(path, 0o600);
         }
     }
 

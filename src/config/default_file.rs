@@ -6,11 +6,11 @@ use super::keys::keys;
 use super::sections::Key;
 
 const HEAD: &str = "\
-# hourglass: every key with its default. `hourglass config default` prints this file.
+# hourglass: every key with its default. `hourglass config show-defaults` prints this file.
 #
 # Four layers, each overriding the one before: these defaults, the file given by --config, environment variables, the
 # flags of `hourglass serve`. A variable is named HOURGLASS_SECTION_KEY, for example
-# HOURGLASS_INGEST_BYTES_IN_FLIGHT=128MiB. A file needs only the keys it changes. `hourglass check-config` reports all
+# HOURGLASS_INGEST_BYTES_IN_FLIGHT=128MiB. A file needs only the keys it changes. `hourglass config check` reports all
 # problems at once.
 #
 # A duration is a whole number with its unit, or several: 500ms, 30s, 15m, 1h30m, 7d, 2w. A size is a number of bytes, or

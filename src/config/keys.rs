@@ -156,7 +156,7 @@ sections! {
     audit: AuditSettings {
         /// Maximum size of each of the two logs of the audit trail, admin.log and audit.log in the data folder, with its three
         /// older files.
-        max_bytes: usize = "64MiB", size(MIB..=16 * GIB);
+        max_bytes: usize = "64MiB", size(256 * KIB..=16 * GIB);
     }
 
     /// A listener for health and metrics.
@@ -288,7 +288,7 @@ sections! {
         /// until something writes it. Set it alike on all instances. See docs/sealed-days.md.
         form: SealForm = "packed", word(&[("packed", SealForm::Packed), ("columns", SealForm::Columns), ("off", SealForm::Off)]);
         /// How long a UTC day must be over before it is sealed: its hour pages are folded into one packed document per sensor,
-        /// which takes a third to a fifteenth of their space, and removed. 0s seals only when asked to, by `hourglass seal`. Later readings,
+        /// which takes a third to a fifteenth of their space, and removed. 0s seals only when asked to, by `hourglass job run seal`. Later readings,
         /// corrections and deletions of a sealed day work as before.
         after: Duration = "24h", duration(ZERO..=YEAR);
     } constants {

@@ -143,8 +143,8 @@ red = true
             format!("hourglass: {file}:6: ingest.ack_timeout = \"5\": no unit (ms, s, m, h, d, w); "),
             format!("hourglass: {file}:8: query.concurrent = 0: out of bounds; expected a whole number, 1 to 1024"),
             format!("hourglass: {file}:10: unknown key colour.red"),
-            "hourglass: variable HOURGLASS_LIMITS_TAGZ: names no key; did you mean HOURGLASS_LIMITS_TAGS?".to_owned(),
             "hourglass: variable HOURGLASS_LIMITS_FIELDS: limits.fields = \"none\": not a whole number; ".to_owned(),
+            "hourglass: variable HOURGLASS_LIMITS_TAGZ: names no key; did you mean HOURGLASS_LIMITS_TAGS?".to_owned(),
             "hourglass: flag --store: store.uri = \"postgres://***@h/d\": unknown store; ".to_owned(),
             "hourglass: 8 problems in the configuration; nothing was started".to_owned(),
         ];

@@ -124,7 +124,11 @@ fn a_kill_leaves_what_was_written() {
     let mut server = Launch::embedded().config("[rejections]\naddresses = \"masked\"\n").start();
     post(&server.url("/write?db=a"), "bad", &[]).expect(400);
     let folder = server.data_dir().join("rejections");
-    assert!(poll(PATIENCE, || folder.exists().then_some(())).is_some());
+    let is_written = || {
+        let mut files = std::fs::read_dir(&folder).ok()?.filter_map(|entry| std::fs::read(entry.ok()?.path()).ok());
+        files.any(|file| file.ends_with(b"\n")).then_some(())
+    };
+    assert!(poll(PATIENCE, is_written).is_some());
     server.kill();
     server.restart("127.0.0.1:0");
     // Without tokens everybody is shown all.

@@ -234,7 +234,7 @@ fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
     assert_eq!(readings(&volume.server, DATABASE, BAD, None, 10).len(), 2);
 }
 
-/// Acked readings lay in `dead-letters.lp`, and a restart later nothing said so any more: the counter began at zero,
+/// Acked readings lay in the dead-letter file, and a restart later nothing said so any more: the counter began at zero,
 /// health was green, and a flush was answered 204.
 #[test]
 fn dead_letters_are_seen_until_they_are_sent_again() {
