@@ -43,6 +43,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::Audit;
 use crate::bucket::deletions::Masks;
+use crate::bucket::store::Coordination;
 use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Store, Unusable};
 use crate::clock::{self, ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
@@ -50,7 +51,7 @@ use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence, Stores};
 use crate::query::{self, Query};
-use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
+use crate::store::{EmbeddedStore, MergedView, MongoOptions, MongoStore};
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
 use crate::upkeep::{self, Compact};
@@ -168,7 +169,7 @@ async fn serve(
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;
     }
-    if !store.is_shared() {
+    if !store.raw().has_other_writers() {
         // Before anybody asks: queries name sensors by them.
         if let Err(error) = ingest.settings_now().await {
             tracing::warn!(%error, "the databases' settings cannot be read; it is tried again");
@@ -202,9 +203,9 @@ async fn serve(
         started,
     });
     let health_sender = Arc::new(health_sender);
-    let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
+    let watcher = tokio::spawn(watch_store(store.raw().clone(), health_sender.clone(), presence));
     let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
-    let space = tokio::spawn(disk_space::watch(store.clone(), settings.wal_dir(), app.metrics.clone()));
+    let space = tokio::spawn(disk_space::watch(store.raw().clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
     tokio::spawn(keep_samples(app.clone()));
     let mut stop = Stop::new(asked.clone()).context("listening for signals")?;
@@ -223,7 +224,7 @@ async fn serve(
     let asked = is_asked_to_stop(&mut stop, &mut closing).await;
     health_sender.send_replace(Health::Stopping);
     let ending = tokio::select! {
-        ending = shut_down(&settings, stopping, server, app, closing, store) => ending,
+        ending = shut_down(&settings, stopping, server, app, closing, store.raw().clone()) => ending,
         () = stop.wait() => {
             tracing::warn!("second signal to stop; stopping at once");
             RunEnd::Failed
@@ -418,7 +419,7 @@ async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Resu
 /// The store as it is, and the view of it in which remembered deletions hide what they cover.
 fn stores(raw: Arc<dyn Store>) -> Stores {
     let masks = Masks::default();
-    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
     Stores { store, raw, masks, understand: Arc::new(query::influx::sensors_of) }
 }
 

@@ -5,25 +5,32 @@ pub mod access;
 pub mod app;
 pub mod backup;
 pub mod cli;
-pub mod clock;
 pub mod config;
 pub mod edge;
 pub mod edits;
-pub mod faults;
 pub mod http;
 pub mod ingest;
 pub mod kinds;
 pub mod query;
-pub mod store;
 pub mod tcp;
 pub mod telemetry;
 pub mod upkeep;
 pub mod verify;
 
+pub use hourglass_base::{clock, faults};
 pub use hourglass_influxql as influxql;
-pub use hourglass_model::{bucket, reading};
+pub use hourglass_model::reading;
+pub use hourglass_store as store;
 pub use hourglass_wal as wal;
 pub use hourglass_wire as wire;
+
+/// Buckets, and the traits of the stores that hold them.
+pub mod bucket {
+    pub use hourglass_model::bucket::*;
+    pub use hourglass_store_api as store;
+    pub use hourglass_store_api::walks as raw;
+    pub use hourglass_store_api::{StorageError, Store, StoreSpace, Unusable};
+}
 
 /// How much the slow tests do.
 #[cfg(test)]

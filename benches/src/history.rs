@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hourglass::access::Caller;
-use hourglass::bucket::{DayId, DayPart, DayWrite, KnownSettings, Readings, SensorDocument, Store};
+use hourglass::bucket::store::{DatabaseStore, DayStore, SensorStore};
+use hourglass::bucket::{DayId, DayPart, DayWrite, KnownSettings, Readings, SensorDocument};
 use hourglass::config::{QuerySettings, Settings};
 use hourglass::influxql::Fill;
 use hourglass::query::Query;

@@ -12,7 +12,7 @@ use hourglass::config::Settings;
 use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError, Stores};
 use hourglass::query::influx::sensors_of;
 use hourglass::reading::Precision;
-use hourglass::store::{EmbeddedStore, Masked};
+use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
 use hourglass::wal::{self, Recovery, Wal};
 use hourglass::wire::line_protocol::Lines;
@@ -158,7 +158,7 @@ fn open(disk: MemoryDisk) -> (Wal, Recovery) {
 
 pub(crate) fn stores(store: EmbeddedStore) -> Stores {
     let (raw, masks): (Arc<dyn Store>, _) = (Arc::new(store), Masks::default());
-    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
     Stores { store, raw, masks, understand: Arc::new(sensors_of) }
 }
 

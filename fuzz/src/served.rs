@@ -18,7 +18,7 @@ use hourglass::http::{self, App, Health, Serves};
 use hourglass::ingest::{Ingest, Stores};
 use hourglass::query::Query;
 use hourglass::reading::{Limits, Precision};
-use hourglass::store::{EmbeddedStore, Masked};
+use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
 use hourglass::upkeep::Jobs;
 use hourglass::wal::{self, Wal};
@@ -117,7 +117,7 @@ fn app() -> (Arc<App>, Metrics) {
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
     let settings = Arc::new(settings(folder.path()));
     let (raw, masks): (Arc<dyn Store>, _) = (store, Masks::default());
-    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
     let stores = Stores { store: store.clone(), raw, masks, understand: Arc::new(query::influx::sensors_of) };
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));

@@ -8,6 +8,7 @@
 mod audit;
 mod caller;
 mod file;
+mod mongo;
 mod quota;
 mod registry;
 mod scopes;

@@ -108,7 +108,7 @@ async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()>
         println!("proved: restored, verified and compared");
     }
     if let Origin::Store { store, .. } = &origin {
-        store.close().await;
+        store.raw().close().await;
     }
     Ok(())
 }

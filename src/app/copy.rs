@@ -13,11 +13,11 @@ use crate::access::{TokenFile, TokenStore};
 use crate::backup::manifest::date;
 use crate::backup::read::list_days;
 use crate::backup::{Fill, Parts, ReadBounds, Sensors};
-use crate::bucket::Store;
 use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::faults;
 use crate::reading::stamp::first_of;
+use crate::store::MergedView;
 use crate::telemetry::logs;
 
 /// Copies everything.
@@ -41,27 +41,27 @@ async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     }
     let source = open_stopped(from).await?;
     let now = u64::try_from(wall_ms()).unwrap_or_default();
-    let stamp = first_of(now).max(source.read_registry().await?.greatest());
+    let stamp = first_of(now).max(source.raw().read_registry().await?.greatest());
     let mut target = Target::open(to, Filling { what: "copy", from: name_of(from), stamp }).await?;
     // First: they say how days are sealed.
-    let rows = source.read_settings().await?;
+    let rows = source.raw().read_settings().await?;
     target.put_settings(rows).await.context("writing the databases' settings")?;
-    copy_databases(from, &*source, &mut target).await?;
+    copy_databases(from, &source, &mut target).await?;
     target.put_tokens(&tokens_of(from).await?).await.context("writing the tokens")?;
-    let expected = stored_digest(from, &*source).await?;
+    let expected = stored_digest(from, &source).await?;
     let found = target.finish(to, &expected).await?;
-    source.close().await;
+    source.raw().close().await;
     println!("copied {} to {}: {}", name_of(from), name_of(to), found.total());
     Ok(())
 }
 
-async fn copy_databases(from: &Settings, source: &dyn Store, target: &mut Target) -> anyhow::Result<()> {
+async fn copy_databases(from: &Settings, source: &MergedView, target: &mut Target) -> anyhow::Result<()> {
     let bounds = ReadBounds::of_memory(from.query.request_bytes);
     let mut progress = Progress::new("copy");
-    for database in source.databases().await? {
+    for database in source.raw().databases().await? {
         let days = list_days(source, &database).await?;
         let store = target.store.clone();
-        let mut fill = Fill::begin(&*store, &database, target.options).await?;
+        let mut fill = Fill::begin(&store, &database, target.options).await?;
         for (number, day) in days.iter().enumerate() {
             let is_done = target.mark.is_done(&database, *day);
             let mut parts = Parts::new(source, &database, day.hours(), bounds);

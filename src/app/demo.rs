@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::banner::{Banner, Ready};
 use super::progress::Progress;
 use super::{allocator, data_folder, failed, file_modes, fill, run_server};
-use crate::bucket::Store;
+use crate::bucket::store::Coordination;
 use crate::config::{self, Overrides, Settings, redact_uri};
 use crate::telemetry::logs;
 

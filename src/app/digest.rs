@@ -15,6 +15,7 @@ use crate::bucket::Store;
 use crate::bucket::deletions::Deletions;
 use crate::config::Settings;
 use crate::ingest::{note_registry, note_sealed};
+use crate::store::MergedView;
 use crate::store::embedded::FILE_NAME;
 use crate::telemetry::logs;
 use crate::verify::unflushed_records;
@@ -33,8 +34,8 @@ async fn compute(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
         eprintln!("hourglass: this digest may lack something: {missing}");
     }
     let unflushed = missing.records;
-    let digest = stored_digest(settings, &*store).await;
-    store.close().await;
+    let digest = stored_digest(settings, &store).await;
+    store.raw().close().await;
     let digest = digest?;
     match as_json {
         true => println!("{}", shown_json(&digest, unflushed)),
@@ -44,7 +45,7 @@ async fn compute(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
 }
 
 /// The digest of everything in a store, with its progress on stderr.
-pub async fn stored_digest(settings: &Settings, store: &dyn Store) -> anyhow::Result<StoreDigest> {
+pub async fn stored_digest(settings: &Settings, store: &MergedView) -> anyhow::Result<StoreDigest> {
     let mut progress = Progress::new("digest");
     let bounds = ReadBounds::of_memory(settings.query.request_bytes);
     let digest = digest_of_all(store, bounds, |database, readings| {
@@ -98,7 +99,7 @@ pub async fn open_logs(store: &dyn Store) -> anyhow::Result<Vec<String>> {
 ///
 /// # Errors
 /// If it may not have everything that was acknowledged, by any instance.
-pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Arc<MergedView>> {
     let (store, missing) = open_stored(settings).await?;
     match missing.is_nothing() {
         true => Ok(store),
@@ -107,7 +108,7 @@ pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Arc<dyn Store>>
 }
 
 /// Opens a store that is there already, as queries see it, and says what it may not have yet.
-async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Missing)> {
+async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, Missing)> {
     let directory = &settings.server.data_dir;
     super::data_folder::must_exist(settings)?;
     if settings.store.uri.is_embedded() {
@@ -119,13 +120,13 @@ async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Mis
     let (raw, ..) = super::open_store(settings).await?;
     raw.check().await?;
     // The WAL of an embedded store is in its data folder, unless `wal.dir` says otherwise: then the configuration is needed.
-    let hosts = if raw.is_shared() || log.is_none() { open_logs(&*raw).await? } else { Vec::new() };
+    let hosts = if raw.has_other_writers() || log.is_none() { open_logs(&*raw).await? } else { Vec::new() };
     let missing = Missing { records: log.map_or(0, |log| log.records), wal_dir: settings.wal_dir(), hosts };
     Ok((as_queries_see_it(raw).await?, missing))
 }
 
 /// The view of a store in which its remembered deletions hide what they cover.
-pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<dyn Store>> {
+pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
     let registry = raw.read_registry().await.context("reading the registry")?;
     note_registry(&registry);
     note_sealed(&*raw).await.context("looking for sealed days")?;

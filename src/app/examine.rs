@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use super::first_token::SecretFile;
 use super::{listeners, open_mongo};
 use crate::access::{TokenFile, TokenStore};
-use crate::bucket::Store;
+use crate::bucket::store::Coordination;
 use crate::clock::{now_ns, now_seconds};
 use crate::config::units::show_size;
 use crate::config::{AuthRequired, Settings};

@@ -9,17 +9,19 @@ use anyhow::{Context, bail};
 use super::digest::{must_be_equal, open_logs, stored_digest};
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
+use crate::bucket::DatabaseSettings;
+use crate::bucket::Store;
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, Store};
 use crate::config::Settings;
 use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;
+use crate::store::MergedView;
 use crate::verify::unflushed_records;
 
 /// A store that is being filled.
 pub struct Target {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     pub mark: Unfinished,
     pub options: FillOptions,
     tokens: Arc<dyn TokenStore>,
@@ -111,13 +113,13 @@ impl Target {
 
     /// Stores settings of databases.
     pub async fn put_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
-        let there: BTreeMap<String, DatabaseSettings> = self.store.read_settings().await?.into_iter().collect();
+        let there: BTreeMap<String, DatabaseSettings> = self.store.raw().read_settings().await?.into_iter().collect();
         for (name, settings) in rows {
             let settings = as_begun(settings);
             if there.get(&name) == Some(&settings) {
                 continue;
             }
-            match self.store.write_settings(&name, 0, Some(&settings)).await {
+            match self.store.raw().write_settings(&name, 0, Some(&settings)).await {
                 Written::Yes => {}
                 Written::Conflict => bail!("there are other settings of database {name:?} already"),
                 Written::Failed(error) => return Err(error.into()),
@@ -128,8 +130,8 @@ impl Target {
 
     /// Reads everything back and compares it. The mark goes if nothing differs.
     pub async fn finish(self, settings: &Settings, expected: &StoreDigest) -> anyhow::Result<StoreDigest> {
-        let found = stored_digest(settings, &*self.store).await;
-        self.store.close().await;
+        let found = stored_digest(settings, &self.store).await;
+        self.store.raw().close().await;
         let found = found?;
         must_be_equal(&found, expected)?;
         self.mark.finish().context("removing the mark of the data folder")?;

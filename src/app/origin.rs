@@ -17,7 +17,8 @@ use crate::backup::folder::Writing;
 use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next, NoBackup};
 use crate::backup::read::list_days;
 use crate::backup::{Parts, ReadBounds, Sensors, SetDigest};
-use crate::bucket::Store;
+use crate::store::MergedView;
+
 use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::ingest::settings_to_json;
@@ -30,7 +31,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 pub enum Origin {
     Service(Target),
-    Store { store: Arc<dyn Store>, settings: Box<Settings> },
+    Store { store: Arc<MergedView>, settings: Box<Settings> },
 }
 
 /// Whether a service said that it could not send all that it had begun to send.
@@ -74,7 +75,7 @@ impl Origin {
     pub async fn begin(&self, patience: Duration) -> anyhow::Result<Begun> {
         let service = match self {
             Self::Store { store, settings } => {
-                let (databases, tokens) = (store.databases().await?, tokens_of(settings).await?);
+                let (databases, tokens) = (store.raw().databases().await?, tokens_of(settings).await?);
                 let settings = self.settings().await?;
                 let began_ms = u64::try_from(wall_ms()).unwrap_or_default();
                 return Ok(Begun { began_ms, databases, tokens, settings });
@@ -111,7 +112,7 @@ impl Origin {
     pub async fn settings(&self) -> anyhow::Result<Value> {
         match self {
             Self::Store { store, .. } => {
-                let rows = store.read_settings().await?;
+                let rows = store.raw().read_settings().await?;
                 Ok(settings_to_json(rows.iter().map(|(name, of)| (name, of))))
             }
             Self::Service(service) => Ok(json::<Begun>(ask(service, "/api/v1/backup")?)?.settings),
@@ -121,7 +122,7 @@ impl Origin {
     /// The days of a database.
     pub async fn days(&self, database: &str) -> anyhow::Result<Vec<Day>> {
         match self {
-            Self::Store { store, .. } => Ok(list_days(&**store, database).await?.into_iter().collect()),
+            Self::Store { store, .. } => Ok(list_days(store, database).await?.into_iter().collect()),
             Self::Service(service) => {
                 let Days { days } = json(ask(service, &format!("/api/v1/backup/days?db={}", escaped(database)))?)?;
                 Ok(days.into_iter().map(Day).collect())
@@ -137,7 +138,7 @@ impl Origin {
         to: &mut Writing,
     ) -> anyhow::Result<Option<Held>> {
         match self {
-            Self::Store { store, settings } => stored_day(&**store, settings, (database, day), known, to).await,
+            Self::Store { store, settings } => stored_day(store, settings, (database, day), known, to).await,
             Self::Service(service) => {
                 let answer = ask_day(service, (database, day), known)?;
                 if answer.status == 204 {
@@ -152,7 +153,7 @@ impl Origin {
     pub async fn sensors(&self, database: &str, known: Option<u128>, to: &mut Writing) -> anyhow::Result<Option<Held>> {
         match self {
             Self::Store { store, .. } => {
-                let (mut sensors, mut frames) = (Sensors::new(&**store, database), Frames::default());
+                let (mut sensors, mut frames) = (Sensors::new(store, database), Frames::default());
                 to.put(HEAD)?;
                 while let Some(document) = sensors.next().await? {
                     to.put(&frames.sensor(&document))?;
@@ -185,7 +186,7 @@ impl Origin {
 }
 
 async fn stored_day(
-    store: &dyn Store,
+    store: &MergedView,
     settings: &Settings,
     (database, day): (&str, Day),
     known: Option<SetDigest>,

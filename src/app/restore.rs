@@ -55,7 +55,7 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     let (all, mut written) = (manifest.databases.iter().map(|database| database.days.len()).sum::<usize>(), 0);
     for database in &manifest.databases {
         let store = target.store.clone();
-        let mut fill = Fill::begin(&*store, &database.name, target.options).await?;
+        let mut fill = Fill::begin(&store, &database.name, target.options).await?;
         for day in &database.days {
             progress.tell(|| format!("{written} of {all} days, {} {}", database.name, date(Day(day.number))));
             restore_day(folder, &database.name, day, &mut target, &mut fill).await?;

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use super::read::{ExpiredPart, Piece};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::expired::ExpiredHour;
-use crate::bucket::{DayId, DayPart, ExpiredDay, SensorDocument, StorageError, Store};
+use crate::bucket::{DayId, DayPart, ExpiredDay, SensorDocument, StorageError};
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 use crate::reading::{Day, Hour};
+use crate::store::MergedView;
 use crate::store::figures::{FieldFigures, NoFigures, NumberSet, PackedFigures, Room, Span, put_fields};
 
 /// Parts of days that are read together: while some still have their readings, and once none has.
@@ -31,12 +32,12 @@ const TOGETHER: (usize, usize) = (4, 256);
 /// # Errors
 /// If the store fails.
 pub async fn expired_beside(
-    store: &dyn Store,
+    store: &MergedView,
     (database, hours): (&str, &Range<Hour>),
     sensors: &[Arc<SensorDocument>],
     readings: impl IntoIterator<Item = &Piece>,
 ) -> Result<Vec<ExpiredPart>, StorageError> {
-    let settings = store.read_settings().await?.into_iter().find(|(name, _)| name == database);
+    let settings = store.raw().read_settings().await?.into_iter().find(|(name, _)| name == database);
     let gone = settings.and_then(|(_, settings)| settings.expired_readings);
     let Some(gone) = gone else { return Ok(Vec::new()) };
     let hours = hours.start..hours.end.min(Hour::of(gone.before));
@@ -59,13 +60,13 @@ pub async fn expired_beside(
 }
 
 async fn stored(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     hours: &Range<Hour>,
     sensors: &[Arc<SensorDocument>],
 ) -> Result<Vec<ExpiredPart>, StorageError> {
     let keys: Vec<&str> = sensors.iter().map(|document| &*document.sensor.key).collect();
-    let mut parts = store.parts_of(database, &keys, Day::of_hours(hours)).await?;
+    let mut parts = store.raw().parts_of(database, &keys, Day::of_hours(hours)).await?;
     parts.retain(|(.., part)| !part.is_chunk());
     parts.sort_unstable();
     let (mut found, mut left, mut together) = (Vec::new(), &parts[..], TOGETHER.0);

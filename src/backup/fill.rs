@@ -12,10 +12,11 @@ use crate::bucket::settings::Settings;
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{
     Bucket, Caps, DayId, DayPart, DayWrite, ExpiredDay, MergeOptions, Meta, Reading, Readings, Row, SealForm,
-    SensorDocument, StorageError, Store, StoredDay,
+    SensorDocument, StorageError, StoredDay,
 };
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Stamp, Value};
+use crate::store::MergedView;
 
 /// Days, buckets and sensors that are written together, and their bytes.
 const TOGETHER: usize = 64;
@@ -40,7 +41,7 @@ pub struct FillOptions {
 /// Fills a database.
 #[derive(Debug)]
 pub struct Fill<'a> {
-    store: &'a dyn Store,
+    store: &'a MergedView,
     database: &'a str,
     options: FillOptions,
     sensors: BTreeMap<Box<str>, SensorDocument>,
@@ -80,11 +81,11 @@ impl<'a> Fill<'a> {
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn begin(store: &'a dyn Store, database: &'a str, options: FillOptions) -> Result<Self, StorageError> {
-        store.create_database(database).await?;
+    pub async fn begin(store: &'a MergedView, database: &'a str, options: FillOptions) -> Result<Self, StorageError> {
+        store.raw().create_database(database).await?;
         let (sensors, days, buckets) = (BTreeMap::new(), Vec::new(), Vec::new());
         let settings = Settings {
-            by_database: store.read_settings().await?.into_iter().collect(),
+            by_database: store.raw().read_settings().await?.into_iter().collect(),
             seal_form: Some(options.seal_form),
             ..Settings::default()
         };
@@ -294,7 +295,7 @@ impl<'a> Fill<'a> {
                 group: group.clone(),
             };
             let writes: Vec<PageWrite<'_>> = groups.iter().map(write).collect();
-            let outcomes = self.store.write_pages(self.database, &writes).await;
+            let outcomes = self.store.raw().write_pages(self.database, &writes).await;
             drop(writes);
             let mut stale = Vec::new();
             for ((place, group), outcome) in groups.into_iter().zip(outcomes) {
@@ -364,7 +365,7 @@ impl<'a> Fill<'a> {
 
     async fn write_sensors(&self, mut documents: Vec<SensorDocument>) -> Result<(), StorageError> {
         while !documents.is_empty() {
-            let outcomes = self.store.write_sensors(self.database, &documents).await;
+            let outcomes = self.store.raw().write_sensors(self.database, &documents).await;
             let mut again = Vec::new();
             for (document, outcome) in documents.into_iter().zip(outcomes) {
                 match outcome {

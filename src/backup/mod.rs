@@ -1,5 +1,5 @@
 //! Everything that is stored, as a whole: its digest, its backup, and writing it into another store. Works on the trait
-//! `Store`, through `store::Masked`, so that a backup has what queries see; opens no store and speaks no HTTP.
+//! `Store`, through `store::MergedView`, so that a backup has what queries see; opens no store and speaks no HTTP.
 
 pub mod digest;
 pub mod expired;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use super::digest::{DatabaseDigest, SetDigest, StoreDigest};
 use super::expired::expired_beside;
 use super::sensors::{Sensors, described};
-use crate::bucket::store::{Extent, GROWTH, Projection, ScannedPage};
-use crate::bucket::{DayPart, ExpiredDay, Readings, SensorDocument, StorageError, Store};
+use crate::bucket::store::{Extent, GROWTH, Order, Projection, ScannedPage};
+use crate::bucket::{DayPart, ExpiredDay, Readings, SensorDocument, StorageError};
 use crate::reading::stamp::SETTLED;
 use crate::reading::time::{MILLI_NS, TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Day, Hour};
+use crate::store::MergedView;
 
 /// Most sensors that are read together.
 const TOGETHER_MOST: usize = 256;
@@ -103,7 +104,7 @@ impl Piece {
 /// What a database has in a range of hours, piece by piece: readings, and summaries of readings that have expired.
 #[derive(Debug)]
 pub struct Parts<'a> {
-    store: &'a dyn Store,
+    store: &'a MergedView,
     database: &'a str,
     hours: Range<Hour>,
     bounds: ReadBounds,
@@ -133,7 +134,7 @@ struct Large {
 impl<'a> Parts<'a> {
     /// Begins to read.
     #[must_use]
-    pub fn new(store: &'a dyn Store, database: &'a str, hours: Range<Hour>, bounds: ReadBounds) -> Self {
+    pub fn new(store: &'a MergedView, database: &'a str, hours: Range<Hour>, bounds: ReadBounds) -> Self {
         let (listed, ready) = (VecDeque::new(), VecDeque::new());
         let sensors = Sensors::new(store, database);
         let (large, only) = (None, None);
@@ -234,7 +235,11 @@ impl<'a> Parts<'a> {
                 _ => None,
             };
             let projection = Projection { times: times.clone().unwrap_or(Projection::ALL.times), ..Projection::ALL };
-            match self.store.scan(self.database, &large.of.sensor.key, hours.clone(), &projection, extent).await {
+            match self
+                .store
+                .scan(self.database, &large.of.sensor.key, hours.clone(), Order::Ascending, &projection, extent)
+                .await
+            {
                 Ok(found) => {
                     let (of, pages) = (large.of.clone(), found.pages);
                     let part = |readings| Piece::Readings(Part { of: of.clone(), readings, within: times.clone() });
@@ -330,11 +335,11 @@ fn within(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
 ///
 /// # Errors
 /// If the store fails.
-pub async fn list_days(store: &dyn Store, database: &str) -> Result<BTreeSet<Day>, StorageError> {
+pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Day>, StorageError> {
     let hours = all_hours();
     let mut days = BTreeSet::new();
     let mut from = hours.start;
-    while let Some((hour, _)) = store.next_buckets(database, &(from, String::new()), hours.end, 1).await?.pop() {
+    while let Some((hour, _)) = store.raw().next_buckets(database, &(from, String::new()), hours.end, 1).await?.pop() {
         days.insert(Day::of(hour));
         from = Day::of(hour).hours().end;
     }
@@ -345,7 +350,7 @@ pub async fn list_days(store: &dyn Store, database: &str) -> Result<BTreeSet<Day
             return Ok(days);
         }
         let keys: Vec<&str> = listed.iter().map(|document| &*document.sensor.key).collect();
-        let parts = store.parts_of(database, &keys, Day::of_hours(&hours)).await?;
+        let parts = store.raw().parts_of(database, &keys, Day::of_hours(&hours)).await?;
         days.extend(parts.into_iter().map(|(_, day, _)| day));
     }
 }
@@ -355,7 +360,7 @@ pub async fn list_days(store: &dyn Store, database: &str) -> Result<BTreeSet<Day
 /// # Errors
 /// If the store fails, or something cannot be read.
 pub async fn digest_of(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     bounds: ReadBounds,
     mut tell: impl FnMut(u64),
@@ -377,12 +382,12 @@ pub async fn digest_of(
 /// # Errors
 /// As [`digest_of`].
 pub async fn digest_of_all(
-    store: &dyn Store,
+    store: &MergedView,
     bounds: ReadBounds,
     mut tell: impl FnMut(&str, u64),
 ) -> Result<StoreDigest, StorageError> {
     let mut digest = StoreDigest::default();
-    for database in store.databases().await? {
+    for database in store.raw().databases().await? {
         digest.databases.push(digest_of(store, &database, bounds, |readings| tell(&database, readings)).await?);
     }
     Ok(digest)
@@ -392,6 +397,7 @@ pub async fn digest_of_all(
 mod tests {
     use super::*;
     use crate::backup::{Fill, FillOptions};
+    use crate::bucket::deletions::Masks;
     use crate::bucket::settings::ExpiredReadings;
     use crate::bucket::store::Written;
     use crate::bucket::{Caps, DatabaseSettings, DayId, DayWrite, Reading, SealForm};
@@ -402,7 +408,7 @@ mod tests {
     const BOUNDS: ReadBounds = ReadBounds { batch_bytes: 4 << 10, hour_bytes: 4 << 10 };
 
     /// A day of one sensor, as hour pages: readings in its first hours, so many in each.
-    async fn filled(store: &EmbeddedStore, hours: i64, readings: i64) -> (Arc<Sensor>, Readings) {
+    async fn filled(store: &MergedView, hours: i64, readings: i64) -> (Arc<Sensor>, Readings) {
         let caps = Caps { max_readings: 50, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
         let options = FillOptions { caps, stamp: STAMP, seals: false, seal_form: SealForm::default(), recent: 1 };
         let sensor = Arc::new(Sensor::of_key("m,s=1").expect("a key"));
@@ -420,16 +426,16 @@ mod tests {
     }
 
     /// The day's readings expire: there are summaries in their place.
-    async fn expire(store: &EmbeddedStore, sensor: &Arc<Sensor>, readings: &Readings) {
+    async fn expire(store: &MergedView, sensor: &Arc<Sensor>, readings: &Readings) {
         let gone = ExpiredReadings { before: Day(1).hours().start.start_ns(), stamp: STAMP, done: TIMESTAMP_MIN };
         let settings = DatabaseSettings { expired_readings: Some(gone), ..DatabaseSettings::default() };
-        assert!(matches!(store.write_settings("d", 0, Some(&settings)).await, Written::Yes));
+        assert!(matches!(store.raw().write_settings("d", 0, Some(&settings)).await, Written::Yes));
         let (id, expired) =
             (DayId { sensor: sensor.clone(), day: Day(0), part: DayPart::Whole }, ExpiredDay::of(readings));
         let none = Readings::default();
         let write = DayWrite { id: &id, rev: 0, next_rev: 1, readings: Some(&none), expired: Some(&expired) };
         assert!(matches!(&store.write_days("d", &[write]).await[..], [Written::Yes]));
-        store.remove_buckets("d", &[&sensor.key], Day(0).hours(), u64::MAX).await.expect("removed");
+        store.raw().remove_buckets("d", &[&sensor.key], Day(0).hours(), u64::MAX).await.expect("removed");
     }
 
     /// Regression: what was read of an hour, or of a day, before it expired was followed by its summaries, which were read after. A
@@ -440,6 +446,7 @@ mod tests {
         for (hours, count) in [(1, 2000), (3, 400)] {
             let folder = tempfile::tempdir().expect("a folder");
             let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
+            let store = MergedView::new(Arc::new(store), Masks::default());
             let (sensor, readings) = filled(&store, hours, count).await;
             let mut whole = SetDigest::default();
             let mut parts = Parts::new(&store, "d", Day(0).hours(), BOUNDS);

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::digest::SetDigest;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::bucket::{SensorDocument, StorageError};
+use crate::store::MergedView;
 
 /// Sensors that are listed at a time.
 const LISTED: usize = 512;
@@ -12,7 +13,7 @@ const LISTED: usize = 512;
 /// The sensors of a database in the order of their keys.
 #[derive(Debug)]
 pub struct Sensors<'a> {
-    store: &'a dyn Store,
+    store: &'a MergedView,
     database: &'a str,
     /// The last sensor that was listed.
     after: Option<String>,
@@ -23,7 +24,7 @@ pub struct Sensors<'a> {
 impl<'a> Sensors<'a> {
     /// Begins to list.
     #[must_use]
-    pub fn new(store: &'a dyn Store, database: &'a str) -> Self {
+    pub fn new(store: &'a MergedView, database: &'a str) -> Self {
         Self { store, database, after: None, listed: VecDeque::new(), is_end: false }
     }
 
@@ -58,7 +59,7 @@ impl<'a> Sensors<'a> {
 ///
 /// # Errors
 /// If the store fails.
-pub async fn described(store: &dyn Store, database: &str) -> Result<(u64, SetDigest), StorageError> {
+pub async fn described(store: &MergedView, database: &str) -> Result<(u64, SetDigest), StorageError> {
     let (mut sensors, mut count, mut set) = (Sensors::new(store, database), 0, SetDigest::default());
     while let Some(document) = sensors.next().await? {
         count += 1;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::resolve::ResolvedReadings;
 use super::{EditError, Edits};
 use crate::backup::ReadBounds;
-use crate::bucket::store::{Extent, Projection, ScannedPage};
+use crate::bucket::store::{Extent, Order, Projection, ScannedPage};
 use crate::clock::now_ns;
 use crate::ingest::IngestError;
 use crate::query::influx::DeleteTargets;
@@ -107,7 +107,7 @@ impl Edits {
         let mut left = hours.clone();
         while !left.is_empty() {
             let extent = Extent { pages: PAGES, bytes, hour_bytes: usize::MAX };
-            let scanned = self.store.scan(database, key, left, &wanted, extent).await?;
+            let scanned = self.store.scan(database, key, left, Order::Ascending, &wanted, extent).await?;
             count += hours_of(&scanned.pages);
             left = scanned.rest;
         }

@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 pub use self::count::DeletionCount;
 pub use self::delete::ValueDeletion;
 pub use self::error::EditError;
-use crate::bucket::Store;
 use crate::ingest::Ingest;
 use crate::query::Query;
+use crate::store::MergedView;
 
 /// The bounds of edits.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub struct EditOptions {
 pub struct Edits {
     ingest: Arc<Ingest>,
     query: Arc<Query>,
-    store: Arc<dyn Store>,
+    store: Arc<MergedView>,
     options: EditOptions,
     turn: Semaphore,
 }
@@ -41,7 +41,7 @@ pub struct Edits {
 impl Edits {
     /// Edits of the readings in a store.
     #[must_use]
-    pub fn new(ingest: Arc<Ingest>, query: Arc<Query>, store: Arc<dyn Store>, options: EditOptions) -> Self {
+    pub fn new(ingest: Arc<Ingest>, query: Arc<Query>, store: Arc<MergedView>, options: EditOptions) -> Self {
         Self { ingest, query, store, options, turn: Semaphore::new(1) }
     }
 }

@@ -39,7 +39,7 @@ impl<'a> ResolvedReadings<'a> {
             let hours = Hour::of(range.start)..Hour::of(range.end - 1).next();
             let keys: HashSet<Box<str>> = sensors.iter().map(|sensor| sensor.key.clone()).collect();
             let bounds = ReadBounds::of_memory(edits.options.read_bytes);
-            Parts::new(&*edits.store, database, hours, bounds).pages_of(Arc::new(keys))
+            Parts::new(&edits.store, database, hours, bounds).pages_of(Arc::new(keys))
         });
         Self { target, before, range, parts, last: None, sensors: 0, readings: 0, later: 0 }
     }

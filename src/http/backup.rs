@@ -26,6 +26,7 @@ use crate::faults;
 use crate::ingest::settings_to_json;
 use crate::query::QueryError;
 use crate::reading::{Day, Hour};
+use crate::store::MergedView;
 
 /// By how much the clocks of two instances may differ, twice the default of `clock.tolerance` and a margin.
 const CLOCKS_MS: u64 = 1000;
@@ -49,7 +50,7 @@ async fn begun(app: &App, by: Caller, Extension(address): Address, query: Pairs)
     let parameters = Parameters::of(app, query, params::BACKUP, by.clone())?;
     let (opening, now_ms) = app.ingest.opening();
     let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
-    let behind = behind(&*app.store, opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
+    let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
     if since.is_some() {
         return Ok(Json(json!({ "behind": behind })).into_response());
     }
@@ -57,8 +58,8 @@ async fn begun(app: &App, by: Caller, Extension(address): Address, query: Pairs)
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
     let (statement, outcome) = ("BACKUP".to_owned(), "begun".to_owned());
     app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome });
-    let databases = app.store.databases().await.map_err(failed)?;
-    let rows = app.store.read_settings().await.map_err(failed)?;
+    let databases = app.store.raw().databases().await.map_err(failed)?;
+    let rows = app.store.raw().read_settings().await.map_err(failed)?;
     let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
     let begun = json!({
         "began_ms": now_ms, "databases": databases, "tokens": tokens, "settings": settings, "behind": behind,
@@ -68,7 +69,7 @@ async fn begun(app: &App, by: Caller, Extension(address): Address, query: Pairs)
 
 /// The other instances that may have acknowledged something before this time that is not in the store.
 async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>, StorageError> {
-    if !store.is_shared() {
+    if !store.has_other_writers() {
         return Ok(Vec::new());
     }
     let wanted = settled_before(since_ms.saturating_add(CLOCKS_MS));
@@ -81,7 +82,7 @@ async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>
 pub async fn days(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let listed = async {
         let database = Parameters::of(&app, query, params::BACKUP_DAYS, by)?.stored_database()?;
-        let days = list_days(&*app.store, &database).await.map_err(failed)?;
+        let days = list_days(&app.store, &database).await.map_err(failed)?;
         Ok(Json(json!({ "days": days.iter().map(|day| day.0).collect::<Vec<_>>() })).into_response())
     };
     answered(listed.await)
@@ -105,13 +106,13 @@ async fn of_day(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, Api
     let bounds = ReadBounds::of_memory(app.backup_bytes());
     let hours = day.hours();
     if let Some(known) = known
-        && known == digest_of(&*app.store, &database, hours.clone(), bounds).await.map_err(failed)?
+        && known == digest_of(&app.store, &database, hours.clone(), bounds).await.map_err(failed)?
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (sender, answer) = streamed();
     tokio::spawn(async move {
-        send_day(&*app.store, &database, hours, bounds, sender).await;
+        send_day(&app.store, &database, hours, bounds, sender).await;
         drop((turn, memory));
     });
     Ok(answer)
@@ -144,7 +145,7 @@ async fn of_sensors(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response,
     let budget = app.query.begin(&by, "backup");
     let memory = budget.hold(app.backup_bytes())?;
     if let Some(known) = known {
-        let (mut sensors, mut frames) = (Sensors::new(&*app.store, &database), Frames::default());
+        let (mut sensors, mut frames) = (Sensors::new(&app.store, &database), Frames::default());
         while let Some(document) = sensors.next().await.map_err(failed)? {
             drop(frames.sensor(&document));
         }
@@ -154,14 +155,14 @@ async fn of_sensors(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response,
     }
     let (sender, answer) = streamed();
     tokio::spawn(async move {
-        send_sensors(&*app.store, &database, sender).await;
+        send_sensors(&app.store, &database, sender).await;
         drop((turn, memory));
     });
     Ok(answer)
 }
 
 /// Sends the sensors until they end, or nobody listens any more. What goes wrong is sent in the place of the end.
-async fn send_sensors(store: &dyn Store, database: &str, sender: mpsc::Sender<Bytes>) {
+async fn send_sensors(store: &MergedView, database: &str, sender: mpsc::Sender<Bytes>) {
     let (mut sensors, mut frames, mut bytes) = (Sensors::new(store, database), Frames::default(), HEAD.to_vec());
     loop {
         match sensors.some().await {
@@ -186,7 +187,7 @@ async fn refuse(error: &StorageError, database: &str, sender: &mpsc::Sender<Byte
 }
 
 async fn digest_of(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     hours: std::ops::Range<Hour>,
     bounds: ReadBounds,
@@ -206,7 +207,7 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 
 /// Sends a day until it ends, or nobody listens any more. What goes wrong is sent in the place of the end.
 async fn send_day(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     hours: std::ops::Range<Hour>,
     bounds: ReadBounds,

@@ -60,11 +60,12 @@ pub use server::{Protocol, serve};
 pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
-use crate::bucket::{GroupRules, StorageError, Store, Unusable};
+use crate::bucket::{GroupRules, StorageError, Unusable};
 use crate::config::Settings;
 use crate::edits::Edits;
 use crate::ingest::Ingest;
 use crate::query::Query;
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 use crate::upkeep::Jobs;
 
@@ -122,7 +123,7 @@ pub struct App {
     pub audit: Arc<Audit>,
     pub metrics: Metrics,
     /// As queries see it; only backups read it here.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     /// Parts of backups are sent one after the other.
     pub backups: Arc<Semaphore>,
     pub edits: Arc<Edits>,

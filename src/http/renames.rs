@@ -109,7 +109,7 @@ async fn change(
         if is_dry || app.ingest.set_renames(database, &held, &changed).await? {
             if !is_dry {
                 let outcome = "done".to_owned();
-                app.audit.note(&Event::Change { by: &by, address, statement, database, outcome });
+                app.audit.note(&Event::Change { by, address, statement, database, outcome });
             }
             return Ok(told(is_dry, &effect));
         }

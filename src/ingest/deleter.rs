@@ -26,7 +26,7 @@ use super::shard::pending::DroppedData;
 use super::shard::pending::PendingDeletion;
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, Order, PageWrite, Projection, SensorFilter, Written};
 use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store, StoredPage};
 use crate::faults;
 use crate::reading::{Hour, Sensor};
@@ -213,7 +213,7 @@ impl Deleter {
         match &pending.deletion.scope {
             // No other instance writes to the store, and this one flushes nothing of the database meanwhile.
             Scope::Database if !self.context.registry_view.view().restamps => {
-                self.context.store.drop_database(database).await?;
+                self.context.store.raw().drop_database(database).await?;
             }
             Scope::Database => {
                 let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before };
@@ -224,7 +224,7 @@ impl Deleter {
                 // dropped while its readings expired does not.
                 let is_expiry = statement.as_deref() == Some(EXPIRY);
                 if !is_expiry && !self.context.registry_view.is_dropped(database, before) {
-                    self.context.store.create_database(database).await?;
+                    self.context.store.raw().create_database(database).await?;
                 }
                 let choice = Choice::Range(range.clone());
                 self.delete_of(&DeletedCells { database, choice, before }, sensors).await?;
@@ -238,7 +238,7 @@ impl Deleter {
                 return Ok(());
             }
         }
-        let left = unlist_dropped(&*self.context.store, database, before).await?;
+        let left = unlist_dropped(&*self.context.raw, database, before).await?;
         self.context.settings.put(database, left);
         self.catalog.doubt(database, None);
         Ok(())
@@ -260,11 +260,11 @@ impl Deleter {
     async fn change(&self, change: impl Fn(&mut MemberRegistry)) -> Result<(), StorageError> {
         for _ in 0..CONFLICTS_MAX {
             let read = Instant::now();
-            let before = self.context.store.read_registry().await?;
+            let before = self.context.store.raw().read_registry().await?;
             let mut registry = before.clone();
             change(&mut registry);
             if registry != before {
-                match self.context.store.write_registry(&registry).await {
+                match self.context.store.raw().write_registry(&registry).await {
                     Written::Yes => registry.rev += 1,
                     Written::Conflict => continue,
                     Written::Failed(error) => return Err(error),
@@ -360,7 +360,7 @@ impl Deleter {
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
         let whole = gone.whole_hours();
         if !whole.is_empty() {
-            store.remove_buckets(gone.database, &keys, whole.clone(), gone.before).await?;
+            store.raw().remove_buckets(gone.database, &keys, whole.clone(), gone.before).await?;
         }
         // Buckets that are left in whole hours have newer cells or several pages.
         let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
@@ -392,7 +392,7 @@ impl Deleter {
         ids: &'i [BucketId],
     ) -> Result<Vec<&'i [BucketId]>, StorageError> {
         let mut bytes = Vec::with_capacity(ids.len());
-        for pages in read_buckets_each(&*self.context.store, database, ids, 0).await {
+        for pages in read_buckets_each(&self.context.store, database, ids, 0).await {
             let of_page = |page: &StoredPage| page.left_out.map_or(page.readings.bytes(), |out| out.bytes);
             bytes.push(pages?.iter().map(of_page).sum::<usize>());
         }
@@ -411,14 +411,14 @@ impl Deleter {
     /// Removes what is deleted from buckets of which something may stay.
     async fn cut(&self, gone: &DeletedCells<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
         for _ in 0..CONFLICTS_MAX {
-            let read = read_buckets_each(&*self.context.store, gone.database, &ids, usize::MAX).await;
+            let read = read_buckets_each(&self.context.store, gone.database, &ids, usize::MAX).await;
             let mut buckets = Vec::with_capacity(ids.len());
             for (id, pages) in ids.into_iter().zip(read) {
                 let mut bucket = Bucket::from_stored(pages?);
                 bucket.cut(|readings| gone.cut(&id.sensor.key, readings));
                 buckets.push((id, bucket));
             }
-            ids = write_buckets(&*self.context.store, gone.database, buckets).await?;
+            ids = write_buckets(&*self.context.raw, gone.database, buckets).await?;
             if ids.is_empty() {
                 return Ok(());
             }
@@ -475,7 +475,7 @@ impl Deleter {
                 }
             }
             let mut changed: BTreeSet<Box<str>> = BTreeSet::new();
-            for (document, written) in documents.iter().zip(store.write_sensors(database, &documents).await) {
+            for (document, written) in documents.iter().zip(store.raw().write_sensors(database, &documents).await) {
                 match written {
                     // What is left of its pages may have copies of what was deleted.
                     Written::Yes if deletion.is_all() && store.keeps_copies() => {
@@ -510,9 +510,9 @@ impl Deleter {
         };
         let removed: Vec<(Box<str>, Option<u64>)> = gone.iter().map(as_read).collect();
         let removed: Vec<(&str, Option<u64>)> = removed.iter().map(|(key, rev)| (&**key, *rev)).collect();
-        self.context.store.remove_sensors(database, &removed).await?;
+        self.context.store.raw().remove_sensors(database, &removed).await?;
         let keys: Vec<&str> = removed.iter().filter(|(_, rev)| rev.is_some()).map(|(key, _)| *key).collect();
-        Ok(read_sensors_each(&*self.context.store, database, &keys).await?.into_keys().collect())
+        Ok(read_sensors_each(&self.context.store, database, &keys).await?.into_keys().collect())
     }
 
     /// Restores removed documents of sensors that have a page in the store, hidden by a deletion or not: another writer
@@ -535,7 +535,7 @@ impl Deleter {
         }
         // In a conflict another writer has restored it.
         let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
-        let written = self.context.store.write_sensors(database, &documents).await;
+        let written = self.context.store.raw().write_sensors(database, &documents).await;
         written.into_iter().find_map(failed).map_or(Ok(()), Err)
     }
 
@@ -558,7 +558,8 @@ impl Deleter {
         let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
         let mut hours = ALL_HOURS;
         while recent.len() < self.recent.max(1) && !hours.is_empty() {
-            let latest = store.scan_back(database, &sensor.key, hours, &Projection::ALL, Extent::pages(1)).await?;
+            let latest =
+                store.scan(database, &sensor.key, hours, Order::Descending, &Projection::ALL, Extent::pages(1)).await?;
             let sets = latest.pages.iter().filter_map(|page| page.readings.as_ref());
             let readings = sets.flat_map(|set| (0..set.len()).rev().take(self.recent.max(1)).map(|i| set.reading(i)));
             recent.extend(readings.map(|reading| (reading.time, reading)));
@@ -566,16 +567,21 @@ impl Deleter {
         }
         // Of hours whose readings have expired there are only summaries: their times are known to the hour.
         let (one, places) = (Extent::pages(1), Projection::places());
-        let first_hour =
-            store.scan(database, &sensor.key, ALL_HOURS, &places, one).await?.pages.first().map(|page| page.hour);
+        let first_hour = store
+            .scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &places, one)
+            .await?
+            .pages
+            .first()
+            .map(|page| page.hour);
         let Some(last) = recent.last_key_value().map(|(time, _)| *time) else {
-            let last_hour = store.scan_back(database, &sensor.key, ALL_HOURS, &places, one).await?;
+            let last_hour = store.scan(database, &sensor.key, ALL_HOURS, Order::Descending, &places, one).await?;
             let last_hour = last_hour.pages.first().map(|page| page.hour);
             let between = |(first, last): (Hour, Hour)| (first.start_ns(), last.end_ns() - 1);
             let span = first_hour.zip(last_hour).map(between);
             return Ok(span.map(|(first, last)| RemainingPages { first, last, recent: Vec::new() }));
         };
-        let first = store.scan(database, &sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1)).await?;
+        let first =
+            store.scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &Projection::ALL, Extent::pages(1)).await?;
         let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
         let first = first_hour.filter(|hour| *hour < Hour::of(first)).map_or(first, Hour::start_ns);

@@ -112,7 +112,7 @@ impl Member {
 
     /// The wait between two updates of the registry.
     pub fn pause(&self) -> Duration {
-        match self.store.is_shared() {
+        match self.store.has_other_writers() {
             true => BEAT,
             false => BEAT_ALONE,
         }
@@ -136,7 +136,7 @@ impl Member {
     }
 
     async fn beat(&self, watch: &mut BeatState) -> Result<(), StorageError> {
-        if self.store.is_shared() && (watch.beat.is_multiple_of(CLOCK_BEATS) || !self.clock.is_known()) {
+        if self.store.has_other_writers() && (watch.beat.is_multiple_of(CLOCK_BEATS) || !self.clock.is_known()) {
             self.look_at_clock().await;
         }
         for _ in 0..ATTEMPTS_MAX {
@@ -153,7 +153,7 @@ impl Member {
             self.look_at_lead();
             let mut next = registry.clone();
             next.publish(self.entry(watch.beat));
-            match self.store.is_shared() {
+            match self.store.has_other_writers() {
                 true => next.take_over(self.ids.1, self.last),
                 false => next.take_all_over(self.ids.1, self.last),
             }
@@ -187,20 +187,20 @@ impl Member {
     /// Notes how far the last stamp is ahead of the store's clock. A wrong clock may have made it while the store was
     /// away, and every later stamp lies above it.
     fn look_at_lead(&self) {
-        if self.store.is_shared() {
+        if self.store.has_other_writers() {
             let ahead = millis_of(self.log.durable()).saturating_sub(self.clock.now_ms());
             self.registry_view.note_ahead(Duration::from_millis(ahead));
         }
     }
 
     fn is_clock_right(&self) -> bool {
-        !self.store.is_shared() || (self.clock.is_known() && self.clock.is_right())
+        !self.store.has_other_writers() || (self.clock.is_known() && self.clock.is_right())
     }
 
     /// In a store that nobody shares, no heartbeat is needed: the registry is written only when something was stored, and once
     /// when all of it is settled, since sealing waits for that.
     fn is_worth_writing(&self, before: &MemberRegistry, next: &MemberRegistry, watch: &mut BeatState) -> bool {
-        if self.store.is_shared() || before.log(self.ids.1).is_none() || !next.deletions.is_empty() {
+        if self.store.has_other_writers() || before.log(self.ids.1).is_none() || !next.deletions.is_empty() {
             return before != next;
         }
         let ledger = self.positions.lag().ledger;
@@ -247,7 +247,7 @@ impl Member {
         let now_ms = self.clock.now_ms();
         let settled = settled_before(now_ms);
         let mut closed = self.log.close_below(settled);
-        if self.store.is_shared() {
+        if self.store.has_other_writers() {
             closed = closed.min(settled_before(now_ms.saturating_add(millis(self.clock.max_offset()))));
         }
         self.positions.stored_through(closed)

@@ -14,13 +14,15 @@ use serde_json::{Value, json};
 use super::deletion::ALWAYS;
 use super::error::IngestError;
 use super::member::Member;
+use crate::bucket::Store;
 use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, SealForm, StorageError, Store};
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, SealForm, StorageError};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Hour, Stamp};
+use crate::store::MergedView;
 
 /// The statement of every deletion of expired readings. Its range stands beside it. As all of a database have the same text,
 /// the last one takes the place of those before it.
@@ -32,7 +34,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 const ATTEMPTS_MAX: usize = 30;
 /// The settings of databases, and what follows from them.
 pub struct Retention {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     /// This process's copy.
     pub settings: KnownSettings,
     pub member: Arc<Member>,
@@ -83,7 +85,7 @@ impl Retention {
 
     /// Whether the settings in memory are those of the store: no other process can have changed them since they were read.
     fn is_current(&self) -> bool {
-        !self.store.is_shared() && self.lock().is_some()
+        !self.store.raw().has_other_writers() && self.lock().is_some()
     }
 
     /// Returns true if the settings were read from the store since the start.
@@ -102,7 +104,7 @@ impl Retention {
     pub async fn refresh(&self) -> Result<Arc<Settings>, StorageError> {
         faults::halt_at("reading_settings").await;
         let asked = Instant::now();
-        let rows = self.store.read_settings().await?;
+        let rows = self.store.raw().read_settings().await?;
         let settings = self.all(rows);
         {
             let mut read = self.lock();
@@ -143,7 +145,7 @@ impl Retention {
             }
             // A row created after an earlier one was removed must have another rev than that one.
             changed.rev = if held.rev == 0 { first_rev() } else { held.rev + 1 };
-            match self.store.write_settings(database, held.rev, Some(&changed)).await {
+            match self.store.raw().write_settings(database, held.rev, Some(&changed)).await {
                 Written::Yes => {
                     self.refresh().await?;
                     return Ok(changed);
@@ -180,7 +182,7 @@ impl Retention {
     /// # Errors
     /// If the store does not answer.
     pub async fn remove(&self, database: &str) -> Result<(), StorageError> {
-        remove_settings(&*self.store, database).await?;
+        remove_settings(&**self.store.raw(), database).await?;
         self.refresh().await.map(drop)
     }
 

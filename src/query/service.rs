@@ -21,9 +21,10 @@ use super::selector::Selector;
 use crate::access::{Caller, Pin};
 use crate::bucket::settings::Settings;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{GroupRule, KnownSettings, Renames, SensorDocument, Store, UnflushedReadings};
+use crate::bucket::{GroupRule, KnownSettings, Renames, SensorDocument, UnflushedReadings};
 use crate::influxql::Statement;
 use crate::reading::Sensor;
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 use super::budget::Budget;
@@ -43,7 +44,7 @@ impl Query {
     /// Queries on this store and on the unflushed readings.
     #[must_use]
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<MergedView>,
         memtables: Arc<dyn UnflushedReadings>,
         settings: KnownSettings,
         options: QuerySettings,
@@ -316,7 +317,7 @@ impl Query {
     /// If the store does not answer.
     pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
         let budget = self.begin(&Caller::Anybody, "databases");
-        self.in_turn(&budget, "", || async { Ok::<_, QueryError>(self.engine.store.databases().await?) }).await
+        self.in_turn(&budget, "", || async { Ok::<_, QueryError>(self.engine.store.raw().databases().await?) }).await
     }
 
     /// See [`Engine::all_databases`].

@@ -116,8 +116,8 @@ impl Expire {
             return Ok(Step::Done);
         }
         // What expires by a wrong time is gone, on every instance.
-        let Ok(now) = member.clock.trusted_ns(store.is_shared()) else { return Ok(Step::Done) };
-        let databases = store.databases().await?;
+        let Ok(now) = member.clock.trusted_ns(store.raw().has_other_writers()) else { return Ok(Step::Done) };
+        let databases = store.raw().databases().await?;
         self.known.retain(|name, _| databases.contains(name));
         walk.now = now;
         walk.databases = Some(databases.into());
@@ -131,7 +131,7 @@ impl Expire {
         if since.0 != kept {
             *since = (kept, now);
         }
-        !self.retention.store.is_shared() || since.1.elapsed() >= KNOWN_FOR
+        !self.retention.store.raw().has_other_writers() || since.1.elapsed() >= KNOWN_FOR
     }
 
     async fn expire_in(&mut self, database: &str, now: i64, run: &Run) -> Result<Expired, IngestError> {
@@ -191,12 +191,13 @@ impl Expire {
         faults::point("before_expired_readings");
         faults::halt_at("expiring").await;
         let Retention { member, store, .. } = &*self.retention;
-        if !store.is_shared() && !self.are_earlier_logged().await {
+        if !store.raw().has_other_writers() && !self.are_earlier_logged().await {
             tracing::debug!(%database, "readings expire once those that were checked before are in the log; it is tried again");
             return Ok(Expired::Some);
         }
         // Others refuse by their own clocks, and know of this after the next refresh.
-        let margin = if store.is_shared() { member.clock.max_offset() + KNOWN_FOR } else { Duration::ZERO };
+        let margin =
+            if store.raw().has_other_writers() { member.clock.max_offset() + KNOWN_FOR } else { Duration::ZERO };
         let millis = u64::try_from(now / MILLI_NS).unwrap_or_default();
         let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
         let stamp = latest.max(member.stamp_now());

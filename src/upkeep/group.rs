@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::job::{DatabaseWalk, Job, JobError, Run, Step};
-use crate::bucket::{Regrouped, StorageError, Store};
+use crate::bucket::store::MongoExtras;
+use crate::bucket::{Regrouped, StorageError};
 
 /// How often it is looked for sensors whose documents were written.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -18,7 +19,7 @@ const TRIES: usize = 5;
 
 /// The job that keeps groups' documents.
 pub struct Group {
-    raw: Arc<dyn Store>,
+    store: Arc<dyn MongoExtras>,
     next_walk: Instant,
 }
 
@@ -27,16 +28,16 @@ type GroupWalk = Option<DatabaseWalk>;
 
 impl Group {
     #[must_use]
-    pub fn new(raw: Arc<dyn Store>) -> Self {
-        Self { raw, next_walk: Instant::now() }
+    pub fn new(store: Arc<dyn MongoExtras>) -> Self {
+        Self { store, next_walk: Instant::now() }
     }
 
     /// Looks at all sensors, some at a time; returns false at the end.
     async fn look(&self, walk: &mut DatabaseWalk, run: &Run) -> Result<bool, StorageError> {
-        let Some(database) = walk.current(&*self.raw).await? else { return Ok(false) };
+        let Some(database) = walk.current(&*self.store).await? else { return Ok(false) };
         let mut tries = 1;
         let (done, last) = loop {
-            match self.raw.regroup_after(&database, &walk.after, TOGETHER).await {
+            match self.store.regroup_after(&database, &walk.after, TOGETHER).await {
                 Err(error) if error.is_transient() && tries < TRIES => tokio::time::sleep(PAUSE).await,
                 looked => break looked?,
             }
@@ -73,7 +74,7 @@ impl Job for Group {
         });
         let goes_on = self.look(walk, run).await.inspect_err(|_| self.next_walk = began)?;
         // Also between the steps of a walk, which does not begin anew because another instance was faster here.
-        let done = match self.raw.regroup(TOGETHER).await {
+        let done = match self.store.regroup(TOGETHER).await {
             Err(error) if goes_on && error.is_transient() => return Ok(Step::More),
             Err(error) => {
                 self.next_walk = if goes_on { began } else { self.next_walk };

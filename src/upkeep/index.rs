@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{DatabaseWalk, Job, JobError, Run, Step};
-use crate::bucket::Store;
+use crate::bucket::store::MongoExtras;
 
 /// The wait between two looks at all databases: a new one has its indexes within this time.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The job that keeps declared indexes.
 pub struct Index {
-    pub raw: Arc<dyn Store>,
+    pub store: Arc<dyn MongoExtras>,
     /// The configuration declares indexes. Else the job has no schedule once those are dropped that were declared before.
     pub is_declared: bool,
     pub has_run: bool,
@@ -30,13 +30,13 @@ impl Job for Index {
     }
 
     async fn step(&mut self, walk: &mut Self::Walk, run: &Run) -> Result<Step, JobError> {
-        let Some(database) = walk.current(&*self.raw).await? else {
+        let Some(database) = walk.current(&*self.store).await? else {
             self.has_run = true;
             run.set_left(Some(0));
             return Ok(Step::Done);
         };
         run.set_left(None);
-        run.count("changed", self.raw.settle_indexes(&database).await?);
+        run.count("changed", self.store.settle_indexes(&database).await?);
         walk.go_on(None);
         Ok(Step::More)
     }

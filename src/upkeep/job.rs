@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::runner::JobState;
-use crate::bucket::{StorageError, Store};
+use crate::bucket::StorageError;
+use crate::bucket::store::DatabaseStore;
 use crate::ingest::IngestError;
 use crate::store::embedded::CompactError;
 
@@ -126,7 +127,7 @@ impl DatabaseWalk {
     }
 
     /// Returns the database that is being walked; `None` at the end.
-    pub async fn current(&mut self, store: &dyn Store) -> Result<Option<String>, StorageError> {
+    pub async fn current(&mut self, store: &dyn DatabaseStore) -> Result<Option<String>, StorageError> {
         let databases = match &mut self.databases {
             Some(databases) => databases,
             none => none.insert(store.databases().await?.into()),

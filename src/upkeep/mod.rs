@@ -31,7 +31,6 @@ const COPIES_SETTLE: u32 = 4;
 pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     let Ingest { options, store, dispatch, submitter, retention, member, deleter, .. } = ingest;
     let (context, turns) = (&deleter.context, &deleter.turns);
-    let raw = &context.raw;
     let mut jobs = Jobs::new(metrics);
     let sealer = Arc::new(seal::Sealer::new(context.clone(), turns.clone(), options));
     jobs.add(seal::Seal::new(sealer.clone(), dispatch.clone(), options.seal.form, options.seal.interval));
@@ -40,19 +39,16 @@ pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     jobs.add(sweep::Sweep { member: member.clone(), deleter: deleter.clone() });
     jobs.add(outliers::Outliers { store: store.clone() });
     jobs.add(compact);
-    if store.keeps_copies() {
-        jobs.add(refresh::Refresh::new(
-            raw.clone(),
-            context.stale_copies.clone(),
-            COPIES_SETTLE * options.store.command_timeout,
-        ));
-    }
-    if store.keeps_groups() {
-        jobs.add(group::Group::new(raw.clone()));
-    }
-    if store.is_shared() {
+    if let Some(extras) = context.raw.clone().mongo_extras() {
+        if extras.keeps_copies() {
+            let settle = COPIES_SETTLE * options.store.command_timeout;
+            jobs.add(refresh::Refresh::new(extras.clone(), context.stale_copies.clone(), settle));
+        }
+        if extras.keeps_groups() {
+            jobs.add(group::Group::new(extras.clone()));
+        }
         let is_declared = options.copies.iter().any(|copy| copy.index) || options.kinds.all().any(|kind| kind.index);
-        jobs.add(index::Index { raw: raw.clone(), is_declared, has_run: false });
+        jobs.add(index::Index { store: extras, is_declared, has_run: false });
     }
     jobs
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{DatabaseWalk, Job, JobError, Run, Step};
+use crate::bucket::StorageError;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{StorageError, Store};
 use crate::clock::now_ns;
 use crate::ingest::flush::outliers::expire;
+use crate::store::MergedView;
 
 /// The wait between two looks at all databases.
 const PAUSE: Duration = Duration::from_secs(3600);
@@ -16,7 +17,7 @@ const BATCH: usize = 500;
 
 /// The job that removes expired outlier marks.
 pub struct Outliers {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
 }
 
 impl Outliers {
@@ -33,7 +34,7 @@ impl Outliers {
             expired.extend(document.outlier.is_none().then_some(document));
         }
         if !expired.is_empty() {
-            self.store.write_sensors(database, &expired).await;
+            self.store.raw().write_sensors(database, &expired).await;
             run.count("marks", expired.len() as u64);
         }
         Ok(last)
@@ -49,7 +50,7 @@ impl Job for Outliers {
     }
 
     async fn step(&mut self, walk: &mut DatabaseWalk, run: &Run) -> Result<Step, JobError> {
-        let Some(database) = walk.current(&*self.store).await? else { return Ok(Step::Done) };
+        let Some(database) = walk.current(&**self.store.raw()).await? else { return Ok(Step::Done) };
         let after = Some(walk.after.clone()).filter(|after| !after.is_empty());
         match self.clear(&database, after, run).await {
             Err(error) if error.is_of_store() => return Err(error.into()),

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::job::{DatabaseWalk, Job, JobError, Run, Step};
-use crate::bucket::{CopyScope, StorageError, Store};
+use crate::bucket::store::MongoExtras;
+use crate::bucket::{CopyScope, StorageError};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::flush::stale_copies::{NextCopies, StaleCopies};
@@ -28,8 +29,7 @@ const LATEST_HOURS: i64 = 1;
 
 /// The job that sets copies of metadata.
 pub struct Refresh {
-    /// Without masks: what is deleted and not removed yet may be refreshed too.
-    raw: Arc<dyn Store>,
+    store: Arc<dyn MongoExtras>,
     stale: StaleCopies,
     /// How long after a change its copies are set for good.
     settle: Duration,
@@ -42,14 +42,14 @@ type RefreshWalk = Option<DatabaseWalk>;
 
 impl Refresh {
     #[must_use]
-    pub fn new(raw: Arc<dyn Store>, stale: StaleCopies, settle: Duration) -> Self {
-        Self { raw, stale, settle, next_walk: Instant::now(), together: TOGETHER.0 }
+    pub fn new(store: Arc<dyn MongoExtras>, stale: StaleCopies, settle: Duration) -> Self {
+        Self { store, stale, settle, next_walk: Instant::now(), together: TOGETHER.0 }
     }
 
     /// Finds sensors whose documents do not say that their copies are done; returns false at the end.
     async fn find(&self, walk: &mut DatabaseWalk) -> Result<bool, StorageError> {
-        let Some(database) = walk.current(&*self.raw).await? else { return Ok(false) };
-        let (stale, last) = self.raw.next_stale_copies(&database, &walk.after, EXAMINED).await?;
+        let Some(database) = walk.current(&*self.store).await? else { return Ok(false) };
+        let (stale, last) = self.store.next_stale_copies(&database, &walk.after, EXAMINED).await?;
         stale.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
         walk.go_on(last);
         Ok(true)
@@ -62,7 +62,7 @@ impl Refresh {
         if next.is_settled {
             faults::point("before_copies");
         }
-        let done = self.raw.refresh_copies(&next.database, &sensors, scope).await?;
+        let done = self.store.refresh_copies(&next.database, &sensors, scope).await?;
         run.count("documents", done.documents);
         // What was not done within the time limit is done in another step.
         if done.is_complete {

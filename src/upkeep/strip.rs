@@ -110,7 +110,7 @@ impl Strip {
         if waiting.is_empty() || !self.retention.member.leads().await? {
             return Ok(Vec::new());
         }
-        let stored = self.retention.store.databases().await?;
+        let stored = self.retention.store.raw().databases().await?;
         waiting.retain(|(name, _)| stored.contains(name));
         Ok(waiting)
     }
@@ -169,7 +169,7 @@ impl Strip {
         let hours = of.days.start.hours().start..of.days.end.hours().start;
         // Before the parts: what another instance folds in between is in a part, or was seen as a page.
         let places = context.raw.scan_sensors(of.database, &keys, hours, &Projection::places(), PLACES_BYTES).await?;
-        let parts = context.store.parts_of(of.database, &keys, of.days.clone()).await?;
+        let parts = context.store.raw().parts_of(of.database, &keys, of.days.clone()).await?;
         let Some(places) = places else {
             // So much is not sealed that it is not even listed.
             of.left = LeftDays(Some(of.days.clone()));
@@ -256,7 +256,7 @@ impl Strip {
         let turn = self.sealer.turns.of(of.database);
         let _turn = turn.lock().await;
         let mut changed: Vec<SensorDocument> = Vec::new();
-        for document in read_sensors_each(&*self.retention.store, of.database, &keys).await?.into_values() {
+        for document in read_sensors_each(&self.retention.store, of.database, &keys).await?.into_values() {
             let mut document = document?;
             document.recent.retain(|reading| reading.time >= of.before);
             changed.push(document);
@@ -265,7 +265,7 @@ impl Strip {
             return Ok(true);
         }
         let mut is_all = true;
-        for written in self.retention.store.write_sensors(of.database, &changed).await {
+        for written in self.retention.store.raw().write_sensors(of.database, &changed).await {
             match written {
                 Written::Yes => {}
                 Written::Conflict => is_all = false,

@@ -125,7 +125,7 @@ async fn check_one(
 ) -> Result<RawBucket, StorageError> {
     let mut findings = check_bucket(&bucket, &options.bounds);
     // An instance may write meanwhile, so what looked wrong may be right now, or gone.
-    if !findings.differences.is_empty() && store.is_shared() {
+    if !findings.differences.is_empty() && store.has_other_writers() {
         bucket = mend::read_again(store, &report.name, &bucket.from).await?;
         findings = check_bucket(&bucket, &options.bounds);
     }
@@ -182,7 +182,7 @@ async fn check_one_day(
 ) -> Result<Option<RawDay>, StorageError> {
     let (from, mut findings, mut day) = (day.from.clone(), check_day(&day), Some(day));
     // An instance may write meanwhile, so what looked wrong may be right now, or gone.
-    if !findings.differences.is_empty() && store.is_shared() {
+    if !findings.differences.is_empty() && store.has_other_writers() {
         day = mend::read_day_again(store, &report.name, &from).await?;
         findings = day.as_ref().map(check_day).unwrap_or_default();
     }

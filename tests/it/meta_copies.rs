@@ -218,7 +218,7 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
                 write(server, &format!("m,s={sensor} v={step} {time}\n"));
                 *times.entry(sensor).or_default() += 1;
             }
-            _ => drop(ask_job(&server, "seal")),
+            _ => drop(ask_job(server, "seal")),
         }
     }
     for sensor in 0..3 {

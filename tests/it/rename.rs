@@ -229,7 +229,7 @@ fn another_instance_learns_of_it() {
 fn what_would_leave_a_name_unclear_is_refused() {
     let server = Launch::embedded().start();
     write(&server, &format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=1 v=2i {T}\nm,room=b,s=2 v=2i {T}\n"));
-    post(&server.url("/write?db=d/week&precision=s"), &format!("p,s=1 v=1i {T}"), &[]);
+    post(&server.url("/write?db=d/week&precision=s"), format!("p,s=1 v=1i {T}"), &[]);
     let refused = |entry: &Value, why: &str| {
         let answer = put(&server, entry, "").expect(400).text().to_owned();
         assert!(answer.contains(why), "{entry}: {answer}");

@@ -58,7 +58,6 @@ contract! {
     scan::a_stored_summary_is_the_fold_over_its_page,
     scan::of_a_large_hour_only_the_pages_that_are_asked_for_are_read,
     scan::sensors_whose_keys_begin_alike_are_kept_apart,
-    groups::without_declared_groups_there_is_nothing_to_do,
     sensors::a_sensor_document_comes_back_as_it_was,
     sensors::a_sensor_document_needs_the_rev_it_knows,
     sensors::sensors_are_listed_in_key_order,

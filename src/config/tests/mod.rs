@@ -64,7 +64,7 @@ fn variables_are_read_by_the_keys_type() {
         ("HOURGLASS_FLUSH_INTERVAL", "10ms"),
         ("HOURGLASS_AUTH_FIRST_TOKEN", "true"),
         ("HOURGLASS_SERVER_LISTEN", "0.0.0.0:8086"),
-        ("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn, hourglass::store=DEBUG"),
+        ("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn, hourglass_store=DEBUG"),
         ("HOURGLASS_TELEMETRY_LOG_FORMAT", "json"),
     ];
     let settings = load_all("", &variables, &Overrides::default()).unwrap();
@@ -72,7 +72,7 @@ fn variables_are_read_by_the_keys_type() {
     assert_eq!(settings.limits.body_bytes, 1_000_000);
     assert_eq!(settings.flush.interval, Duration::from_millis(10));
     assert!(settings.exposed().is_some() && settings.auth.first_token);
-    assert_eq!(settings.telemetry.log_level, "warn,hourglass::store=DEBUG");
+    assert_eq!(settings.telemetry.log_level, "warn,hourglass_store=DEBUG");
     assert_eq!(settings.telemetry.log_format, LogFormat::Json);
 }
 

@@ -10,8 +10,9 @@ use super::database::{Database, WantedSensor};
 use super::reads::read_sensors_each;
 use super::{Catalog, LookupResult};
 use crate::access::Allowance;
-use crate::bucket::{StorageError, Store};
+use crate::bucket::StorageError;
 use crate::reading::Sensor;
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 /// Whether the store answered its last request. A hint that spares requests from waiting for a store that is away.
@@ -70,7 +71,7 @@ impl StorePresence {
 #[derive(Debug, Clone)]
 pub struct SensorLookup {
     /// Where the sensors' documents are.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     pub catalog: Arc<Catalog>,
     pub presence: StorePresence,
     pub metrics: Metrics,
@@ -127,7 +128,7 @@ impl SensorLookup {
             // The documents are about to be deleted and do not count: do not wait for a store that is busy deleting.
             found.counts = max != usize::MAX;
         } else if !self.presence.is_silent(&database.name, Instant::now()) {
-            match read_sensors_each(&*self.store, &database.name, keys).await {
+            match read_sensors_each(&self.store, &database.name, keys).await {
                 // A sensor whose document cannot be read becomes known too: only its own readings fail, at the flush.
                 Ok(documents) => {
                     found.documents = documents.into_values().flatten().collect();
@@ -151,6 +152,7 @@ impl SensorLookup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bucket::deletions::Masks;
     use crate::ingest::options;
     use crate::store::EmbeddedStore;
 
@@ -167,6 +169,7 @@ mod tests {
         let (catalog, metrics) =
             (Arc::new(Catalog::new(&options::small())), Metrics::new("", "embedded").expect("fixed bounds"));
         let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new file"));
+        let store = Arc::new(MergedView::new(store, Masks::default()));
         let lookup = SensorLookup { store, catalog: catalog.clone(), presence: StorePresence::default(), metrics };
         let database = catalog.enlist_database("d");
         let asking = |numbers: std::ops::Range<usize>| {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::BucketId;
-use crate::bucket::{Bucket, SensorDocument, StorageError, Store};
+use crate::bucket::{Bucket, SensorDocument, StorageError};
+use crate::store::MergedView;
 
 /// Most pages of a bucket that are read at a time where it is not read as a whole.
 pub const PAGES_AT_ONCE: usize = 4;
@@ -14,7 +15,7 @@ const ATTEMPTS: usize = 3;
 /// The pages of each of these buckets, as [`Store::read_buckets`] returns them. An unreadable page is the error of its
 /// own bucket only.
 pub async fn read_buckets_each(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     ids: &[BucketId],
     pages_max: usize,
@@ -38,7 +39,7 @@ pub async fn read_buckets_each(
 /// # Errors
 /// When the store does not answer, or a page is unreadable.
 pub async fn read_needed(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     id: &BucketId,
     needed: impl Fn(&Bucket) -> Vec<u32>,
@@ -63,7 +64,7 @@ pub async fn read_needed(
 /// # Errors
 /// When the store does not answer.
 pub async fn read_sensors_each(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     keys: &[&str],
 ) -> Result<HashMap<Box<str>, Result<SensorDocument, StorageError>>, StorageError> {

@@ -9,8 +9,8 @@ use super::outliers::expire;
 use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
-use crate::bucket::store::{BucketId, Extent, Outlier, Projection, ScannedPage, Written};
-use crate::bucket::{Bucket, Meta, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour, day};
+use crate::bucket::store::{BucketId, Extent, Order, Outlier, Projection, ScannedPage, Written};
+use crate::bucket::{Bucket, Meta, Reading, Readings, SensorDocument, StorageError, UnflushedHour, day};
 use crate::clock::{latest_ns, now_ns};
 use crate::config::Settings;
 use crate::faults;
@@ -19,6 +19,7 @@ use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::deletion::ALL_HOURS;
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Day, Hour, Stamp, Value};
+use crate::store::MergedView;
 
 /// Documents per write.
 pub const BATCH: usize = 500;
@@ -121,7 +122,7 @@ impl Documents {
     /// If the store is away when a bucket must be read.
     pub async fn refresh(
         self,
-        store: &dyn Store,
+        store: &MergedView,
         database: &str,
         documents: &mut [Document<'_>],
     ) -> Result<(), StorageError> {
@@ -133,7 +134,8 @@ impl Documents {
                 let Some(outdated) = outdated.filter(|_| tail.len() < self.recent) else { continue };
                 let Some((hour, cache)) = outdated.hours.get(nth) else { continue };
                 let known = &outdated.known;
-                let is_foreign = store.is_shared() && document.rev != known.written_rev.load(Ordering::Relaxed);
+                let is_foreign =
+                    store.raw().has_other_writers() && document.rev != known.written_rev.load(Ordering::Relaxed);
                 let is_sealed = day::may_be_sealed(*hour, latest_ns());
                 match cache.as_ref().filter(|_| !is_foreign) {
                     Some(cache) if is_sealed => {
@@ -222,7 +224,7 @@ impl Documents {
     /// If something must be read for that and the store does not answer.
     pub async fn lay_latest(
         self,
-        store: &dyn Store,
+        store: &MergedView,
         database: &Database,
         sensors: &[Arc<KnownSensor>],
         (mut documents, latest): (Vec<SensorDocument>, Vec<Latest>),
@@ -290,13 +292,13 @@ impl Documents {
     ) -> Result<Vec<&'a Outdated>, StorageError> {
         let mut documents = read(context, database, open, outcome).await?;
         let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
-        self.refresh(&*context.store, database, &mut documents).await?;
+        self.refresh(&context.store, database, &mut documents).await?;
         let (mut changed, mut writers) = (Vec::new(), Vec::new());
         for ((outdated, now), before) in documents.into_iter().zip(before) {
             let Some(outdated) = outdated else { continue };
             // Another instance may have changed the metadata.
-            let is_foreign =
-                before.rev != outdated.known.written_rev.load(Ordering::Relaxed) && context.store.is_shared();
+            let is_foreign = before.rev != outdated.known.written_rev.load(Ordering::Relaxed)
+                && context.store.raw().has_other_writers();
             if is_foreign || now.meta != before.meta {
                 outdated.known.set_stored_kind(&now.meta, outdated.meta.changes);
             }
@@ -307,7 +309,7 @@ impl Documents {
                 changed.push(now);
             }
         }
-        let written = context.store.write_sensors(database, &changed).await;
+        let written = context.store.raw().write_sensors(database, &changed).await;
         let (mut again, mut away) = (Vec::new(), None);
         for (((outdated, is_described), document), written) in writers.into_iter().zip(&changed).zip(written) {
             // Of an unknown outcome, too: the store may have it.
@@ -357,7 +359,7 @@ async fn read<'a>(
     outcome: &mut DocumentsOutcome,
 ) -> Result<Vec<Document<'a>>, StorageError> {
     let keys: Vec<&str> = open.iter().map(|outdated| &*outdated.known.sensor.key).collect();
-    let mut stored: HashMap<_, _> = read_sensors_each(&*context.store, database, &keys).await?;
+    let mut stored: HashMap<_, _> = read_sensors_each(&context.store, database, &keys).await?;
     let mut documents = Vec::with_capacity(open.len());
     for outdated in open {
         let known = &outdated.known;
@@ -370,7 +372,7 @@ async fn read<'a>(
             // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
             None => match context
                 .raw
-                .scan_back(database, &known.sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1))
+                .scan(database, &known.sensor.key, ALL_HOURS, Order::Descending, &Projection::ALL, Extent::pages(1))
                 .await
             {
                 Ok(scanned) if scanned.pages.is_empty() && !has_days(context, database, &known.sensor.key).await? => {
@@ -394,7 +396,7 @@ async fn has_days(context: &FlushContext, database: &str, sensor: &str) -> Resul
 
 /// Reads documents again that this process has written since they were read.
 async fn read_anew(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     known: &[Arc<KnownSensor>],
     documents: &mut [SensorDocument],
@@ -421,7 +423,7 @@ async fn read_anew(
 /// Unflushed readings, merged with the stored ones if the document has readings of the same times: only the pages know
 /// which value is later.
 async fn with_stored(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     document: &SensorDocument,
     hour: &UnflushedHour,
@@ -434,7 +436,7 @@ async fn with_stored(
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(unflushed) };
     let wanted = Projection { times: *first..last.saturating_add(1), ..Projection::ALL };
     let hours = hour.hour..hour.hour.next();
-    let scanned = store.scan(database, &document.sensor.key, hours, &wanted, Extent::ALL).await?;
+    let scanned = store.scan(database, &document.sensor.key, hours, Order::Ascending, &wanted, Extent::ALL).await?;
     let mut stored = Readings::default();
     for readings in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
         stored.unite(readings);
@@ -446,7 +448,7 @@ async fn with_stored(
 /// The latest readings of sensors in one hour that may be in parts of days, read together: where history comes hour by hour,
 /// every sensor's document needs some.
 async fn tails_with_parts(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     lot: &[(usize, BucketId)],
     recent: usize,
@@ -469,13 +471,13 @@ async fn tails_with_parts(
 
 /// The latest readings of an hour that may be in parts of a day.
 async fn tail_with_parts(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     id: &BucketId,
     recent: usize,
 ) -> Result<Vec<Reading>, StorageError> {
     let hours = id.hour..id.hour.next();
-    let scanned = store.scan(database, &id.sensor.key, hours, &Projection::ALL, Extent::ALL).await;
+    let scanned = store.scan(database, &id.sensor.key, hours, Order::Ascending, &Projection::ALL, Extent::ALL).await;
     of_readable(scanned.map(|scanned| tail_of(&scanned.pages, recent)))
 }
 

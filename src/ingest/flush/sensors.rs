@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::bucket::store::Written;
-use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::bucket::{SensorDocument, StorageError};
 use crate::ingest::catalog::KnownSensor;
 use crate::ingest::catalog::reads::read_sensors_each;
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 /// How often a document is read and written again because other instances were faster.
@@ -33,7 +34,7 @@ pub fn new_document(known: &KnownSensor) -> SensorDocument {
 /// Stores the documents of sensors that are new or have new fields, before any of their pages. Returns those that
 /// failed, and why.
 pub async fn store_before_pages(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     sensors: Vec<Arc<KnownSensor>>,
     metrics: &Metrics,
@@ -74,7 +75,7 @@ pub async fn store_before_pages(
 /// Adds each sensor's fields to its document and writes the documents that gained one; returns the sensors whose
 /// documents others changed meanwhile.
 async fn store_fields(
-    store: &dyn Store,
+    store: &MergedView,
     database: &str,
     sensors: Vec<(Arc<KnownSensor>, SensorDocument)>,
     metrics: &Metrics,
@@ -94,7 +95,7 @@ async fn store_fields(
         return Vec::new();
     }
     let mut open = Vec::new();
-    let written = store.write_sensors(database, &documents).await;
+    let written = store.raw().write_sensors(database, &documents).await;
     for ((known, document), written) in writers.into_iter().zip(&documents).zip(written) {
         match written {
             Written::Yes => {

@@ -29,6 +29,7 @@ use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryVie
 use crate::ingest::memtable::Load;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Hour, Stamp, Value};
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 /// Most buckets read back at a time: at first, and ever. All of them are in memory, so their size decides in between.
@@ -53,9 +54,9 @@ const UNKNOWN_MAX: u32 = 2;
 /// What all flushes of a process share.
 #[derive(Debug)]
 pub struct FlushContext {
-    /// The store, without what is deleted.
-    pub store: Arc<dyn Store>,
-    /// The same store, with what is deleted and not removed yet.
+    /// The merged view of the store.
+    pub store: Arc<MergedView>,
+    /// The store itself, with what is deleted and not removed yet.
     pub raw: Arc<dyn Store>,
     pub metrics: Metrics,
     /// When a page is full.
@@ -357,7 +358,7 @@ impl FlushContext {
     /// # Errors
     /// Why none can be trusted now: others, whose clocks are right, would not look for a day that is sealed too early.
     pub fn trusted_ns(&self) -> Result<i64, ClockDoubt> {
-        self.clock.trusted_ns(self.store.is_shared())
+        self.clock.trusted_ns(self.store.raw().has_other_writers())
     }
 
     /// Most pages of one bucket that are read as a whole.
@@ -373,7 +374,7 @@ impl FlushContext {
         if unsaved.is_empty() {
             return;
         }
-        let failed = store_before_pages(&*self.store, &database.name, unsaved, &self.metrics).await;
+        let failed = store_before_pages(&self.store, &database.name, unsaved, &self.metrics).await;
         for run in runs {
             // No page is stored before its sensor's document. Here the store refused that document, not the page.
             run.state = match failed.get(&run.known.id) {
@@ -396,7 +397,7 @@ impl FlushContext {
             if writes.is_empty() {
                 return;
             }
-            let outcomes = self.store.write_pages(&database.name, &writes).await;
+            let outcomes = self.store.raw().write_pages(&database.name, &writes).await;
             let pages: Vec<Vec<usize>> = writes.into_iter().map(|write| write.group).collect();
             for ((number, pages), outcome) in numbers.into_iter().zip(pages).zip(outcomes) {
                 if outcome == Written::Conflict {
@@ -548,7 +549,7 @@ impl FlushContext {
     /// Reads buckets and merges their readings in. A bucket that cannot be read fails alone.
     async fn reload(&self, database: &Database, runs: &mut [BucketFlush]) {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
-        let read = read_buckets_each(&*self.store, &database.name, &ids, self.pages_max()).await;
+        let read = read_buckets_each(&self.store, &database.name, &ids, self.pages_max()).await;
         for (run, bucket) in runs.iter_mut().zip(read) {
             let sealed = if self.may_be_sealed(run) { self.sealed(database, run).await } else { Ok(None) };
             match bucket.and_then(|pages| Ok((pages, sealed?))) {

@@ -250,7 +250,7 @@ impl Ingest {
             let latest = answer.await.map_err(|_| IngestError::Stopping)?;
             let old = places.iter().map(|place| documents[*place].clone()).collect();
             let fresh =
-                Documents::new(&self.options).lay_latest(&*self.store, database, &sensors, (old, latest)).await?;
+                Documents::new(&self.options).lay_latest(&self.store, database, &sensors, (old, latest)).await?;
             for (place, document) in places.into_iter().zip(fresh) {
                 documents[place] = document;
             }

@@ -215,7 +215,7 @@ impl Ingest {
         );
         let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), ResolvedList::default());
         // Another instance may have logged and not stored an older change, which would win over no record at all.
-        let is_shared = self.store.is_shared();
+        let is_shared = self.store.raw().has_other_writers();
         for (place, (wish, stored)) in wishes.iter().zip(&stored).enumerate() {
             let held = metas.get(&stored.key);
             let is_new = held.is_none();

@@ -51,6 +51,7 @@ use crate::ingest::retention::Retention;
 use crate::ingest::tail::Tail;
 use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision, Sensor};
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
 use crate::wire::Points;
@@ -95,7 +96,7 @@ pub struct Arrival<'a> {
 /// The store with and without remembered deletions hidden.
 pub struct Stores {
     /// Hides what remembered deletions cover.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     /// As stored.
     pub raw: Arc<dyn Store>,
     /// The remembered deletions, as `store` applies them.
@@ -106,7 +107,7 @@ pub struct Stores {
 
 pub struct Ingest {
     pub(crate) options: Arc<Settings>,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<MergedView>,
     catalog: Arc<Catalog>,
     lookup: SensorLookup,
     pub(crate) submitter: Arc<Submitter>,
@@ -534,7 +535,7 @@ impl Ingest {
         // First: a drop that was logged before, and is carried out while or after this one is listed, finds it here.
         let (name, created) = (&*database.name, self.member.stamp_now());
         let is_new = self.noted(self.retention.note_created(name, created, set).await)?;
-        let made = self.noted(self.store.create_database(name).await);
+        let made = self.noted(self.store.raw().create_database(name).await);
         if made.is_err() && is_new {
             self.noted(self.retention.remove(name).await)?;
         }
@@ -569,7 +570,7 @@ impl Ingest {
         Ok(if self.lookup.presence.is_silent(name, Instant::now()) {
             Vec::new()
         } else {
-            self.store.databases().await.unwrap_or_else(|error| {
+            self.store.raw().databases().await.unwrap_or_else(|error| {
                 self.lookup.missed(name, &error);
                 Vec::new()
             })

@@ -156,7 +156,7 @@ impl Ingest {
         if self.catalog.database(name).is_some() || self.settings_now().await?.policies(name).next().is_some() {
             return Ok(true);
         }
-        Ok(self.store.databases().await?.iter().any(|known| known == name))
+        Ok(self.store.raw().databases().await?.iter().any(|known| known == name))
     }
 
     /// Creates a database with these terms, which are those of its policy `autogen` or of another one, then the default.
@@ -386,7 +386,7 @@ impl Ingest {
         by: &Caller,
         set: impl Fn(&mut DatabaseSettings),
     ) -> Result<(), IngestError> {
-        match self.store.databases().await?.iter().any(|known| known == name) {
+        match self.store.raw().databases().await?.iter().any(|known| known == name) {
             true => Ok(()),
             false => self.create_with(name, by, set).await,
         }

@@ -60,7 +60,7 @@ impl Ingest {
         let rejections = Arc::new(Rejections::open(options::rejections(&options)));
         let request_keys = RequestKeys::open(options::request_keys(&options), now_ns());
         let blocked = BlockedBuckets::default();
-        let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, store.is_shared()));
+        let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, raw.has_other_writers()));
         let mark = FolderMark::of(&options.wal_dir());
         let horizon_ms = u64::try_from(options.wal.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =
@@ -122,7 +122,7 @@ impl Ingest {
             turns: Arc::default(),
         });
         let member = Arc::new(Member {
-            store: store.clone(),
+            store: store.raw().clone(),
             log: wal.clone(),
             ids: (recovery.log, recovery.opening),
             positions: positions.clone(),
@@ -183,7 +183,7 @@ impl Ingest {
             default_form: options.seal.form,
             default_drift: options.ingest.drift,
             pause: options.retention.interval,
-            file: store.is_shared().then(|| options.server.data_dir.join("settings.json")),
+            file: store.raw().has_other_writers().then(|| options.server.data_dir.join("settings.json")),
             read: Mutex::default(),
         });
         retention.recall();

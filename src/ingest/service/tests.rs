@@ -11,7 +11,7 @@ use crate::clock::{ClockBounds, StampClock};
 use crate::ingest::{Arrival, Ingest, Stores, options};
 use crate::reading::value::RawValue;
 use crate::reading::{Hour, Precision, Reason, Rejection, Sensor, Value};
-use crate::store::{EmbeddedStore, Masked};
+use crate::store::{EmbeddedStore, MergedView};
 use crate::telemetry::Metrics;
 use crate::wal::{self, Folder, Wal};
 use crate::wire::{Point, PointSeries, Points};
@@ -52,7 +52,7 @@ impl<'a> Points<'a> for Semicolons<'a> {
 fn ingest(folder: &std::path::Path) -> Ingest {
     let raw: Arc<dyn Store> = Arc::new(EmbeddedStore::open(folder, 1 << 20).expect("a store in a new folder"));
     let masks = Masks::default();
-    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
     let stores = Stores { store, raw, masks, understand: Arc::new(|_: &str| None) };
     let disk = Folder::new(folder.join("log")).expect("a folder");
     let (log, recovery) = Wal::open(disk, wal::WalOptions::new("toy")).expect("a log in a new folder");

@@ -95,8 +95,8 @@ impl Engine {
         // seem not to exist.
         let listed = self.memtables.catalog_version(Some(database));
         let known = self.memtables.catalog_sensor(database, key).filter(|known| !known.fields.is_empty());
-        let is_all =
-            known.as_ref().is_some_and(|known| known.is_stored && !known.has_more_meta) && !self.store.is_shared();
+        let is_all = known.as_ref().is_some_and(|known| known.is_stored && !known.has_more_meta)
+            && !self.store.raw().has_other_writers();
         let deletions = listed.as_ref().ok().map(|version| version.deletions);
         let stored = if is_all { None } else { self.stored_sensor(database, key, deletions).await? };
         if known.is_none() && stored.is_none() {

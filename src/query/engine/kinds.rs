@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::directory::DirectoryEntry;
 use super::memory::{CHOOSE, NAME_BYTES};
-use crate::bucket::store::{Extent, Projection};
+use crate::bucket::store::{Extent, Order, Projection};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Family, Hour, Value};
 
@@ -82,7 +82,8 @@ impl Engine {
                     firsts.try_for_each(|value| kinds.note(measurement, name, value))?;
                 }
             }
-            let pages = self.store.scan(database, key, all.clone(), &Projection::SUMMARIES, Extent::pages(1));
+            let pages =
+                self.store.scan(database, key, all.clone(), Order::Ascending, &Projection::SUMMARIES, Extent::pages(1));
             for page in budget.waiting(pages).await?.pages {
                 let mut summaries = page.summary.iter();
                 summaries.try_for_each(|(name, one)| kinds.note(measurement, name, &one.figures().first))?;

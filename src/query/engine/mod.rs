@@ -33,10 +33,11 @@ use self::cache::SummaryCache;
 use self::directory::Directory;
 use self::sensor_cache::SensorCache;
 use super::Budget;
-use crate::bucket::{Behind, KnownSettings, Store, UnflushedHour, UnflushedReadings};
+use crate::bucket::{Behind, KnownSettings, UnflushedHour, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::config::QuerySettings;
 use crate::reading::Hour;
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 pub use self::hours::{UnflushedSensor, hours_of};
@@ -47,7 +48,7 @@ const SENSORS_SHARE: usize = 8;
 /// What queries read from.
 #[derive(Debug)]
 pub struct Engine {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<MergedView>,
     /// Unflushed readings. Read them before the store: readings flushed in between are then found in both, never in
     /// neither.
     pub memtables: Arc<dyn UnflushedReadings>,
@@ -64,14 +65,14 @@ impl Engine {
     /// An engine on this store and these unflushed readings.
     #[must_use]
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<MergedView>,
         memtables: Arc<dyn UnflushedReadings>,
         settings: KnownSettings,
         options: QuerySettings,
         metrics: &Metrics,
     ) -> Self {
         // A store that is not shared has no other writers: summaries in the cache do not age.
-        let cache_max_age = store.is_shared().then_some(options.cache_max_age);
+        let cache_max_age = store.raw().has_other_writers().then_some(options.cache_max_age);
         let sensor_bytes = options.cache_bytes / SENSORS_SHARE;
         let sensors = SensorCache::new(sensor_bytes, options.cache_max_age);
         let cache = SummaryCache::new(options.cache_bytes - sensor_bytes, cache_max_age, metrics);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::hours::{by_hour, hours_of, overlay};
 use super::{Engine, UnflushedSensor};
-use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, GROWTH, Order, Projection, Scanned, ScannedPage};
 use crate::bucket::{Readings, StorageError, UnflushedHour};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::time::MILLI_NS;
@@ -222,7 +222,7 @@ impl Scan<'_> {
         };
         loop {
             let projection = Projection { times: times.clone(), ..self.projection.clone() };
-            let scanned = self.engine.store.scan(database, key, ahead.clone(), &projection, extent);
+            let scanned = self.engine.store.scan(database, key, ahead.clone(), Order::Ascending, &projection, extent);
             match budget.waiting(scanned).await {
                 Ok(Scanned { pages, rest }) => return Ok((Scanned { pages, rest: rest.start..hours.end }, times)),
                 Err(StorageError::HourTooLarge { hour, .. }) if hour > ahead.start => ahead.end = hour,

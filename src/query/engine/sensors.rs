@@ -96,7 +96,7 @@ impl Engine {
         self.memtables.catalog_version(None)?;
         // Before the store is read: a database that reaches it in between is then listed twice, never missed.
         let mut names = self.memtables.databases();
-        names.extend(self.store.databases().await?);
+        names.extend(self.store.raw().databases().await?);
         names.sort_unstable();
         names.dedup();
         Ok(names)

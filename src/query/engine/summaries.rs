@@ -10,7 +10,7 @@ use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
-use crate::bucket::store::{Extent, PageSummaries, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, Order, PageSummaries, Scanned, ScannedPage};
 use crate::faults;
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
@@ -85,7 +85,8 @@ impl Engine {
             let unflushed: BTreeSet<Hour> = unflushed.into_keys().collect();
             while hours.start < hours.end {
                 let extent = Extent { pages, bytes: BATCH_BYTES, hour_bytes: usize::MAX };
-                let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
+                let stored =
+                    self.store.scan(wanted.database, &sensor.key, hours.clone(), Order::Ascending, &projection, extent);
                 let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let mut open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let mut found = [Vec::new()];

@@ -95,7 +95,7 @@ fn conditions(
     let is_by_value = values.is_some() || !is_of_tags(&rest);
     // What another instance has acked and not stored is covered, and not known here.
     let is_any_known = about.iter().any(|sensors| !sensors.is_empty());
-    if before.is_empty() && (is_any_known || engine.store.is_shared()) {
+    if before.is_empty() && (is_any_known || engine.store.raw().has_other_writers()) {
         must_be_known(&rest, about.iter().flatten().copied(), fields, patterns)?;
     }
     if before.is_empty() && is_by_value && matches!(statement, Statement::Delete { .. }) {

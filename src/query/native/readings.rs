@@ -187,10 +187,7 @@ async fn scan(
         TimeOrder::Ascending => Order::Ascending,
         TimeOrder::Descending => Order::Descending,
     };
-    match order {
-        Order::Ascending => engine.store.scan(database, sensor, hours.clone(), projection, extent).await,
-        Order::Descending => engine.store.scan_back(database, sensor, hours.clone(), projection, extent).await,
-    }
+    engine.store.scan(database, sensor, hours.clone(), order, projection, extent).await
 }
 
 /// The selected readings of a set, in time order.

@@ -35,7 +35,7 @@ impl Sealer {
         round: &mut Round,
     ) -> Result<(), StorageError> {
         let id = |part| DayId { sensor: sensor.clone(), day, part };
-        let parts = self.context.store.parts_of(database, &[&sensor.key], day..day.next()).await?;
+        let parts = self.context.store.raw().parts_of(database, &[&sensor.key], day..day.next()).await?;
         let whole: Vec<DayId> =
             parts.iter().filter(|(.., part)| !matches!(part, DayPart::Hour(_))).map(|(.., part)| id(*part)).collect();
         let mut revs: Vec<(DayId, u64)> = Vec::new();
@@ -85,7 +85,7 @@ impl Sealer {
             return Ok(Hourly::Nothing);
         }
         let mut rev = held.as_ref().map_or(0, |part| part.rev);
-        if rev == 0 && self.context.store.is_shared() {
+        if rev == 0 && self.context.store.raw().has_other_writers() {
             // Before the pages are read: see `bucket::day`.
             match self.claim(database, std::slice::from_ref(&id), floor).await?.pop().flatten() {
                 Some(claim) => rev = claim,
@@ -132,7 +132,7 @@ impl Sealer {
         if !pages.is_empty() {
             self.remove(database, vec![(bucket, pages)], &mut singles).await?;
         }
-        self.context.store.remove_single_pages(database, &singles).await?;
+        self.context.store.raw().remove_single_pages(database, &singles).await?;
         Ok(Hourly::Sealed(folded.len()))
     }
 

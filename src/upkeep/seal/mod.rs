@@ -182,9 +182,9 @@ impl Seal {
         let trusted = context.trusted_ns();
         walk.now = trusted.map_err(|doubt| StorageError::Unavailable { detail: doubt.to_string() })?;
         // From the store: no day may be sealed before its database's settings are known.
-        let by_database = context.store.read_settings().await?.into_iter().collect();
+        let by_database = context.store.raw().read_settings().await?.into_iter().collect();
         walk.settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
-        walk.databases = context.store.databases().await?.into();
+        walk.databases = context.store.raw().databases().await?.into();
         walk.left = Left::default();
         Ok(())
     }
@@ -295,7 +295,7 @@ impl Job for Seal {
             return Ok(Step::Done);
         }
         walk.stage = Stage::Months;
-        walk.databases = self.sealer.context.store.databases().await?.into();
+        walk.databases = self.sealer.context.store.raw().databases().await?.into();
         Ok(Step::More)
     }
 }
@@ -334,7 +334,7 @@ impl Sealer {
         let mut round = Round { together: 1, ..Round::default() };
         let mut from = (Hour::of(ALWAYS.start), String::new());
         loop {
-            let buckets = self.context.store.next_buckets(database, &from, until.hours().start, LISTED).await?;
+            let buckets = self.context.store.raw().next_buckets(database, &from, until.hours().start, LISTED).await?;
             let Some(last) = buckets.last().cloned() else { break };
             let mut days: Vec<(Day, String)> = Vec::new();
             for (hour, sensor) in buckets {
@@ -350,7 +350,7 @@ impl Sealer {
         round.skipped.clear();
         let mut from = (Day::of(Hour::of(ALWAYS.start)), String::new());
         loop {
-            let days = self.context.store.next_chunks(database, &from, until, LISTED).await?;
+            let days = self.context.store.raw().next_chunks(database, &from, until, LISTED).await?;
             let Some(last) = days.last().cloned() else { return Ok(round) };
             self.seal_each(database, &days, &mut round, run).await?;
             from = last;
@@ -426,7 +426,7 @@ impl Sealer {
     ) -> Result<usize, StorageError> {
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
-        if !is_listed(&*self.context.store, database).await? {
+        if !is_listed(&*self.context.raw, database).await? {
             // It was dropped since the days were listed: claims would make it anew.
             return Ok(days.len());
         }
@@ -478,7 +478,7 @@ impl Sealer {
             self.remove(database, one.buckets, &mut singles).await?;
         }
         self.remove_parts(database, &chunks).await?;
-        self.context.store.remove_single_pages(database, &singles).await?;
+        self.context.store.raw().remove_single_pages(database, &singles).await?;
         faults::point("pages_removed");
         for (_, sensor, day) in lot.hourly {
             self.seal_hours(database, &sensor, day, floor, round).await?;

@@ -84,7 +84,7 @@ impl Sealer {
         let missing: Vec<usize> =
             (0..keys.len()).filter(|place| !known.get(&keys[*place]).is_some_and(|(_, is_made)| *is_made)).collect();
         let names: Vec<&str> = missing.iter().map(|place| &*keys[*place]).collect();
-        for (place, _, part) in store.parts_of(database, &names, month.days()).await? {
+        for (place, _, part) in store.raw().parts_of(database, &names, month.days()).await? {
             // Chunks are about to be folded, which would remove the totals.
             if part.is_chunk() { &mut in_chunks } else { &mut wanted }.insert(missing[place]);
         }
@@ -117,7 +117,7 @@ impl Sealer {
         let (store, first) = (&self.context.store, first_rev());
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
-        if !is_listed(&**store, database).await? {
+        if !is_listed(&**store.raw(), database).await? {
             // It was dropped since its months were listed.
             return Ok(0);
         }
@@ -125,7 +125,7 @@ impl Sealer {
         let claim =
             |((id, rev), next_rev): (&'a (MonthId, u64), u64)| MonthWrite { id, rev: *rev, next_rev, totals: None };
         let claims: Vec<MonthWrite<'a>> = months.iter().zip((first..).step_by(2)).map(claim).collect();
-        let claimed = store.write_months(database, &claims).await;
+        let claimed = store.raw().write_months(database, &claims).await;
         faults::halt_at("month_claimed").await;
         faults::point("month_claimed");
         let claimed: Vec<(&'a MonthId, u64)> = claims
@@ -141,7 +141,7 @@ impl Sealer {
             let days = first.month.days();
             let hours = days.start.hours().start..days.end.hours().start;
             let keys: Vec<&str> = some.iter().map(|(id, _)| &*id.sensor).collect();
-            match store.scan_days_of(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
+            match store.raw().scan_days_of(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
                 Some(found) => {
                     totals.extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::of(&pages))));
                 }
@@ -158,7 +158,7 @@ impl Sealer {
             Some(MonthWrite { id, rev: *rev, next_rev: rev + 1, totals: Some(totals.get(id)?) })
         };
         let fills: Vec<MonthWrite<'_>> = claimed.iter().filter_map(fill).collect();
-        let written = store.write_months(database, &fills).await;
+        let written = store.raw().write_months(database, &fills).await;
         faults::point("month_filled");
         // Who changed a part meanwhile has removed the claim.
         Ok(written.iter().filter(|written| **written == Written::Yes).count() as u64)

@@ -36,7 +36,7 @@ impl Sealer {
             return Ok(Lot::default());
         };
         let mut parts: BTreeMap<(Day, &str), Vec<DayPart>> = BTreeMap::new();
-        for (place, day, part) in store.parts_of(database, &keys, first..last.next()).await? {
+        for (place, day, part) in store.raw().parts_of(database, &keys, first..last.next()).await? {
             parts.entry((day, keys[place])).or_default().push(part);
         }
         let mut lot = Lot { days: days.len(), ..Lot::default() };
@@ -88,7 +88,7 @@ impl Sealer {
         let work = &mut lot.work;
         // Nothing can be folded into what is left of readings that have expired.
         work.retain(|one| one.held.as_ref().is_none_or(|held| held.expired.is_none()));
-        if !self.context.store.is_shared() {
+        if !self.context.store.raw().has_other_writers() {
             return Ok(());
         }
         let missing: Vec<DayId> = work.iter().filter(|one| one.held.is_none()).map(|one| one.id.clone()).collect();
@@ -198,7 +198,7 @@ impl Sealer {
             }
         }
         // What others changed meanwhile stays beside the day, until the next round.
-        write_buckets(&*self.context.store, database, several).await.map(drop)
+        write_buckets(&*self.context.raw, database, several).await.map(drop)
     }
 }
 

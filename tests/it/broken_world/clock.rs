@@ -87,7 +87,7 @@ fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
         clock.set(366 * DAY);
         eventually("the clock is doubted", WITHIN, || server.stderr().contains(DOUBT).then_some(()));
         clock.set(0);
-        let after = ["w", "s"].map(|database| since(&server, database, start - 6 * DAY));
+        let after = ["w", "s"].map(|database| since(server, database, start - 6 * DAY));
         assert_eq!(after, before, "{store}");
         assert_eq!(progress(server, "expire", "deletions"), 1);
         // What was not noted while the clock was wrong is expired now that it is right.

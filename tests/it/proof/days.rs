@@ -53,7 +53,7 @@ const POINT_WITHIN: Duration = Duration::from_secs(2);
 /// The points that these runs are about come first: a short run has few cycles.
 const FIRST: [&str; 6] = ["sealed", "pages_removed", "claimed", "during_deletion", "during_expiry", "before_expiry"];
 
-/// The names of all points at which ingest and the stores can be told to kill themselves, as the sources have them.
+/// The names of all points at which ingest, jobs and the stores can be told to kill themselves, as the sources have them.
 fn points() -> Vec<String> {
     fn add(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -68,7 +68,7 @@ fn points() -> Vec<String> {
         }
     }
     let mut found = BTreeSet::new();
-    for room in ["src/ingest", "src/store"] {
+    for room in ["src/ingest", "src/upkeep", "crates/store/src"] {
         add(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut found);
     }
     let first: Vec<String> = FIRST.map(str::to_owned).into();

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use hourglass::bucket::store::{Extent, PageWrite, Projection, SensorFilter, Written};
+use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, SensorFilter, Written};
 use hourglass::bucket::{Reading, SensorDocument, StorageError};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
@@ -68,7 +68,10 @@ async fn a_damaged_page_is_named_and_never_written_over() {
 
     assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()], usize::MAX).await, &bad_page);
     assert_unreadable(
-        place.store().scan(DB, "bad", HOUR..HOUR.next(), &Projection::SUMMARIES, Extent::pages(9)).await,
+        place
+            .store()
+            .scan(DB, "bad", HOUR..HOUR.next(), Order::Ascending, &Projection::SUMMARIES, Extent::pages(9))
+            .await,
         &bad_page,
     );
     assert_stored(&bucket, &read(place.store(), DB, &good).await);

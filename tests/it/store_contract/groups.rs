@@ -1,17 +1,17 @@
-//! Groups' documents of MongoDB: where none is declared there is nothing to do, on both stores; two stores that set them at the
+//! Groups' documents of MongoDB: where none is declared there is nothing to do; two stores that set them at the
 //! same time, while sensors move, come and go, leave each sensor in one document of its group at every moment, and where it belongs in the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hourglass::bucket::store::{SensorFilter, Written};
-use hourglass::bucket::{GroupRule, GroupRules, Meta, Regrouped, SensorDocument, Store};
+use hourglass::bucket::store::{Coordination, MongoExtras, SensorFilter, SensorStore, Written};
+use hourglass::bucket::{GroupRule, GroupRules, Meta, Regrouped, SensorDocument};
 use hourglass::reading::{Family, Sensor};
 use hourglass::store::{MongoOptions, MongoStore};
 use mongodb::bson::{Document, doc};
 
-use super::place::{DB, Place, sensor};
+use super::place::{DB, sensor};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
 
@@ -27,12 +27,16 @@ fn described(sensor: &Arc<Sensor>, stamp: u64, site: &str) -> SensorDocument {
     }
 }
 
-pub async fn without_declared_groups_there_is_nothing_to_do(place: &mut impl Place) {
+#[tokio::test]
+async fn without_declared_groups_there_is_nothing_to_do() {
+    let store = MongoStore::open(&mongod().uri(&fresh_database_name()), MongoOptions::default()).await;
+    let store = store.expect("a good URI");
     let document = described(&sensor("m", &[("s", "1")]), 1, "lab");
-    assert_eq!(place.store().write_sensors(DB, &[document]).await, [Written::Yes]);
-    assert!(!place.store().keeps_groups());
-    assert_eq!(place.store().regroup(10).await, Ok(Regrouped::default()));
-    assert_eq!(place.store().regroup_after(DB, "", 10).await, Ok((Regrouped::default(), None)));
+    assert_eq!(store.write_sensors(DB, &[document]).await, [Written::Yes]);
+    assert!(!store.keeps_groups());
+    assert_eq!(store.regroup(10).await, Ok(Regrouped::default()));
+    assert_eq!(store.regroup_after(DB, "", 10).await, Ok((Regrouped::default(), None)));
+    store.close().await;
 }
 
 async fn open(database: &str) -> MongoStore {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hourglass::bucket::store::{BucketId, Extent, Projection, ScannedPage};
+use hourglass::bucket::store::{BucketId, Extent, Order, Projection, ScannedPage};
 use hourglass::bucket::{Bucket, Caps, Reading, Summary};
 use hourglass::reading::{Hour, Value};
 
@@ -173,7 +173,14 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
             let mut rest = first..to;
             let mut found: BTreeMap<Key, Vec<hourglass::bucket::Readings>> = BTreeMap::new();
             while !rest.is_empty() {
-                let scan = place.store().scan(database, key, rest, &Projection::ALL, Extent::pages(pages_max));
+                let scan = place.store().scan(
+                    database,
+                    key,
+                    rest,
+                    Order::Ascending,
+                    &Projection::ALL,
+                    Extent::pages(pages_max),
+                );
                 let scanned = scan.await.expect("a scan");
                 rest = scanned.rest;
                 assert!(rest.is_empty() || scanned.pages.last().is_some_and(|last| last.hour.next() <= rest.start));
@@ -212,7 +219,10 @@ async fn check_scans_of_all(place: &impl Place, seed: u64) {
         for projection in [Projection::ALL, Projection::SUMMARIES] {
             let scan = place.store().scan_sensors(database, &asked, hours.clone(), &projection, usize::MAX).await;
             for (sensor, found) in asked.iter().zip(scan.expect("a scan").expect("nothing bounds it")) {
-                let one = place.store().scan(database, sensor, hours.clone(), &projection, Extent::ALL).await;
+                let one = place
+                    .store()
+                    .scan(database, sensor, hours.clone(), Order::Ascending, &projection, Extent::ALL)
+                    .await;
                 assert_eq!(shown(&found), shown(&one.expect("a scan").pages), "seed {seed}: {sensor}");
             }
         }

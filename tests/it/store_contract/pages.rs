@@ -1,6 +1,6 @@
 //! Writing pages and reading them back.
 
-use hourglass::bucket::store::{Extent, PageWrite, Projection, Written};
+use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, Written};
 use hourglass::bucket::{Bucket, Caps, Reading, StoredPage, WriteKind};
 use hourglass::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use hourglass::reading::{Hour, Value};
@@ -57,7 +57,7 @@ pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Plac
         assert_stored(&bucket, &read(place.store(), DB, &id).await);
         let scanned = place
             .store()
-            .scan(DB, &odd.key, id.hour..id.hour.next(), &Projection::ALL, Extent::pages(10))
+            .scan(DB, &odd.key, id.hour..id.hour.next(), Order::Ascending, &Projection::ALL, Extent::pages(10))
             .await
             .expect("a scan")
             .pages;

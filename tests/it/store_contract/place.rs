@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use hourglass::bucket::store::Coordination;
 use hourglass::bucket::store::{BucketId, PageWrite, Written};
 use hourglass::bucket::{Applied, Bucket, Caps, MergeOptions, Page, Reading, Row, Store, StoredPage};
 use hourglass::reading::{Hour, Sensor, Value};

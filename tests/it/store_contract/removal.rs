@@ -1,6 +1,6 @@
 //! What is removed is gone, all of it and nothing else, and nobody's old view brings it back.
 
-use hourglass::bucket::store::{Extent, Projection, SensorFilter, Written};
+use hourglass::bucket::store::{Extent, Order, Projection, SensorFilter, Written};
 use hourglass::bucket::{Bucket, SensorDocument, Store};
 use hourglass::reading::Hour;
 
@@ -17,7 +17,8 @@ fn later(hours: i64) -> Hour {
 }
 
 async fn hours(store: &dyn Store, sensor: &str) -> Vec<Hour> {
-    let pages = store.scan(DB, sensor, ALL, &Projection::ALL, Extent::ALL).await.expect("a scan").pages;
+    let pages =
+        store.scan(DB, sensor, ALL, Order::Ascending, &Projection::ALL, Extent::ALL).await.expect("a scan").pages;
     pages.into_iter().map(|page| page.hour).collect()
 }
 
@@ -129,7 +130,12 @@ pub async fn a_dropped_database_is_gone_and_may_come_back(place: &mut impl Place
     assert_eq!(place.store().databases().await.expect("a list"), ["planted"]);
     assert!(hours(place.store(), "a").await.is_empty());
     assert!(place.store().read_sensors("plant", &["a"]).await.expect("none").is_empty());
-    let other = place.store().scan("planted", "a", ALL, &Projection::ALL, Extent::ALL).await.expect("a scan").pages;
+    let other = place
+        .store()
+        .scan("planted", "a", ALL, Order::Ascending, &Projection::ALL, Extent::ALL)
+        .await
+        .expect("a scan")
+        .pages;
     assert_eq!(other.len(), 3);
 
     put(place.store(), &bucket_id(&sensor("b", &[]), HOUR), &seconds(HOUR, 0, &[1]), &CAPS).await;

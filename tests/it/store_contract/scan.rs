@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hourglass::bucket::store::{Extent, Projection, ScannedPage};
+use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage};
 use hourglass::bucket::{Reading, StorageError, Store, Summary};
 use hourglass::reading::{Hour, Value};
 
@@ -10,12 +10,23 @@ use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, reading, seconds, sen
 
 async fn scan(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
     let hours = Hour(hours.start)..Hour(hours.end);
-    store.scan(DB, sensor, hours, &Projection::ALL, Extent::pages(pages_max)).await.expect("a scan").pages
+    store
+        .scan(DB, sensor, hours, Order::Ascending, &Projection::ALL, Extent::pages(pages_max))
+        .await
+        .expect("a scan")
+        .pages
 }
 
 async fn scan_back(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
     store
-        .scan_back(DB, sensor, Hour(hours.start)..Hour(hours.end), &Projection::ALL, Extent::pages(pages_max))
+        .scan(
+            DB,
+            sensor,
+            Hour(hours.start)..Hour(hours.end),
+            Order::Descending,
+            &Projection::ALL,
+            Extent::pages(pages_max),
+        )
         .await
         .expect("a scan")
         .pages
@@ -61,7 +72,7 @@ pub async fn a_scan_takes_the_whole_hours_of_a_half_open_range(place: &mut impl 
     assert!(
         place
             .store()
-            .scan("never written", "s", Hour(0)..Hour(9), &Projection::ALL, Extent::pages(9))
+            .scan("never written", "s", Hour(0)..Hour(9), Order::Ascending, &Projection::ALL, Extent::pages(9))
             .await
             .expect("a scan")
             .pages
@@ -118,8 +129,12 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
     let bucket = put(place.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
     for projection in [Projection::ALL, Projection::SUMMARIES] {
         let hours = hour..hour.next();
-        let found =
-            place.store().scan(DB, &sensor.key, hours, &projection, Extent::pages(100)).await.expect("a scan").pages;
+        let found = place
+            .store()
+            .scan(DB, &sensor.key, hours, Order::Ascending, &projection, Extent::pages(100))
+            .await
+            .expect("a scan")
+            .pages;
         assert_eq!(found.len(), 3);
         for (found, page) in found.iter().zip(bucket.pages()) {
             assert_eq!(found.readings.as_ref(), projection.readings.then_some(&page.readings));
@@ -153,9 +168,18 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     let fields: std::sync::Arc<[std::sync::Arc<str>]> = ["b".into(), "c.d".into(), "nobody".into()].into();
     for readings in [true, false] {
         let projection = Projection { readings, fields: Some(fields.clone()), ..Projection::ALL };
-        let one = place.store().scan(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan").pages;
-        let back =
-            place.store().scan_back(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan").pages;
+        let one = place
+            .store()
+            .scan(DB, key, hours.clone(), Order::Ascending, &projection, Extent::ALL)
+            .await
+            .expect("a scan")
+            .pages;
+        let back = place
+            .store()
+            .scan(DB, key, hours.clone(), Order::Descending, &projection, Extent::ALL)
+            .await
+            .expect("a scan")
+            .pages;
         let many = place.store().scan_sensors(DB, &[key], hours.clone(), &projection, usize::MAX).await;
         let many = many.expect("a scan").expect("nothing bounds it").remove(0);
         assert_eq!((one.len(), back.len(), many.len()), (5, 5, 5));
@@ -170,12 +194,14 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     }
     let all = &Projection::ALL;
     let small = Extent { bytes: 1, ..Extent::pages(9) };
-    let first = place.store().scan(DB, key, hours.clone(), all, small).await.expect("a scan");
-    let last = place.store().scan_back(DB, key, hours.clone(), all, small).await.expect("a scan");
+    let first = place.store().scan(DB, key, hours.clone(), Order::Ascending, all, small).await.expect("a scan");
+    let last = place.store().scan(DB, key, hours.clone(), Order::Descending, all, small).await.expect("a scan");
     assert_eq!((places(&first.pages), places(&last.pages)), (vec![(0, 0)], vec![(4, 0)]));
     assert_eq!((first.rest, last.rest), (hours.start.next()..hours.end, hours.start..Hour(4)));
-    let all_of_it = place.store().scan(DB, key, hours.clone(), all, Extent::ALL).await.expect("a scan");
-    let back = place.store().scan_back(DB, key, hours.clone(), all, Extent::pages(9)).await.expect("a scan");
+    let all_of_it =
+        place.store().scan(DB, key, hours.clone(), Order::Ascending, all, Extent::ALL).await.expect("a scan");
+    let back =
+        place.store().scan(DB, key, hours.clone(), Order::Descending, all, Extent::pages(9)).await.expect("a scan");
     assert_eq!((all_of_it.rest, back.rest), (hours.end..hours.end, hours.start..hours.start));
     assert!(place.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
 }
@@ -194,8 +220,10 @@ pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &
     let limit = 12_000;
     let tight = Extent { hour_bytes: limit, ..Extent::ALL };
     for (projection, extent) in [(&some, Extent::ALL), (&some, tight)] {
-        let one = place.store().scan(DB, key, hours.clone(), projection, extent).await.expect("a scan");
-        let back = place.store().scan_back(DB, key, hours.clone(), projection, extent).await.expect("a scan");
+        let one =
+            place.store().scan(DB, key, hours.clone(), Order::Ascending, projection, extent).await.expect("a scan");
+        let back =
+            place.store().scan(DB, key, hours.clone(), Order::Descending, projection, extent).await.expect("a scan");
         for scanned in [&one, &back] {
             let found: Vec<i64> = scanned
                 .pages
@@ -210,15 +238,15 @@ pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &
     }
     // A bound that the hour does not keep to is told, and memory is not filled first.
     for failed in [
-        place.store().scan(DB, key, hours.clone(), &Projection::ALL, tight).await,
-        place.store().scan_back(DB, key, hours.clone(), &Projection::ALL, tight).await,
+        place.store().scan(DB, key, hours.clone(), Order::Ascending, &Projection::ALL, tight).await,
+        place.store().scan(DB, key, hours.clone(), Order::Descending, &Projection::ALL, tight).await,
     ] {
         assert_eq!(failed.map(|scanned| scanned.pages.len()), Err(StorageError::HourTooLarge { limit, hour }));
     }
     let many = place.store().scan_sensors(DB, &[key], hours.clone(), &Projection::ALL, limit).await;
     assert!(many.expect("a scan").is_none(), "the pages after the first one count");
     // Nor does a summary need the readings of any page.
-    let summaries = place.store().scan(DB, key, hours, &Projection::SUMMARIES, tight).await;
+    let summaries = place.store().scan(DB, key, hours, Order::Ascending, &Projection::SUMMARIES, tight).await;
     assert_eq!(summaries.expect("a scan").pages.len(), 12);
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hourglass::bucket::store::{Extent, Outlier, Projection, SensorFilter, Written};
+use hourglass::bucket::store::{Extent, Order, Outlier, Projection, SensorFilter, Written};
 use hourglass::bucket::{Meta, SensorDocument, Store};
 use hourglass::reading::{Family, Hour, Sensor, Value};
 
@@ -193,7 +193,7 @@ pub async fn databases_are_separate(place: &mut impl Place) {
         assert_stored(&buckets[usize::try_from(n).expect("small")], &stored);
         let scanned = place
             .store()
-            .scan(name, "climate", Hour(-9)..Hour(9), &Projection::SUMMARIES, Extent::pages(100))
+            .scan(name, "climate", Hour(-9)..Hour(9), Order::Ascending, &Projection::SUMMARIES, Extent::pages(100))
             .await
             .expect("a scan")
             .pages;

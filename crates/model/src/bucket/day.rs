@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use super::expired::ExpiredDay;
 use super::readings::Readings;
-use super::store::ScannedPage;
+use super::stored::ScannedPage;
 use crate::reading::{Day, Hour, Sensor, Stamp};
 
 /// Which part of a sensor's day.

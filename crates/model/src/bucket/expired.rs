@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::day::by_hour;
 use super::readings::Readings;
-use super::store::{Projection, ScannedPage};
+use super::stored::{Projection, ScannedPage};
 use super::summary::Summary;
 use crate::reading::{Hour, Stamp};
 

@@ -1,6 +1,6 @@
 //! The data model. A bucket is a set of readings keyed by timestamp. Merging is set union; where two readings share a
 //! timestamp, the later one wins, field by field. Every summary is a fold over that set. This module uses no clock, no
-//! runtime and no driver, and reaches stores only through the [`Store`] trait declared here.
+//! runtime and no driver.
 
 pub mod cache;
 pub mod columns;
@@ -15,13 +15,12 @@ pub mod hour_versions;
 pub mod meta;
 pub mod packed;
 pub mod page;
-pub mod raw;
 pub mod readings;
 pub mod registry;
 pub mod rename;
 pub mod settings;
 pub mod stamps;
-pub mod store;
+pub mod stored;
 pub mod summary;
 pub mod totals;
 pub mod unflushed;
@@ -40,7 +39,7 @@ pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use rename::{Rename, RenameKind, Renames};
 pub use settings::{DatabaseSettings, Keep, KnownSettings, SealForm};
-pub use store::{BucketId, SensorDocument, StorageError, Store, StoreSpace, Unusable, bucket_name};
+pub use stored::{BucketId, SensorDocument, bucket_name};
 pub use summary::Summary;
 pub use totals::{DaySummaries, MonthId, MonthTotals, MonthWrite, StoredMonth};
 pub use unflushed::{Behind, CatalogSensor, CatalogVersion, UnflushedHour, UnflushedReadings};

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::store::ScannedPage;
+use super::stored::ScannedPage;
 use super::summary::Summary;
 use crate::reading::{Day, Month};
 

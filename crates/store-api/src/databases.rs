@@ -1,0 +1,30 @@
+//! Databases and their settings.
+
+use async_trait::async_trait;
+
+use super::StorageError;
+use super::pages::Written;
+use hourglass_model::bucket::settings::DatabaseSettings;
+
+/// The list of databases, and their settings.
+#[async_trait]
+pub trait DatabaseStore: Send + Sync {
+    /// Lists the databases in name order.
+    async fn databases(&self) -> Result<Vec<String>, StorageError>;
+
+    /// Creates the database. On return it is listed. Idempotent.
+    async fn create_database(&self, database: &str) -> Result<(), StorageError>;
+
+    /// Removes all content of a database, which stays on the list, even if other processes write to it meanwhile.
+    async fn drop_database(&self, database: &str) -> Result<(), StorageError>;
+
+    /// Unlists a database without removing its content.
+    async fn unlist_database(&self, database: &str) -> Result<(), StorageError>;
+
+    /// Reads the settings of all databases that have any, in any order.
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError>;
+
+    /// Replaces the settings of a database by compare-and-set: `held` is the rev that the store must hold, 0 for none;
+    /// `None` removes them. The database need not exist.
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written;
+}

@@ -1,0 +1,34 @@
+//! Documents of sensors.
+
+use async_trait::async_trait;
+
+use super::StorageError;
+use super::pages::Written;
+use hourglass_model::bucket::stored::SensorDocument;
+
+/// Selects the sensors to list.
+#[derive(Debug, Clone, Default)]
+pub struct SensorFilter {
+    /// Only keys after this one.
+    pub after: Option<String>,
+    /// Only sensors with an outlier mark.
+    pub outliers: bool,
+    /// Maximum number of sensors returned.
+    pub limit: usize,
+}
+
+/// Documents of sensors, by database.
+#[async_trait]
+pub trait SensorStore: Send + Sync {
+    /// Reads the documents of these sensors, in any order; sensors without a document are left out.
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError>;
+
+    /// Lists sensor documents in key order.
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError>;
+
+    /// Writes sensor documents, each by compare-and-set on its rev. Returns the outcomes in the order given.
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written>;
+
+    /// Removes the documents of these sensors that exist: those with a rev only if the store still holds it.
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError>;
+}

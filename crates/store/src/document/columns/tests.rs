@@ -1,0 +1,156 @@
+//! A part in columns says what a packed one says, and nothing that is damaged is taken for readings.
+
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use proptest::prelude::*;
+
+use super::*;
+use crate::bucket::store::{PageSummaries, Projection};
+use crate::bucket::{DayId, DayPart, DayWrite, SealForm, StorageError};
+use crate::document::{day_document, day_update, decode_day, decode_day_scanned, decode_raw_day};
+use crate::reading::time::TIMESTAMP_MIN;
+use crate::reading::{Day, Hour, Sensor, Value};
+
+const FLOOR: Stamp = 77 << 20;
+const DAY: Day = Day(20_464);
+const NAMES: [&str; 4] = ["temp", "$where.", "ts", "température\0"];
+/// Nanoseconds of a day.
+const DAY_NS: i64 = 24 * 3_600_000 * MILLI_NS;
+
+/// Cells by nanosecond of the day.
+type Rows = std::collections::BTreeMap<i64, [Cell; 4]>;
+
+fn cell() -> impl Strategy<Value = Cell> {
+    prop_oneof![
+        3 => Just(None),
+        2 => (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO).prop_map(|v| Some(Value::Float(v))),
+        2 => any::<i64>().prop_map(|v| Some(Value::Integer(v))),
+        1 => (1 << 63..=u64::MAX).prop_map(|v| Some(Value::Unsigned(v))),
+        1 => any::<bool>().prop_map(|v| Some(Value::Boolean(v))),
+        1 => ".{0,5}".prop_map(|text| Some(Value::String(text.into()))),
+    ]
+}
+
+/// Some are of whole milliseconds.
+fn rows() -> impl Strategy<Value = Rows> {
+    let cells = [cell(), cell(), cell(), cell()];
+    let rows = prop::collection::btree_map(0..DAY_NS, cells, 0..60);
+    (rows, prop_oneof![Just(1), Just(MILLI_NS)])
+        .prop_map(|(rows, unit)| rows.into_iter().map(|(at, cells)| (at / unit * unit, cells)).collect())
+}
+
+fn readings(rows: &Rows) -> Readings {
+    let times = rows.keys().map(|at| DAY.hours().start.start_ns() + at).collect();
+    let column = |at: usize| rows.values().map(|cells| cells[at].clone()).collect();
+    let columns = NAMES.iter().enumerate().map(|(at, name)| (Arc::from(*name), column(at)));
+    set(times, columns.collect())
+}
+
+fn set(times: Vec<i64>, columns: Vec<(Arc<str>, Vec<Cell>)>) -> Readings {
+    let mut readings = Readings::from_columns(times, columns).expect("times in order");
+    readings.raise_floor(FLOOR);
+    readings
+}
+
+fn id(part: DayPart) -> DayId {
+    DayId { sensor: Arc::new(Sensor::new("climate", [("s", "1")]).expect("distinct tags")), day: DAY, part }
+}
+
+fn write<'a>(id: &'a DayId, readings: &'a Readings) -> DayWrite<'a> {
+    DayWrite { id, rev: 1, next_rev: 2, readings: Some(readings), expired: None }
+}
+
+fn encoded(write: &DayWrite<'_>, form: SealForm) -> RawDocumentBuf {
+    RawDocumentBuf::from_bytes(day_document(write, form)).expect("BSON")
+}
+
+/// Hours, oldest stamps, summaries and readings.
+type Scanned = Vec<(Hour, Stamp, PageSummaries, Option<Readings>)>;
+
+fn scanned(document: &RawDocument, projection: &Projection) -> Scanned {
+    let pages = decode_day_scanned(document, &DAY.hours(), projection).expect("pages");
+    pages.into_iter().map(|page| (page.hour, page.oldest, page.summary, page.readings)).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_part_in_columns_says_what_a_packed_one_says(rows in rows()) {
+        let readings = readings(&rows);
+        let hours = readings.clone().parts(Hour::of);
+        let of_hours = hours.iter().map(|(hour, readings)| {
+            (id(DayPart::Hour(u8::try_from(hour.0 - DAY.hours().start.0).expect("an hour"))), readings)
+        });
+        for (id, readings) in std::iter::once((id(DayPart::Whole), &readings)).chain(of_hours) {
+            let write = write(&id, readings);
+            let [columns, packed] = [SealForm::Columns, SealForm::Packed].map(|form| encoded(&write, form));
+            prop_assert!(matches!(columns.get("readings"), Ok(Some(bson::raw::RawBsonRef::Document(_)))));
+            let day = decode_day(&columns).expect("a day");
+            let of_packed = decode_day(&packed).expect("a day");
+            prop_assert_eq!((day.rev, &day.readings), (of_packed.rev, &of_packed.readings));
+            prop_assert!(day.readings == *readings && day.expired.is_none());
+            prop_assert!(day.readings.stamps().floor() == FLOOR && day.readings.stamps().is_settled());
+            for projection in [Projection::ALL, Projection::SUMMARIES] {
+                prop_assert_eq!(scanned(&columns, &projection), scanned(&packed, &projection));
+            }
+            let raw = decode_raw_day(&columns).expect("a day");
+            prop_assert_eq!((&raw.id, raw.differs.len(), &raw.day.readings), (&id, 0, readings));
+            // An update of either form leaves a document of this one.
+            for (before, form) in [(&packed, SealForm::Columns), (&columns, SealForm::Packed)] {
+                let mut updated: Document = Document::try_from(&**before).expect("a document");
+                let update = Document::from_reader(&*day_update(&write, form)).expect("an update");
+                updated.extend(update.get_document("$set").expect("$set").clone());
+                prop_assert_eq!(updated, Document::try_from(encoded(&write, form)).expect("a document"));
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_are_packed_and_so_is_what_is_too_large() {
+    let text = |place: i64| Some(Value::String(format!("{place}{}", "x".repeat(9_000)).into()));
+    let large = set((0..1_000).collect(), vec![("text".into(), (0..1_000).map(text).collect())]);
+    let small = set(vec![TIMESTAMP_MIN, -1, 0], vec![("n".into(), vec![None, Some(Value::Integer(1)), None])]);
+    let chunk = id(DayPart::Chunk { stamp: 7, hour: 0 });
+    let (whole, hour) = (id(DayPart::Whole), id(DayPart::Hour(3)));
+    for (id, readings, kind) in [
+        (&chunk, &small, "chunk"),
+        (&whole, &large, "packed"),
+        (&hour, &large, "packed"),
+        (&whole, &small, "columns"),
+        (&hour, &small, "columns"),
+    ] {
+        let document = encoded(&write(id, readings), SealForm::Columns);
+        assert_eq!(document.get_str("kind").ok(), Some(kind), "{:?}", id.part);
+        assert_eq!(&decode_day(&document).expect("a day").readings, readings, "{:?}", id.part);
+    }
+}
+
+#[test]
+fn damaged_columns_are_named_and_a_newer_form_is_waited_for() {
+    let readings = set(vec![1, MILLI_NS, 5 * MILLI_NS + 3], vec![("n".into(), vec![Some(Value::Integer(1)); 3])]);
+    let id = id(DayPart::Whole);
+    let sound = Document::try_from(encoded(&write(&id, &readings), SealForm::Columns)).expect("a document");
+    let dates = |times: &[i64]| times.iter().map(|ms| bson::DateTime::from_millis(*ms)).map(Bson::from).collect();
+    for (path, value, why) in [
+        ("at", Bson::Array(dates(&[0, 1])), "another length"),
+        ("at", Bson::Array(dates(&[0, 5, 1])), "order"),
+        ("at", Bson::Array(dates(&[0, 1, i64::MAX / 2])), "out of range"),
+        ("at", Bson::Array(vec![Bson::Int64(1); 3]), "another type"),
+        ("ns", Bson::Array(vec![Bson::Int32(1_000_000); 3]), "another type"),
+        ("ns", Bson::Array(vec![Bson::Int32(0)]), "another length"),
+        ("fields", Bson::Document(doc! { "n": [1_i64, 2_i64] }), "another length"),
+        ("fields", Bson::Document(doc! { "n": [1_i64, 2_i64, [3_i64]] }), "another type"),
+        ("fields", Bson::Int32(1), "not a document"),
+    ] {
+        let mut damaged = sound.clone();
+        damaged.get_document_mut("readings").expect("columns").insert(path, value.clone());
+        let damaged = RawDocumentBuf::try_from(&damaged).expect("BSON");
+        match decode_day(&damaged) {
+            Err(StorageError::Unreadable { detail, .. }) => assert!(detail.contains(why), "{path} {value}: {detail}"),
+            other => panic!("{path} {value}: {other:?}"),
+        }
+    }
+    let mut newer = sound;
+    newer.insert("schemaVersion", 2);
+    let newer = RawDocumentBuf::try_from(&newer).expect("BSON");
+    assert!(matches!(decode_day(&newer), Err(StorageError::Newer { .. })));
+}

@@ -1,0 +1,279 @@
+//! Reads parts of days: with their readings, hour by hour for a scan, and for checks.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::columns::readings_of;
+use super::day::{KIND, Kind, day_document};
+use super::decode::{self, Trouble, date, field_value, get, named, rest_of, whole};
+use super::elements::items;
+use crate::bucket::day::within;
+use crate::bucket::expired::{ExpiredDay, ExpiredHour};
+use crate::bucket::raw::{DayDocument, StoredOtherwise};
+use crate::bucket::store::{PageSummaries, Projection, ScannedPage};
+use crate::bucket::summary::Number;
+use crate::bucket::{DayId, DayPart, DayWrite, Readings, SealForm, StorageError, StoredDay, Summary};
+use crate::names::{from_key, key};
+use crate::reading::{Day, Hour, Value};
+use crate::sealed;
+
+/// Characters of a differing value that are shown.
+const SHOWN_MAX: usize = 400;
+/// Most fields for which an hour makes room at once.
+const FIELDS_FORESEEN: usize = 4;
+/// The arrays of a field.
+const ARRAYS: [&str; 7] = ["min", "max", "first", "last", "sum", "count", "rest"];
+
+/// A day with its readings.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] for another schema version or a damaged document.
+pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
+    named(document, stored_day)
+}
+
+/// A day with what its document says otherwise than a write of its readings would.
+///
+/// # Errors
+/// As [`decode_day`].
+pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageError> {
+    named(document, |document| {
+        let part = part(document)?;
+        let day = stored_day(document)?;
+        let start = Day::of(Hour::of_ms(date(document, "start")?));
+        let id = DayId { sensor: decode::identity(document)?, day: start, part };
+        let expired = day.expired.as_ref();
+        let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
+        let form = if Kind::of_document(document)? == Kind::Columns { SealForm::Columns } else { SealForm::Packed };
+        let expected = RawDocumentBuf::from_bytes(day_document(&write, form)).map_err(|e| e.to_string())?;
+        let mut differs = Vec::new();
+        for element in &expected {
+            let (name, expected) = element.map_err(|e| e.to_string())?;
+            // The readings were decoded; whichever bytes they came from are right.
+            let found = document.get(name).map_err(|e| e.to_string())?;
+            if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
+                let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
+                differs.push(StoredOtherwise {
+                    part: name.to_string(),
+                    expected: shown(Some(expected)),
+                    found: shown(found),
+                });
+            }
+        }
+        Ok(DayDocument { id, day, differs })
+    })
+}
+
+fn shown(value: Option<String>) -> String {
+    let value = value.unwrap_or_else(|| "nothing".to_owned());
+    value.chars().take(SHOWN_MAX).collect()
+}
+
+/// Which part of its day a document is.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] for another schema version or a damaged document.
+pub fn decode_part(document: &RawDocument) -> Result<DayPart, StorageError> {
+    named(document, part)
+}
+
+fn part(document: &RawDocument) -> Result<DayPart, Trouble> {
+    Ok(match (Kind::of_document(document)?, document.get("hour").map_err(|e| e.to_string())?) {
+        (Kind::Chunk, _) => DayPart::Chunk { stamp: whole(document, "chunk")?, hour: hour_of(document)? },
+        (_, Some(_)) => DayPart::Hour(hour_of(document)?),
+        (_, None) => DayPart::Whole,
+    })
+}
+
+fn hour_of(document: &RawDocument) -> Result<u8, Trouble> {
+    let hour = whole(document, "hour")?;
+    u8::try_from(hour).ok().filter(|hour| *hour < 24).ok_or_else(|| format!("it has hour {hour}"))
+}
+
+fn stored_day(document: &RawDocument) -> Result<StoredDay, Trouble> {
+    let kind = Kind::of_document(document)?;
+    let rev = whole(document, "rev")?;
+    if kind != Kind::Expired {
+        return Ok(StoredDay { rev, readings: readings(document, kind)?, expired: None });
+    }
+    let mut readings = Readings::default();
+    readings.raise_floor(whole(document, "floor")?);
+    Ok(StoredDay { rev, readings, expired: Some(expired_day(document)?) })
+}
+
+fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Trouble> {
+    let (day, all) = (Day::of(Hour::of_ms(date(document, "start")?)), Projection::SUMMARIES);
+    let pages = summarized_hours(document, Kind::Expired, day, &all)?;
+    let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
+    let counts = list(by_hour, "count", |value| value.as_i32())?;
+    let (first, last) =
+        (list(by_hour, "first", |value| value.as_i64())?, list(by_hour, "last", |value| value.as_i64())?);
+    if [counts.len(), first.len(), last.len()].iter().any(|length| *length != pages.len()) {
+        return Err("its hours have other lengths than hours.hour".to_owned());
+    }
+    let hour = |((page, count), (first, last)): ((ScannedPage, i32), (i64, i64))| {
+        let mut summaries = page.summary.into_vec();
+        summaries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let count = u64::try_from(count).map_err(|e| e.to_string())?;
+        Ok(ExpiredHour { hour: page.hour, count, first, last, summaries })
+    };
+    let hours =
+        pages.into_iter().zip(counts).zip(first.into_iter().zip(last)).map(hour).collect::<Result<_, Trouble>>()?;
+    Ok(ExpiredDay { hours })
+}
+
+fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Trouble> {
+    let floor = whole(document, "floor")?;
+    let binary = |name| -> Result<&[u8], Trouble> {
+        Ok(get(document, name)?.as_binary().ok_or_else(|| format!("{name} is not binary data"))?.bytes)
+    };
+    let unpack = |packed| sealed::unpack_readings(packed, floor).map_err(|e| e.to_string());
+    match kind {
+        Kind::Columns => {
+            let columns = get(document, "readings")?.as_document().ok_or("readings is not a document")?;
+            readings_of(columns, floor)
+        }
+        Kind::Packed | Kind::Expired => unpack(binary("readings")?),
+        Kind::Chunk => {
+            let mut readings = unpack(binary("packed")?)?;
+            readings.decode_stamps(floor, binary("stamps")?).map_err(|e| e.to_string())?;
+            Ok(readings)
+        }
+    }
+}
+
+/// The hours of a day that lie in a range.
+///
+/// # Errors
+/// As [`decode_day`].
+pub fn decode_day_scanned(
+    document: &RawDocument,
+    hours: &std::ops::Range<Hour>,
+    projection: &Projection,
+) -> Result<Vec<ScannedPage>, StorageError> {
+    named(document, |document| {
+        let kind = Kind::of_document(document)?;
+        let day = Day::of(Hour::of_ms(date(document, "start")?));
+        let wanted = within(day, hours);
+        if projection.readings && kind == Kind::Expired {
+            return Ok(Vec::new());
+        }
+        if projection.readings || kind == Kind::Chunk {
+            return Ok(projection.pages_of(readings(document, kind)?, &wanted));
+        }
+        let mut pages = summarized_hours(document, kind, day, projection)?;
+        pages.retain(|page| wanted.contains(&page.hour));
+        Ok(pages)
+    })
+}
+
+/// The hours of a part with their summaries.
+fn summarized_hours(
+    document: &RawDocument,
+    kind: Kind,
+    day: Day,
+    projection: &Projection,
+) -> Result<Vec<ScannedPage>, Trouble> {
+    let oldest = whole(document, "floor")?;
+    let is_expired = kind == Kind::Expired;
+    // Of many wanted fields, a sensor may have few.
+    let fields = projection.fields.as_ref().map_or(0, |fields| fields.len().min(FIELDS_FORESEEN));
+    let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
+    let numbers = list(by_hour, "hour", |value| value.as_i32())?;
+    let page = |number: &i32| {
+        let hour = Hour(day.hours().start.0 + i64::from(*number));
+        ScannedPage {
+            hour,
+            number: 0,
+            summary: PageSummaries::with_capacity(fields),
+            oldest,
+            readings: None,
+            is_expired,
+        }
+    };
+    let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
+    for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {
+        let (name, figures) = element.map_err(|e| e.to_string())?;
+        if let Some(name) = projection.name_of(&from_key(name.as_str())) {
+            of_field(&name, figures.as_document().ok_or("a field's hours are not a document")?, &mut pages)?;
+        }
+    }
+    Ok(pages)
+}
+
+fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Trouble> {
+    let [values @ .., counts, rests] = arrays(figures)?;
+    let (counts, rests) = (items(counts, "count", |value| value.as_i32())?, items(rests, "rest", Some)?);
+    let mut numbers = Vec::with_capacity(values.len());
+    for (array, figure) in values.into_iter().zip(ARRAYS) {
+        numbers.push(items(array, figure, number)?);
+    }
+    let lengths = numbers.iter().map(Vec::len).chain([counts.len(), rests.len()]);
+    if lengths.into_iter().any(|length| length != pages.len()) {
+        return Err(format!("the hours of {name} have other lengths than hours.hour"));
+    }
+    for (place, ((page, count), rest)) in pages.iter_mut().zip(counts).zip(rests).enumerate() {
+        let [Some(min), Some(max), Some(first), Some(last), Some(sum)] = std::array::from_fn(|of| numbers[of][place])
+        else {
+            continue;
+        };
+        let count = u64::try_from(count).map_err(|e| e.to_string())?;
+        let summary = Summary::of_numbers(count, [min, max, first, last], sum, &rest_of(Some(rest), sum)?);
+        page.summary.push((name.clone(), summary));
+    }
+    Ok(())
+}
+
+/// The arrays of a field, in the order of [`ARRAYS`].
+fn arrays(figures: &RawDocument) -> Result<[&RawArray; ARRAYS.len()], Trouble> {
+    let mut found = [None; ARRAYS.len()];
+    for element in figures {
+        let (name, array) = element.map_err(|e| e.to_string())?;
+        if let Some(place) = ARRAYS.iter().position(|figure| *figure == name.as_str()) {
+            found[place] = array.as_array();
+        }
+    }
+    let all: Option<Vec<&RawArray>> = found.into_iter().collect();
+    all.and_then(|all| all.try_into().ok()).ok_or_else(|| {
+        let missing = ARRAYS.iter().zip(found).filter(|(_, array)| array.is_none()).map(|(name, _)| *name);
+        format!("{} is not an array", missing.collect::<Vec<_>>().join(", "))
+    })
+}
+
+fn number(value: RawBsonRef<'_>) -> Option<Option<Number>> {
+    optional(value).map(|value| value.as_ref().map(Number::of))
+}
+
+pub(super) fn optional(value: RawBsonRef<'_>) -> Option<Option<Value>> {
+    match value {
+        RawBsonRef::Null => Some(None),
+        value => field_value(value).map(Some),
+    }
+}
+
+pub(super) fn list<'d, T>(
+    document: &'d RawDocument,
+    name: &str,
+    item: impl Fn(RawBsonRef<'d>) -> Option<T>,
+) -> Result<Vec<T>, Trouble> {
+    let array: &'d RawArray = get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))?;
+    items(array, name, item)
+}
+
+/// The fields of a part's document that a scan without readings needs: its hours, or the readings of a chunk.
+#[must_use]
+pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
+    let mut wanted: Vec<Cow<'static, str>> =
+        ["_id", "schemaVersion", KIND, "sensor", "start", "floor", "hour", "chunk", "stamps", "packed", "hours.hour"]
+            .map(Cow::Borrowed)
+            .into();
+    match &projection.fields {
+        None => wanted.push("hours.fields".into()),
+        // Projects `hours.fields` to an empty document; without this it would be missing.
+        Some(fields) if fields.is_empty() => wanted.push("hours.fields.0.0".into()),
+        Some(fields) => wanted.extend(fields.iter().map(|field| format!("hours.fields.{}", key(field)).into())),
+    }
+    wanted
+}

@@ -1,0 +1,402 @@
+//! Decodes pages and sensors from BSON. Documents are not trusted: a malformed one is a [`StorageError::Unreadable`]
+//! that names it.
+
+use std::sync::Arc;
+
+use bson::raw::{RawArray, RawBsonRef, RawDocument};
+use bson::{Bson, Document};
+
+use super::encode::SCHEMA_VERSION;
+use super::meta;
+use super::writer::DECIMAL_HIGH;
+use crate::bucket::exact::SumRest;
+use crate::bucket::page::{LeftOut, StoredPage};
+use crate::bucket::stamps::StampOrder;
+use crate::bucket::store::{Outlier, Projection, ScannedPage};
+use crate::bucket::summary::Number;
+use crate::bucket::{Reading, Readings, SensorDocument, StorageError, Summary};
+use crate::names::from_key;
+use crate::reading::stamp::SETTLED;
+use crate::reading::time::MILLI_NS;
+use crate::reading::{Family, Hour, Sensor, Stamp, Value};
+
+type Summaries = Vec<(Arc<str>, Summary)>;
+
+/// Why a document could not be read, without its id.
+pub(super) type Trouble = String;
+
+/// A page with its readings; summaries are computed again from them.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] for another schema version or a damaged document.
+pub fn decode_page(document: &RawDocument) -> Result<StoredPage, StorageError> {
+    named(document, page)
+}
+
+/// The fields that [`decode_page_marks`] reads.
+pub const PAGE_MARKS: [&str; 9] =
+    ["_id", "schemaVersion", "page", "rev", "closed", "hasOverflow", "count", "first", "last"];
+
+/// The size of the whole page, where it is asked for: a name that no page has.
+pub const PAGE_SIZE: &str = "size";
+
+/// A page without its readings, which the document need not have.
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage, StorageError> {
+    named(document, page_marks)
+}
+
+/// Checks that a page belongs to the sensor and hour in the `_id` it was read by: hourglass only writes such pages.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] if its sensor or start was changed.
+pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(), StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        let (found, start) = (get(document, "sensor")?.as_str().unwrap_or_default(), date(document, "start")?);
+        if found != sensor || start != hour.start_ms() {
+            return Err(format!("its sensor {found:?} or its start {start} ms contradicts its _id"));
+        }
+        Ok(())
+    })
+}
+
+/// The parts of a page that a query wants.
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<ScannedPage, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        let stored = get(document, "summary")?.as_document().ok_or("summary is not a document")?;
+        let mut summary = summaries(stored)?;
+        summary.retain(|(name, _)| projection.has(name));
+        Ok(ScannedPage {
+            hour: Hour::of_ms(date(document, "start")?),
+            number: page_number(document)?,
+            summary: summary.into(),
+            oldest: order(document)?.oldest,
+            readings: if projection.readings { Some(projection.of(stamped(document)?)) } else { None },
+            is_expired: false,
+        })
+    })
+}
+
+/// The rev of a page or sensor document. Fails for an unknown schema version, so that it is never overwritten.
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        whole(document, "rev")
+    })
+}
+
+/// The greatest stamp of a page.
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        Ok(order(document)?.last)
+    })
+}
+
+/// Decodes a sensor's document.
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument, StorageError> {
+    named(document, sensor)
+}
+
+pub(super) fn named<T>(
+    document: &RawDocument,
+    read: impl Fn(&RawDocument) -> Result<T, Trouble>,
+) -> Result<T, StorageError> {
+    read(document).map_err(|detail| {
+        let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
+        if is_newer(document) { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
+    })
+}
+
+/// Whether a later version wrote the document.
+fn is_newer(document: &RawDocument) -> bool {
+    whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION)
+}
+
+pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Trouble> {
+    document.get(name).map_err(|e| e.to_string())?.ok_or_else(|| format!("the field {name} is missing"))
+}
+
+pub(super) fn date(document: &RawDocument, name: &str) -> Result<i64, Trouble> {
+    let date = get(document, name)?.as_datetime().ok_or_else(|| format!("{name} is not a date"))?;
+    Ok(date.timestamp_millis())
+}
+
+pub(super) fn boolean(document: &RawDocument, name: &str) -> Result<bool, Trouble> {
+    get(document, name)?.as_bool().ok_or_else(|| format!("{name} is not a boolean"))
+}
+
+pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> {
+    let value = match get(document, name)? {
+        RawBsonRef::Int32(v) => i64::from(v),
+        RawBsonRef::Int64(v) => v,
+        other => return Err(format!("{name} is a {:?}, not a whole number", other.element_type())),
+    };
+    u64::try_from(value).map_err(|_| format!("{name} is negative"))
+}
+
+pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Trouble> {
+    get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))
+}
+
+pub(super) fn check_version(document: &RawDocument) -> Result<(), Trouble> {
+    match whole(document, "schemaVersion")? {
+        SCHEMA_VERSION => Ok(()),
+        other => Err(other_version(other)),
+    }
+}
+
+/// As [`named`], for the registry and settings, which the driver reads as whole documents.
+pub(super) fn of_version(document: &Document, id: impl Fn() -> String) -> Result<(), StorageError> {
+    let version = match document.get("schemaVersion") {
+        Some(Bson::Int32(version)) => i64::from(*version),
+        Some(Bson::Int64(version)) => *version,
+        _ => 0,
+    };
+    match u64::try_from(version).unwrap_or_default() {
+        SCHEMA_VERSION => Ok(()),
+        version if version > SCHEMA_VERSION => Err(StorageError::Newer { id: id(), detail: other_version(version) }),
+        version => Err(StorageError::Unreadable { id: id(), detail: other_version(version) }),
+    }
+}
+
+fn other_version(version: u64) -> Trouble {
+    format!("it has schema version {version}, this program knows only {SCHEMA_VERSION}")
+}
+
+fn page_number(document: &RawDocument) -> Result<u32, Trouble> {
+    u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())
+}
+
+fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
+    check_version(document)?;
+    Ok(StoredPage {
+        number: page_number(document)?,
+        rev: whole(document, "rev")?,
+        closed: boolean(document, "closed")?,
+        has_overflow: boolean(document, "hasOverflow")?,
+        readings: stamped(document)?,
+        cut: false,
+        left_out: None,
+    })
+}
+
+fn page_marks(document: &RawDocument) -> Result<StoredPage, Trouble> {
+    check_version(document)?;
+    let count = usize::try_from(whole(document, "count")?).map_err(|e| e.to_string())?;
+    let bytes = match document.get(PAGE_SIZE).map_err(|e| e.to_string())? {
+        Some(_) => usize::try_from(whole(document, PAGE_SIZE)?).map_err(|e| e.to_string())?,
+        None => document.as_bytes().len(),
+    };
+    Ok(StoredPage {
+        number: page_number(document)?,
+        rev: whole(document, "rev")?,
+        closed: boolean(document, "closed")?,
+        has_overflow: boolean(document, "hasOverflow")?,
+        readings: Readings::default(),
+        cut: false,
+        left_out: Some(LeftOut { count, bytes, span_ms: (date(document, "first")?, date(document, "last")?) }),
+    })
+}
+
+/// The stamps of a page.
+pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Trouble> {
+    let order = get(document, "order")?.as_document().ok_or("order is not a document")?;
+    let stamps = match order.get("stamps").map_err(|e| e.to_string())? {
+        None => &[],
+        Some(stamps) => stamps.as_binary().ok_or("order.stamps is not binary data")?.bytes,
+    };
+    let floor = whole(order, "floor")?;
+    let oldest = if matches!(order.get("first"), Ok(Some(_))) { whole(order, "first")? } else { floor };
+    Ok(StampOrder { floor, oldest, last: whole(order, "last")?, stamps: stamps.into() })
+}
+
+/// The readings with their stamps.
+fn stamped(document: &RawDocument) -> Result<Readings, Trouble> {
+    let mut set = readings(array(document, "readings")?)?;
+    let order = order(document)?;
+    set.decode_stamps(order.floor, &order.stamps).map_err(|e| e.to_string())?;
+    Ok(set)
+}
+
+/// The names seen so far, so that a page's readings share them. Fields have the same order in nearly every reading, so
+/// the position of the field is tried first.
+#[derive(Default)]
+pub(super) struct NameCache(Vec<(String, Arc<str>)>);
+
+impl NameCache {
+    fn get(&mut self, key: &str, hint: usize) -> Arc<str> {
+        let found = self.0.get(hint).filter(|(k, _)| k == key).or_else(|| self.0.iter().find(|(k, _)| k == key));
+        if let Some((_, name)) = found {
+            return name.clone();
+        }
+        let name: Arc<str> = Arc::from(from_key(key));
+        self.0.push((key.to_owned(), name.clone()));
+        name
+    }
+}
+
+fn readings(array: &RawArray) -> Result<Readings, Trouble> {
+    let mut names = NameCache::default();
+    let mut set = Readings::default();
+    let mut last = None;
+    let mut one = Reading { time: 0, fields: Vec::new() };
+    for element in array {
+        let element = element.map_err(|e| e.to_string())?;
+        reading_into(&mut one, element.as_document().ok_or("a reading is not a document")?, &mut names)?;
+        if last.is_some_and(|last| last >= one.time) {
+            return Err(format!("the reading at {} ns is out of order or a duplicate", one.time));
+        }
+        last = Some(one.time);
+        set.push(one.time, SETTLED, one.fields.iter().map(|(name, value)| (name, value)));
+    }
+    set.settle(true);
+    Ok(set)
+}
+
+pub(super) fn reading_into(
+    reading: &mut Reading,
+    document: &RawDocument,
+    names: &mut NameCache,
+) -> Result<(), Trouble> {
+    reading.fields.clear();
+    let (mut millis, mut rest) = (None, 0);
+    for element in document {
+        let (key, value) = element.map_err(|e| e.to_string())?;
+        match (key.as_str(), value) {
+            ("ts", RawBsonRef::DateTime(at)) => millis = Some(at.timestamp_millis()),
+            ("ns", RawBsonRef::Int32(ns)) => rest = i64::from(ns),
+            (key, value) => {
+                let hint = reading.fields.len();
+                let value = field_value(value).ok_or_else(|| format!("the value of {key} has an unsupported type"))?;
+                reading.fields.push((names.get(key, hint), value));
+            }
+        }
+    }
+    // In i128, because the first millisecond begins before the range of i64 nanoseconds.
+    let time = millis.and_then(|ms| i64::try_from(i128::from(ms) * i128::from(MILLI_NS) + i128::from(rest)).ok());
+    reading.time = time.ok_or("a reading has no ts, or its ts is out of range")?;
+    Ok(())
+}
+
+pub(super) fn field_value(value: RawBsonRef<'_>) -> Option<Value> {
+    Some(match value {
+        RawBsonRef::Double(v) => Value::Float(v),
+        RawBsonRef::Int64(v) => Value::Integer(v),
+        RawBsonRef::Int32(v) => Value::Integer(i64::from(v)),
+        RawBsonRef::Decimal128(v) => Value::Unsigned(whole_decimal(&v.bytes())?),
+        RawBsonRef::Boolean(v) => Value::Boolean(v),
+        RawBsonRef::String(v) => Value::String(v.into()),
+        _ => return None,
+    })
+}
+
+fn whole_decimal(bytes: &[u8; 16]) -> Option<u64> {
+    let (low, high) = bytes.split_first_chunk::<8>()?;
+    (high == DECIMAL_HIGH.to_le_bytes()).then(|| u64::from_le_bytes(*low))
+}
+
+/// The stored summaries.
+fn summaries(document: &RawDocument) -> Result<Summaries, Trouble> {
+    let mut summaries = Vec::new();
+    for element in document {
+        let (field, summary) = element.map_err(|e| e.to_string())?;
+        let summary = summary.as_document().ok_or("a summary is not a document")?;
+        let part = |name: &str| -> Result<Number, Trouble> {
+            let value = field_value(get(summary, name)?);
+            value.as_ref().map(Number::of).ok_or_else(|| format!("{name} of a summary is not a number"))
+        };
+        let sum = part("sum")?;
+        let values = [part("min")?, part("max")?, part("first")?, part("last")?];
+        let rest = rest_of(summary.get("rest").map_err(|e| e.to_string())?, sum)?;
+        let summary = Summary::of_numbers(whole(summary, "count")?, values, sum, &rest);
+        summaries.push((Arc::from(from_key(field.as_str())), summary));
+    }
+    Ok(summaries)
+}
+
+/// The remainder that rounding a sum left. A sum of integers has none.
+pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<SumRest, Trouble> {
+    let Number::Float(sum) = sum else { return Ok(SumRest::default()) };
+    let rest = match stored {
+        Some(RawBsonRef::Double(0.0)) => Some(SumRest::default()),
+        Some(RawBsonRef::Double(one)) => SumRest::of_doubles(sum, std::iter::once(one)),
+        Some(RawBsonRef::Array(parts)) => {
+            let parts: Option<Vec<f64>> = parts.into_iter().map(|part| part.ok()?.as_f64()).collect();
+            parts.and_then(|parts| SumRest::of_doubles(sum, parts.into_iter()))
+        }
+        _ => None,
+    };
+    rest.ok_or_else(|| "the rest of a sum is malformed".to_owned())
+}
+
+fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
+    check_version(document)?;
+    let mut fields = Vec::new();
+    for element in get(document, "fields")?.as_document().ok_or("fields is not a document")? {
+        let (name, family) = element.map_err(|e| e.to_string())?;
+        let family = family.as_str().and_then(Family::from_name).ok_or("a field has an unknown family")?;
+        fields.push((Arc::from(from_key(name.as_str())), family));
+    }
+    let mut names = NameCache::default();
+    let mut recent = Vec::new();
+    for element in array(document, "recent")? {
+        let element = element.map_err(|e| e.to_string())?;
+        let mut reading = Reading { time: 0, fields: Vec::new() };
+        reading_into(&mut reading, element.as_document().ok_or("a recent reading is not a document")?, &mut names)?;
+        recent.push(reading);
+    }
+    let seen = |name: &str| match document.get(name) {
+        Ok(Some(RawBsonRef::DateTime(at))) => Some(at.timestamp_millis().saturating_mul(MILLI_NS)),
+        _ => None,
+    };
+    Ok(SensorDocument {
+        sensor: identity(document)?,
+        rev: whole(document, "rev")?,
+        fields,
+        first_seen: seen("firstSeen"),
+        last_seen: seen("lastSeen"),
+        recent,
+        outlier: outlier(document)?,
+        meta: meta::read(document),
+    })
+}
+
+/// The sensor with this measurement and these tags.
+pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Trouble> {
+    let mut tags = Vec::new();
+    for element in get(document, "tags")?.as_document().ok_or("tags is not a document")? {
+        let (name, value) = element.map_err(|e| e.to_string())?;
+        tags.push((from_key(name.as_str()).into_owned(), value.as_str().ok_or("a tag is not a string")?.to_owned()));
+    }
+    let measurement = get(document, "measurement")?.as_str().ok_or("measurement is not a string")?;
+    let sensor = Sensor::new(measurement, tags).map_err(|tag| format!("the tag {tag} is a duplicate"))?;
+    Ok(Arc::new(sensor))
+}
+
+fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Trouble> {
+    let Ok(Some(RawBsonRef::Document(outlier))) = document.get("outlier") else { return Ok(None) };
+    let clock = |name: &str| date(outlier, name).map(|ms| ms.saturating_mul(MILLI_NS));
+    Ok(Some(Outlier {
+        since: clock("since")?,
+        seen: clock("seen")?,
+        last_hour: Hour::of_ms(date(outlier, "lastHour")?),
+        pages: u32::try_from(whole(outlier, "pages")?).map_err(|e| e.to_string())?,
+    }))
+}

@@ -1,0 +1,167 @@
+//! Metadata in a sensor's document: readable values, and the stamps that decide between two changes.
+//!
+//! ```text
+//! meta: { site: "lab", position: { x: 1.5 } },          what people say of the sensor
+//! metaStamps: { site: Int64, position: Int64, … },      the record that set each; also of names that were removed
+//! metaReplaced: Int64 (if any)                          everything older was replaced or deleted
+//! metaDropped: Int64 (if any)                           the latest of what was removed and is remembered no longer
+//! ```
+//!
+//! They are left out where they are empty. A value without a stamp, which somebody set by hand, is older than any other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument};
+use serde_json::{Number, Value};
+
+use super::encode::signed;
+use super::writer::BsonWriter;
+use crate::bucket::Meta;
+use crate::bucket::meta::MetaEntry;
+use crate::names::{from_key, key};
+use crate::reading::Stamp;
+use crate::reading::stamp::SETTLED;
+
+/// The names of the fields, to be unset where they are left out.
+pub const META_FIELDS: [&str; 4] = ["meta", "metaStamps", "metaReplaced", "metaDropped"];
+
+/// Writes those fields that are not empty; returns the names of the others.
+pub fn put(w: &mut BsonWriter, meta: &Meta) -> Vec<&'static str> {
+    let mut left_out = Vec::new();
+    let [values, stamps, replaced, dropped] = META_FIELDS;
+    if meta.is_without_values() {
+        left_out.push(values);
+    } else {
+        w.begin(values);
+        for (name, json) in meta.values() {
+            // Whatever is in the WAL or in memory was JSON when it came in.
+            put_value(w, &key(name), &serde_json::from_str(json).unwrap_or(Value::Null));
+        }
+        w.end();
+    }
+    if meta.entries().next().is_none() {
+        left_out.push(stamps);
+    } else {
+        w.begin(stamps);
+        meta.entries().for_each(|(name, entry)| w.long(&key(name), signed(entry.stamp)));
+        w.end();
+    }
+    for (name, stamp) in [(replaced, meta.replaced()), (dropped, meta.dropped())] {
+        if stamp == SETTLED {
+            left_out.push(name);
+        } else {
+            w.long(name, signed(stamp));
+        }
+    }
+    left_out
+}
+
+pub(super) fn put_value(w: &mut BsonWriter, name: &str, value: &Value) {
+    match value {
+        Value::Null => w.null(name),
+        Value::Bool(is_true) => w.boolean(name, *is_true),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => w.long(name, whole),
+            None => w.float(name, number.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => w.text(name, text),
+        Value::Array(values) => {
+            w.begin_array(name);
+            for (place, value) in values.iter().enumerate() {
+                put_value(w, &place.to_string(), value);
+            }
+            w.end();
+        }
+        Value::Object(values) => {
+            w.begin(name);
+            values.iter().for_each(|(name, value)| put_value(w, &key(name), value));
+            w.end();
+        }
+    }
+}
+
+/// Reads a document's metadata.
+pub fn read(document: &RawDocument) -> Meta {
+    let part = |name: &str| document.get(name).ok().flatten().and_then(RawBsonRef::as_document);
+    let mut entries = BTreeMap::new();
+    for (name, value) in part(META_FIELDS[0]).into_iter().flatten().flatten() {
+        let value = Some(Arc::from(json_of(value).to_string()));
+        entries.insert(from_key(name.as_str()).into(), MetaEntry { stamp: SETTLED, value });
+    }
+    for (name, stamp) in part(META_FIELDS[1]).into_iter().flatten().flatten() {
+        let entry = entries.entry(from_key(name.as_str()).into()).or_insert(MetaEntry { stamp: SETTLED, value: None });
+        entry.stamp = stamp_of(stamp);
+    }
+    let stamp = |name: &str| document.get(name).ok().flatten().map_or(SETTLED, stamp_of);
+    Meta::new(stamp(META_FIELDS[2]), stamp(META_FIELDS[3]), entries)
+}
+
+fn stamp_of(value: RawBsonRef<'_>) -> Stamp {
+    value.as_i64().and_then(|stamp| Stamp::try_from(stamp).ok()).unwrap_or(SETTLED)
+}
+
+/// A value as JSON; what JSON cannot say, which only other programs write, as text.
+fn json_of(value: RawBsonRef<'_>) -> Value {
+    match value {
+        RawBsonRef::Null => Value::Null,
+        RawBsonRef::Boolean(is_true) => Value::Bool(is_true),
+        RawBsonRef::Int32(whole) => Value::from(whole),
+        RawBsonRef::Int64(whole) => Value::from(whole),
+        RawBsonRef::Double(number) => {
+            Number::from_f64(number).map_or_else(|| Value::from(number.to_string()), Value::Number)
+        }
+        RawBsonRef::String(text) => Value::from(text),
+        RawBsonRef::Document(document) => {
+            let fields = document.into_iter().flatten();
+            Value::Object(fields.map(|(name, value)| (from_key(name.as_str()).into_owned(), json_of(value))).collect())
+        }
+        RawBsonRef::Array(values) => Value::Array(values.into_iter().flatten().map(json_of).collect()),
+        other => Value::from(format!("{other:?}")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use bson::RawDocumentBuf;
+
+    use super::*;
+
+    #[test]
+    fn metadata_goes_in_and_comes_back() {
+        let json = r#"{"a.b":"x","deep":{"$y":[1,2.5,-0.0,null,true,{"ts":"ü"}]},"n":9223372036854775807,"z":""}"#;
+        let values: BTreeMap<String, Value> = serde_json::from_str(json).unwrap();
+        let entry = |value: &Value| Some(Arc::from(value.to_string()));
+        let mut meta =
+            Meta::change(1 << 60, true, values.iter().map(|(name, value)| (name.clone().into(), entry(value))));
+        meta.merge(&Meta::change(
+            (1 << 60) + 7,
+            false,
+            [("gone".into(), None), ("z".into(), entry(&Value::from("new")))],
+        ));
+        let mut w = BsonWriter::document(0);
+        assert_eq!(put(&mut w, &meta), ["metaDropped"]);
+        let document = RawDocumentBuf::from_bytes(w.finish()).unwrap();
+        assert_eq!(read(&document), meta);
+        meta.settle(u64::MAX);
+        let mut w = BsonWriter::document(0);
+        assert_eq!(put(&mut w, &meta), ["metaReplaced"]);
+        assert_eq!(read(&RawDocumentBuf::from_bytes(w.finish()).unwrap()), meta);
+        let mut w = BsonWriter::document(0);
+        assert_eq!(put(&mut w, &Meta::default()), META_FIELDS);
+        assert_eq!(read(&RawDocumentBuf::from_bytes(w.finish()).unwrap()), Meta::default());
+    }
+
+    /// Somebody's own script wrote `meta` once, without stamps and with a date.
+    #[test]
+    fn what_was_set_by_hand_is_read_and_older_than_any_change() {
+        let mut by_hand = bson::Document::new();
+        by_hand.insert("meta", bson::doc! { "site": "lab", "since": bson::DateTime::from_millis(0), "floor": 3_i32 });
+        let mut meta = read(&RawDocumentBuf::try_from(&by_hand).unwrap());
+        assert_eq!((meta.get("site").map(|v| &**v), meta.get("floor").map(|v| &**v)), (Some("\"lab\""), Some("3")));
+        assert!(meta.get("since").is_some());
+        meta.merge(&Meta::change(1, false, [("site".into(), Some("\"roof\"".into()))]));
+        assert_eq!(meta.get("site").map(|v| &**v), Some("\"roof\""));
+    }
+}

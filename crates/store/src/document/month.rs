@@ -1,0 +1,64 @@
+//! The totals of a sensor's month as a document. They are packed: the documents of its days have them readable.
+
+use bson::raw::RawDocument;
+
+use super::BsonWriter;
+use super::decode::{date, get, whole};
+use super::encode::SCHEMA_VERSION;
+use crate::bucket::store::Projection;
+use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, StoredMonth};
+use crate::figures::Room;
+use crate::months;
+use crate::reading::{Day, Hour, Month};
+
+/// The `_id` of a sensor's month.
+#[must_use]
+pub fn month_id(sensor: &str, month: Month) -> String {
+    format!("{month} {sensor}")
+}
+
+/// A whole document, with the rev it has once written.
+#[must_use]
+pub fn month_document(write: &MonthWrite<'_>) -> Vec<u8> {
+    let (MonthId { sensor, month }, days) = (write.id, write.id.month.days());
+    let mut w = BsonWriter::document(4096);
+    w.text("_id", &month_id(sensor, *month));
+    w.count("schemaVersion", SCHEMA_VERSION);
+    w.text("sensor", sensor);
+    w.date("start", days.start.hours().start.start_ms());
+    w.date("end", days.end.hours().start.start_ms());
+    content(&mut w, write);
+    w.finish()
+}
+
+/// The update that sets everything but the month's identity.
+#[must_use]
+pub fn month_update(write: &MonthWrite<'_>) -> Vec<u8> {
+    let mut w = BsonWriter::document(4096);
+    w.begin("$set");
+    content(&mut w, write);
+    w.end();
+    w.finish()
+}
+
+fn content(w: &mut BsonWriter, write: &MonthWrite<'_>) {
+    w.count("rev", write.next_rev);
+    w.binary("totals", &write.totals.map(|totals| months::encode(write.id.month, totals)).unwrap_or_default());
+}
+
+/// A month with the totals of the projected fields; those of another form, or damaged ones, are as good as none.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] for a document without sensor, start or rev.
+pub fn decode_month(document: &RawDocument, projection: &Projection) -> Result<(MonthId, StoredMonth), StorageError> {
+    super::decode::named(document, |document| {
+        let month = Month::of(Day::of(Hour::of_ms(date(document, "start")?)));
+        let sensor = get(document, "sensor")?.as_str().ok_or("sensor is not a text")?;
+        let rev = whole(document, "rev")?;
+        let known = whole(document, "schemaVersion")? == SCHEMA_VERSION;
+        let packed = get(document, "totals").ok().and_then(|totals| Some(totals.as_binary()?.bytes)).filter(|_| known);
+        let totals: Option<MonthTotals> =
+            packed.and_then(|bytes| months::decode(bytes, month, projection, &mut Room::default()).ok());
+        Ok((MonthId { sensor: sensor.into(), month }, StoredMonth { rev, totals }))
+    })
+}

@@ -1,0 +1,103 @@
+//! Decodes documents for checks: every field as it is stored. Fields that can be computed from the readings may be
+//! missing or of any type.
+
+use std::sync::Arc;
+
+use bson::raw::{RawBsonRef, RawDocument};
+
+use super::decode::{
+    NameCache, Trouble, array, boolean, check_version, date, decode_sensor, field_value, get, identity, named, order,
+    reading_into, rest_of, whole,
+};
+use super::page_id;
+use crate::bucket::raw::{RawPage, RawSensor};
+use crate::bucket::stamps::StampOrder;
+use crate::bucket::summary::{Figures, Number};
+use crate::bucket::{Reading, StorageError};
+use crate::names::from_key;
+use crate::reading::Hour;
+
+/// Decodes a page stored under this key.
+///
+/// # Errors
+/// [`StorageError::Newer`], by its key, for a later schema version, and [`StorageError::Unreadable`] for a document that lacks
+/// a field which cannot be computed.
+pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, StorageError> {
+    let page = named(document, |document| page(document, key, in_overflow));
+    page.map_err(|error| match error {
+        StorageError::Unreadable { detail, .. } => StorageError::Unreadable { id: key.to_owned(), detail },
+        StorageError::Newer { detail, .. } => StorageError::Newer { id: key.to_owned(), detail },
+        other => other,
+    })
+}
+
+/// Decodes a sensor's document stored under this key.
+#[must_use]
+pub fn decode_raw_sensor(document: &RawDocument, key: String) -> RawSensor {
+    RawSensor { key, document: decode_sensor(document) }
+}
+
+fn text<'a>(document: &'a RawDocument, name: &'static str) -> Result<&'a str, Trouble> {
+    get(document, name)?.as_str().ok_or_else(|| format!("{name} is not a string"))
+}
+
+fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, Trouble> {
+    check_version(document)?;
+    let (sensor_key, start_ms) = (text(document, "sensor")?, date(document, "start")?);
+    let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
+    Ok(RawPage {
+        key: key.to_owned(),
+        in_overflow,
+        id: text(document, "_id")?.to_owned(),
+        own_id: page_id(sensor_key, Hour::of_ms(start_ms), number),
+        sensor_key: sensor_key.into(),
+        sensor: identity(document)?,
+        start_ms,
+        end_ms: date(document, "end")?,
+        number,
+        rev: whole(document, "rev")?,
+        closed: boolean(document, "closed")?,
+        has_overflow: boolean(document, "hasOverflow")?,
+        count: whole(document, "count").ok(),
+        first_ms: date(document, "first").ok(),
+        last_ms: date(document, "last").ok(),
+        readings: readings(document)?,
+        summary: summary(document),
+        order: order(document).map(StampOrder::into_owned),
+    })
+}
+
+fn readings(document: &RawDocument) -> Result<Vec<Reading>, Trouble> {
+    let (mut names, mut readings) = (NameCache::default(), Vec::new());
+    for element in array(document, "readings")? {
+        let element = element.map_err(|e| e.to_string())?;
+        let mut reading = Reading { time: 0, fields: Vec::new() };
+        reading_into(&mut reading, element.as_document().ok_or("a reading is not a document")?, &mut names)?;
+        readings.push(reading);
+    }
+    Ok(readings)
+}
+
+/// A malformed summary counts as one without fields.
+fn summary(document: &RawDocument) -> Vec<(Arc<str>, Option<Figures>)> {
+    let Ok(Some(RawBsonRef::Document(summary))) = document.get("summary") else { return Vec::new() };
+    let fields = summary.into_iter().map_while(Result::ok);
+    fields
+        .map(|(field, figures)| (Arc::from(from_key(field.as_str())), figures.as_document().and_then(figures_of)))
+        .collect()
+}
+
+fn figures_of(document: &RawDocument) -> Option<Figures> {
+    let part = |name: &str| field_value(document.get(name).ok()??);
+    let sum = part("sum")?;
+    Some(Figures {
+        count: whole(document, "count").ok()?,
+        min: part("min")?,
+        max: part("max")?,
+        rest: rest_of(document.get("rest").ok()?, Number::of(&sum)).ok()?,
+        sum,
+        avg: part("avg")?,
+        first: part("first")?,
+        last: part("last")?,
+    })
+}

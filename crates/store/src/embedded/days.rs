@@ -1,0 +1,433 @@
+//! Parts of days in the file: their forms, reading, scanning and writing.
+//!
+//! ```text
+//! part  := version:u8 (1)  kind:u8 (0 readings | 1 chunk | 2 expired)  content
+//! content of readings := length:varint head  sum:u32 (CRC-32 of the key and all before it, little-endian)  sealed
+//!         of expired  := length:varint head  sum:u32  times
+//!         of a chunk  := rev:varint floor:varint oldest:varint  sensor  length:varint stamps  sealed
+//! head  := rev:varint floor:varint  sensor names  hours, see `store::figures`
+//! times := (count:varint first:i64 last:i64)…      of each hour its readings, and nanoseconds of its first and last one
+//! sensor, names: as in `form`            sealed: see `store::sealed`           stamps: see `bucket::stamps`
+//! ```
+//!
+//! The summaries come before the readings, and are read, and checked, without them. A chunk has none.
+
+mod scan;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use redb::{Database, ReadOnlyTable, ReadableDatabase};
+
+pub(super) use self::scan::scan;
+
+use self::scan::next;
+
+use super::file::FileFailure;
+use super::form::{NoPage, put_names, put_parts, put_text, sensor, take_names, take_parts};
+use super::keys::Keys;
+use super::months;
+use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal};
+use crate::bucket::columns::{ColumnsDamage, PackedBytes};
+use crate::bucket::day::by_hour;
+use crate::bucket::expired::{ExpiredDay, ExpiredHour};
+use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
+use crate::bucket::store::Order;
+use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, Summary};
+use crate::document::day_id;
+use crate::figures::{FieldFigures, NumberSet, PackedFigures, Room, Span, put_fields};
+use crate::reading::varint::put_varint;
+use crate::reading::{Day, Hour, Month, Stamp};
+use crate::sealed::{self, NoSealed};
+
+/// The first byte of a part: the version of its form.
+const VERSION: u8 = 1;
+/// The second byte of a part with readings and summaries.
+const READINGS: u8 = 0;
+/// The second byte of a chunk.
+const CHUNK: u8 = 1;
+/// The second byte of a part whose readings have expired.
+const EXPIRED: u8 = 2;
+/// Bytes of the checksum behind a head.
+const SUM: usize = 4;
+
+/// A part to be written or removed.
+pub(super) struct DayPut {
+    put: Put,
+    /// The key of the day's month.
+    month: Vec<u8>,
+    pub(super) removed: bool,
+    is_chunk: bool,
+}
+
+type Days = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// An hour's summaries by field.
+type HourSummaries = Vec<(Arc<str>, Summary)>;
+
+/// A part before its readings are unpacked.
+struct DayHead<'a> {
+    kind: u8,
+    rev: u64,
+    floor: Stamp,
+    oldest: Stamp,
+    /// The lengths of the parts of the sensor's key.
+    parts: Vec<u64>,
+    names: Vec<&'a str>,
+    /// Summaries by hour, except of a chunk.
+    summaries: Option<PackedFigures<'a>>,
+    /// Stamps of a chunk; otherwise empty.
+    stamps: &'a [u8],
+    /// Packed readings; of expired ones, their times.
+    readings: &'a [u8],
+}
+
+pub(super) fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
+    let DayId { sensor, day, part } = write.id;
+    let key = keys.day(*day, &sensor.key, *part);
+    let bytes = match (write.readings, write.expired) {
+        (Some(readings), Some(expired)) => {
+            expired_bytes(&key, write.id, write.next_rev, readings.stamps().floor(), expired)
+        }
+        (Some(readings), None) => bytes(&key, write.id, write.next_rev, readings),
+        (None, _) => Vec::new(),
+    };
+    let put = Put::new(key, write.rev, bytes);
+    let month = keys.month(Month::of(*day), &sensor.key);
+    DayPut { put, month, removed: write.readings.is_none(), is_chunk: part.is_chunk() }
+}
+
+fn expired_bytes(key: &[u8], id: &DayId, rev: u64, floor: Stamp, expired: &ExpiredDay) -> Vec<u8> {
+    let names = expired.names();
+    let mut head = head(id, rev, floor);
+    put_varint(&mut head, names.len() as u64);
+    names.iter().for_each(|name| put_text(&mut head, name));
+    let mut hours = HourColumns::new(id.day, names.len());
+    let mut times = Vec::new();
+    for one in &expired.hours {
+        let place = |name: &Arc<str>| names.binary_search(name).unwrap_or_default();
+        hours.push(one.hour, one.summaries.iter().map(|(name, summary)| (place(name), summary)));
+        put_varint(&mut times, one.count);
+        times.extend(one.first.to_le_bytes());
+        times.extend(one.last.to_le_bytes());
+    }
+    hours.put(&mut head);
+    with_sum(key, EXPIRED, &head, &times)
+}
+
+fn bytes(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
+    if id.part.is_chunk() {
+        let mut out = vec![VERSION, CHUNK];
+        put_varint(&mut out, rev);
+        put_varint(&mut out, readings.stamps().floor());
+        put_varint(&mut out, readings.stamps().oldest());
+        put_parts(&mut out, &id.sensor);
+        put_bytes(&mut out, &readings.encode_stamps());
+        out.extend_from_slice(&sealed::pack(readings));
+        return out;
+    }
+    let mut head = head(id, rev, readings.stamps().floor());
+    put_names(&mut head, readings);
+    let mut hours = HourColumns::new(id.day, readings.columns().len());
+    by_hour(readings.clone()).iter().for_each(|(hour, readings)| hours.push(*hour, readings.numbered_summaries()));
+    hours.put(&mut head);
+    with_sum(key, READINGS, &head, &sealed::pack(readings))
+}
+
+/// What the head of a part with summaries begins with.
+fn head(id: &DayId, rev: u64, floor: Stamp) -> Vec<u8> {
+    let mut head = Vec::new();
+    put_varint(&mut head, rev);
+    put_varint(&mut head, floor);
+    put_parts(&mut head, &id.sensor);
+    head
+}
+
+/// A part whose head has a checksum of its own.
+fn with_sum(key: &[u8], kind: u8, head: &[u8], rest: &[u8]) -> Vec<u8> {
+    let mut out = vec![VERSION, kind];
+    put_bytes(&mut out, head);
+    let sum = checksum(key, &out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Collects the summaries of a day's hours by field.
+struct HourColumns {
+    start: i64,
+    set: NumberSet,
+    fields: Vec<FieldFigures>,
+}
+
+impl HourColumns {
+    fn new(day: Day, fields: usize) -> Self {
+        Self { start: day.hours().start.0, set: NumberSet::default(), fields: vec![FieldFigures::default(); fields] }
+    }
+
+    fn push<'s>(&mut self, hour: Hour, summaries: impl Iterator<Item = (usize, &'s Summary)>) {
+        let number = u8::try_from(hour.0 - self.start).unwrap_or(u8::MAX);
+        self.set.insert(number);
+        summaries.for_each(|(field, summary)| self.fields[field].push(number, summary.figures()));
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        put_fields(out, Span::Hours, self.set, &self.fields);
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Writes a part, unless it has another rev than expected.
+pub(super) fn write(tables: &mut Tables<'_>, day: &DayPut) -> Result<bool, FileFailure> {
+    if !day.put.fits(&tables.days, rev)? {
+        return Ok(false);
+    }
+    months::remove(tables, &day.month)?;
+    match (day.removed, day.is_chunk) {
+        (true, is_chunk) => {
+            tables.days.remove(&*day.put.key)?;
+            if is_chunk {
+                tables.chunks.remove(&*day.put.key)?;
+            }
+        }
+        (false, is_chunk) => {
+            day.put.put(&mut tables.days)?;
+            if is_chunk {
+                tables.chunks.insert(&*day.put.key, ())?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The id of the part under a key, for errors.
+fn shown(key: &[u8]) -> String {
+    let of = |(sensor, day, part): (String, Day, DayPart)| day_id(&sensor, day, part);
+    Keys::any_day_of(key).map_or_else(|| key.escape_ascii().to_string(), of)
+}
+
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+    let bytes = unseal(key, value, || shown(key))?;
+    let mut bytes = PackedBytes::new(bytes);
+    let mut rev = || {
+        if kind(&mut bytes)? != CHUNK {
+            bytes.varint()?;
+        }
+        Ok(bytes.varint()?)
+    };
+    rev().map_err(|why: NoPage| unreadable(shown(key), &why))
+}
+
+fn kind(bytes: &mut PackedBytes<'_>) -> Result<u8, NoPage> {
+    match bytes.byte()? {
+        VERSION => {}
+        other => return Err(NoPage::Version(other)),
+    }
+    match bytes.byte()? {
+        kind @ (READINGS | CHUNK | EXPIRED) => Ok(kind),
+        other => Err(NoPage::Kind(other)),
+    }
+}
+
+fn unreadable(id: String, why: &(dyn std::error::Error + 'static)) -> StorageError {
+    let detail = why.to_string();
+    let is_newer = matches!(why.downcast_ref(), Some(NoPage::Version(_)))
+        || why.downcast_ref::<NoSealed>().is_some_and(NoSealed::is_newer);
+    if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
+}
+
+fn length(bytes: &mut PackedBytes<'_>) -> Result<usize, NoPage> {
+    Ok(usize::try_from(bytes.varint()?).unwrap_or(usize::MAX))
+}
+
+impl<'a> DayHead<'a> {
+    /// Reads all but the readings, which are what is left.
+    fn read(key: &[u8], bytes: &'a [u8]) -> Result<Self, NoPage> {
+        let mut rest = PackedBytes::new(bytes);
+        let kind = kind(&mut rest)?;
+        if kind == CHUNK {
+            let (rev, floor, oldest) = (rest.varint()?, rest.varint()?, rest.varint()?);
+            let parts = take_parts(&mut rest)?;
+            let length = length(&mut rest)?;
+            let stamps = rest.take(length)?;
+            let readings = rest.rest();
+            return Ok(Self { kind, rev, floor, oldest, parts, names: Vec::new(), summaries: None, stamps, readings });
+        }
+        let length = length(&mut rest)?;
+        let mut head = PackedBytes::new(rest.take(length)?);
+        let before = &bytes[..bytes.len() - rest.left()];
+        if rest.take(SUM)? != checksum(key, before).to_le_bytes() {
+            return Err(NoPage::Sum);
+        }
+        let (rev, floor) = (head.varint()?, head.varint()?);
+        let (parts, names) = (take_parts(&mut head)?, take_names(&mut head)?);
+        let summaries = Some(PackedFigures::at_end(Span::Hours, head)?);
+        Ok(Self { kind, rev, floor, oldest: floor, parts, names, summaries, stamps: &[], readings: rest.rest() })
+    }
+
+    /// The summaries of all fields by hour.
+    fn hours(&self, day: Day) -> Result<Vec<(Hour, HourSummaries)>, NoPage> {
+        let Some(hours) = &self.summaries else { return Ok(Vec::new()) };
+        let start = day.hours().start.0;
+        let mut all: Vec<(Hour, HourSummaries)> =
+            hours.set.numbers().map(|number| (Hour(start + i64::from(number)), Vec::new())).collect();
+        hours.each(self.names.len(), (|_| true, false), &mut Room::default(), |field, number, summary| {
+            let of = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));
+            of.into_iter().for_each(|(_, of)| of.push((Arc::from(self.names[field]), summary.clone())));
+        })?;
+        Ok(all)
+    }
+
+    fn day(&self, day: Day) -> Result<StoredDay, Box<dyn std::error::Error>> {
+        let expired = if self.kind == EXPIRED { Some(self.expired(day)?) } else { None };
+        Ok(StoredDay { rev: self.rev, readings: self.unpack()?, expired })
+    }
+
+    fn expired(&self, day: Day) -> Result<ExpiredDay, Box<dyn std::error::Error>> {
+        let mut times = PackedBytes::new(self.readings);
+        let mut hours = Vec::new();
+        for (hour, summaries) in self.hours(day)? {
+            let count = times.varint()?;
+            let mut time = || Ok::<_, ColumnsDamage>(i64::from_le_bytes(times.take(8)?.try_into().unwrap_or_default()));
+            let (first, last) = (time()?, time()?);
+            hours.push(ExpiredHour { hour, count, first, last, summaries });
+        }
+        times.end()?;
+        Ok(ExpiredDay { hours })
+    }
+
+    /// The readings; none if they have expired.
+    fn unpack(&self) -> Result<Readings, Box<dyn std::error::Error>> {
+        if self.kind == EXPIRED {
+            let mut none = Readings::default();
+            none.raise_floor(self.floor);
+            return Ok(none);
+        }
+        let mut readings = sealed::unpack_readings(self.readings, self.floor)?;
+        if self.kind == CHUNK {
+            readings.decode_stamps(self.floor, self.stamps)?;
+        }
+        Ok(readings)
+    }
+}
+
+/// A part for a walk, as it is stored.
+pub(super) fn raw(key: &[u8], value: &[u8]) -> RawDay {
+    let from = Cursor(key.to_vec());
+    let days = Day::of(Hour::of(i64::MIN))..=Day::of(Hour::of(i64::MAX));
+    let Some((sensor, day, part)) = Keys::any_day_of(key).filter(|(_, day, _)| days.contains(day)) else {
+        let (key, detail) = (key.escape_ascii().to_string(), "its key is not the key of a day".to_owned());
+        return RawDay { from, document: Err(StorageError::Unreadable { id: key.clone(), detail }), key };
+    };
+    let shown = day_id(&sensor, day, part);
+    let document = unseal(key, value, || shown.clone())
+        .and_then(|bytes| document(key, bytes, &sensor, day, part).map_err(|why| unreadable(shown.clone(), &*why)));
+    RawDay { from, key: shown, document }
+}
+
+fn document(
+    stored_key: &[u8],
+    stored: &[u8],
+    key: &str,
+    day: Day,
+    part: DayPart,
+) -> Result<DayDocument, Box<dyn std::error::Error>> {
+    let head = DayHead::read(stored_key, stored)?;
+    let stored_day = head.day(day)?;
+    let id = DayId { sensor: Arc::new(sensor(key, &head.parts)?), day, part };
+    let mut differs = Vec::new();
+    let mut part = |part: &str, expected: String, found: String| {
+        if expected != found {
+            differs.push(StoredOtherwise { part: part.to_owned(), expected, found });
+        }
+    };
+    part("sensor", key.to_owned(), id.sensor.key.to_string());
+    let expected = match &stored_day.expired {
+        Some(expired) => expired_bytes(stored_key, &id, head.rev, head.floor, expired),
+        None => bytes(stored_key, &id, head.rev, &stored_day.readings),
+    };
+    let written = DayHead::read(stored_key, &expected)?;
+    let (expected, found) = (written.hours(day)?, head.hours(day)?);
+    part("oldest", written.oldest.to_string(), head.oldest.to_string());
+    part("names", format!("{:?}", written.names), format!("{:?}", head.names));
+    let hours = |of: &[(Hour, HourSummaries)]| format!("{:?}", of.iter().map(|(hour, _)| hour.0).collect::<Vec<_>>());
+    part("hours", hours(&expected), hours(&found));
+    for ((_, expected), (hour, found)) in expected.iter().zip(&found) {
+        part(&format!("hours of {}", hour.start_ms()), format!("{expected:?}"), format!("{found:?}"));
+    }
+    Ok(DayDocument { day: stored_day, id, differs })
+}
+
+/// The parts that are stored, in the order of `ids`.
+pub(super) fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, FileFailure> {
+    let keys = Keys::of(name);
+    let days = database.begin_read()?.open_table(DAYS)?;
+    let read = |id: &DayId| {
+        let key = keys.day(id.day, &id.sensor.key, id.part);
+        let Some(value) = days.get(&*key)? else { return Ok(None) };
+        let shown = || day_id(&id.sensor.key, id.day, id.part);
+        let head = DayHead::read(&key, unseal(&key, value.value(), shown)?);
+        let head = head.map_err(|why| unreadable(shown(), &why))?;
+        Ok(Some(head.day(id.day).map_err(|why| unreadable(shown(), &*why))?))
+    };
+    ids.iter().map(read).collect()
+}
+
+/// Implements `Store::parts_of`.
+pub(super) fn parts_of(
+    database: &Database,
+    name: &str,
+    sensors: &[String],
+    range: &Range<Day>,
+) -> Result<Vec<(usize, Day, DayPart)>, FileFailure> {
+    let keys = Keys::of(name);
+    let days = database.begin_read()?.open_table(DAYS)?;
+    let mut found = Vec::new();
+    for (place, sensor) in sensors.iter().enumerate() {
+        let mut left = range.clone();
+        while let Some(day) = next(&days, &keys, sensor, Order::Ascending, &left)? {
+            for row in days.range::<&[u8]>(&*keys.day(day, sensor, DayPart::Whole)..&*keys.day_end(day, sensor))? {
+                let part = keys.part_of(row?.0.value(), day, sensor);
+                found.extend(part.map(|part| (place, day, part)));
+            }
+            left.start = day.next();
+        }
+    }
+    Ok(found)
+}
+
+/// Implements `Store::last_day`: a key begins with its day.
+pub(super) fn last(database: &Database, name: &str) -> Result<Option<Day>, FileFailure> {
+    let (keys, days) = (Keys::of(name), database.begin_read()?.open_table(DAYS)?);
+    let all = keys.all();
+    let last = days.range::<&[u8]>(&*all.start..&*all.end)?.next_back();
+    Ok(last.transpose()?.and_then(|(key, _)| keys.day_of(key.value())))
+}
+
+/// Implements `Store::next_chunks`.
+pub(super) fn next_chunks(
+    database: &Database,
+    name: &str,
+    (day, sensor): &(Day, String),
+    until: Day,
+    most: usize,
+) -> Result<Vec<(Day, String)>, FileFailure> {
+    let keys = Keys::of(name);
+    let chunks = database.begin_read()?.open_table(CHUNKS)?;
+    let mut found: Vec<(Day, String)> = Vec::new();
+    let (mut start, end) = (keys.day_end(*day, sensor), keys.day_start(until));
+    while found.len() < most && start < end {
+        let Some(row) = chunks.range::<&[u8]>(&*start..&*end)?.next() else { break };
+        let Some((sensor, day, _)) = Keys::any_day_of(row?.0.value()) else { break };
+        start = keys.day_end(day, &sensor);
+        found.push((day, sensor));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

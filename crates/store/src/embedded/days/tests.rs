@@ -1,0 +1,152 @@
+//! A part says what its readings say, also of some fields and hours; a damaged part is named, and a scan of summaries
+//!  does not look at the readings.
+
+use proptest::prelude::*;
+use redb::ReadableTable;
+use redb::backends::InMemoryBackend;
+
+use super::*;
+use crate::bucket::columns::Cell;
+use crate::bucket::store::{DaysScanned, Extent, Projection};
+use crate::embedded::tables::{begin, prepare};
+use crate::reading::time::MILLI_NS;
+use crate::reading::{Sensor, Value};
+
+const DB: &str = "plant";
+const DAY: Day = Day(20_464);
+const FLOOR: Stamp = 77 << 20;
+const NAMES: [&str; 3] = ["temp", "$where.", "température\0"];
+
+/// Cells by minute of the day.
+type Rows = std::collections::BTreeMap<i64, [Cell; 3]>;
+
+fn cell() -> impl Strategy<Value = Cell> {
+    prop_oneof![
+        2 => Just(None),
+        4 => (any::<i16>(), 0..3_i32).prop_map(|(number, places)| Some(Value::Float(f64::from(number) / 10_f64.powi(places)))),
+        1 => (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO).prop_map(|v| Some(Value::Float(v))),
+        2 => any::<i64>().prop_map(|v| Some(Value::Integer(v))),
+        1 => (1 << 63..=u64::MAX).prop_map(|v| Some(Value::Unsigned(v))),
+        1 => any::<bool>().prop_map(|v| Some(Value::Boolean(v))),
+        1 => ".{0,5}".prop_map(|text| Some(Value::String(text.into()))),
+    ]
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    prop::collection::btree_map(0..1440_i64, [cell(), cell(), cell()], 1..60)
+}
+
+fn readings(rows: &Rows) -> Readings {
+    let times = rows.keys().map(|minute| DAY.hours().start.start_ns() + minute * 60_000 * MILLI_NS).collect();
+    let column = |at: usize| rows.values().map(|cells| cells[at].clone()).collect();
+    let columns = NAMES.iter().enumerate().map(|(at, name)| (Arc::from(*name), column(at)));
+    let mut readings = Readings::from_columns(times, columns).expect("times in order");
+    readings.raise_floor(FLOOR);
+    readings
+}
+
+fn id() -> DayId {
+    let sensor = Sensor::new("my climate", [("room", "a=1, b"), ("sensor", "s1\\")]).expect("distinct tags");
+    DayId { sensor: Arc::new(sensor), day: DAY, part: DayPart::Whole }
+}
+
+fn key(id: &DayId) -> Vec<u8> {
+    Keys::of(DB).day(id.day, &id.sensor.key, id.part)
+}
+
+/// A file with one part of these bytes.
+fn file(id: &DayId, bytes: Vec<u8>) -> Database {
+    let database = Database::builder().create_with_backend(InMemoryBackend::new()).expect("a new database");
+    prepare(&database).expect("tables").expect("a known format");
+    let put = Put::new(key(id), 0, bytes);
+    let transaction = begin(&database).expect("begin");
+    put.put(&mut transaction.open_table(DAYS).expect("a table")).expect("an insert");
+    transaction.commit().expect("commit");
+    database
+}
+
+fn scanned(
+    database: &Database,
+    id: &DayId,
+    hours: &Range<Hour>,
+    order: Order,
+    projection: &Projection,
+) -> Result<String, String> {
+    let scanned = scan(database, DB, &id.sensor.key, hours, order, projection, Extent::ALL);
+    scanned.map(|(scanned, _)| format!("{scanned:?}")).map_err(|error| format!("{error:?}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_part_says_what_its_readings_say(rows in rows(), from in 0..24_i64, length in 1..30_i64, fields in 0..4_usize) {
+        let (id, readings) = (id(), readings(&rows));
+        let start = DAY.hours().start.0 + from;
+        let hours = Hour(start)..Hour(start + length);
+        let by_column = file(&id, bytes(&key(&id), &id, 9, &readings));
+        let fields: Arc<[Arc<str>]> = NAMES[..fields].iter().map(|field| Arc::from(*field)).collect();
+        for projection in [Projection::SUMMARIES, Projection::ALL] {
+            let projection = Projection { fields: Some(fields.clone()), ..projection };
+            let found = scanned(&by_column, &id, &hours, Order::Ascending, &projection).expect("a scan");
+            let pages = projection.pages_of(readings.clone(), &hours);
+            let shown = pages.iter().map(|page| format!("{page:?}")).collect::<Vec<_>>().join(", ");
+            prop_assert!(found.contains(&format!("[{shown}]")), "{found} {shown}");
+        }
+        let summaries = scanned(&by_column, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
+        let pages = Projection::SUMMARIES.pages_of(readings, &DAY.hours());
+        let whole = DaysScanned { pages, rest: DAY.next().hours().start..DAY.hours().end };
+        prop_assert_eq!(summaries, Ok(format!("{whole:?}")), "what the readings say");
+    }
+}
+
+fn some_rows() -> Rows {
+    let row = |minute: i64| {
+        let number = f64::from(i32::try_from(minute).expect("small"));
+        (minute, [Some(Value::Float(number / 7.0)), Some(Value::Integer(minute)), None])
+    };
+    (0..24).map(|hour| row(hour * 60 + hour)).collect()
+}
+
+/// A damaged byte of the head is found by a scan of summaries, one of the readings by whoever reads them.
+#[test]
+fn a_damaged_byte_is_found_by_whoever_reads_it() {
+    let (id, readings) = (id(), readings(&some_rows()));
+    let whole = bytes(&key(&id), &id, 9, &readings);
+    let sealed = whole.len() - sealed::pack(&readings).len();
+    for at in 0..whole.len() {
+        let database = file(&id, whole.clone());
+        let transaction = begin(&database).expect("begin");
+        {
+            let mut days = transaction.open_table(DAYS).expect("a table");
+            let mut value = days.get(&*key(&id)).expect("a read").expect("a part").value().to_vec();
+            value[at] ^= 0x10;
+            days.insert(&*key(&id), &*value).expect("an insert");
+        }
+        transaction.commit().expect("commit");
+        let scanned = |projection| scanned(&database, &id, &DAY.hours(), Order::Ascending, projection);
+        assert_eq!(scanned(&Projection::SUMMARIES).is_ok(), at >= sealed, "byte {at} of {sealed}");
+        assert!(scanned(&Projection::ALL).is_err(), "byte {at}");
+        assert!(read(&database, DB, std::slice::from_ref(&id)).is_err(), "byte {at}");
+    }
+}
+
+/// Not the checksums alone: bytes that fit them and are no part are named, whatever is read of them.
+#[test]
+fn bytes_that_are_no_part_are_named() {
+    let (id, readings) = (id(), readings(&some_rows()));
+    let key = key(&id);
+    let whole = bytes(&key, &id, 9, &readings);
+    let head = whole.len() - sealed::pack(&readings).len() - SUM;
+    let mut named = 0;
+    for at in 0..head {
+        let mut changed = whole.clone();
+        changed[at] ^= 0x81;
+        let sum = checksum(&key, &changed[..head]).to_le_bytes();
+        changed[head..head + SUM].copy_from_slice(&sum);
+        let database = file(&id, changed);
+        let found = scanned(&database, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
+        named += usize::from(found.is_err_and(|error| error.contains("Unreadable")));
+    }
+    assert!(named > head / 8, "{named} of {head} bytes");
+}

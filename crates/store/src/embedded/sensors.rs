@@ -1,0 +1,91 @@
+//! Sensor documents in the file: written, read by key, listed in key order.
+
+use std::ops::Bound;
+
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
+
+use super::file::FileFailure;
+use super::keys::Keys;
+use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal_document};
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{SensorDocument, StorageError};
+use crate::document::{decode_sensor, document_rev, sensor_document};
+
+/// A sensor document to be written.
+pub(super) struct SensorPut {
+    put: Put,
+    outlier: bool,
+}
+
+/// Encodes the document with its key.
+pub(super) fn encode(keys: &Keys, document: &SensorDocument) -> SensorPut {
+    let key = keys.sensor(&document.sensor.key);
+    SensorPut { put: Put::new(key, document.rev, sensor_document(document)), outlier: document.outlier.is_some() }
+}
+
+/// Writes the document; false if the stored rev is not the expected one.
+pub(super) fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailure> {
+    if !sensor.put.fits(&tables.sensors, rev)? {
+        return Ok(false);
+    }
+    sensor.put.put(&mut tables.sensors)?;
+    // Looked up first: a redb removal changes the table even if the key is missing.
+    let listed = tables.outliers.get(&*sensor.put.key)?.is_some();
+    match (sensor.outlier, listed) {
+        (true, false) => _ = tables.outliers.insert(&*sensor.put.key, ())?,
+        (false, true) => _ = tables.outliers.remove(&*sensor.put.key)?,
+        (true, true) | (false, false) => {}
+    }
+    Ok(true)
+}
+
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+    document_rev(unseal_document(key, value, || Keys::any_sensor_of(key).unwrap_or_default().to_owned())?)
+}
+
+/// The documents of the sensors that have one.
+pub(super) fn read(database: &Database, name: &str, sensors: &[String]) -> Result<Vec<SensorDocument>, FileFailure> {
+    let keys = Keys::of(name);
+    let transaction = database.begin_read()?;
+    let table = transaction.open_table(SENSORS)?;
+    sensors.iter().filter_map(|sensor| get(&table, &keys.sensor(sensor), sensor).transpose()).collect()
+}
+
+/// The documents that pass the filter, in key order.
+pub(super) fn list(database: &Database, name: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, FileFailure> {
+    let keys = Keys::of(name);
+    let all = keys.all();
+    let start = match &filter.after {
+        Some(after) => Bound::Excluded(keys.sensor(after)),
+        None => Bound::Included(all.start),
+    };
+    let range = (start.as_ref().map(|key| &**key), Bound::Excluded(&*all.end));
+    let transaction = database.begin_read()?;
+    let sensors = transaction.open_table(SENSORS)?;
+    let mut found = Vec::new();
+    if filter.outliers {
+        for row in transaction.open_table(OUTLIERS)?.range::<&[u8]>(range)?.take(filter.limit) {
+            let (key, ()) = {
+                let (key, mark) = row?;
+                (key.value().to_owned(), mark.value())
+            };
+            found.extend(get(&sensors, &key, keys.sensor_of(&key).unwrap_or_default())?);
+        }
+    } else {
+        for row in sensors.range::<&[u8]>(range)?.take(filter.limit) {
+            let (key, value) = row?;
+            let id = || keys.sensor_of(key.value()).unwrap_or_default().to_owned();
+            found.push(decode_sensor(unseal_document(key.value(), value.value(), id)?)?);
+        }
+    }
+    Ok(found)
+}
+
+fn get(
+    table: &ReadOnlyTable<&'static [u8], &'static [u8]>,
+    key: &[u8],
+    sensor: &str,
+) -> Result<Option<SensorDocument>, FileFailure> {
+    let Some(value) = table.get(key)? else { return Ok(None) };
+    Ok(Some(decode_sensor(unseal_document(key, value.value(), || sensor.to_owned())?)?))
+}

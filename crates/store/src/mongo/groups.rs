@@ -1,0 +1,455 @@
+//! Groups' documents, which follow the sensors' documents: this store notes whose documents it writes or removes, and sets those of
+//! their groups as they say, some sensors at a time, each time in one transaction. So a sensor is in one document of each of its
+//! groups at every moment, and what a process that dies leaves undone is only late.
+//!
+//! Two transactions about one sensor never both commit what one of them read before it changed: they write the same group's
+//! document, or, where it moves, the sensor's own (`groups`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bson::{Document, RawDocumentBuf, doc};
+use mongodb::error::Error;
+use mongodb::options::ReadConcern;
+use mongodb::{Client, ClientSession, Collection, Database};
+
+use super::MongoStore;
+use super::outcome::{classify, of_transaction};
+use super::reads::find;
+use super::setup::{self, Collections, prefix};
+use super::writes::{COMMAND_BYTES, durable};
+use crate::bucket::store::{Extent, Written};
+use crate::bucket::{GroupRules, Regrouped, StorageError};
+use crate::document::{
+    BsonWriter, GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, place_prefix, settled,
+};
+use crate::faults;
+
+/// Most sensors that are noted. Beyond them, a walk through the sensors' documents finds what is left.
+const NOTED: usize = 1_000_000;
+/// Most ranges of `_id`s that one query looks into.
+const RANGES: usize = 100;
+
+/// Sensors whose documents were written or removed since their groups' documents were set.
+#[derive(Debug, Default)]
+pub struct NotedSensors(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    by_database: BTreeMap<String, BTreeSet<String>>,
+    count: usize,
+    /// Where the next ones are taken from, so that everyone's turn comes.
+    next: (String, String),
+    /// Whether some are missing here.
+    is_incomplete: bool,
+}
+
+impl NotedSensors {
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
+        let mut noted = self.lock();
+        let Noted { by_database, count, is_incomplete, .. } = &mut *noted;
+        let of = by_database.entry(database.to_owned()).or_default();
+        for key in keys {
+            if *count >= NOTED {
+                *is_incomplete = true;
+                break;
+            }
+            *count += usize::from(of.insert(key.to_owned()));
+        }
+    }
+
+    /// Takes neighbours of one database.
+    fn take(&self, most: usize) -> Option<(String, Vec<String>)> {
+        let mut noted = self.lock();
+        let (database, key) = noted.next.clone();
+        let after = |of: &BTreeSet<String>| of.range(key.clone()..).take(most).cloned().collect::<Vec<_>>();
+        let here = noted.by_database.get(&database).map(after).filter(|keys| !keys.is_empty());
+        let (database, keys) = here.map(|keys| (database.clone(), keys)).or_else(|| {
+            let later =
+                noted.by_database.range::<str, _>((std::ops::Bound::Excluded(&*database), std::ops::Bound::Unbounded));
+            let mut others = later.chain(noted.by_database.iter()).filter(|(_, of)| !of.is_empty());
+            others.next().map(|(name, of)| (name.clone(), of.iter().take(most).cloned().collect()))
+        })?;
+        if let Some(of) = noted.by_database.get_mut(&database) {
+            for key in &keys {
+                of.remove(key);
+            }
+            if of.is_empty() {
+                noted.by_database.remove(&database);
+            }
+        }
+        noted.count -= keys.len();
+        noted.next = (database.clone(), keys.last().cloned().unwrap_or_default());
+        Some((database, keys))
+    }
+
+    fn left(&self) -> u64 {
+        self.lock().count as u64
+    }
+
+    /// Whether some may be missing here. Asked for once, it is taken for answered.
+    fn take_incomplete(&self) -> bool {
+        std::mem::take(&mut self.lock().is_incomplete)
+    }
+}
+
+/// Why groups' documents were not set.
+enum Failure {
+    Driver(Error),
+    Store(StorageError),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl MongoStore {
+    /// Notes that sensors' documents were written or removed, or may have been.
+    pub(super) fn note_grouped<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
+        if !self.options.groups.of(database).is_empty() {
+            self.noted.add(database, keys);
+        }
+    }
+
+    pub(super) async fn regrouped(&self, most: usize) -> Result<Regrouped, StorageError> {
+        let mut done = Regrouped::default();
+        if let Some((database, keys)) = self.noted.take(most) {
+            done.sensors = keys.len() as u64;
+            match self.regroup_keys(&database, keys.clone()).await {
+                Ok(documents) => done.documents = documents,
+                Err(error) => {
+                    self.noted.add(&database, keys.iter().map(String::as_str));
+                    return Err(error);
+                }
+            }
+        }
+        (done.left, done.is_incomplete) = (self.noted.left(), self.noted.take_incomplete());
+        Ok(done)
+    }
+
+    pub(super) async fn regrouped_after(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Regrouped, Option<String>), StorageError> {
+        let rules = self.options.groups.of(database);
+        if rules.is_empty() {
+            return Ok((Regrouped::default(), None));
+        }
+        let Collections { sensors, groups, .. } = Collections::of(&self.mongo, database);
+        if after.is_empty() {
+            let names: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
+            self.remove(&groups, doc! { "group": { "$nin": names } }).await?;
+        }
+        let (filter, sent) = (doc! { "_id": { "$gt": after } }, Some(doc! { "_id": 1 }));
+        let next = async move { find(&sensors, filter, doc! { "_id": 1 }, sent, Extent::pages(most)).await };
+        let id = |document: &RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
+        let mut keys: BTreeSet<String> = self.read(next).await?.iter().map(id).collect();
+        let last = keys.last().filter(|_| keys.len() >= most).cloned();
+        let mut between = doc! { "$gt": after };
+        last.iter().for_each(|last| drop(between.insert("$lte", last)));
+        let filter = doc! { "members": { "$elemMatch": { "sensor": between } } };
+        let members = async move { find(&groups, filter, Document::new(), None, Extent::ALL).await };
+        for page in self.read(members).await? {
+            let page = GroupPage::of(&page)?;
+            let is_between = |key: &&str| *key > after && last.as_deref().is_none_or(|last| *key <= last);
+            keys.extend(page.keys().filter(is_between).map(str::to_owned));
+        }
+        let looked_at = keys.len() as u64;
+        let documents = self.regroup_keys(database, keys.into_iter().collect()).await?;
+        Ok((Regrouped { sensors: looked_at, documents, left: self.noted.left(), is_incomplete: false }, last))
+    }
+
+    /// Sets the groups' documents of these sensors as their documents say; returns how many it changed.
+    async fn regroup_keys(&self, database: &str, keys: Vec<String>) -> Result<u64, StorageError> {
+        if keys.is_empty() {
+            return Ok(0);
+        }
+        self.make_groups(database, &keys).await?;
+        let collections = Collections::of(&self.mongo, database);
+        let of = prefix(&collections.groups).to_owned();
+        let (client, mongo) = (self.client.clone(), self.mongo.clone());
+        let (rules, database) = (self.options.groups.clone(), database.to_owned());
+        let transaction = async move {
+            let turn = Turn { mongo, collections, rules, database, keys };
+            turn.run(&client).await
+        };
+        self.run_write(&of, transaction).await?
+    }
+
+    /// Makes the collection of groups' documents if there is none and one of these sensors has a document: nothing is made for a
+    /// database that was dropped.
+    async fn make_groups(&self, database: &str, keys: &[String]) -> Result<(), StorageError> {
+        if self.grouped.lock().unwrap_or_else(PoisonError::into_inner).contains(database) {
+            return Ok(());
+        }
+        let sensors = Collections::of(&self.mongo, database).sensors;
+        let (filter, sent) = (doc! { "_id": { "$in": keys } }, Some(doc! { "_id": 1 }));
+        let any = async move { find(&sensors, filter, Document::new(), sent, Extent::pages(1)).await };
+        let mongo = self.mongo.clone();
+        let collections = Collections::of(&mongo, database);
+        if self.read(any).await?.is_empty() {
+            return Ok(());
+        }
+        let of = prefix(&collections.groups).to_owned();
+        let create = async move { setup::create_groups(&mongo, &collections).await };
+        self.run_write(&of, create).await?.map_err(|e| classify(&e))?;
+        self.grouped.lock().unwrap_or_else(PoisonError::into_inner).insert(database.to_owned());
+        Ok(())
+    }
+}
+
+/// One transaction.
+struct Turn {
+    mongo: Database,
+    collections: Collections,
+    rules: GroupRules,
+    database: String,
+    keys: Vec<String>,
+}
+
+impl Turn {
+    async fn run(&self, client: &Client) -> Result<u64, StorageError> {
+        let mut session = client.start_session().await.map_err(|e| classify(&e))?;
+        let started = session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(durable()).await;
+        started.map_err(|e| classify(&e))?;
+        let failure = match self.settle(&mut session).await {
+            Ok(0) => {
+                let _ = session.abort_transaction().await;
+                return Ok(0);
+            }
+            Ok(documents) => match self.commit(&mut session).await {
+                Ok(()) => return Ok(documents),
+                Err(error) => Failure::Driver(error),
+            },
+            Err(failure) => {
+                // The server aborts a transaction when its session ends; this only does so sooner.
+                let _ = session.abort_transaction().await;
+                failure
+            }
+        };
+        Err(match failure {
+            Failure::Store(error) => error,
+            Failure::Driver(error) => match of_transaction(&error) {
+                Written::Failed(error) => error,
+                Written::Yes | Written::Conflict => StorageError::Busy { detail: "groups' documents".to_owned() },
+            },
+        })
+    }
+
+    async fn commit(&self, session: &mut ClientSession) -> Result<(), Error> {
+        faults::point("before_groups");
+        session.commit_transaction().await?;
+        faults::point("after_groups");
+        Ok(())
+    }
+
+    /// Returns how many documents it changed.
+    async fn settle(&self, session: &mut ClientSession) -> Result<u64, Failure> {
+        let rules = self.rules.of(&self.database);
+        let mut keys: BTreeSet<&str> = self.keys.iter().map(String::as_str).collect();
+        let mut sensors = Vec::new();
+        let needed: Document = GROUPED_FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
+        for document in
+            all(session, &self.collections.sensors, doc! { "_id": { "$in": &self.keys } }, Some(needed)).await?
+        {
+            match GroupedSensor::of(&document, &rules) {
+                Ok(sensor) => sensors.push(sensor),
+                // One that cannot be read stays where it is.
+                Err(error) => {
+                    tracing::debug!(%error, "a sensor's groups are left as they are");
+                    keys.remove(document.get_str("_id").unwrap_or_default());
+                }
+            }
+        }
+        let mut pages = BTreeMap::new();
+        let groups = &self.collections.groups;
+        for document in all(session, groups, doc! { "members.sensor": { "$in": &self.keys } }, None).await? {
+            let page = GroupPage::of(&document)?;
+            pages.insert(page.id(), page);
+        }
+        let homes = self.homes(session, &sensors, &mut pages).await?;
+        let changes = settled(pages, &keys, &sensors, &homes);
+        let marks: Vec<&GroupedSensor> = sensors.iter().filter(|sensor| !sensor.is_marked).collect();
+        let changed = changes.written.len() + changes.removed.len() + marks.len();
+        write(session, &self.mongo, groups, &changes).await?;
+        // Last, since readings of these sensors that are stored meanwhile wait for this transaction.
+        if !marks.is_empty() {
+            let update = |sensor: &&GroupedSensor| doc! { "q": { "_id": &sensor.key }, "u": sensor.mark() };
+            let updates: Vec<Document> = marks.iter().map(update).collect();
+            let command = doc! { "update": self.collections.sensors.name(), "updates": updates };
+            checked(&self.mongo.run_command(command).session(&mut *session).await?)?;
+        }
+        Ok(changed as u64)
+    }
+
+    /// In which document each sensor is, or is to be, of each of its places; adds these to `pages`.
+    async fn homes<'a>(
+        &self,
+        session: &mut ClientSession,
+        sensors: &'a [GroupedSensor],
+        pages: &mut BTreeMap<String, GroupPage>,
+    ) -> Result<BTreeMap<(&'a str, &'a Place), String>, Failure> {
+        let mut homes = BTreeMap::new();
+        let mut open: BTreeMap<&Place, BTreeSet<&str>> = BTreeMap::new();
+        for sensor in sensors {
+            for place in &sensor.places {
+                // Where it is already is where it belongs.
+                let range = place_prefix(place)..=place_prefix(place) + &sensor.key;
+                match pages.range(range).next_back().filter(|(_, page)| page.has(&sensor.key)) {
+                    Some((id, _)) => drop(homes.insert((sensor.key.as_str(), place), id.clone())),
+                    None => drop(open.entry(place).or_default().insert(&sensor.key)),
+                }
+            }
+        }
+        let ids = self.ids_of(session, &open).await?;
+        let mut missing = BTreeSet::new();
+        for (place, keys) in &open {
+            let start = place_prefix(place);
+            for key in keys {
+                let home = ids.range(start.clone()..=start.clone() + key).next_back();
+                if home.is_none() {
+                    pages.entry(start.clone()).or_insert_with(|| GroupPage::first((*place).clone()));
+                }
+                let home = home.unwrap_or(&start).clone();
+                if !pages.contains_key(&home) {
+                    missing.insert(home.clone());
+                }
+                homes.insert((*key, *place), home);
+            }
+        }
+        if !missing.is_empty() {
+            let filter = doc! { "_id": { "$in": missing.into_iter().collect::<Vec<_>>() } };
+            for document in all(session, &self.collections.groups, filter, None).await? {
+                let page = GroupPage::of(&document)?;
+                pages.insert(page.id(), page);
+            }
+        }
+        Ok(homes)
+    }
+
+    /// The `_id`s of the documents that these members may belong to.
+    async fn ids_of(
+        &self,
+        session: &mut ClientSession,
+        open: &BTreeMap<&Place, BTreeSet<&str>>,
+    ) -> Result<BTreeSet<String>, Failure> {
+        let (mut ids, groups, sent) = (BTreeSet::new(), &self.collections.groups, doc! { "_id": 1 });
+        let id = |document: RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
+        let mut ranges = Vec::new();
+        for (place, keys) in open {
+            let start = place_prefix(place);
+            let (Some(first), Some(last)) = (keys.first(), keys.last()) else { continue };
+            let range = doc! { "$gte": &start, "$lte": start.clone() + first };
+            let mut nearest = groups.find(doc! { "_id": range }).sort(doc! { "_id": -1 }).limit(1);
+            nearest = nearest.projection(sent.clone());
+            let mut found = nearest.session(&mut *session).await?;
+            if found.advance(&mut *session).await? {
+                ids.insert(id(found.current().to_owned()));
+            }
+            ranges.push(doc! { "_id": { "$gt": start.clone() + first, "$lte": start + last } });
+        }
+        for ranges in ranges.chunks(RANGES) {
+            let found = all(session, groups, doc! { "$or": ranges }, Some(sent.clone())).await?;
+            ids.extend(found.into_iter().map(id));
+        }
+        Ok(ids)
+    }
+}
+
+async fn all(
+    session: &mut ClientSession,
+    collection: &Collection<RawDocumentBuf>,
+    filter: Document,
+    projection: Option<Document>,
+) -> Result<Vec<RawDocumentBuf>, Error> {
+    let mut find = collection.find(filter);
+    if let Some(projection) = projection {
+        find = find.projection(projection);
+    }
+    let (mut cursor, mut documents) = (find.session(&mut *session).await?, Vec::new());
+    while cursor.advance(&mut *session).await? {
+        documents.push(cursor.current().to_owned());
+    }
+    Ok(documents)
+}
+
+async fn write(
+    session: &mut ClientSession,
+    mongo: &Database,
+    groups: &Collection<RawDocumentBuf>,
+    changes: &GroupChanges,
+) -> Result<(), Failure> {
+    if !changes.removed.is_empty() {
+        groups.delete_many(doc! { "_id": { "$in": &changes.removed } }).session(&mut *session).await?;
+    }
+    let mut pages = changes.written.iter().peekable();
+    while pages.peek().is_some() {
+        let (mut w, mut number) = (BsonWriter::document(COMMAND_BYTES / 4), 0);
+        w.text("update", groups.name());
+        w.begin_array("updates");
+        while w.written() < COMMAND_BYTES
+            && let Some(page) = pages.next()
+        {
+            w.begin_element(number);
+            w.begin("q");
+            w.text("_id", &page.id());
+            w.end();
+            w.raw("u", &page.encoded());
+            w.boolean("upsert", true);
+            w.end();
+            number += 1;
+        }
+        w.end();
+        let command = RawDocumentBuf::from_bytes(w.finish()).map_err(Error::from)?;
+        checked(&mongo.run_raw_command(command).session(&mut *session).await?)?;
+    }
+    Ok(())
+}
+
+/// Fails if a statement of a command failed.
+fn checked(reply: &Document) -> Result<(), StorageError> {
+    match reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
+        None => Ok(()),
+        Some(error) => {
+            let detail = format!("groups' documents were not set: {error}");
+            Err(StorageError::Failing { detail: detail.chars().take(200).collect() })
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_taken_together_and_everyone_in_turn() {
+        let noted = NotedSensors::default();
+        noted.add("a", ["3", "1", "2", "1"]);
+        noted.add("b", ["9"]);
+        assert_eq!((noted.left(), noted.take(2)), (4, Some(("a".to_owned(), vec!["1".to_owned(), "2".to_owned()]))));
+        // What comes again waits until the others had their turn.
+        noted.add("a", ["1"]);
+        assert_eq!(noted.take(2), Some(("a".to_owned(), vec!["3".to_owned()])));
+        assert_eq!(noted.take(2), Some(("b".to_owned(), vec!["9".to_owned()])));
+        assert_eq!(noted.take(2), Some(("a".to_owned(), vec!["1".to_owned()])));
+        assert_eq!((noted.take(2), noted.left(), noted.take_incomplete()), (None, 0, false));
+        let keys: Vec<String> = (0..=NOTED).map(|number| number.to_string()).collect();
+        noted.add("a", keys.iter().map(String::as_str));
+        assert!(noted.left() == NOTED as u64 && noted.take_incomplete() && !noted.take_incomplete());
+    }
+}

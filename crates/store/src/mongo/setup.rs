@@ -1,0 +1,304 @@
+//! Creates a database's collections, with validator, compression and indexes.
+
+use bson::{Document, doc};
+use mongodb::error::{Error, ErrorKind};
+use mongodb::{Collection, Database};
+
+use super::indexes::{self, Index};
+use super::told;
+use super::versions;
+use crate::bucket::StorageError;
+use crate::names::collection_prefix;
+
+/// The collections of one hourglass database.
+#[derive(Debug, Clone)]
+pub struct Collections {
+    /// Pages with number 0.
+    pub buckets: Collection<bson::RawDocumentBuf>,
+    /// Pages with number 1 and above.
+    pub overflow: Collection<bson::RawDocumentBuf>,
+    /// Sealed days.
+    pub days: Collection<bson::RawDocumentBuf>,
+    /// Totals of months.
+    pub months: Collection<bson::RawDocumentBuf>,
+    /// Sensor documents.
+    pub sensors: Collection<bson::RawDocumentBuf>,
+    /// Groups' documents.
+    pub groups: Collection<bson::RawDocumentBuf>,
+}
+
+impl Collections {
+    /// Names the collections without creating them.
+    pub fn of(mongo: &Database, database: &str) -> Self {
+        let prefix = collection_prefix(database);
+        Self {
+            buckets: mongo.collection(&format!("{prefix}.buckets")),
+            overflow: mongo.collection(&format!("{prefix}.overflow")),
+            days: mongo.collection(&format!("{prefix}.days")),
+            months: mongo.collection(&format!("{prefix}.months")),
+            sensors: mongo.collection(&format!("{prefix}.sensors")),
+            groups: mongo.collection(&format!("{prefix}.groups")),
+        }
+    }
+}
+
+/// The prefix that a collection shares with all collections of its database.
+pub fn prefix<T: Send + Sync>(collection: &Collection<T>) -> &str {
+    collection.name().rsplit_once('.').map_or("", |(prefix, _)| prefix)
+}
+
+/// The collection that lists the databases.
+pub fn databases(mongo: &Database) -> Collection<Document> {
+    mongo.collection("databases")
+}
+
+/// Creates missing collections and indexes, and lists the database.
+pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
+    let collections = Collections::of(mongo, database);
+    // The validators of a later version stay as they are.
+    let is_newer = doc! { "_id": database, "schemaVersion": { "$gt": versions::own() } };
+    if databases(mongo).find_one(is_newer).await?.is_none() {
+        create_collection(mongo, collections.buckets.name(), page_schema()).await?;
+        create_collection(mongo, collections.overflow.name(), page_schema()).await?;
+        create_collection(mongo, collections.days.name(), day_schema()).await?;
+        create_collection(mongo, collections.months.name(), month_schema()).await?;
+        create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
+    }
+    for (collection, index) in indexes_of(&collections) {
+        indexes::create(collection, &index).await?;
+    }
+    list(mongo, database).await
+}
+
+/// Creates the collection of groups' documents if it is missing. Only databases with groups have one.
+pub async fn create_groups(mongo: &Database, collections: &Collections) -> Result<(), Error> {
+    let groups = &collections.groups;
+    create_collection(mongo, groups.name(), group_schema()).await?;
+    // Serves people: the documents of a group, of a value, in the order of their members.
+    let by_value = Index { keys: doc! { "group": 1, "value": 1, "from": 1 }, sparse: false };
+    // Serves who looks for the groups of a sensor.
+    let by_member = Index { keys: doc! { "members.sensor": 1 }, sparse: false };
+    for index in [by_value, by_member] {
+        indexes::create(groups, &index).await?;
+    }
+    Ok(())
+}
+
+/// Lists a database.
+pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
+    databases(mongo)
+        .update_one(
+            doc! { "_id": database },
+            doc! {
+                "$max": { "schemaVersion": versions::own() }, "$unset": { "dropped": 1 },
+            },
+        )
+        .upsert(true)
+        .await?;
+    Ok(())
+}
+
+/// The indexes that the collections lack, in words. Collections that do not exist lack all of theirs.
+pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>, StorageError> {
+    let mut missing = Vec::new();
+    for (collection, index) in indexes_of(collections) {
+        if !indexes::exists(collection, &index).await? {
+            missing.push(format!(
+                "collection {} lacks the index {}: a restart makes it",
+                collection.name(),
+                index.keys
+            ));
+        }
+    }
+    Ok(missing)
+}
+
+fn indexes_of(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 5] {
+    // Serves range reads of a sensor, queries of people in `mongosh`, and a cluster's shard key. Reading one hour of
+    // all sensors and deleting old hours use `_id`, which begins with the hour.
+    let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
+    // Holds only chunks, which sealing looks for.
+    let chunks = Index { keys: doc! { "chunkOf": 1 }, sparse: true };
+    // Holds only outliers, so listing them does not scan all sensors.
+    let outliers = Index { keys: doc! { "outlier.since": 1 }, sparse: true };
+    [
+        (&collections.buckets, by_sensor.clone()),
+        (&collections.overflow, by_sensor.clone()),
+        (&collections.days, by_sensor),
+        (&collections.days, chunks),
+        (&collections.sensors, outliers),
+    ]
+}
+
+async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
+    let with_zstd = doc! { "wiredTiger": { "configString": "block_compressor=zstd" } };
+    let command = |engine: Option<Document>| {
+        let mut command = doc! {
+            "create": name,
+            "validator": { "$jsonSchema": schema.clone() },
+            "validationLevel": "moderate",
+            "writeConcern": { "w": "majority", "j": true },
+        };
+        if let Some(engine) = engine {
+            command.insert("storageEngine", engine);
+        }
+        command
+    };
+    let result = match mongo.run_command(command(Some(with_zstd))).await {
+        Err(error) if refuses_engine_options(&error) => mongo.run_command(command(None)).await,
+        result => result,
+    };
+    match result {
+        // The collection may have been restored without its validator.
+        Err(error) if exists_already(&error) => restore_validator(mongo, name, schema).await,
+        result => result.map(drop),
+    }
+}
+
+/// Sets the validator if it differs and the user may set it: the role `readWrite` alone may not. Without it,
+/// `remove_torsos` removes what an update of a deleted page leaves behind.
+async fn restore_validator(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
+    let validator = doc! { "$jsonSchema": schema };
+    let mut found = mongo.list_collections().filter(doc! { "name": name }).await?;
+    while found.advance().await? {
+        if found.deserialize_current()?.options.validator.as_ref() == Some(&validator) {
+            return Ok(());
+        }
+    }
+    let command = doc! {
+        "collMod": name,
+        "validator": validator,
+        "validationLevel": "moderate",
+        "writeConcern": { "w": "majority" },
+    };
+    if let Err(error) = mongo.run_command(command).await {
+        let said = told::by_driver(&error);
+        tracing::warn!(
+            collection = name,
+            error = said,
+            "setting the validator failed; grant collMod or set it by hand"
+        );
+    }
+    Ok(())
+}
+
+/// Shared Atlas tiers and strict API versions reject storage options; the server's defaults then apply.
+fn refuses_engine_options(error: &Error) -> bool {
+    const INVALID_OPTIONS: i32 = 72;
+    const API_STRICT: i32 = 323;
+    const ATLAS: i32 = 8000;
+    matches!(error.kind.as_ref(), ErrorKind::Command(c) if [INVALID_OPTIONS, API_STRICT, ATLAS].contains(&c.code))
+}
+
+fn exists_already(error: &Error) -> bool {
+    const NAMESPACE_EXISTS: i32 = 48;
+    matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_EXISTS)
+}
+
+/// Every field of a page is required, and an update sets only some of them: so an update cannot bring a deleted page
+/// back as an incomplete document. Readings are not validated one by one, which would cost about a third of every
+/// write.
+fn page_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": [
+            "_id", "schemaVersion", "sensor", "measurement", "tags", "start", "end", "page", "rev",
+            "closed", "count", "first", "last", "hasOverflow", "readings", "summary", "order",
+        ],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "sensor": { "bsonType": "string" },
+            "measurement": { "bsonType": "string" },
+            "tags": { "bsonType": "object" },
+            "start": { "bsonType": "date" },
+            "end": { "bsonType": "date" },
+            "page": { "bsonType": ["int", "long"], "minimum": 0 },
+            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
+            "closed": { "bsonType": "bool" },
+            "count": { "bsonType": ["int", "long"], "minimum": 1 },
+            "first": { "bsonType": "date" },
+            "last": { "bsonType": "date" },
+            "hasOverflow": { "bsonType": "bool" },
+            "readings": { "bsonType": "array" },
+            "summary": { "bsonType": "object" },
+            "order": { "bsonType": "object" },
+        },
+    }
+}
+
+fn day_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": [
+            "_id", "schemaVersion", "kind", "sensor", "measurement", "tags", "start", "end", "rev", "count", "first", "last",
+            "floor", "day", "hours", "readings",
+        ],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "sensor": { "bsonType": "string" },
+            "measurement": { "bsonType": "string" },
+            "tags": { "bsonType": "object" },
+            "start": { "bsonType": "date" },
+            "end": { "bsonType": "date" },
+            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
+            "count": { "bsonType": ["int", "long"], "minimum": 0 },
+            "first": { "bsonType": "date" },
+            "last": { "bsonType": "date" },
+            "kind": { "bsonType": "string" },
+            "floor": { "bsonType": "long" },
+            "day": { "bsonType": "object" },
+            "hours": { "bsonType": "object" },
+            "readings": { "bsonType": ["binData", "object"] },
+        },
+    }
+}
+
+fn month_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": ["_id", "schemaVersion", "sensor", "start", "end", "rev", "totals"],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "sensor": { "bsonType": "string" },
+            "start": { "bsonType": "date" },
+            "end": { "bsonType": "date" },
+            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
+            "totals": { "bsonType": "binData" },
+        },
+    }
+}
+
+fn sensor_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": ["_id", "schemaVersion", "rev", "measurement", "tags", "fields", "recent"],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
+            "measurement": { "bsonType": "string" },
+            "tags": { "bsonType": "object" },
+            "fields": { "bsonType": "object" },
+            "recent": { "bsonType": "array" },
+        },
+    }
+}
+
+fn group_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": ["_id", "schemaVersion", "group", "value", "from", "count", "members"],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "group": { "bsonType": "string" },
+            "value": { "bsonType": "string" },
+            "from": { "bsonType": "string" },
+            "count": { "bsonType": ["int", "long"], "minimum": 1 },
+            "members": { "bsonType": "array" },
+        },
+    }
+}

@@ -1,0 +1,238 @@
+//! The storage traits of MongoDB.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bson::{Document, doc};
+
+use super::outcome::classify;
+use super::reads::find;
+use super::setup::Collections;
+use super::{MongoStore, reads, remove, settings, setup, walk};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::registry::MemberRegistry;
+use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, WalkStore, Written};
+use crate::bucket::{CopiesRefreshed, CopyScope, DatabaseSettings, Regrouped, StorageError, Store, StoreSpace};
+use crate::document::{self, REGISTRY};
+
+impl Store for MongoStore {
+    fn mongo_extras(self: Arc<Self>) -> Option<Arc<dyn MongoExtras>> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl DatabaseStore for MongoStore {
+    async fn databases(&self) -> Result<Vec<String>, StorageError> {
+        let collection = setup::databases(&self.mongo);
+        let list = async move { reads::names(&collection).await };
+        self.read(list).await
+    }
+
+    async fn create_database(&self, database: &str) -> Result<(), StorageError> {
+        self.created(database).await?;
+        // Another process may have taken it off the list since this one found its collections.
+        let (mongo, name) = (self.mongo.clone(), database.to_owned());
+        let of = Collections::of(&mongo, database);
+        let list = async move { setup::list(&mongo, &name).await };
+        self.run_write(setup::prefix(&of.buckets), list).await?.map_err(|e| classify(&e))
+    }
+
+    async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
+        let (mongo, name, most) = (self.mongo.clone(), database.to_owned(), self.options.command_timeout / 2);
+        self.forget(database);
+        self.refuse_newer_database(database).await?;
+        let of = Collections::of(&mongo, database);
+        self.quiet(setup::prefix(&of.buckets)).await?;
+        let dropped = async move { remove::drop_database(&mongo, &name, most).await };
+        let dropped = self
+            .run_write(setup::prefix(&of.buckets), dropped)
+            .await
+            .and_then(|dropped| dropped.map_err(|e| classify(&e)));
+        // Somebody may have created them meanwhile.
+        self.forget(database);
+        match dropped {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.at_rest(error).await),
+        }
+    }
+
+    async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
+        let (mongo, name) = (self.mongo.clone(), database.to_owned());
+        let of = Collections::of(&mongo, database);
+        let unlisted = async move { remove::unlist(&mongo, &name).await };
+        let unlisted = self.run_write(setup::prefix(&of.buckets), unlisted).await?.map_err(|e| classify(&e));
+        // The next write lists it again.
+        self.forget(database);
+        unlisted
+    }
+
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
+        let collection = settings::collection(&self.mongo);
+        let rows = self.read(async move { settings::read(&collection).await }).await?;
+        self.seal_forms.note(&rows);
+        Ok(rows)
+    }
+
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
+        let collection = settings::collection(&self.mongo);
+        let document = settings.map(|settings| document::settings_document(database, settings));
+        let id = database.to_owned();
+        let write = async move { settings::write_whole(&collection, &id, held, document).await };
+        let written = self.run(&self.checks, write).await.unwrap_or_else(Written::Failed);
+        self.seal_forms.forget();
+        written
+    }
+}
+
+#[async_trait]
+impl Coordination for MongoStore {
+    async fn read_registry(&self) -> Result<MemberRegistry, StorageError> {
+        let collection = self.mongo.collection::<Document>(REGISTRY);
+        let found = async move { collection.find_one(doc! { "_id": REGISTRY }).await.map_err(|e| classify(&e)) };
+        self.read(found).await?.map_or_else(|| Ok(MemberRegistry::default()), |found| document::decode_registry(&found))
+    }
+
+    async fn write_registry(&self, registry: &MemberRegistry) -> Written {
+        let collection = self.mongo.collection::<Document>(REGISTRY);
+        let (held, document) = (registry.rev, document::registry_document(registry));
+        let write = async move { settings::write_whole(&collection, REGISTRY, held, Some(document)).await };
+        self.run(&self.checks, write).await.unwrap_or_else(Written::Failed)
+    }
+
+    fn has_other_writers(&self) -> bool {
+        true
+    }
+
+    async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {
+        let mongo = self.mongo.clone();
+        let hello = async move { mongo.run_command(doc! { "hello": 1 }).await };
+        let hello = self.run(&self.checks, hello).await?.map_err(|e| classify(&e))?;
+        Ok(hello.get_datetime("localTime").ok().and_then(|time| u64::try_from(time.timestamp_millis()).ok()))
+    }
+
+    async fn revisit(&self, database: &str) -> Result<(), StorageError> {
+        self.forget(database);
+        let buckets = Collections::of(&self.mongo, database).buckets;
+        let any = async move { find(&buckets, doc! {}, doc! {}, Some(doc! { "_id": 1 }), Extent::pages(1)).await };
+        // If there is a page, another instance wrote to the database before it learned of the drop: list it again.
+        if !self.read(any).await?.is_empty() {
+            self.created(database).await?;
+        }
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StorageError> {
+        self.probe().await
+    }
+
+    async fn space(&self) -> Result<StoreSpace, StorageError> {
+        let mongo = self.mongo.clone();
+        let stats = async move { mongo.run_command(doc! { "dbStats": 1 }).await.map_err(|e| classify(&e)) };
+        let stats = self.read(stats).await?;
+        let of = |name: &str| stats.get(name).and_then(bytes_of);
+        // A sharded cluster tells them by shard only.
+        let free = of("fsTotalSize").zip(of("fsUsedSize")).map(|(total, used)| total.saturating_sub(used));
+        Ok(StoreSpace { taken: of("totalSize"), free })
+    }
+
+    async fn close(&self) {
+        self.client.clone().shutdown().immediate(true).await;
+    }
+}
+
+#[async_trait]
+impl WalkStore for MongoStore {
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<Walked<RawBucket>, StorageError> {
+        let (client, collections) = (self.client.clone(), Collections::of(&self.mongo, database));
+        let from = from.cloned();
+        self.read(async move { walk::buckets(&client, &collections, from, pages_max).await }).await
+    }
+
+    async fn walk_sensors(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawSensor>, StorageError> {
+        let (collection, from) = (Collections::of(&self.mongo, database).sensors, from.cloned());
+        self.read(async move { walk::sensors(&collection, from, max).await }).await
+    }
+
+    async fn walk_days(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawDay>, StorageError> {
+        let (collection, from) = (Collections::of(&self.mongo, database).days, from.cloned());
+        self.read(async move { walk::days(&collection, from, max).await }).await
+    }
+
+    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+        let (mongo, names) = (self.mongo.clone(), self.databases().await?);
+        self.read(async move { walk::estimate_pages(&mongo, &names).await }).await
+    }
+}
+
+#[async_trait]
+impl MongoExtras for MongoStore {
+    fn keeps_copies(&self) -> bool {
+        !self.options.copies.is_empty()
+    }
+
+    async fn refresh_copies(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        scope: CopyScope,
+    ) -> Result<CopiesRefreshed, StorageError> {
+        self.refreshed_copies(database, sensors, scope).await
+    }
+
+    async fn next_stale_copies(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Vec<String>, Option<String>), StorageError> {
+        self.stale_copies_after(database, after, most).await
+    }
+
+    fn keeps_groups(&self) -> bool {
+        !self.options.groups.is_empty()
+    }
+
+    async fn regroup(&self, most: usize) -> Result<Regrouped, StorageError> {
+        self.regrouped(most).await
+    }
+
+    async fn regroup_after(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(Regrouped, Option<String>), StorageError> {
+        self.regrouped_after(database, after, most).await
+    }
+
+    async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
+        self.settled_indexes(database).await
+    }
+}
+
+/// MongoDB writes sizes as whatever type of number they fit in.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a disk")]
+fn bytes_of(value: &bson::Bson) -> Option<u64> {
+    match value {
+        bson::Bson::Int32(bytes) => u64::try_from(*bytes).ok(),
+        bson::Bson::Int64(bytes) => u64::try_from(*bytes).ok(),
+        bson::Bson::Double(bytes) if *bytes >= 0.0 => Some(*bytes as u64),
+        _ => None,
+    }
+}

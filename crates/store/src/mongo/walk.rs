@@ -1,0 +1,220 @@
+//! Walks everything the collections of a database hold, as it is stored, in parts, each part at one moment. Walks by
+//! `_id`, which exists whatever else a document lacks.
+
+use std::collections::BTreeMap;
+
+use bson::{RawDocumentBuf, doc};
+use mongodb::options::ReadConcern;
+use mongodb::{Client, ClientSession, Collection, Database};
+
+use super::outcome::classify;
+use super::reads::find;
+use super::setup::Collections;
+use crate::bucket::StorageError;
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::store::Extent;
+use crate::document::{decode_raw_day, decode_raw_page, decode_raw_sensor};
+
+/// A part ends after this many bytes of documents.
+const PART_BYTES: usize = 8 << 20;
+
+/// Documents of one collection in the order of their `_id`s.
+struct CollectionWalk {
+    documents: Vec<(String, RawDocumentBuf)>,
+    /// The `_id` of the next document, if there is one.
+    next: Option<String>,
+}
+
+/// Implements `Store::walk_buckets`.
+pub async fn buckets(
+    client: &Client,
+    collections: &Collections,
+    from: Option<Cursor>,
+    pages_max: usize,
+) -> Result<Walked<RawBucket>, StorageError> {
+    let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
+    let (mut pages, mut bytes) = (pages_max.max(1), PART_BYTES);
+    loop {
+        let mut session = client.start_session().snapshot(true).await.map_err(|e| classify(&e))?;
+        let first = part(&mut session, &collections.buckets, &from, pages, bytes).await?;
+        let further = part(&mut session, &collections.overflow, &from, pages, bytes).await?;
+        let walked = whole_buckets(first, further);
+        if walked.next.is_none() || !walked.found.is_empty() {
+            return Ok(walked);
+        }
+        // Not even one bucket fits into the part.
+        (pages, bytes) = (2 * pages, 2 * bytes);
+    }
+}
+
+async fn part(
+    session: &mut ClientSession,
+    collection: &Collection<RawDocumentBuf>,
+    from: &str,
+    pages: usize,
+    bytes: usize,
+) -> Result<CollectionWalk, StorageError> {
+    let find = collection.find(doc! { "_id": { "$gte": from } }).sort(doc! { "_id": 1 });
+    // One more than wanted shows whether there are more.
+    let limit = i64::try_from(pages.saturating_add(1)).unwrap_or(i64::MAX);
+    let find = find.read_concern(ReadConcern::snapshot()).limit(limit);
+    let mut cursor = find.session(&mut *session).await.map_err(|e| classify(&e))?;
+    let (mut documents, mut room) = (Vec::new(), bytes);
+    while cursor.advance(&mut *session).await.map_err(|e| classify(&e))? {
+        let document = cursor.current().to_owned();
+        let id = document.get_str("_id").unwrap_or_default().to_owned();
+        if documents.len() >= pages || room == 0 {
+            return Ok(CollectionWalk { documents, next: Some(id) });
+        }
+        room = room.saturating_sub(document.as_bytes().len());
+        documents.push((id, document));
+    }
+    Ok(CollectionWalk { documents, next: None })
+}
+
+/// The buckets whose pages are all in the two parts, and the cursor to continue from.
+fn whole_buckets(first: CollectionWalk, further: CollectionWalk) -> Walked<RawBucket> {
+    // Below this `_id` both parts are complete.
+    let end = [&first.next, &further.next].into_iter().flatten().min().cloned();
+    let mut buckets: BTreeMap<String, RawBucket> = BTreeMap::new();
+    let both = [(first, false), (further, true)];
+    for (part, in_overflow) in both {
+        for (id, document) in part.documents {
+            let from = bucket_of(&id).to_owned();
+            let new = || RawBucket { from: Cursor(from.clone().into_bytes()), pages: Vec::new() };
+            let bucket = buckets.entry(from.clone()).or_insert_with(new);
+            bucket.pages.push(decode_raw_page(&document, &id, Some(in_overflow)));
+        }
+    }
+    let Some(end) = end else { return Walked { found: sorted(buckets), next: None } };
+    // Keys of two buckets may interleave where a name ends in a backslash.
+    let cut = buckets.keys().find(|from| end_of(from) > end).filter(|from| **from < end).unwrap_or(&end).clone();
+    buckets.retain(|from, _| end_of(from) <= cut);
+    Walked { found: sorted(buckets), next: Some(Cursor(cut.into_bytes())) }
+}
+
+fn sorted(buckets: BTreeMap<String, RawBucket>) -> Vec<RawBucket> {
+    let mut buckets: Vec<RawBucket> = buckets.into_values().collect();
+    for bucket in &mut buckets {
+        // Sorted as text, page 10 comes before page 2.
+        bucket.pages.sort_by_key(|page| page.as_ref().map_or(u32::MAX, |page| page.number));
+    }
+    buckets
+}
+
+/// The prefix of the ids of all pages of a bucket: the id without the page number. An id without a number is a bucket
+/// of its own.
+fn bucket_of(id: &str) -> &str {
+    let bucket = id.trim_end_matches(|c: char| c.is_ascii_digit());
+    if bucket.ends_with(' ') && bucket.len() < id.len() { bucket } else { id }
+}
+
+/// The least text greater than all ids of a bucket.
+fn end_of(bucket: &str) -> String {
+    // `:` follows the digits in ASCII.
+    format!("{bucket}{}", if bucket.ends_with(' ') { ':' } else { '\0' })
+}
+
+/// Implements `Store::walk_sensors`.
+pub async fn sensors(
+    collection: &Collection<RawDocumentBuf>,
+    from: Option<Cursor>,
+    max: usize,
+) -> Result<Walked<RawSensor>, StorageError> {
+    let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
+    let extent = Extent::pages(max.max(1).saturating_add(1));
+    let filter = doc! { "_id": { "$gte": from } };
+    let documents = find(collection, filter, doc! { "_id": 1 }, None, extent).await?;
+    let mut walked = Walked::default();
+    for document in documents {
+        let key = document.get_str("_id").unwrap_or_default().to_owned();
+        if walked.found.len() >= max.max(1) {
+            walked.next = Some(Cursor(key.into_bytes()));
+            break;
+        }
+        walked.found.push(decode_raw_sensor(&document, key));
+    }
+    Ok(walked)
+}
+
+/// Implements `Store::walk_days`.
+pub async fn days(
+    collection: &Collection<RawDocumentBuf>,
+    from: Option<Cursor>,
+    max: usize,
+) -> Result<Walked<RawDay>, StorageError> {
+    let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
+    let extent = Extent { pages: max.max(1), bytes: PART_BYTES, hour_bytes: usize::MAX };
+    let documents = find(collection, doc! { "_id": { "$gte": from } }, doc! { "_id": 1 }, None, extent).await?;
+    let bytes: usize = documents.iter().map(|document| document.as_bytes().len()).sum();
+    let is_end = documents.len() < extent.pages && bytes < extent.bytes;
+    let day = |document: &RawDocumentBuf| {
+        let key = document.get_str("_id").unwrap_or_default().to_owned();
+        RawDay { from: Cursor(key.clone().into_bytes()), document: decode_raw_day(document), key }
+    };
+    let found: Vec<RawDay> = documents.iter().map(day).collect();
+    // The least text behind the last id.
+    let next = found.last().filter(|_| !is_end).map(|last| Cursor(format!("{}\0", last.key).into_bytes()));
+    Ok(Walked { found, next })
+}
+
+/// Implements `Store::estimate_pages`.
+pub async fn estimate_pages(mongo: &Database, databases: &[String]) -> Result<u64, StorageError> {
+    let mut pages = 0;
+    for database in databases {
+        let Collections { buckets, overflow, days, .. } = Collections::of(mongo, database);
+        for collection in [buckets, overflow, days] {
+            pages += collection.estimated_document_count().await.map_err(|e| classify(&e))?;
+        }
+    }
+    Ok(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part_of(ids: &[&str], next: Option<&str>) -> CollectionWalk {
+        let document = |id: &str| (id.to_owned(), RawDocumentBuf::try_from(&doc! { "_id": id }).expect("BSON"));
+        CollectionWalk { documents: ids.iter().map(|id| document(id)).collect(), next: next.map(str::to_owned) }
+    }
+
+    type Next = Option<&'static str>;
+
+    fn walked(first: &[&str], next: Next, further: &[&str], further_next: Next) -> (Vec<String>, Option<String>) {
+        let text = |cursor: Cursor| String::from_utf8(cursor.0).expect("UTF-8");
+        let walked = whole_buckets(part_of(first, next), part_of(further, further_next));
+        let found = walked.found.into_iter().map(|bucket| format!("{}×{}", text(bucket.from), bucket.pages.len()));
+        (found.collect(), walked.next.map(text))
+    }
+
+    #[test]
+    fn only_buckets_with_all_their_pages_are_given() {
+        let all = walked(&["h a 0", "h b 0"], None, &["h a 1", "h c 1"], None);
+        assert_eq!(all, (vec!["h a ×2".into(), "h b ×1".into(), "h c ×1".into()], None));
+        let cut = walked(&["h a 0", "h b 0"], Some("h c 0"), &["h a 1"], None);
+        assert_eq!(cut, (vec!["h a ×2".into(), "h b ×1".into()], Some("h c 0".into())));
+        let cut = walked(&["h a 0", "h b 0"], None, &["h a 1", "h a 10"], Some("h a 2"));
+        assert_eq!(cut, (vec![], Some("h a ".into())), "page 2 is still to come");
+        let ahead = walked(&["h a 0"], Some("h b 0"), &["h d 1"], Some("h d 2"));
+        assert_eq!(ahead, (vec!["h a ×1".into()], Some("h b 0".into())), "not beyond what was read");
+        let cut = walked(&["h a 0", "h b 0", "h c 0"], None, &["h a 1", "h b 1"], Some("h b 2"));
+        assert_eq!(cut, (vec!["h a ×2".into()], Some("h b ".into())));
+    }
+
+    #[test]
+    fn ids_of_one_bucket_among_those_of_another_are_kept_apart() {
+        // A measurement that ends in a backslash, and one with a space.
+        let ids = [r"h a\ 0", r"h a\ 1 0", r"h a\ 10", r"h a\ 9"];
+        let (found, next) = walked(&ids, None, &[], None);
+        assert_eq!((found, next), (vec![r"h a\ ×3".into(), r"h a\ 1 ×1".into()], None));
+        assert_eq!(walked(&ids[..2], Some(ids[2]), &[], None), (vec![], Some(r"h a\ ".into())));
+    }
+
+    #[test]
+    fn an_id_that_names_no_page_stands_alone() {
+        let (found, next) = walked(&["12", "h a 0", "h a x", "torso"], Some("z"), &[], None);
+        assert_eq!(found, ["12×1", "h a ×1", "h a x×1", "torso×1"]);
+        assert_eq!(next.as_deref(), Some("z"));
+    }
+}
