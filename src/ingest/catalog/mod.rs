@@ -346,7 +346,8 @@ impl Catalog {
 
     /// A sensor, if it has unflushed readings or its document is known to be stored.
     pub fn catalog_sensor(&self, database: &Database, key: &str) -> Option<CatalogSensor> {
-        let known = self.sensor(database, key)?;
+        // A spelling may be a name that a rename no longer shows: only the stored key finds the sensor.
+        let known = self.sensor(database, key).filter(|known| *known.sensor.key == *key)?;
         let is_waiting = known.waiting.load(Ordering::Relaxed);
         let sensor = CatalogSensor { meta: database.meta.of(key), ..known.catalog_sensor() };
         Some(sensor).filter(|sensor| is_waiting || sensor.is_stored)
