@@ -131,7 +131,7 @@ fn follow(document: &str) -> Vec<String> {
 /// A line for the terminal needs systemd, MongoDB or much time: what it says to hourglass itself is held against the flags
 /// that there are.
 fn is_known(line: &str) {
-    let line = line.split(" #").next().unwrap().trim().replace('\'', "");
+    let line = line.split(" #").next().unwrap().split(" > ").next().unwrap().trim().replace('\'', "");
     if let Some(arguments) = line.strip_prefix("hourglass ") {
         let output = program().args(arguments.split_whitespace()).arg("--help").output().unwrap();
         assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -1,6 +1,6 @@
 //! What queries need beyond the store: readings, sensors and databases that are acked and not stored yet.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -211,6 +211,30 @@ impl Ingest {
             metas.entry(document.sensor.key.clone()).or_default().merge(&document.meta);
         }
         Ok(metas)
+    }
+
+    /// The sensors among these that have readings or metadata. The catalog alone does not tell: it also knows sensors
+    /// whose readings were deleted.
+    ///
+    /// # Errors
+    /// If the store does not answer, or acked changes are still being replayed.
+    pub(super) async fn existing(&self, database: &str, keys: &[&str]) -> Result<HashSet<Box<str>>, IngestError> {
+        if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, |key| keys.contains(&key)) {
+            return Err(Behind.into());
+        }
+        let mut existing = HashSet::new();
+        // Before the store is read: what is stored in between is then found in both.
+        if let Some(known) = self.catalog.database(database) {
+            let is_here = |key: &&&str| {
+                let sensor = self.catalog.catalog_sensor(&known, key);
+                let has_meta = || known.meta.of(key).is_some_and(|meta| !meta.is_without_values());
+                sensor.is_some_and(|sensor| !sensor.fields.is_empty()) || has_meta()
+            };
+            existing.extend(keys.iter().filter(is_here).map(|key| Box::from(*key)));
+        }
+        let documents = self.store.read_sensors(database, keys).await?;
+        existing.extend(documents.into_iter().filter(|of| !of.only_remembers()).map(|of| of.sensor.key.clone()));
+        Ok(existing)
     }
 
     /// Updates documents read from the store with the readings that the shards have since their last write.

@@ -1,7 +1,7 @@
 //! Renames: each change is one compare-and-set of the database's settings, which every instance reads again within a
 //! second. No reading and no log record changes.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use super::{Ingest, check_database_name};
 use crate::bucket::rename::InvalidRename;
@@ -83,10 +83,10 @@ impl Ingest {
             let names: Vec<Vec<Sensor>> = some.iter().map(|name| renames.written(name)).collect();
             let several = names.iter().filter(|names| names.len() > 1);
             let keys: Vec<&str> = several.flatten().map(|name| &*name.key).collect();
-            let known = if keys.is_empty() { HashMap::new() } else { self.sensor_metas(database, &keys).await? };
+            let known = if keys.is_empty() { HashSet::new() } else { self.existing(database, &keys).await? };
             stored.extend(names.into_iter().filter_map(|mut names| {
                 // Without one that exists, the last: the stored name of a new sensor.
-                let at = names.iter().position(|name| known.contains_key(&name.key));
+                let at = names.iter().position(|name| known.contains(&name.key));
                 names.truncate(at.map_or(names.len(), |at| at + 1));
                 names.pop()
             }));

@@ -117,7 +117,8 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                     if place.1 == to {
                         continue;
                     }
-                    let is_made = put(&server, &entry(&place, &to), "").status == 200;
+                    let answer = put(&server, &entry(&place, &to), "");
+                    let is_made = answer.status == 200;
                     // A name that is shown means what it is shown for.
                     let mut changed = table.clone();
                     let from: Vec<String> = match place.0 {
@@ -140,7 +141,8 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                     assert_eq!(
                         is_made,
                         !changed.is_unclear(&known),
-                        "step {step}: {place:?} {to}, {table:?}, {known:?}"
+                        "step {step}: {place:?} {to}, {table:?}, {known:?}: {}",
+                        answer.text()
                     );
                     refused += i64::from(!is_made);
                     if is_made {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::eventually;
 use super::http::{Answer, get, post};
+use super::poll;
 use super::server::Server;
 
 /// The state of a job.
@@ -46,9 +46,13 @@ pub fn run_job(server: &Server, name: &str) -> Value {
 /// Seals every day that is over, until no log may have older readings of one. Returns the state of the job.
 #[track_caller]
 pub fn seal(server: &Server) -> Value {
-    eventually("days are sealed", Duration::from_secs(60), || {
+    let mut last = None;
+    let sealed = poll(Duration::from_secs(60), || {
         let answer = ask_job(server, "seal");
+        let is_done = answer.status == 200;
         let body = answer.json();
-        (answer.status == 200 && body["progress"]["unsettled"] == 0).then_some(body)
-    })
+        last = Some(body.clone());
+        (is_done && body["progress"]["unsettled"] == 0).then_some(body)
+    });
+    sealed.unwrap_or_else(|| panic!("not all days were sealed: {last:?}"))
 }
