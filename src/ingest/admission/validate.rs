@@ -317,7 +317,7 @@ impl<'a> Validator<'a> {
 
     /// Validates a point.
     pub fn point(&mut self, point: &Point<'_, '_>) {
-        let state = match self.known(point.spelling()) {
+        let state = match self.known(point.spelling(), false) {
             Some(local) => SpellingState::Known(local),
             None => match self.look_up_spelling(point) {
                 Ok(state) => state,
@@ -343,8 +343,9 @@ impl<'a> Validator<'a> {
         self.spellings.insert(spelling, state);
     }
 
-    /// The sensor of that spelling, if the catalog has it.
-    fn known(&mut self, spelling: &str) -> Option<usize> {
+    /// Returns the sensor of that spelling, if the catalog has it. With renames, a sensor whose readings were all deleted
+    /// counts only if `takes_emptied`: the name may mean another one by now.
+    fn known(&mut self, spelling: &str, takes_emptied: bool) -> Option<usize> {
         /// Memory of a sensor: here, in a batch, and in the map by id.
         const PLACES: usize =
             size_of::<RequestSensor>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
@@ -353,6 +354,9 @@ impl<'a> Validator<'a> {
             return Some(last);
         }
         let known = order.find(sensors.get_or_insert_with(|| database.sensors()), locals, spelling)?;
+        if renames.is_some() && !takes_emptied && !known.is_listed() {
+            return None;
+        }
         let local = *by_id.entry(known.id).or_insert_with(|| {
             validated.memory += PLACES;
             let barred = barred(by, renames.as_ref(), &known.sensor)
@@ -391,11 +395,15 @@ impl<'a> Validator<'a> {
 
     fn look_up(&mut self, sensor: &Sensor) -> SpellingState {
         let names = self.renames.as_ref().map(|renames| renames.written(sensor));
-        let known = match &names {
-            Some(names) => names.iter().find_map(|name| self.known(&name.key)),
-            None => self.known(&sensor.key),
-        };
         let new = names.as_ref().and_then(|names| names.last()).unwrap_or(sensor);
+        let mut known = match &names {
+            Some(names) => names.iter().find_map(|name| self.known(&name.key, false)),
+            None => self.known(&sensor.key, true),
+        };
+        // After the lookup, a sensor without readings is the new one.
+        if known.is_none() && self.pass.looked_up {
+            known = self.known(&new.key, true);
+        }
         match known {
             Some(local) => SpellingState::Known(local),
             None if barred(self.by, self.renames.as_ref(), new).is_some() => SpellingState::Barred,

@@ -348,8 +348,6 @@ impl Catalog {
     pub fn catalog_sensor(&self, database: &Database, key: &str) -> Option<CatalogSensor> {
         // A spelling may be a name that a rename no longer shows: only the stored key finds the sensor.
         let known = self.sensor(database, key).filter(|known| *known.sensor.key == *key)?;
-        let is_waiting = known.waiting.load(Ordering::Relaxed);
-        let sensor = CatalogSensor { meta: database.meta.of(key), ..known.catalog_sensor() };
-        Some(sensor).filter(|sensor| is_waiting || sensor.is_stored)
+        known.is_listed().then(|| CatalogSensor { meta: database.meta.of(key), ..known.catalog_sensor() })
     }
 }

@@ -298,6 +298,11 @@ impl KnownSensor {
         self.adopted.store(0, Ordering::Relaxed);
     }
 
+    /// Returns true if it has unflushed readings or its document is known to be stored.
+    pub fn is_listed(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) || self.fields().stored
+    }
+
     /// Notes unflushed readings: lists made before may lack the sensor, unless the store lists it.
     pub(super) fn note_waits(&self) {
         if self.adopted.load(Ordering::Relaxed) == 0 {

@@ -36,17 +36,18 @@ impl Table {
     /// The stored sensor that a written name means.
     fn written(&self, name: &Name, known: &BTreeSet<Name>) -> Name {
         let shown_as = |shown: &Name| known.iter().find(|stored| self.shown(stored) == *shown).cloned();
+        // Of the names that are shown so, the one of which most is renamed.
+        let all = all_names();
+        let new_as = |shown: &Name| {
+            let sources = all.iter().filter(|stored| self.shown(stored) == *shown);
+            sources.max_by_key(|stored| self.distance(stored, shown)).cloned()
+        };
+        // A name is first that of a stored sensor, then one that sensors are shown under, then a stored name of which
+        // there is no sensor: that means what is shown in its place.
         let own = known.contains(name).then(|| name.clone());
-        let known = own.or_else(|| shown_as(name)).or_else(|| shown_as(&self.shown(name)));
-        known.unwrap_or_else(|| {
-            // Of the names that are shown so, the one of which most is renamed.
-            let all = all_names();
-            let of = |shown: &Name| {
-                let sources = all.iter().filter(|stored| self.shown(stored) == *shown);
-                sources.max_by_key(|stored| self.distance(stored, shown)).cloned()
-            };
-            of(name).or_else(|| of(&self.shown(name))).unwrap()
-        })
+        let as_shown = || shown_as(name).or_else(|| new_as(name));
+        let in_place = || shown_as(&self.shown(name)).or_else(|| new_as(&self.shown(name)));
+        own.or_else(as_shown).or_else(in_place).unwrap()
     }
 
     fn distance(&self, stored: &Name, shown: &Name) -> (bool, usize) {
