@@ -101,7 +101,7 @@ impl Listeners {
         let mut serving = JoinSet::new();
         if let Some(tcp) = self.lines {
             let tls = settings.tcp.tls.then(|| by_tls(&[])).flatten();
-            let listener = Listener { tls, idle: Some(LINES_IDLE), ..plain(tcp) };
+            let listener = Listener { tls, idle: Some(settings.tcp.idle_timeout), ..plain(tcp) };
             let service = lines_service(settings, &app, self.addresses.base());
             serving.spawn(tcp::serve(listener, limits.clone(), service, told.clone()));
         }
@@ -194,9 +194,6 @@ pub fn named(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
     ];
     named.into_iter().filter_map(|(key, address)| Some((key, address?))).collect()
 }
-
-/// Maximum time without data on a connection for lines; then it is closed.
-const LINES_IDLE: Duration = Duration::from_secs(600);
 
 fn senders(settings: &Settings) -> Senders {
     Senders {

@@ -130,6 +130,9 @@ sections! {
         database: String = "default", text();
         /// The unit of the lines' timestamps, unless the first line of the connection names one ("auth TOKEN precision=s").
         precision: Precision = "ns", precision();
+    } constants {
+        /// Maximum time that a connection waits for its client's next line.
+        idle_timeout: Duration = "10m", duration(TICK..=DAY);
     }
 
     /// Who needs a token.
