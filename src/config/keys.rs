@@ -470,7 +470,7 @@ sections! {
 
     /// Logs.
     telemetry: TelemetrySettings {
-        /// The log level. For example "info", or "warn,hourglass::store=debug" to see one module in detail.
+        /// The log level. For example "info", or "warn,hourglass_store=debug" to see one module in detail.
         log_level: String = "info", log_level();
         /// The format of log lines, which go to stderr. "auto" is text on a terminal and JSON otherwise.
         log_format: LogFormat = "auto", word(&[("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)]);

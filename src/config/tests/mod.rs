@@ -329,8 +329,8 @@ fn all_problems_are_reported_at_once_in_the_order_of_the_layers() {
         "my.toml:3: unknown key limits.body_byte; did you mean limits.body_bytes?",
         "my.toml:6: memtable.max_bytes = \"1X\": unknown unit \"X\"",
         "my.toml:8: server.listen = \"0.0.0.0\": not an address and port",
-        "variable HOURGLASS_NO_SUCH: names no key",
         "variable HOURGLASS_LIMITS_FIELDS: limits.fields = \"many\": not a whole number",
+        "variable HOURGLASS_NO_SUCH: names no key",
         "flag --store: store.uri = \"redis://h\": unknown store",
     ];
     assert_eq!(found.len(), starts.len(), "{found:#?}");
