@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::post::{PostAnswer, Service, Target, escaped};
 use super::progress::Progress;
-use crate::http::meta::cell_of;
+use crate::http::api::meta::cell_of;
 
 /// Lines that are sent together.
 const LINES: usize = 2000;

@@ -10,13 +10,13 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
-use super::auth::Needs;
+use super::admin::{backup, databases, dead_letters, jobs, rejections, renames, tokens};
+use super::api::{explain, groups, lists, meta, overview, readings, sensors, status, summary, tail, write};
 use super::errors::Dialect;
+use super::influx::query;
 use super::params::{self, Parameter};
-use super::{
-    App, backup, databases, dead_letters, explain, groups, influx_query, jobs, lists, meta, openapi, overview,
-    readings, rejections, renames, sensors, status, summary, tail, tokens, ui, write,
-};
+use super::server::auth::Needs;
+use super::{App, openapi, ui};
 
 pub struct Endpoint {
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`; `HEAD` is derived from `GET`.
@@ -264,9 +264,9 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         lines V2;
     "POST" "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", params::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
         lines V3;
-    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", params::QUERY, &[], &[RESULTS], true, route (get(influx_query::by_get));
+    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", params::QUERY, &[], &[RESULTS], true, route (get(query::by_get));
     "POST" "/query", Token, "InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form", params::QUERY, FORM, &[RESULTS, FORM_READ], true,
-        route (post(influx_query::by_post));
+        route (post(query::by_post));
     "GET" "/ping", Nothing, "204, or the version with ?verbose=true", params::PING, &[],
         &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], false, route (get(status::ping));
     "GET" "/health", Nothing, "whether writes are acked, and the state of log, store and databases", &[], &[], &[HEALTHY], false, route (get(status::health));

@@ -1,63 +1,28 @@
 //! HTTP: routes, client-compatible requests and answers, and HTTP connections. Validates no readings itself and does
 //! not access the store: it calls `ingest` and `query`.
 
-mod answer;
-mod auth;
-mod backup;
-mod body;
-mod common_headers;
-mod connection;
-mod cors;
-mod csv;
-mod databases;
-mod dead_letters;
-mod decompress;
+mod admin;
+pub mod api;
 mod endpoints;
 mod errors;
-mod explain;
-mod format;
-mod groups;
-mod guard;
-mod head;
-mod hosts;
-mod influx_query;
-mod influx_render;
-mod jobs;
-mod json;
-mod lists;
-pub mod meta;
+mod influx;
 mod openapi;
-mod overview;
 mod parameters;
 mod params;
-mod preview;
-mod readings;
-mod rejections;
-mod renames;
-mod senders;
-mod sensors;
-mod series;
+mod render;
 mod server;
-mod service;
-mod status;
-mod summary;
-mod tail;
-mod text;
-mod tokens;
 mod ui;
-mod unknown_parameters;
-mod write;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 
-pub use cors::Cors;
-pub use hosts::Hosts;
-pub use senders::{Senders, Told};
+pub use server::cors::Cors;
+pub use server::hosts::Hosts;
+pub use server::senders::{Senders, Told};
+pub use server::service::{HttpService, Serves};
 pub use server::{Protocol, serve};
-pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
 use crate::bucket::{GroupRules, StorageError, Unusable};

@@ -6,9 +6,9 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::auth::Needs;
 use super::endpoints::{DescribedAnswer, ENDPOINTS, Endpoint, FAILED, META_CHANGED, MediaType, NOT_MODIFIED};
 use super::params::{Parameter, TAG_NAME};
+use super::server::auth::Needs;
 
 const SCHEMAS: &str = include_str!("openapi/schemas.json");
 

@@ -8,15 +8,14 @@ use axum::extract::Query;
 
 use super::App;
 use super::errors::ApiError;
-use super::json::Times;
 use super::params::{Parameter, TAG_NAME};
+use super::render::json::Times;
 use crate::access::{Caller, Pin};
 use crate::bucket::settings::Settings;
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Budget;
-use crate::query::influx::expired;
-use crate::query::influx::{pattern_fault, zone_named};
+use crate::query::influx::{expired, pattern_fault, zone_named};
 use crate::query::native::Selection;
 use crate::query::native::notices::{NamedSensor, RequestNames};
 use crate::query::selector::{Selector, TagFilter, TagTest};

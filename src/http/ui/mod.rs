@@ -13,8 +13,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::App;
-use super::answer::knows;
-use super::status;
+use super::api::status;
+use super::render::answer::knows;
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";

@@ -1,0 +1,261 @@
+//! What `hourglass backup` asks of a running service. The readings of a day, and the sensors of a database, are sent as they
+//! are read, part by part, within half of a request's memory; one day at a time is sent.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::access::{Caller, Event, TokenStoreError};
+use crate::backup::form::{Frames, HEAD};
+use crate::backup::read::list_days;
+use crate::backup::{Parts, ReadBounds, Sensors, SetDigest, proved as kept};
+use crate::bucket::registry::settled_before;
+use crate::bucket::{StorageError, Store};
+use crate::faults;
+use crate::http::errors::{ApiError, Dialect};
+use crate::http::influx::query::Address;
+use crate::http::parameters::{By, Pairs, Parameters};
+use crate::http::{App, params};
+use crate::ingest::settings_to_json;
+use crate::query::QueryError;
+use crate::reading::{Day, Hour};
+use crate::store::MergedView;
+
+/// By how much the clocks of two instances may differ, twice the default of `clock.tolerance` and a margin.
+const CLOCKS_MS: u64 = 1000;
+/// Days that a timestamp may be in.
+const DAYS: std::ops::RangeInclusive<i64> = -106_752..=106_751;
+
+fn answered(outcome: Result<Response, ApiError>) -> Response {
+    outcome.unwrap_or_else(|error| error.respond(Dialect::Native))
+}
+
+fn failed(error: StorageError) -> ApiError {
+    ApiError::Query(QueryError::Storage(error))
+}
+
+/// `GET /api/v1/backup`.
+pub async fn begin(State(app): State<Arc<App>>, Extension(by): By, address: Address, query: Pairs) -> Response {
+    answered(begun(&app, by, address, query).await)
+}
+
+async fn begun(app: &App, by: Caller, Extension(address): Address, query: Pairs) -> Result<Response, ApiError> {
+    let parameters = Parameters::of(app, query, params::BACKUP, by.clone())?;
+    let (opening, now_ms) = app.ingest.opening();
+    let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
+    let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
+    if since.is_some() {
+        return Ok(Json(json!({ "behind": behind })).into_response());
+    }
+    let tokens = app.access.stored().await;
+    let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
+    let (statement, outcome) = ("BACKUP".to_owned(), "begun".to_owned());
+    app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome });
+    let databases = app.store.raw().databases().await.map_err(failed)?;
+    let rows = app.store.raw().read_settings().await.map_err(failed)?;
+    let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
+    let begun = json!({
+        "began_ms": now_ms, "databases": databases, "tokens": tokens, "settings": settings, "behind": behind,
+    });
+    Ok(Json(begun).into_response())
+}
+
+/// The other instances that may have acknowledged something before this time that is not in the store.
+async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>, StorageError> {
+    if !store.has_other_writers() {
+        return Ok(Vec::new());
+    }
+    let wanted = settled_before(since_ms.saturating_add(CLOCKS_MS));
+    let logs = store.read_registry().await?.logs;
+    let behind = logs.iter().filter(|log| log.opening != own && log.taken.is_none() && log.watermark < wanted);
+    Ok(behind.map(|log| json!({ "host": log.host, "opening": format!("{:016x}", log.opening) })).collect())
+}
+
+/// `GET /api/v1/backup/days`.
+pub async fn days(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
+    let listed = async {
+        let database = Parameters::of(&app, query, params::BACKUP_DAYS, by)?.stored_database()?;
+        let days = list_days(&app.store, &database).await.map_err(failed)?;
+        Ok(Json(json!({ "days": days.iter().map(|day| day.0).collect::<Vec<_>>() })).into_response())
+    };
+    answered(listed.await)
+}
+
+/// `GET /api/v1/backup/day`.
+pub async fn day(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
+    answered(of_day(app, by, query).await)
+}
+
+async fn of_day(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, ApiError> {
+    let parameters = Parameters::of(&app, query, params::BACKUP_DAY, by.clone())?;
+    let (database, text) = (parameters.stored_database()?, parameters.get("day").unwrap_or_default());
+    let day = text.parse().ok().filter(|day| DAYS.contains(day)).map(Day);
+    let day =
+        day.ok_or_else(|| ApiError::Bad(format!("parameter day: {text:?} is not a day counted from 1970-01-01")))?;
+    let known = known(&parameters)?;
+    let turn = app.backups.clone().acquire_owned().await;
+    let budget = app.query.begin(&by, "backup");
+    let memory = budget.hold(app.backup_bytes())?;
+    let bounds = ReadBounds::of_memory(app.backup_bytes());
+    let hours = day.hours();
+    if let Some(known) = known
+        && known == digest_of(&app.store, &database, hours.clone(), bounds).await.map_err(failed)?
+    {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let (sender, answer) = streamed();
+    tokio::spawn(async move {
+        send_day(&app.store, &database, hours, bounds, sender).await;
+        drop((turn, memory));
+    });
+    Ok(answer)
+}
+
+fn known(parameters: &Parameters) -> Result<Option<u128>, ApiError> {
+    let known = parameters.get("known").map(|digest| u128::from_str_radix(digest, 16)).transpose();
+    known.map_err(|_| ApiError::Bad("parameter known is not a digest of 32 hexadecimal digits".to_owned()))
+}
+
+/// An answer of what is sent. One part waits while the next one is read.
+fn streamed() -> (mpsc::Sender<Bytes>, Response) {
+    let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
+    let parts = futures_util::stream::poll_fn(move |context| {
+        receiver.poll_recv(context).map(|part| part.map(Ok::<_, std::convert::Infallible>))
+    });
+    let answer = ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(parts)).into_response();
+    (sender, answer)
+}
+
+/// `GET /api/v1/backup/sensors`.
+pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
+    answered(of_sensors(app, by, query).await)
+}
+
+async fn of_sensors(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, ApiError> {
+    let parameters = Parameters::of(&app, query, params::BACKUP_SENSORS, by.clone())?;
+    let (database, known) = (parameters.stored_database()?, known(&parameters)?);
+    let turn = app.backups.clone().acquire_owned().await;
+    let budget = app.query.begin(&by, "backup");
+    let memory = budget.hold(app.backup_bytes())?;
+    if let Some(known) = known {
+        let (mut sensors, mut frames) = (Sensors::new(&app.store, &database), Frames::default());
+        while let Some(document) = sensors.next().await.map_err(failed)? {
+            drop(frames.sensor(&document));
+        }
+        if frames.held().content == known {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+    }
+    let (sender, answer) = streamed();
+    tokio::spawn(async move {
+        send_sensors(&app.store, &database, sender).await;
+        drop((turn, memory));
+    });
+    Ok(answer)
+}
+
+/// Sends the sensors until they end, or nobody listens any more. What goes wrong is sent in the place of the end.
+async fn send_sensors(store: &MergedView, database: &str, sender: mpsc::Sender<Bytes>) {
+    let (mut sensors, mut frames, mut bytes) = (Sensors::new(store, database), Frames::default(), HEAD.to_vec());
+    loop {
+        match sensors.some().await {
+            Ok(some) if some.is_empty() => {
+                bytes.extend(frames.end());
+                // The client sees by itself that an end is missing.
+                let _ = sender.send(bytes.into()).await;
+                return;
+            }
+            Ok(some) => some.iter().for_each(|document| bytes.extend(frames.sensor(document))),
+            Err(error) => return refuse(&error, database, &sender).await,
+        }
+        if sender.send(std::mem::take(&mut bytes).into()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn refuse(error: &StorageError, database: &str, sender: &mpsc::Sender<Bytes>) {
+    tracing::warn!(%error, database, "a part of a backup could not be read");
+    let _ = sender.send(Frames::refusal(error).into()).await;
+}
+
+async fn digest_of(
+    store: &MergedView,
+    database: &str,
+    hours: std::ops::Range<Hour>,
+    bounds: ReadBounds,
+) -> Result<u128, StorageError> {
+    let (mut parts, mut digest) = (Parts::new(store, database, hours, bounds), SetDigest::default());
+    while let Some(piece) = parts.next().await? {
+        digest += apart(move || piece.digest()).await?;
+    }
+    Ok(digest.sum)
+}
+
+/// Runs what takes long where it keeps no request waiting.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StorageError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| StorageError::Unavailable { detail: error.to_string() })
+}
+
+/// Sends a day until it ends, or nobody listens any more. What goes wrong is sent in the place of the end.
+async fn send_day(
+    store: &MergedView,
+    database: &str,
+    hours: std::ops::Range<Hour>,
+    bounds: ReadBounds,
+    sender: mpsc::Sender<Bytes>,
+) {
+    let (mut parts, mut frames) = (Parts::new(store, database, hours, bounds), Frames::default());
+    if sender.send(Bytes::from_static(HEAD)).await.is_err() {
+        return;
+    }
+    let error = loop {
+        let piece = match parts.next().await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => {
+                // The client sees by itself that an end is missing.
+                let _ = sender.send(frames.end().into()).await;
+                return;
+            }
+            Err(error) => break error,
+        };
+        let packed = apart(move || {
+            let bytes = frames.piece(&piece);
+            (frames, bytes)
+        });
+        match packed.await {
+            Ok((counted, bytes)) => {
+                frames = counted;
+                faults::point("part_sent");
+                if sender.send(bytes.into()).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => break error,
+        }
+    };
+    refuse(&error, database, &sender).await;
+}
+
+/// `POST /api/v1/backup/proved`.
+pub async fn proved(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
+    let noted = async {
+        let parameters = Parameters::of(&app, query, params::BACKUP_PROVED, by)?;
+        let began = parameters.get("began").and_then(|began| began.parse::<u64>().ok());
+        let began =
+            began.ok_or_else(|| ApiError::Bad("parameter began is missing: milliseconds since 1970".to_owned()))?;
+        let folder = app.settings.server.data_dir.clone();
+        let written = apart(move || kept::keep(&folder, began)).await.map_err(failed)?;
+        written.map_err(|error| ApiError::Unreadable(format!("the time of the last proved backup: {error}")))?;
+        app.metrics.backup_proved(began);
+        Ok(StatusCode::NO_CONTENT.into_response())
+    };
+    answered(noted.await)
+}

@@ -1,0 +1,80 @@
+//! Lists this instance's dead letters: readings and metadata that could not be stored.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::access::Caller;
+use crate::http::errors::{ApiError, DEAD_LETTERS, Dialect};
+use crate::http::parameters::{By, Pairs, Parameters};
+use crate::http::{App, params};
+use crate::ingest::dead_letters::{DeadLetter, Outstanding};
+
+/// Maximum bytes of one dead letter's lines, and approximately of all in an answer.
+const LINES_BYTES: usize = 16 << 10;
+const ANSWER_BYTES: usize = 1 << 20;
+/// Dead letters per answer: by default, and at most.
+const LETTERS: (usize, usize) = (100, 1000);
+
+/// `GET /api/v1/dead-letters`.
+pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
+    match listed(&app, by, query).await {
+        Ok(body) => Json(body).into_response(),
+        Err(error) => error.respond(Dialect::Native),
+    }
+}
+
+async fn listed(app: &App, by: Caller, query: Pairs) -> Result<Value, ApiError> {
+    let parameters = Parameters::of(app, query, params::DEAD_LETTERS, by)?;
+    let count_max = parameters.limit(LETTERS.0, LETTERS.1)?;
+    let cursor = parameters.get("cursor").filter(|cursor| !cursor.is_empty()).map_or(Ok(0), str::parse);
+    let cursor = cursor
+        .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;
+    let letters = app.ingest.dead_letters();
+    let unreadable = |error: std::io::Error| ApiError::Unreadable(format!("the dead letters: {error}"));
+    let outstanding = letters.outstanding().await.map_err(unreadable)?;
+    let (found, has_more) = letters.page(cursor, count_max, ANSWER_BYTES).await.map_err(unreadable)?;
+    let next = found.last().filter(|_| has_more).map(|(id, _)| id.to_string());
+    Ok(json!({
+        "readings": outstanding.readings(),
+        "databases": outstanding.by_database,
+        "metadata": outstanding.metadata,
+        "letters": found.iter().map(|(id, letter)| shown(*id, letter)).collect::<Vec<_>>(),
+        "next": next,
+    }))
+}
+
+fn shown(id: u64, letter: &DeadLetter) -> Value {
+    let mut shown = match letter {
+        DeadLetter::Readings(letter) => {
+            let is_cut = letter.lines.len() > LINES_BYTES;
+            // Cut after the last whole line, so never inside a character.
+            let end = letter.lines.as_bytes()[..letter.lines.len().min(LINES_BYTES)]
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |end| end + 1);
+            json!({
+                "database": letter.database, "readings": letter.readings, "kept": letter.kept, "reason": letter.reason,
+                "lines": letter.lines[..end], "is_cut": is_cut,
+            })
+        }
+        DeadLetter::Metadata(letter) => json!(letter),
+        DeadLetter::Done(_) => json!({}),
+    };
+    shown["id"] = json!(id.to_string());
+    shown
+}
+
+/// The answer to a flush that stored everything except dead letters.
+pub fn not_stored(outstanding: &Outstanding) -> Response {
+    let error = format!(
+        "not all acked readings are in the store: {} are dead letters (GET /api/v1/dead-letters lists them)",
+        outstanding.described()
+    );
+    let body = json!({ "error": error, "code": DEAD_LETTERS, "dead_letters": outstanding.by_database });
+    (StatusCode::CONFLICT, Json(body)).into_response()
+}

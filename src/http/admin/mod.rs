@@ -1,0 +1,10 @@
+//! Endpoints of administration: databases, tokens, jobs, renames, rejections, dead letters and backups.
+
+pub(crate) mod backup;
+pub(crate) mod databases;
+pub(crate) mod dead_letters;
+pub(crate) mod jobs;
+pub(crate) mod preview;
+pub(crate) mod rejections;
+pub(crate) mod renames;
+pub(crate) mod tokens;

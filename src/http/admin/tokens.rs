@@ -1,0 +1,174 @@
+//! Tokens over HTTP: who the caller is and what it may do, and for administrators of everything the list of tokens, new ones, and their end.
+//! The first token of a service is never made here: it would make every device need one, so that is left to `hourglass token add`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::access::{Caller, Event, NewToken, NotMade, OsUser, Pin, Scopes, Token, is_glob};
+use crate::clock::now_seconds;
+use crate::http::App;
+use crate::http::errors::{ApiError, Dialect};
+use crate::http::influx::query::Address;
+use crate::http::parameters::By;
+use crate::http::server::body;
+use crate::reading::duration::{DURATION_UNITS, parse_duration};
+use crate::reading::time::write_rfc3339;
+
+/// `GET /api/v1/caller`: who the caller is to this service, and what it may do.
+pub async fn caller(State(app): State<Arc<App>>, Extension(by): By) -> Response {
+    let enforced = app.access.is_enforced();
+    let body = match &by {
+        Caller::Anybody => {
+            json!({ "name": null, "token_needed": enforced, "admin_of_all": true, "metrics": true, "scopes": null })
+        }
+        Caller::Holder(holder) => json!({
+            "name": holder.token.name, "token_needed": enforced, "admin_of_all": by.is_admin(), "metrics": by.may_observe(),
+            "scopes": scopes(&holder.token.scopes), "expires": holder.token.expires.map(time),
+        }),
+    };
+    Json(body).into_response()
+}
+
+/// `GET /api/v1/tokens`.
+pub async fn list(State(app): State<Arc<App>>) -> Response {
+    let now = now_seconds();
+    let tokens: Vec<Value> = app.access.list().iter().map(|(token, used)| shown(token, *used, now)).collect();
+    Json(json!({ "tokens": tokens })).into_response()
+}
+
+/// `POST /api/v1/tokens`: makes a token, and answers its text this once.
+pub async fn create(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    Extension(address): Address,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    match created(&app, &by, &headers, body).await {
+        Ok((token, text)) => {
+            note(&app, &by, address, "created", &token);
+            let mut body = shown(&token, None, now_seconds());
+            body["token"] = json!(text);
+            (StatusCode::CREATED, Json(body)).into_response()
+        }
+        Err(error) => error.respond(Dialect::Native),
+    }
+}
+
+/// `POST /api/v1/tokens/{key}/revoke`.
+pub async fn revoke(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    Extension(address): Address,
+    name: Result<Path<String>, PathRejection>,
+) -> Response {
+    let revoked = async {
+        let Path(name) = name.map_err(|error| ApiError::Bad(error.body_text()))?;
+        if name == by.name() {
+            return Err(ApiError::Conflict(
+                "a token does not revoke itself: use another one, or hourglass token revoke".to_owned(),
+            ));
+        }
+        app.access.revoke(&name, now_seconds()).await.map_err(not_made)
+    };
+    match revoked.await {
+        Ok(token) => {
+            note(&app, &by, address, "revoked", &token);
+            Json(shown(&token, None, now_seconds())).into_response()
+        }
+        Err(error) => error.respond(Dialect::Native),
+    }
+}
+
+fn note(app: &App, by: &Caller, address: Option<std::net::IpAddr>, action: &'static str, token: &Token) {
+    let Token { name, scopes, quota, expires, .. } = token;
+    let (user, by) = (OsUser::default(), Some(by.name()));
+    app.audit.note(&Event::Token { action, name, scopes, quota, expires: *expires, user, by, address });
+}
+
+/// The body of a request for a token.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    name: String,
+    #[serde(default)]
+    write: Vec<String>,
+    #[serde(default)]
+    read: Vec<String>,
+    #[serde(default)]
+    metrics: bool,
+    /// Tags that its sensors must have.
+    #[serde(default)]
+    tags: std::collections::BTreeMap<String, String>,
+    /// How long it is valid, such as `90d`.
+    #[serde(default)]
+    expires_in: Option<String>,
+}
+
+async fn created(app: &App, by: &Caller, headers: &HeaderMap, mut body: Body) -> Result<(Token, String), ApiError> {
+    let (bytes, _admission) = body::read(app, headers, &mut body).await?;
+    if matches!(by, Caller::Anybody) {
+        let text = "this service needs no token yet, and its first one would make every device need one: create it with hourglass token add";
+        return Err(ApiError::Conflict(text.to_owned()));
+    }
+    let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));
+    let wanted: Wanted = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+    if !Token::is_name(&wanted.name) {
+        return Err(bad(format!("name {:?}: use 1 to 64 letters, digits and -_.@:", wanted.name)));
+    }
+    if let Some(glob) = wanted.write.iter().chain(&wanted.read).find(|glob| !is_glob(glob)) {
+        return Err(bad(format!("{glob:?} is not the name of a database, with * and ? for any characters")));
+    }
+    let expires_in = wanted.expires_in.as_deref().map(|text| {
+        let nanoseconds = parse_duration(text, &DURATION_UNITS).ok().filter(|length| *length >= 1_000_000_000);
+        nanoseconds
+            .map(|length| length / 1_000_000_000)
+            .ok_or_else(|| bad(format!("expires_in {text:?} is not a duration such as 90d")))
+    });
+    let pins = wanted.tags.into_iter().map(|(key, value)| Pin { key, value }).collect();
+    let scopes = Scopes { write: wanted.write, read: wanted.read, admin: Vec::new(), metrics: wanted.metrics, pins };
+    if scopes.is_empty() {
+        return Err(bad("a token for nothing: give write, read or metrics".to_owned()));
+    }
+    let new = NewToken { name: wanted.name, scopes, expires_in: expires_in.transpose()? };
+    app.access.create(new, now_seconds()).await.map_err(not_made)
+}
+
+fn not_made(error: NotMade) -> ApiError {
+    match error {
+        NotMade::Store(error) => ApiError::Unreadable(format!("or write the tokens: {error}")),
+        NotMade::TooLong { .. } => ApiError::Bad(error.to_string()),
+        other => ApiError::Conflict(other.to_string()),
+    }
+}
+
+fn shown(token: &Token, used: Option<i64>, now: i64) -> Value {
+    let state = match (token.revoked, token.expires) {
+        (Some(_), _) => "revoked",
+        (None, Some(expires)) if now >= expires => "expired",
+        _ => "valid",
+    };
+    json!({
+        "name": token.name, "state": state, "created": time(token.created), "expires": token.expires.map(time), "used": used.map(time),
+        "scopes": scopes(&token.scopes), "id": token.secrets.last().map(|secret| &secret.id),
+    })
+}
+
+fn scopes(Scopes { write, read, admin, metrics, pins }: &Scopes) -> Value {
+    let tags: serde_json::Map<String, Value> = pins.iter().map(|pin| (pin.key.clone(), json!(pin.value))).collect();
+    json!({ "write": write, "read": read, "admin": admin, "metrics": metrics, "tags": tags })
+}
+
+fn time(seconds: i64) -> String {
+    let mut text = String::new();
+    write_rfc3339(&mut text, seconds.saturating_mul(1_000_000_000));
+    text
+}

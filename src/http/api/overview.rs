@@ -1,0 +1,79 @@
+//! `GET /api/v1/overview`: what an operator asks first, in one answer. Served where readings are, since `/metrics` may be elsewhere.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::status;
+use crate::backup::proved;
+use crate::clock::now_seconds;
+use crate::http::admin::jobs;
+use crate::http::{App, Health};
+use crate::reading::time::write_rfc3339;
+use crate::telemetry::recent::{Sample, resident_bytes};
+
+/// `GET /api/v1/overview`.
+pub async fn overview(State(app): State<Arc<App>>) -> Response {
+    let (lag, log, health) = (app.ingest.lag(), app.ingest.wal_stats(), app.health.borrow().clone());
+    let recent = &app.metrics.recent;
+    let (samples, disk) = (recent.samples(), recent.disk());
+    let last = samples.last();
+    let away = match &health {
+        Health::StoreAway(reason) => Some(reason.clone()),
+        Health::StoreUnusable { cause, .. } => Some(status::unusable(*cause)),
+        Health::Ready | Health::Stopping => None,
+    };
+    let terms = app.access.terms(now_seconds());
+    let dead_letters = app.ingest.dead_letters().outstanding().await.ok().map(|outstanding| outstanding.readings());
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "started": rfc3339(app.started.0),
+        "uptime_seconds": app.started.1.elapsed().as_secs(),
+        "refusing": status::refusal(&app, &health),
+        "rates": {
+            "readings_per_second": last.map_or(0.0, |sample| sample.readings),
+            "writes_per_second": last.map_or(0.0, |sample| sample.writes),
+            "readings": lag.ledger.accepted,
+        },
+        "acks": { "p50_seconds": last.and_then(|sample| sample.ack_p50), "p99_seconds": last.and_then(|sample| sample.ack_p99) },
+        "store": {
+            "away": away, "pending_readings": lag.ledger.pending.max(0), "oldest_pending_seconds": status::age(lag.oldest),
+            "failing_databases": app.ingest.failing().len(), "blocked": app.ingest.blocked(), "dead_letters": dead_letters,
+        },
+        "log": {
+            "bytes": log.bytes, "budget_bytes": app.ingest.wal_budget(), "segments": log.segments, "writable": log.unwritable.is_none(),
+            "damaged": log.found.damaged + log.found.in_doubt,
+        },
+        "memory": { "resident_bytes": resident_bytes(), "limit_bytes": app.settings.server.memory, "unflushed_bytes": lag.unflushed_bytes },
+        "disk": {
+            "store_bytes": disk.store_bytes, "store_free_bytes": disk.store_free, "log_free_bytes": disk.log_free,
+            "days_left": recent.days_left(),
+        },
+        "jobs": jobs::all(&app.jobs),
+        "backup": { "proved": proved::last(&app.settings.server.data_dir).and_then(of_millis) },
+        "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
+        "samples": samples.iter().map(sample).collect::<Vec<_>>(),
+    }))
+    .into_response()
+}
+
+fn sample(sample: &Sample) -> Value {
+    let Sample { time_ms, readings, writes, ack_p50, ack_p99, pending } = sample;
+    json!({
+        "time_ms": time_ms, "readings_per_second": readings, "writes_per_second": writes,
+        "ack_p50_seconds": ack_p50, "ack_p99_seconds": ack_p99, "pending_readings": pending,
+    })
+}
+
+fn of_millis(millis: u64) -> Option<String> {
+    Some(rfc3339(i64::try_from(millis).ok()?.checked_mul(1_000_000)?))
+}
+
+fn rfc3339(time: i64) -> String {
+    let mut text = String::new();
+    write_rfc3339(&mut text, time);
+    text
+}

@@ -1,0 +1,162 @@
+//! `GET /api/v1/readings`: raw readings of one sensor or many, in parts with a cursor, or thinned for a chart.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+
+use crate::access::Caller;
+use crate::http::errors::{ApiError, Dialect};
+use crate::http::parameters::{By, Pairs, Parameters};
+use crate::http::render::answer::Answer;
+use crate::http::render::format::Format;
+use crate::http::render::series::{self, SensorReadings, TableColumns};
+use crate::http::render::text::Text;
+use crate::http::{App, params};
+use crate::query::native::Selection;
+use crate::query::native::many::{ManySelection, TagWords};
+use crate::query::native::notices::RequestNames;
+use crate::query::native::readings::TimeOrder;
+use crate::query::native::thinning::Thinned;
+use crate::query::selector::Selector;
+use crate::query::{Budget, HeldBytes};
+use crate::reading::Sensor;
+
+/// `GET /api/v1/readings`.
+pub async fn readings(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
+    read(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
+}
+
+/// The parsed parameters.
+struct ReadingsQuery {
+    selector: Selector,
+    selection: Selection,
+    order: TimeOrder,
+    limit: usize,
+    cursor: Option<String>,
+}
+
+async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
+    let parameters = Parameters::of(app, query, params::READINGS, by)?;
+    let budget = parameters.budget(app);
+    let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
+    let selected = parameters.selector(app, &budget).await?;
+    let asked = ReadingsQuery {
+        selector: selected.selector.clone(),
+        selection: parameters.selection(&selected.selector)?,
+        order: order(&parameters)?,
+        limit: parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?,
+        cursor: parameters.get("cursor").map(str::to_owned),
+    };
+    let Selection { database, range, fields, .. } = asked.selection.clone();
+    let columns = match format {
+        Format::Csv(_) => {
+            let of = (&*database, &asked.selector);
+            TableColumns::of(app.query.vocabulary(&budget, of, TagWords::Own).await?, fields.clone())
+        }
+        Format::Json | Format::Lines => TableColumns::default(),
+    };
+    let points_max = parameters.count("max_points", app.settings.query.limit_max)?;
+    let ReadingsPart { series, next, held } = match (&asked.selector, points_max) {
+        (_, Some(points_max)) => for_a_chart(app, &budget, &parameters, asked, points_max).await?,
+        (Selector::Sensor(sensor), None) => one_sensor(app, &budget, (sensor.clone(), selected.by_tag), asked).await?,
+        (Selector::Matching { .. }, None) => many_sensors(app, &budget, asked).await?,
+    };
+    let names = RequestNames {
+        database: &database,
+        selector: &selected.selector,
+        fields: &fields,
+        group_by: &[],
+        range: Some((range.start, range.end)),
+    };
+    let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
+    let mut body = Text::new(&budget)?;
+    series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
+    drop((series, held));
+    budget.answered();
+    Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(headers)?)
+}
+
+fn order(parameters: &Parameters) -> Result<TimeOrder, ApiError> {
+    match parameters.get("order") {
+        None | Some("asc") => Ok(TimeOrder::Ascending),
+        Some("desc") => Ok(TimeOrder::Descending),
+        Some(other) => Err(ApiError::Bad(format!("parameter order: {other:?} is neither asc nor desc"))),
+    }
+}
+
+/// One part of the answer, and the memory it holds.
+struct ReadingsPart {
+    series: Vec<SensorReadings>,
+    next: Option<String>,
+    held: HeldBytes,
+}
+
+async fn one_sensor(
+    app: &App,
+    budget: &Budget,
+    (sensor, by_tag): (Arc<Sensor>, bool),
+    asked: ReadingsQuery,
+) -> Result<ReadingsPart, ApiError> {
+    let ReadingsQuery { mut selection, order, limit, cursor, .. } = asked;
+    if let Some(cursor) = cursor {
+        let text = cursor.split_once('.').filter(|_| by_tag).map_or(&*cursor, |(time, _)| time);
+        let time = time(text).filter(|time| selection.range.contains(time));
+        selection.range = order.rest(&selection.range, time.ok_or_else(|| bad_cursor(&cursor))?);
+    }
+    let part = app.query.readings(budget, &selection, order, limit).await?;
+    // Opaque to clients: the time of the next reading, in hexadecimal, and the key of a sensor that was found by its tag:
+    // the next part is of the same sensor, even if others have the tag by then.
+    let key = |time: i64| if by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
+    let next = part.next.map(key);
+    Ok(ReadingsPart {
+        series: part.known.then_some((sensor, part.readings)).into_iter().collect(),
+        next,
+        held: part.held,
+    })
+}
+
+async fn many_sensors(app: &App, budget: &Budget, asked: ReadingsQuery) -> Result<ReadingsPart, ApiError> {
+    let ReadingsQuery { selector, selection: of_each, order, limit, cursor } = asked;
+    // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
+    let from = match cursor {
+        None => None,
+        Some(cursor) => {
+            let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(&cursor))?;
+            let time = time(text).filter(|time| of_each.range.contains(time));
+            Some((key.to_owned(), time.ok_or_else(|| bad_cursor(&cursor))?))
+        }
+    };
+    let part = app.query.many_readings(budget, &ManySelection { selector, of_each, order, from }, limit).await?;
+    let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));
+    Ok(ReadingsPart { series: part.series, next, held: part.held })
+}
+
+async fn for_a_chart(
+    app: &App,
+    budget: &Budget,
+    parameters: &Parameters,
+    asked: ReadingsQuery,
+    points_max: usize,
+) -> Result<ReadingsPart, ApiError> {
+    for name in ["limit", "cursor"] {
+        if parameters.get(name).is_some() {
+            return Err(ApiError::Bad(format!("parameter max_points covers the whole range: leave out {name}")));
+        }
+    }
+    let ReadingsQuery { selector, selection: of_each, order, .. } = asked;
+    let is_one = matches!(selector, Selector::Sensor(_));
+    let selection = ManySelection { selector, of_each, order, from: None };
+    let Thinned { mut series, held } = app.query.thinned(budget, &selection, points_max).await?;
+    series.retain(|(_, readings)| is_one || !readings.is_empty());
+    Ok(ReadingsPart { series, next: None, held })
+}
+
+fn time(text: &str) -> Option<i64> {
+    u64::from_str_radix(text, 16).ok().map(u64::cast_signed)
+}
+
+fn bad_cursor(cursor: &str) -> ApiError {
+    ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: pass next on as it was given"))
+}

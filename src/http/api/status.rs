@@ -1,0 +1,358 @@
+//! Endpoints about the service itself: those that clients probe before they write, health for operators, metrics for
+//! Prometheus.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Query, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::bucket::Unusable;
+use crate::clock::{now_ns, now_seconds};
+use crate::http::endpoints::{self, ENDPOINTS, Endpoint};
+use crate::http::errors::{NO_ENDPOINT, WRONG_METHOD};
+use crate::http::render::answer::INFLUX_VERSION;
+use crate::http::render::format::preferred;
+use crate::http::{App, Health, SeesDetails, ui};
+use crate::ingest::{FailingDatabase, Ledger};
+use crate::reading::time::write_rfc3339;
+use crate::telemetry::{Account, LagMetrics, TokenMetrics};
+
+/// The media types of each.
+const TEXTS: &[&str] = &["text/plain"];
+const PAGES: &[&str] = &["text/html"];
+const OBJECTS: &[&str] = &["application/json"];
+
+/// What `GET /` answers.
+#[derive(Clone, Copy)]
+enum Front {
+    Text,
+    Page,
+    Json,
+}
+
+/// `GET /`: the page for browsers, JSON for those who ask for it, and for everybody else one line per endpoint.
+pub async fn front(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    // Whoever takes anything gets the text.
+    let pages: &'static [&'static str] = if app.settings.ui.enabled { PAGES } else { &[] };
+    let mut response = match preferred(
+        &accept.join(","),
+        Front::Text,
+        [(Front::Text, TEXTS), (Front::Page, pages), (Front::Json, OBJECTS)],
+    ) {
+        Front::Page => return ui::page(&headers),
+        Front::Text => endpoint_lines().into_response(),
+        Front::Json => Json(endpoint_list()).into_response(),
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+fn endpoint_list() -> serde_json::Value {
+    let shown = |endpoint: &Endpoint| {
+        let parameters: Vec<&str> = endpoint.query.iter().map(|parameter| parameter.name).collect();
+        json!({ "method": endpoint.method, "path": endpoint.path, "what": endpoint.what, "parameters": parameters })
+    };
+    let endpoints: Vec<serde_json::Value> = ENDPOINTS.iter().map(shown).collect();
+    json!({ "name": "hourglass", "version": env!("CARGO_PKG_VERSION"), "endpoints": endpoints })
+}
+
+fn endpoint_lines() -> String {
+    let mut text = format!("hourglass {}\n\n", env!("CARGO_PKG_VERSION"));
+    let width =
+        |of: fn(&Endpoint) -> &str| ENDPOINTS.iter().map(|endpoint| of(endpoint).len()).max().unwrap_or_default();
+    let (method, path) = (width(|endpoint| endpoint.method), width(|endpoint| endpoint.path));
+    for endpoint in ENDPOINTS {
+        let parameters: Vec<String> = endpoint.query.iter().map(|parameter| format!("{}=", parameter.name)).collect();
+        let parameters = if parameters.is_empty() { String::new() } else { format!(" (?{})", parameters.join("&")) };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{:method$} {:path$} {}{parameters}", endpoint.method, endpoint.path, endpoint.what);
+    }
+    text
+}
+
+#[derive(Debug, Deserialize)]
+pub struct PingParameters {
+    verbose: Option<String>,
+}
+
+/// `GET /ping`: 204; with `?verbose=true` 200 and the version. A client that also sends a `verbose` header, as EMQX
+/// does, expects 204.
+pub async fn ping(headers: HeaderMap, query: Result<Query<PingParameters>, QueryRejection>) -> Response {
+    let verbose = query.is_ok_and(|Query(query)| matches!(query.verbose.as_deref(), Some("true" | "1")));
+    if verbose && !headers.contains_key("verbose") {
+        return Json(json!({ "version": INFLUX_VERSION })).into_response();
+    }
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// `GET /health`: in the format of `InfluxDB`, which clients check before they write. It passes while writes are
+/// acked. The state of the store is one of the checks; the check `log` warns while acked readings may be missing from
+/// the WAL.
+pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<SeesDetails>) -> Response {
+    let (health, lag) = (app.health.borrow().clone(), StoreLag::of(&app));
+    let behind = format!("{} readings pending, the oldest for {:.0} s", lag.readings, lag.oldest_seconds);
+    let (store, store_message) = match &health {
+        Health::StoreAway(reason) => ("fail", format!("{reason}; {behind}")),
+        Health::StoreUnusable { cause, detail } => {
+            let detail = if sees.0 { format!(" ({detail})") } else { String::new() };
+            ("fail", format!("{}{detail}; {behind}", unusable(*cause)))
+        }
+        Health::Ready | Health::Stopping => ("pass", behind),
+    };
+    let failing = app.ingest.failing();
+    let (refusal, some_fail) =
+        (refusal(&app, &health), "writes are acked; the readings of some databases cannot be stored");
+    let (status, word, message) = match &refusal {
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, "fail", reason.as_str()),
+        // Nobody but the operator mends this, and meanwhile the WAL fills.
+        None if matches!(health, Health::StoreUnusable { .. }) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "fail", store_message.as_str())
+        }
+        None if store == "fail" => {
+            (StatusCode::OK, "pass", "writes are acked; the store is unavailable, so queries are not answered")
+        }
+        None if !failing.is_empty() => (StatusCode::OK, "pass", some_fail),
+        None => (StatusCode::OK, "pass", "ready for queries and writes"),
+    };
+    let blocked = app.ingest.blocked();
+    let documents = if blocked.is_some() { "fail" } else { "pass" };
+    let blocked = blocked.unwrap_or_else(|| "no readings are blocked by a single document".to_owned());
+    let (log, log_message) = lag.log(word);
+    let mut checks = vec![
+        json!({ "name": "log", "status": log, "message": log_message }),
+        json!({ "name": "store", "status": store, "message": &store_message }),
+        json!({ "name": "documents", "status": documents, "message": blocked }),
+    ];
+    checks.extend(dead_letters(&app).await);
+    checks.extend(failing.iter().map(of_database));
+    let body = json!({
+        "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"), "checks": checks,
+    });
+    (status, Json(body)).into_response()
+}
+
+pub(crate) fn unusable(cause: Unusable) -> String {
+    format!("store: {cause}; {}", cause.advice())
+}
+
+/// A check that warns if there are dead letters.
+async fn dead_letters(app: &App) -> Option<serde_json::Value> {
+    let mut messages = Vec::new();
+    match app.ingest.dead_letters().outstanding().await {
+        Ok(outstanding) => {
+            let readings = outstanding.readings();
+            if readings > 0 {
+                messages.push(format!("{readings} readings could not be stored: GET /api/v1/dead-letters lists them"));
+            }
+            if outstanding.metadata > 0 {
+                let changes = outstanding.metadata;
+                messages.push(format!(
+                    "{changes} changes of metadata could not be stored: GET /api/v1/dead-letters lists them"
+                ));
+            }
+        }
+        Err(error) => messages.push(format!("the dead letters cannot be read: {error}")),
+    }
+    if messages.is_empty() {
+        return None;
+    }
+    let message = messages.join("; ");
+    Some(json!({ "name": "dead_letters", "status": "warn", "message": message }))
+}
+
+/// The failed check of a database whose readings cannot be stored.
+fn of_database(failing: &FailingDatabase) -> serde_json::Value {
+    let FailingDatabase { name, cause, since, unflushed_bytes, wal_bytes, .. } = failing;
+    let waits = format!(
+        "{unflushed_bytes} bytes have waited for {:.0} s and keep {wal_bytes} bytes of the log from being truncated",
+        age(Some(*since))
+    );
+    json!({ "name": format!("database {name}"), "status": "fail", "message": format!("{cause}; {waits}") })
+}
+
+/// `GET /ready`: 200 while writes are acked, whether or not the store is available.
+pub async fn ready(State(app): State<Arc<App>>) -> Response {
+    let health = app.health.borrow().clone();
+    let mut started = String::new();
+    write_rfc3339(&mut started, app.started.0);
+    let up = format!("{}s", app.started.1.elapsed().as_secs());
+    match refusal(&app, &health) {
+        None => {
+            let mut body = json!({ "status": "ready", "started": started, "up": up });
+            if let Health::StoreUnusable { cause, .. } = health {
+                body["message"] = json!(unusable(cause));
+            }
+            Json(body).into_response()
+        }
+        Some(reason) => {
+            let word = if health == Health::Stopping { "stopping" } else { "refusing" };
+            (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": word, "message": reason }))).into_response()
+        }
+    }
+}
+
+/// Why writes are not acked; `None` while they are.
+pub(crate) fn refusal(app: &App, health: &Health) -> Option<String> {
+    match health {
+        Health::Stopping => Some("shutting down".to_owned()),
+        Health::Ready | Health::StoreAway(_) | Health::StoreUnusable { .. } => app.ingest.refusal(),
+    }
+}
+
+/// How far the store is behind the WAL.
+struct StoreLag {
+    readings: i64,
+    oldest_seconds: f64,
+    wal_bytes: u64,
+    wal_segments: usize,
+    /// Damage found in the WAL, in words; `None` if there is none.
+    log_trouble: Option<String>,
+}
+
+impl StoreLag {
+    fn of(app: &App) -> Self {
+        let (lag, log) = (app.ingest.lag(), app.ingest.wal_stats());
+        let (wal_bytes, wal_segments, found) = (log.bytes, log.segments, log.found);
+        let log_trouble = (found.damaged + found.in_doubt > 0).then(|| {
+            format!(
+                 "acked readings may be missing: {} places with {} bytes are damaged, and {} with {} bytes at the end of \
+                 the log are in doubt; the bytes are in the log's folder quarantine",
+                found.damaged, found.damaged_bytes, found.in_doubt, found.in_doubt_bytes
+            )
+        });
+        let readings = lag.ledger.pending.max(0);
+        Self { readings, oldest_seconds: age(lag.oldest), wal_bytes, wal_segments, log_trouble }
+    }
+
+    /// The status and message of the check `log`: as the service, but a warning if the WAL was damaged.
+    fn log(&self, word: &'static str) -> (&'static str, String) {
+        let size = format!("{} bytes in {} segments", self.wal_bytes, self.wal_segments);
+        match &self.log_trouble {
+            Some(trouble) => (if word == "pass" { "warn" } else { word }, format!("{size}; {trouble}")),
+            None => (word, size),
+        }
+    }
+}
+
+/// Seconds since a time in nanoseconds since the epoch; 0 for `None`.
+#[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
+pub(crate) fn age(since: Option<i64>) -> f64 {
+    since.map_or(0.0, |since| now_ns().saturating_sub(since).max(0) as f64 / 1e9)
+}
+
+/// `GET /api/v1/status`.
+pub async fn status(State(app): State<Arc<App>>) -> Response {
+    let (lag, log, health) = (app.ingest.lag(), app.ingest.wal_stats(), app.health.borrow().clone());
+    let store = match &health {
+        Health::StoreAway(reason) => json!({ "away": true, "reason": reason }),
+        Health::StoreUnusable { cause, detail } => {
+            json!({ "away": true, "reason": unusable(*cause), "class": cause.name(), "detail": detail })
+        }
+        Health::Ready | Health::Stopping => json!({ "away": false }),
+    };
+    let of_database = |failing: FailingDatabase| {
+        let FailingDatabase { name, cause, class, since, unflushed_bytes, wal_bytes, .. } = failing;
+        json!({
+            "database": name, "class": class, "cause": cause, "seconds": age(Some(since)),
+            "unflushed_bytes": unflushed_bytes, "log_bytes": wal_bytes,
+        })
+    };
+    let failing: Vec<serde_json::Value> = app.ingest.failing().into_iter().map(of_database).collect();
+    Json(json!({
+        "pending_readings": lag.ledger.pending.max(0),
+        "oldest_pending_seconds": age(lag.oldest),
+        "log_bytes": log.bytes,
+        "log_segments": log.segments,
+        "log_damaged": log.found.damaged,
+        "log_in_doubt": log.found.in_doubt,
+        "log_torn": log.found.torn,
+        "hot_bytes": app.ingest.bucket_cache_bytes(),
+        "unflushed_bytes": lag.unflushed_bytes,
+        "feeding": !lag.live,
+        "deletions_in_progress": app.ingest.deletions_in_progress(),
+        "blocked": lag.blocked,
+        "documents": app.ingest.blocked(),
+        "refusing": refusal(&app, &health),
+        "store": store,
+        "failing_databases": failing,
+        "readings": {
+            "accepted": lag.ledger.accepted, "replayed": lag.ledger.replayed, "stored": lag.ledger.stored,
+            "duplicate": lag.ledger.duplicate, "overwritten": lag.ledger.overwritten,
+            "deleted": lag.ledger.deleted, "dead_lettered": lag.ledger.dead_lettered, "pending": lag.ledger.pending,
+        },
+    }))
+    .into_response()
+}
+
+/// `GET /settings`: tells QuestDB clients to use version 1 of their line protocol.
+pub async fn settings() -> Response {
+    Json(json!({ "config": { "line.proto.support.versions": [1] } })).into_response()
+}
+
+/// `GET /metrics`.
+pub async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let outstanding = app.ingest.dead_letters().outstanding().await.ok();
+    let _scraping = app.metrics.scraping();
+    let (lag, log) = (app.ingest.lag(), app.ingest.wal_stats());
+    let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
+    let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
+    app.metrics.account(&account);
+    let readings = outstanding.as_ref().map(|outstanding| outstanding.readings());
+    app.metrics.dead_letters(readings, outstanding.map(|outstanding| outstanding.metadata));
+    app.ingest.measure_blocked();
+    let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
+    app.metrics.databases_failing(&classes);
+    app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
+    app.metrics.token_terms(&token_terms(&app));
+    app.metrics.backlog(&LagMetrics {
+        wal_segments: log.segments,
+        wal_bytes: log.bytes,
+        wal_budget_bytes: app.ingest.wal_budget(),
+        waiting_bytes: log.waiting_bytes,
+        writable: log.unwritable.is_none(),
+        oldest_pending_seconds: age(lag.oldest),
+        unflushed_bytes: lag.unflushed_bytes,
+        behind: !lag.live,
+        appended_records: log.appended_records,
+        appended_bytes: log.appended_bytes,
+        syncs: log.syncs,
+        disk_failures: log.disk_failures,
+        damaged: log.found.damaged,
+        in_doubt: log.found.in_doubt,
+        torn: log.found.torn,
+    });
+    ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
+fn token_terms(app: &App) -> TokenMetrics {
+    let terms = app.access.terms(now_seconds());
+    TokenMetrics {
+        valid: terms.valid,
+        expiry_seconds: terms.ends_in.map_or(f64::INFINITY, |seconds| seconds as f64),
+        age_seconds: terms.oldest as f64,
+        unused_seconds: terms.unused as f64,
+    }
+}
+
+/// The answer for an unknown path.
+pub async fn unknown(uri: Uri) -> Response {
+    let path: String = uri.path().chars().take(128).collect();
+    let body = json!({ "error": format!("no endpoint {path:?}: GET / lists them"), "code": NO_ENDPOINT });
+    (StatusCode::NOT_FOUND, Json(body)).into_response()
+}
+
+/// The answer for a known path with a method it does not support.
+pub async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let error = format!("{} does not support {method}: GET / lists the endpoints", uri.path());
+    let allowed = endpoints::methods(uri.path()).join(",");
+    let body = json!({ "error": error, "code": WRONG_METHOD });
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)], Json(body)).into_response()
+}

@@ -1,0 +1,331 @@
+//! The write endpoints, in the format of each client family; line protocol is answered with an empty 204 if all of it
+//! was accepted.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Extension, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use crate::access::{Caller, Event};
+use crate::clock::now_ns;
+use crate::http::admin::dead_letters::not_stored;
+use crate::http::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is_forbidden, respond_partial};
+use crate::http::influx::query::Address;
+use crate::http::parameters::{By, DEFAULT_DATABASE};
+use crate::http::params::WRITE;
+use crate::http::render::json::ack_json;
+use crate::http::server::body;
+use crate::http::server::unknown_parameters::{only_known, unknown_of};
+use crate::http::{App, Health};
+use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey};
+use crate::reading::Precision;
+use crate::wire::json::Items;
+use crate::wire::line_protocol::Lines;
+
+/// The query parameters of the write endpoints. Unknown ones are ignored with a warning, as in `InfluxDB`.
+#[derive(Debug, Default, Deserialize)]
+pub struct WriteParameters {
+    db: Option<String>,
+    rp: Option<String>,
+    bucket: Option<String>,
+    precision: Option<String>,
+    accept_partial: Option<String>,
+    ack: Option<String>,
+}
+
+/// The names of [`WriteParameters`].
+const ACTED_ON: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
+
+/// Who sends a request, and from where.
+#[derive(Debug, Clone, Copy)]
+pub struct Sender<'a> {
+    pub by: &'a Caller,
+    pub address: Option<IpAddr>,
+}
+
+pub(crate) type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
+
+/// Handles line protocol in the format of a client family.
+pub async fn lines(
+    app: &App,
+    uri: &Uri,
+    headers: &HeaderMap,
+    mut body: Body,
+    dialect: Dialect,
+    sender: Sender<'_>,
+) -> Response {
+    let taken = match unknown_of(uri.query(), ACTED_ON) {
+        Ok(unknown) => {
+            take_lines(app, Query::try_from_uri(uri), headers, &mut body, dialect, sender).await.map(|mut ack| {
+                ack.warnings.extend(unknown);
+                ack
+            })
+        }
+        Err(error) => Err(error),
+    };
+    match taken {
+        Ok(ack) if ack.rejected.count == 0 => with_notes(StatusCode::NO_CONTENT.into_response(), &ack),
+        Ok(ack) => with_notes(respond_partial(dialect, ack.accepted, &ack.rejected), &ack),
+        Err(error) => refuse(app, headers, body, &error, dialect).await,
+    }
+}
+
+async fn take_lines(
+    app: &App,
+    query: Parameters,
+    headers: &HeaderMap,
+    body: &mut Body,
+    dialect: Dialect,
+    Sender { by, address }: Sender<'_>,
+) -> Result<Ack, ApiError> {
+    let terms = WriteTerms::of_lines(query, headers, dialect, by)?;
+    let (body, admission) = body::read(app, headers, body).await?;
+    let arrival = terms.arrival(&body, by, address);
+    let precision = terms.precision;
+    Ok(app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?)
+}
+
+/// What the parameters of a write say.
+pub(crate) struct WriteTerms {
+    database: String,
+    pub precision: Precision,
+    declared: bool,
+    partial: bool,
+    ack: Option<AckLevel>,
+    key: Option<String>,
+}
+
+impl WriteTerms {
+    /// Of line protocol.
+    pub fn of_lines(query: Parameters, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> Result<Self, ApiError> {
+        let parameters = parameters(query)?;
+        let database = database(&parameters, dialect, by)?;
+        let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
+        let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
+        let ack = ack_level(parameters.ack.as_deref(), headers)?;
+        Ok(Self { database, precision, declared, partial, ack, key: request_key(headers)? })
+    }
+
+    /// Of JSON.
+    pub fn of_json(query: Parameters, headers: &HeaderMap, by: &Caller) -> Result<Self, ApiError> {
+        let parameters = parameters(query)?;
+        let database = database(&parameters, Dialect::Native, by)?;
+        let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
+        let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
+        let precision = Precision::from_name(name).ok_or_else(unknown)?;
+        let ack = ack_level(parameters.ack.as_deref(), headers)?;
+        Ok(Self { database, precision, declared: true, partial: true, ack, key: request_key(headers)? })
+    }
+
+    /// A request with these terms and this body that was received now.
+    pub fn arrival<'a>(&'a self, body: &[u8], by: &'a Caller, address: Option<IpAddr>) -> Arrival<'a> {
+        let Self { database, precision, declared, partial, ack, key } = self;
+        let key = key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) });
+        let (precision, declared, partial, ack) = (*precision, *declared, *partial, *ack);
+        let (received, patient) = (now_ns(), false);
+        Arrival { database, precision, declared, received, partial, ack, patient, key, by, address }
+    }
+}
+
+/// `POST /api/v1/readings`.
+pub async fn native(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    Extension(address): Address,
+    uri: Uri,
+    headers: HeaderMap,
+    mut body: Body,
+) -> Response {
+    let taken = match only_known(uri.query(), WRITE) {
+        Ok(()) => {
+            let sender = Sender { by: &by, address };
+            take_json(&app, Query::try_from_uri(&uri), &headers, &mut body, sender).await
+        }
+        Err(error) => Err(error),
+    };
+    match taken {
+        Ok(ack) => {
+            let status = match ack.rejected.count {
+                0 => StatusCode::OK,
+                _ if is_forbidden(ack.accepted, &ack.rejected) => StatusCode::FORBIDDEN,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            with_notes((status, [("content-type", "application/json")], ack_json(&ack)).into_response(), &ack)
+        }
+        Err(error) => refuse(&app, &headers, body, &error, Dialect::Native).await,
+    }
+}
+
+async fn take_json(
+    app: &App,
+    query: Parameters,
+    headers: &HeaderMap,
+    body: &mut Body,
+    Sender { by, address }: Sender<'_>,
+) -> Result<Ack, ApiError> {
+    let terms = WriteTerms::of_json(query, headers, by)?;
+    let (body, admission) = body::read(app, headers, body).await?;
+    let arrival = terms.arrival(&body, by, address);
+    let precision = terms.precision;
+    Ok(app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?)
+}
+
+/// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store; 409 if all but dead letters
+/// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away` for an unavailable one.
+pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(address): Address) -> Response {
+    let flushed = flushed(&app).await;
+    let refused = app.ingest.dead_letters().outstanding().await;
+    let outcome = match (&flushed, &refused) {
+        (Err(error), _) => error.to_string(),
+        (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done, except for {}", refused.described()),
+        (Ok(()), _) => "done".to_owned(),
+    };
+    app.audit.note(&Event::Change { by: &by, address, statement: "FLUSH".to_owned(), database: "", outcome });
+    match (flushed, refused) {
+        (Err(error), _) => ApiError::from(error).respond(Dialect::Native),
+        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead letters: {error}")).respond(Dialect::Native),
+        (Ok(()), Ok(refused)) if refused.readings() > 0 => not_stored(&refused),
+        (Ok(()), Ok(_)) => StatusCode::NO_CONTENT.into_response(),
+    }
+}
+
+/// Has the store take all readings acked before the call, dead letters apart, within the bounds of [`flush`].
+pub(crate) async fn flushed(app: &App) -> Result<(), IngestError> {
+    let patience = app.flush_away();
+    tokio::select! {
+        flushed = app.ingest.flush(app.flush_timeout()) => flushed,
+        () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout { waited: patience, key: AWAY }),
+    }
+}
+
+/// What bounds a wait for a store that is unavailable.
+const AWAY: &str = "15 s without the store, or ingest.ack_timeout if longer";
+
+/// Returns once the store has been unavailable for `patience` without interruption.
+pub(crate) async fn stays_away(mut health: watch::Receiver<Health>, patience: Duration) {
+    let is_away = |health: &Health| health.is_away();
+    // An error means that the health sender is gone; the flush ends by its own timeout.
+    while health.wait_for(is_away).await.is_ok() {
+        let back = tokio::time::timeout(patience, health.wait_for(|health| !is_away(health))).await;
+        match back {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => break,
+            Err(_) => return,
+        }
+    }
+    std::future::pending().await
+}
+
+/// Reads the rest of the body and answers with the error. A request refused for overload is counted under the limit
+/// that was reached.
+async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
+    if let ApiError::Ingest(IngestError::DatabaseFailing { .. }) = error {
+        app.metrics.shed("ingest.database_share");
+    }
+    if let ApiError::Ingest(IngestError::Overloaded { key, .. }) = error {
+        app.metrics.shed(key);
+    }
+    if !matches!(error, ApiError::BodyTimeout) {
+        body::discard(app, headers, body).await;
+    }
+    error.respond(dialect)
+}
+
+/// Adds the headers with the ack level and warnings.
+fn with_notes(mut response: Response, ack: &Ack) -> Response {
+    if ack.accepted > 0 {
+        response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(ack.level.name()));
+    }
+    if !ack.warnings.is_empty()
+        && let Some(warnings) = in_header(&ack.warnings.join("; "))
+    {
+        response.headers_mut().insert(WARNING_HEADER, warnings);
+    }
+    response
+}
+
+/// The level requested by `ack` in the query, or else by the header.
+pub fn ack_level(parameter: Option<&str>, headers: &HeaderMap) -> Result<Option<AckLevel>, ApiError> {
+    let header = headers.get(ACK_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    let asked = parameter.or(header).filter(|name| !name.is_empty());
+    let unknown = |name: &str| ApiError::Bad(format!("invalid ack level {name:?} (use log or store)"));
+    asked.map(|name| AckLevel::from_name(name).ok_or_else(|| unknown(name))).transpose()
+}
+
+/// The headers that name a request, for its retries.
+const KEY_HEADERS: [&str; 2] = ["idempotency-key", "x-hourglass-request-id"];
+/// Most bytes of a request's key.
+const KEY_BYTES: usize = 255;
+
+/// The request's key.
+fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let mut keys = KEY_HEADERS.iter().flat_map(|name| headers.get_all(*name));
+    let Some(key) = keys.next() else { return Ok(None) };
+    if keys.any(|other| other != key) {
+        return Err(ApiError::Bad(
+            "two keys are given: send one Idempotency-Key (or X-Hourglass-Request-Id)".to_owned(),
+        ));
+    }
+    let text = key.to_str().ok().filter(|text| (1..=KEY_BYTES).contains(&text.len()));
+    let invalid =
+        || ApiError::Bad(format!("invalid Idempotency-Key: send 1 to {KEY_BYTES} printable ASCII characters"));
+    text.map(|text| Some(text.to_owned())).ok_or_else(invalid)
+}
+
+fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {
+    query.map(|Query(parameters)| parameters).map_err(|error| ApiError::Bad(error.body_text()))
+}
+
+/// `db`, or `bucket`, and the retention policy behind a slash, if one is named; if the caller may write to it. In `db` of
+/// InfluxDB 1.x a slash is no policy.
+fn database(parameters: &WriteParameters, dialect: Dialect, by: &Caller) -> Result<String, ApiError> {
+    let named = [&parameters.db, &parameters.bucket].into_iter().flatten().find(|name| !name.is_empty());
+    let name = named.map_or(DEFAULT_DATABASE, |name| name.strip_suffix('/').unwrap_or(name));
+    let policy = parameters.rp.as_deref().filter(|policy| !policy.is_empty());
+    let meant = match policy {
+        Some(policy) if !name.contains('/') => format!("{name}/{policy}"),
+        _ => name.to_owned(),
+    };
+    if !by.may_write(&meant) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {meant:?}", by.name())));
+    }
+    let is_of_db = parameters.db.as_ref().is_some_and(|db| !db.is_empty());
+    if dialect == Dialect::V1 && is_of_db && name.contains('/') {
+        return Err(ApiError::Bad(format!("database not found: {name:?}: name a retention policy by rp")));
+    }
+    match (name.split_once('/'), policy) {
+        (Some((_, within)), Some(policy)) if within != policy => {
+            Err(ApiError::Bad(format!("two retention policies are named: {within} and {policy}")))
+        }
+        _ => Ok(meant),
+    }
+}
+
+/// The unit of timestamps, and whether the sender declared it.
+fn precision(name: Option<&str>, dialect: Dialect) -> Result<(Precision, bool), ApiError> {
+    let default = if dialect == Dialect::V3 { Precision::Auto } else { Precision::Nanoseconds };
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok((default, false)) };
+    let precision = Precision::from_name(name).map(|precision| (precision, true));
+    precision.ok_or_else(|| {
+        ApiError::Bad(match dialect {
+            Dialect::V1 | Dialect::Native => format!("invalid precision {name:?} (use n, u, ms, s, m or h)"),
+            Dialect::V2 => "invalid precision; valid precision units are ns, us, ms, and s".to_owned(),
+            Dialect::V3 => format!("invalid precision {name:?} (use auto, ns, us, ms or s)"),
+        })
+    })
+}
+
+pub fn flag(name: &str, value: Option<&str>) -> Result<Option<bool>, ApiError> {
+    match value {
+        None => Ok(None),
+        Some("" | "true" | "1") => Ok(Some(true)),
+        Some("false" | "0") => Ok(Some(false)),
+        Some(other) => Err(ApiError::Bad(format!("parameter {name}: {other:?} is neither true nor false"))),
+    }
+}

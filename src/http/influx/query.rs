@@ -1,0 +1,482 @@
+//! `/query`: runs InfluxQL statements in order and returns one result per statement.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Form, Query, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
+use crate::access::{Caller, Event, cut};
+use crate::bucket::Keep;
+use crate::clock::now_ns;
+use crate::edits::ValueDeletion;
+use crate::http::App;
+use crate::http::admin::preview::previewed;
+use crate::http::api::write::{flag, stays_away};
+use crate::http::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
+use crate::http::parameters::By;
+use crate::http::render::answer::NOTICE_HEADER;
+use crate::http::render::guard::Guard;
+use crate::http::server::unknown_parameters::unknown_of;
+use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
+use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
+use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
+
+/// Most statements in one query.
+const STATEMENTS_MAX: usize = 100;
+/// Estimated bytes of syntax tree per byte of query text.
+const PARSED_BYTES: usize = 64;
+/// Rows of a chunk when the client does not say.
+const CHUNK_ROWS: usize = 10_000;
+
+/// The names of [`QueryParameters`].
+const ACTED_ON: &[&str] =
+    &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run", "undo"];
+
+/// The parameters of `/query`; unknown ones are ignored with a warning.
+#[derive(Debug, Default, Deserialize)]
+pub struct QueryParameters {
+    q: Option<String>,
+    db: Option<String>,
+    rp: Option<String>,
+    epoch: Option<String>,
+    pretty: Option<String>,
+    chunked: Option<String>,
+    chunk_size: Option<String>,
+    params: Option<String>,
+    guard: Option<String>,
+    dry_run: Option<String>,
+    undo: Option<String>,
+}
+
+impl QueryParameters {
+    /// These parameters, with `other` for missing ones.
+    fn or(self, other: Self) -> Self {
+        Self {
+            q: self.q.or(other.q),
+            db: self.db.or(other.db),
+            rp: self.rp.or(other.rp),
+            epoch: self.epoch.or(other.epoch),
+            pretty: self.pretty.or(other.pretty),
+            chunked: self.chunked.or(other.chunked),
+            chunk_size: self.chunk_size.or(other.chunk_size),
+            params: self.params.or(other.params),
+            guard: self.guard.or(other.guard),
+            dry_run: self.dry_run.or(other.dry_run),
+            undo: self.undo.or(other.undo),
+        }
+    }
+}
+
+type Url = Result<Query<QueryParameters>, QueryRejection>;
+
+/// The client's address, added to the request by the service.
+pub type Address = Extension<Option<IpAddr>>;
+
+/// The sender of a request, and the parts of the request that statements need.
+#[derive(Clone, Copy)]
+struct Sender<'a> {
+    by: &'a Caller,
+    address: Option<IpAddr>,
+    method: &'a Method,
+    headers: &'a HeaderMap,
+}
+
+/// `GET /query`.
+pub async fn by_get(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    Extension(address): Address,
+    method: Method,
+    headers: HeaderMap,
+    uri: Uri,
+    url: Url,
+) -> Response {
+    let sender = Sender { by: &by, address, method: &method, headers: &headers };
+    let unknown = match unknown_of(uri.query(), ACTED_ON) {
+        Ok(unknown) => unknown,
+        Err(error) => return error.respond(Dialect::V1),
+    };
+    match url {
+        Ok(Query(url)) => warned(answer(&app, sender, url).await, unknown),
+        Err(error) => ApiError::Bad(error.body_text()).respond(Dialect::V1),
+    }
+}
+
+/// The response with a header that names unknown parameters.
+fn warned(mut response: Response, unknown: Option<String>) -> Response {
+    if let Some(unknown) = unknown.and_then(|unknown| in_header(&unknown)) {
+        response.headers_mut().insert(WARNING_HEADER, unknown);
+    }
+    response
+}
+
+/// `POST /query`: parameters in the URL or in a form body.
+pub async fn by_post(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    Extension(address): Address,
+    method: Method,
+    url: Url,
+    request: axum::extract::Request,
+) -> Response {
+    let headers = request.headers().clone();
+    let sender = Sender { by: &by, address, method: &method, headers: &headers };
+    let Query(url) = match url {
+        Ok(url) => url,
+        Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
+    };
+    let unknown = match unknown_of(request.uri().query(), ACTED_ON) {
+        Ok(unknown) => unknown,
+        Err(error) => return error.respond(Dialect::V1),
+    };
+    match form(&app, request).await {
+        Ok((form, unknown_too)) => {
+            let unknown: Vec<String> = [unknown, unknown_too].into_iter().flatten().collect();
+            let unknown = (!unknown.is_empty()).then(|| unknown.join("; "));
+            warned(answer(&app, sender, url.or(form)).await, unknown)
+        }
+        Err(error) => error.respond(Dialect::V1),
+    }
+}
+
+/// The parameters of a form body, and a warning about those that are ignored.
+async fn form(app: &App, request: axum::extract::Request) -> Result<(QueryParameters, Option<String>), ApiError> {
+    let (parts, mut body) = request.into_parts();
+    let (body, _admission) = crate::http::server::body::read(app, &parts.headers, &mut body).await?;
+    let request = axum::extract::Request::from_parts(parts, body.clone().into());
+    match <Form<QueryParameters> as axum::extract::FromRequest<()>>::from_request(request, &()).await {
+        Ok(Form(form)) => Ok((form, unknown_of(std::str::from_utf8(&body).ok(), ACTED_ON)?)),
+        // A body that is not a form counts as empty.
+        Err(_) => Ok((QueryParameters::default(), None)),
+    }
+}
+
+async fn answer(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameters) -> Response {
+    answered(app, sender, parameters).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+}
+
+async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameters) -> Result<Response, ApiError> {
+    let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
+        return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
+    };
+    Guard::named(parameters.guard.as_deref())?;
+    let is_dry = flag("dry_run", parameters.dry_run.as_deref())?.unwrap_or(false);
+    let budget = app.query.begin(sender.by, q);
+    let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
+    let statements = match statements(q, parameters.params.as_deref()) {
+        Ok(statements) => statements,
+        Err(error) => {
+            let style = style(&parameters, sender.headers);
+            let body = refusal(&error.message(), &style);
+            return Ok((error.status(), [(header::CONTENT_TYPE, style.format.media_type())], body).into_response());
+        }
+    };
+    let now = now_ns();
+    let mut outcomes = Vec::with_capacity(statements.len());
+    for statement in &statements {
+        // As in InfluxDB: after a failed statement the others are not run.
+        if outcomes.last().is_some_and(|outcome: &StatementResult| outcome.series.is_err()) {
+            outcomes.push(StatementResult { series: Err("not executed".to_owned()), messages: Vec::new(), zone: None });
+            continue;
+        }
+        let given = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+        let (database, policy) = (given(&parameters.db), given(&parameters.rp));
+        let asked = StatementContext {
+            database: database.as_deref(),
+            policy: policy.as_deref(),
+            now,
+            budget: &budget,
+            by: sender.by,
+        };
+        let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
+        let series = match run(app, sender, is_dry, statement, asked).await {
+            Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
+            Ok(Outcome::Changed(message)) => {
+                said = message;
+                Ok(None)
+            }
+            // These two must not look like an answer: a retry may succeed, or the sender is not allowed.
+            Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
+                return Err(error);
+            }
+            Err(error) => Err(error.message()),
+        };
+        let zone = match statement {
+            Statement::Select(select) => select.zone.clone(),
+            _ => None,
+        };
+        // What has an answer is answered as InfluxDB does, without a look at its names.
+        let is_empty = match &series {
+            Ok(Some(answer)) => answer.series.is_empty(),
+            Ok(None) => false,
+            Err(_) => true,
+        };
+        let mut messages = if is_empty { app.query.statement_notices(statement, asked).await } else { Vec::new() };
+        // Most of all where there is no answer: perhaps all values are beside the field.
+        messages.extend(app.query.drift_notices(statement, asked).await);
+        if series.is_ok() {
+            messages.extend(expired);
+            messages.extend(app.query.readings_expired(&budget));
+        }
+        messages.extend(said);
+        outcomes.push(StatementResult { series, messages, zone });
+    }
+    let style = style(&parameters, sender.headers);
+    let text = render(&budget, &outcomes, &style).await?;
+    let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
+    budget.answered();
+    let mut response = text.respond(style.format.media_type())?;
+    if style.format == InfluxFormat::Csv
+        && !notices.is_empty()
+        && let Some(notices) = in_header(&notices.join("; "))
+    {
+        response.headers_mut().insert(NOTICE_HEADER, notices);
+    }
+    Ok(response)
+}
+
+fn style(parameters: &QueryParameters, headers: &HeaderMap) -> RenderStyle {
+    let is_true = |text: &Option<String>| text.as_deref() == Some("true");
+    let unit = match parameters.epoch.as_deref() {
+        None | Some("") => None,
+        Some("u") => Some(1_000),
+        Some("ms") => Some(1_000_000),
+        Some("s") => Some(1_000_000_000),
+        Some("m") => Some(60_000_000_000),
+        Some("h") => Some(3_600_000_000_000),
+        Some(_) => Some(1),
+    };
+    let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = match accepted {
+        "application/csv" | "text/csv" => InfluxFormat::Csv,
+        _ => InfluxFormat::Json { pretty: is_true(&parameters.pretty) },
+    };
+    let rows = parameters.chunk_size.as_deref().and_then(|size| size.parse().ok()).filter(|rows| *rows > 0);
+    let chunk = is_true(&parameters.chunked).then(|| rows.unwrap_or(CHUNK_ROWS));
+    // Checked before.
+    let guard = Guard::named(parameters.guard.as_deref()).unwrap_or(Guard::Off);
+    RenderStyle { unit, format, guard, chunk }
+}
+
+fn statements(q: &str, params: Option<&str>) -> Result<Vec<Statement>, ApiError> {
+    let params = bound(params)?;
+    let options = ParseOptions { params: &params, known_zone: &is_zone, regex_error: &pattern_fault };
+    let statements =
+        influxql::parse(q, &options).map_err(|error| ApiError::Bad(format!("error parsing query: {error}")))?;
+    if statements.len() > STATEMENTS_MAX {
+        return Err(ApiError::Bad(format!("more than {STATEMENTS_MAX} statements in one query")));
+    }
+    Ok(statements)
+}
+
+/// The values of `$name`, from a JSON object.
+fn bound(params: Option<&str>) -> Result<Params, ApiError> {
+    let Some(text) = params.filter(|text| !text.is_empty()) else { return Ok(HashMap::new()) };
+    let bad = |what: &str| ApiError::Bad(format!("error parsing query parameters: {what}"));
+    let object: HashMap<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(|error| bad(&error.to_string()))?;
+    let literal = |(name, value): (String, serde_json::Value)| {
+        let literal = match value {
+            serde_json::Value::Bool(v) => Literal::Boolean(v),
+            serde_json::Value::String(v) => Literal::String(v),
+            serde_json::Value::Number(v) => match (v.as_i64(), v.as_f64()) {
+                (Some(v), _) => Literal::Integer(v),
+                (None, Some(v)) => Literal::Number(v),
+                (None, None) => return Err(bad(&format!("{name} is out of range"))),
+            },
+            _ => return Err(bad(&format!("{name} is neither a string, a number nor a boolean"))),
+        };
+        Ok((name, Expr::Literal(literal)))
+    };
+    object.into_iter().map(literal).collect()
+}
+
+/// What a statement did.
+enum Outcome {
+    Answer(StatementAnswer),
+    /// It changed something; and what was not as asked.
+    Changed(Option<String>),
+}
+
+async fn run(
+    app: &Arc<App>,
+    sender: Sender<'_>,
+    is_dry: bool,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+) -> Result<Outcome, ApiError> {
+    match app.query.statement(statement, asked).await {
+        Ok(Some(answer)) => Ok(Outcome::Answer(answer)),
+        Ok(None) => {
+            check_change(asked, statement)?;
+            may_change(sender.method, statement)?;
+            if is_dry {
+                return previewed(app, statement, asked).await.map(Outcome::Answer);
+            }
+            let changed = change(app, statement, asked).await;
+            note_change(app, sender, statement, asked.database, &changed);
+            changed.map(Outcome::Changed)
+        }
+        Err(failed) => Err(failed.into()),
+    }
+}
+
+/// Writes a change to the audit log.
+fn note_change(
+    app: &App,
+    sender: Sender<'_>,
+    statement: &Statement,
+    database: Option<&str>,
+    changed: &Result<Option<String>, ApiError>,
+) {
+    // Forbidden attempts are written as denials; invalid ones are not written.
+    if matches!(changed, Err(error) if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN)) {
+        return;
+    }
+    let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |_| "done".to_owned());
+    let (statement, database) = (cut(&statement.to_string()), &*cut(changed_database(statement, database)));
+    let event = Event::Change { by: sender.by, address: sender.address, statement, database, outcome };
+    match changed {
+        Ok(_) => app.audit.note(&event),
+        Err(_) => app.audit.note_denied(&event, Instant::now()),
+    }
+}
+
+/// The database that a statement changes: the one in it, or that of the request.
+fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> &'a str {
+    match statement {
+        Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
+        Statement::CreatePolicy(PolicyStatement { database, .. })
+        | Statement::AlterPolicy(PolicyStatement { database, .. })
+        | Statement::DropPolicy { database, .. } => database,
+        _ => database.unwrap_or_default(),
+    }
+}
+
+/// Checks that the caller may run the statement: who may write to a database may also create it. This comes before
+/// everything else, so that who may not is told nothing more, and every attempt counts as a refusal.
+fn check_change(asked: StatementContext<'_>, statement: &Statement) -> Result<(), ApiError> {
+    let (by, database) = (asked.by, changed_database(statement, asked.database));
+    let creates = matches!(statement, Statement::CreateDatabase { .. });
+    if by.may_manage(database) || (creates && by.may_write(database)) {
+        return Ok(());
+    }
+    Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", by.name(), keywords(statement))))
+}
+
+/// Statements that change data must be sent with POST.
+fn may_change(method: &Method, statement: &Statement) -> Result<(), ApiError> {
+    match *method {
+        Method::POST => Ok(()),
+        _ => Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement)))),
+    }
+}
+
+fn keywords(statement: &Statement) -> String {
+    statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+async fn change(
+    app: &Arc<App>,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+) -> Result<Option<String>, ApiError> {
+    let timeout = app.flush_timeout();
+    match statement {
+        Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
+            Ok(app.ingest.create_database(name, asked.by).await.map(|()| None)?)
+        }
+        Statement::CreateDatabase { name, policy } => {
+            let policy = policy.clone().unwrap_or_default();
+            let with = (policy.name.as_deref(), terms(&policy));
+            let said = app.ingest.create_database_with(name, with, asked.by).await?;
+            Ok(together(said, without_effect(&policy)))
+        }
+        Statement::CreatePolicy(PolicyStatement { database, policy, default }) => {
+            let named = (&**database, policy.name.as_deref().unwrap_or_default());
+            app.ingest.create_policy(named, terms(policy), *default, asked.by).await?;
+            Ok(without_effect(policy))
+        }
+        Statement::AlterPolicy(PolicyStatement { database, policy, default }) => {
+            let named = (&**database, policy.name.as_deref().unwrap_or_default());
+            app.ingest.alter_policy(named, terms(policy), *default).await?;
+            Ok(without_effect(policy))
+        }
+        Statement::DropPolicy { name, database } => {
+            patiently(app, app.ingest.drop_policy((database, name), asked.now, timeout)).await.map(|()| None)
+        }
+        Statement::DropDatabase { name } if name.contains('/') => Err(IngestError::from(PolicyError::Name).into()),
+        Statement::DropDatabase { name } => {
+            check_database_name(name)?;
+            patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await.map(|()| None)
+        }
+        other => delete(app, other, asked).await,
+    }
+}
+
+/// The terms that a statement names.
+pub(crate) fn terms(policy: &NewPolicy) -> PolicyTerms {
+    let NewPolicy { duration, replication, shard_duration, .. } = policy;
+    PolicyTerms {
+        kept: duration.map(Keep::of_ns),
+        replication: *replication,
+        shard_duration: shard_duration.filter(|ns| *ns > 0),
+    }
+}
+
+/// What clients of InfluxDB say of clusters and files.
+fn without_effect(policy: &NewPolicy) -> Option<String> {
+    let has_replicas = policy.replication.is_some_and(|count| count > 1);
+    let named = [("REPLICATION", has_replicas), ("SHARD DURATION", policy.shard_duration.is_some_and(|ns| ns > 0))];
+    let named: Vec<&str> = named.iter().filter(|(_, is_named)| *is_named).map(|(name, _)| *name).collect();
+    (!named.is_empty()).then(|| format!("{}: kept and shown, without effect", named.join(" and ")))
+}
+
+fn together(first: Option<String>, second: Option<String>) -> Option<String> {
+    let both: Vec<String> = [first, second].into_iter().flatten().collect();
+    (!both.is_empty()).then(|| both.join("; "))
+}
+
+async fn delete(
+    app: &Arc<App>,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+) -> Result<Option<String>, ApiError> {
+    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await?;
+    let Some(targets) = targets else {
+        return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
+    };
+    let timeout = app.flush_timeout();
+    if targets.iter().any(|target| target.values.is_some()) {
+        let deletion = ValueDeletion {
+            statement: statement.clone(),
+            database: asked.database.map(str::to_owned),
+            policy: asked.policy.map(str::to_owned),
+            now: asked.now,
+            by: asked.by.clone(),
+        };
+        return Ok(app.edits.delete_by_value(deletion, targets).await?);
+    }
+    let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
+    app.ingest.check_deletions(all)?;
+    for DeleteTargets { database, sensors, range, statement, .. } in targets {
+        patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &statement), range, timeout)).await?;
+    }
+    Ok(None)
+}
+
+/// Waits for a deletion: up to `flush_timeout` while the store answers, up to `flush_away` while it is unavailable.
+async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> Result<(), ApiError> {
+    let patience = app.flush_away();
+    tokio::select! {
+        deleted = deletion => Ok(deleted?),
+        () = stays_away(app.health.clone(), patience) => Err(IngestError::DeletionTimeout(patience).into()),
+    }
+}

@@ -1,0 +1,420 @@
+//! Writes statement results in the formats of InfluxDB 1.x: JSON, whole or in chunks, and CSV.
+
+use std::fmt::Write;
+
+use crate::http::render::guard::Guard;
+use crate::http::render::json;
+use crate::http::render::text::Text;
+use crate::query::influx::{ResultCell, ResultSeries, StatementAnswer, zone_offset};
+use crate::query::{Budget, QueryError};
+use crate::reading::Value;
+use crate::reading::time::write_rfc3339;
+
+/// The result of one statement.
+pub struct StatementResult {
+    /// The series (`None` if the statement has none to show), or the error text.
+    pub series: Result<Option<StatementAnswer>, String>,
+    /// Why there is no series: names that nobody knows.
+    pub messages: Vec<String>,
+    /// The time zone of `tz()`.
+    pub zone: Option<String>,
+}
+
+/// The requested format.
+pub struct RenderStyle {
+    /// The unit of timestamps in nanoseconds; `None` for RFC 3339.
+    pub unit: Option<i64>,
+    pub format: InfluxFormat,
+    /// Of text in CSV.
+    pub guard: Guard,
+    /// Rows per chunk; `None` for one whole document.
+    pub chunk: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InfluxFormat {
+    Json {
+        /// With line breaks and indentation.
+        pretty: bool,
+    },
+    Csv,
+}
+
+impl InfluxFormat {
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json { .. } => "application/json",
+            Self::Csv => "text/csv",
+        }
+    }
+}
+
+/// Writes all results.
+///
+/// # Errors
+/// When the query's budget is used up.
+pub async fn render(budget: &Budget, outcomes: &[StatementResult], style: &RenderStyle) -> Result<Text, QueryError> {
+    let mut text = match style.format {
+        InfluxFormat::Json { pretty: true } => {
+            let mut indents = Indents::default();
+            Text::styled(budget, move |piece| indents.of(piece))?
+        }
+        _ => Text::new(budget)?,
+    };
+    match (style.format, style.chunk) {
+        (InfluxFormat::Csv, _) => csv(&mut text, outcomes, style).await?,
+        (InfluxFormat::Json { .. }, Some(rows)) => chunks(&mut text, outcomes, rows, style).await?,
+        (InfluxFormat::Json { .. }, None) => whole(&mut text, outcomes, style).await?,
+    }
+    text.row().await?;
+    Ok(text)
+}
+
+/// A range of a series' rows.
+struct SeriesPiece<'a> {
+    series: &'a ResultSeries,
+    rows: std::ops::Range<usize>,
+    is_last: bool,
+}
+
+impl StatementResult {
+    fn all(&self) -> &[ResultSeries] {
+        self.series.as_ref().ok().and_then(Option::as_ref).map_or(&[], |answer| &answer.series)
+    }
+}
+
+async fn whole(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle) -> Result<(), QueryError> {
+    if outcomes.is_empty() {
+        text.out.push_str("{}\n");
+        return Ok(());
+    }
+    text.out.push_str("{\"results\":[");
+    for (id, outcome) in outcomes.iter().enumerate() {
+        json::comma(&mut text.out, id);
+        let all = outcome.all().iter();
+        let pieces: Vec<SeriesPiece<'_>> =
+            all.map(|series| SeriesPiece { series, rows: 0..series.rows.len(), is_last: true }).collect();
+        result(text, id, outcome, &pieces, false, style).await?;
+    }
+    text.out.push_str("]}\n");
+    Ok(())
+}
+
+/// Writes one line per chunk of up to `rows` rows; a chunk holds one series.
+async fn chunks(
+    text: &mut Text,
+    outcomes: &[StatementResult],
+    rows: usize,
+    style: &RenderStyle,
+) -> Result<(), QueryError> {
+    for (id, outcome) in outcomes.iter().enumerate() {
+        let mut left = outcome.all().len();
+        if left == 0 {
+            line(text, id, outcome, &[], false, style).await?;
+        }
+        for series in outcome.all() {
+            left -= 1;
+            // A series without times is a list, which is never split.
+            let is_list = series.columns.first().is_none_or(|column| column != "time");
+            let all = series.rows.len();
+            let size = if is_list { all } else { rows }.clamp(1, all.max(1));
+            for from in (0..all.max(1)).step_by(size) {
+                let to = from.saturating_add(size).min(all);
+                let piece = SeriesPiece { series, rows: from..to, is_last: to == all };
+                let partial = left > 0 || to < all;
+                line(text, id, outcome, &[piece], partial, style).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn line(
+    text: &mut Text,
+    id: usize,
+    outcome: &StatementResult,
+    pieces: &[SeriesPiece<'_>],
+    partial: bool,
+    style: &RenderStyle,
+) -> Result<(), QueryError> {
+    text.out.push_str("{\"results\":[");
+    result(text, id, outcome, pieces, partial, style).await?;
+    text.out.push_str("]}\n");
+    Ok(())
+}
+
+async fn result(
+    text: &mut Text,
+    id: usize,
+    outcome: &StatementResult,
+    pieces: &[SeriesPiece<'_>],
+    partial: bool,
+    style: &RenderStyle,
+) -> Result<(), QueryError> {
+    let _ = write!(text.out, "{{\"statement_id\":{id}");
+    if !pieces.is_empty() {
+        text.out.push_str(",\"series\":[");
+        for (number, piece) in pieces.iter().enumerate() {
+            json::comma(&mut text.out, number);
+            series(text, piece, outcome.zone.as_deref(), style).await?;
+        }
+        text.out.push(']');
+    }
+    if !outcome.messages.is_empty() {
+        text.out.push_str(",\"messages\":[");
+        json::list(&mut text.out, &outcome.messages, |out, message| {
+            out.push_str("{\"level\":\"warning\",\"text\":");
+            json::string(out, message);
+            out.push('}');
+        });
+        text.out.push(']');
+    }
+    if partial {
+        text.out.push_str(",\"partial\":true");
+    }
+    if let Err(error) = &outcome.series {
+        text.out.push_str(",\"error\":");
+        json::string(&mut text.out, error);
+    }
+    text.out.push('}');
+    Ok(())
+}
+
+async fn series(
+    text: &mut Text,
+    piece: &SeriesPiece<'_>,
+    zone: Option<&str>,
+    style: &RenderStyle,
+) -> Result<(), QueryError> {
+    series_head(&mut text.out, piece.series);
+    let rows = &piece.series.rows[piece.rows.clone()];
+    if !rows.is_empty() {
+        text.out.push_str(",\"values\":[");
+        for (number, row) in rows.iter().enumerate() {
+            json::comma(&mut text.out, number);
+            text.out.push('[');
+            json::list(&mut text.out, row, |out, cell| write_cell(out, cell, zone, style));
+            text.out.push(']');
+            text.row().await?;
+        }
+        text.out.push(']');
+    }
+    if !piece.is_last {
+        text.out.push_str(",\"partial\":true");
+    }
+    text.out.push('}');
+    Ok(())
+}
+
+fn series_head(out: &mut String, series: &ResultSeries) {
+    out.push('{');
+    if let Some(name) = &series.name {
+        out.push_str("\"name\":");
+        json::string(out, name);
+        out.push(',');
+    }
+    if !series.tags.is_empty() {
+        out.push_str("\"tags\":{");
+        json::list(out, &series.tags, |out, (key, value)| {
+            json::string(out, key);
+            out.push(':');
+            json::string(out, value);
+        });
+        out.push_str("},");
+    }
+    out.push_str("\"columns\":[");
+    json::list(out, &series.columns, |out, column| json::string(out, column));
+    out.push(']');
+}
+
+fn write_cell(out: &mut String, cell: &ResultCell, zone: Option<&str>, style: &RenderStyle) {
+    match (cell, style.unit) {
+        (ResultCell::Null, _) => out.push_str("null"),
+        (ResultCell::Value(Value::Float(value)), _) => float(out, *value),
+        (ResultCell::Value(value), _) => json::value(out, value),
+        // Rounds towards zero, like InfluxDB.
+        (ResultCell::Time(time), Some(unit)) => drop(write!(out, "{}", time / unit)),
+        (ResultCell::Time(time), None) => {
+            out.push('"');
+            write_time(out, *time, zone);
+            out.push('"');
+        }
+    }
+}
+
+/// A float as InfluxDB writes it: very large and very small ones have a signed exponent of at least two digits.
+fn float(out: &mut String, value: f64) {
+    let size = value.abs();
+    if !value.is_finite() {
+        out.push_str("null");
+    } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{value:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+        let _ = write!(out, "{digits}e{sign}{exponent:0>2}");
+    } else {
+        let _ = write!(out, "{value}");
+    }
+}
+
+/// RFC 3339, with the zone's offset if there is a zone.
+fn write_time(out: &mut String, time: i64, zone: Option<&str>) {
+    let offset = zone.map_or(0, |zone| zone_offset(zone, time));
+    write_rfc3339(out, time.saturating_add(offset));
+    // Removes the Z and the trailing zeros of the fraction.
+    out.pop();
+    if time.rem_euclid(1_000_000_000) != 0 {
+        out.truncate(out.trim_end_matches('0').len());
+    }
+    if offset == 0 {
+        out.push('Z');
+        return;
+    }
+    let minutes = offset.abs() / 60_000_000_000;
+    let sign = if offset < 0 { '-' } else { '+' };
+    let _ = write!(out, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
+}
+
+async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle) -> Result<(), QueryError> {
+    let mut columns: Option<&[String]> = None;
+    // An empty line precedes each table and each error but the first.
+    let mut is_first = true;
+    for outcome in outcomes {
+        if let Err(error) = &outcome.series {
+            text.out.push_str(if is_first { "error\n" } else { "\nerror\n" });
+            csv_text(&mut text.out, error, style.guard);
+            text.out.push('\n');
+            (columns, is_first) = (None, false);
+        }
+        for series in outcome.all() {
+            if columns != Some(&series.columns) {
+                text.out.push_str(if is_first { "name,tags" } else { "\nname,tags" });
+                for column in &series.columns {
+                    text.out.push(',');
+                    csv_text(&mut text.out, column, style.guard);
+                }
+                text.out.push('\n');
+                (columns, is_first) = (Some(&series.columns[..]), false);
+            }
+            let tags = series.tags.iter().filter(|(_, value)| !value.is_empty());
+            let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escaped(key), escaped(value))).collect();
+            for row in &series.rows {
+                csv_text(&mut text.out, series.name.as_deref().unwrap_or_default(), style.guard);
+                text.out.push(',');
+                csv_text(&mut text.out, &tags.join(","), style.guard);
+                for cell in row {
+                    text.out.push(',');
+                    csv_cell(&mut text.out, cell, style);
+                }
+                text.out.push('\n');
+                text.row().await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn csv_cell(out: &mut String, cell: &ResultCell, style: &RenderStyle) {
+    match cell {
+        ResultCell::Null => {}
+        ResultCell::Time(time) => drop(write!(out, "{}", time / style.unit.unwrap_or(1))),
+        ResultCell::Value(Value::String(text)) => csv_text(out, text, style.guard),
+        ResultCell::Value(Value::Float(value)) => drop(write!(out, "{value}")),
+        ResultCell::Value(value) => json::value(out, value),
+    }
+}
+
+/// A tag key or value, escaped as in line protocol.
+fn escaped(text: &str) -> String {
+    text.replace(',', "\\,").replace('=', "\\=").replace(' ', "\\ ")
+}
+
+/// The body for a request that fails as a whole.
+pub fn refusal(error: &str, style: &RenderStyle) -> String {
+    let mut out = String::new();
+    match style.format {
+        InfluxFormat::Csv => {
+            out.push_str("error\n");
+            csv_text(&mut out, error, style.guard);
+            out.push('\n');
+        }
+        InfluxFormat::Json { pretty } => {
+            out.push_str("{\"error\":");
+            json::string(&mut out, error);
+            out.push_str("}\n");
+            if pretty {
+                out = Indents::default().of(&out);
+            }
+        }
+    }
+    out
+}
+
+/// Quotes the text if necessary, by RFC 4180 (and before a leading space).
+fn csv_text(out: &mut String, text: &str, guard: Guard) {
+    guard.text(out, text, plain_csv_text);
+}
+
+fn plain_csv_text(out: &mut String, text: &str) {
+    if !text.contains([',', '"', '\n', '\r']) && !text.starts_with(' ') {
+        out.push_str(text);
+        return;
+    }
+    out.push('"');
+    out.push_str(&text.replace('"', "\"\""));
+    out.push('"');
+}
+
+/// Indents JSON that arrives in pieces; each piece ends after a bracket.
+#[derive(Default)]
+struct Indents {
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl Indents {
+    fn of(&mut self, piece: &str) -> String {
+        let mut out = String::with_capacity(piece.len() * 2);
+        let mut characters = piece.chars().peekable();
+        while let Some(c) = characters.next() {
+            if self.in_text {
+                out.push(c);
+                self.in_text = self.escaped || c != '"';
+                self.escaped = !self.escaped && c == '\\';
+                continue;
+            }
+            let next = characters.peek().copied();
+            match c {
+                '{' | '[' if next == Some(if c == '{' { '}' } else { ']' }) => out.push(c),
+                '{' | '[' => {
+                    self.depth += 1;
+                    out.push(c);
+                    self.break_line(&mut out);
+                }
+                '}' | ']' if out.ends_with(['{', '[']) => out.push(c),
+                '}' | ']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.break_line(&mut out);
+                    out.push(c);
+                }
+                ',' => {
+                    out.push(c);
+                    self.break_line(&mut out);
+                }
+                ':' => out.push_str(": "),
+                '"' => {
+                    self.in_text = true;
+                    out.push(c);
+                }
+                c => out.push(c),
+            }
+        }
+        out
+    }
+
+    fn break_line(&self, out: &mut String) {
+        out.push('\n');
+        (0..self.depth).for_each(|_| out.push_str("    "));
+    }
+}

@@ -1,0 +1,292 @@
+//! Writes answers as JSON directly into a string.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use crate::bucket::{GroupRule, Reading};
+use crate::http::api::sensors::ListedSensor;
+use crate::http::errors::REJECTED;
+use crate::ingest::Ack;
+use crate::reading::Value;
+use crate::reading::time::write_rfc3339;
+
+/// The form of timestamps in answers.
+#[derive(Debug, Clone, Copy)]
+pub enum Times {
+    /// RFC 3339.
+    Text,
+    /// Integers in units of this many nanoseconds, rounded down.
+    Epoch(i64),
+}
+
+/// A JSON string.
+pub fn string(out: &mut String, text: &str) {
+    // Serializing a string cannot fail.
+    out.push_str(&serde_json::to_string(text).unwrap_or_default());
+}
+
+fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = out.write_fmt(text);
+}
+
+pub fn time(out: &mut String, time: i64, times: Times) {
+    match times {
+        Times::Text => {
+            out.push('"');
+            write_rfc3339(out, time);
+            out.push('"');
+        }
+        Times::Epoch(unit) => put(out, format_args!("{}", time.div_euclid(unit))),
+    }
+}
+
+/// The shortest text that reads back as the same float; whole numbers without a point. Values that are not finite
+/// (a sum may overflow) are null.
+fn float(out: &mut String, value: f64) {
+    let size = value.abs();
+    if !value.is_finite() {
+        out.push_str("null");
+    } else if size != 0.0 && !(1e-5..1e17).contains(&size) {
+        put(out, format_args!("{value:e}"));
+    } else {
+        put(out, format_args!("{value}"));
+    }
+}
+
+pub fn value(out: &mut String, value: &Value) {
+    match value {
+        Value::Float(v) => float(out, *v),
+        Value::Integer(v) => put(out, format_args!("{v}")),
+        Value::Unsigned(v) => put(out, format_args!("{v}")),
+        Value::Boolean(v) => put(out, format_args!("{v}")),
+        Value::String(v) => string(out, v),
+    }
+}
+
+/// A field's name in an object whose other names are taken: unchanged, or with its first byte percent-encoded, as
+/// `%74s` for `ts`. A name that already reads as such an escape gets its `%` encoded as `%25`, so that no two fields
+/// get the same name.
+pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
+    let Some(escape) = name.strip_prefix('%') else {
+        return match name.chars().next() {
+            Some(first) if first.is_ascii() && is_taken(name) => {
+                format!("%{:02x}{}", u32::from(first), &name[1..]).into()
+            }
+            _ => name.into(),
+        };
+    };
+    // Only the first byte of a name is ever escaped.
+    let meant = || {
+        let (first, rest) = escape.trim_start_matches("25").split_at_checked(2)?;
+        let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
+        Some(format!("{}{rest}", char::from(first)))
+    };
+    match meant() {
+        Some(meant) if is_taken(&meant) => format!("%25{escape}").into(),
+        _ => name.into(),
+    }
+}
+
+/// `{"ts":"…","temp":22.1}`; fields named `ts`, or like its escape, are [renamed](field_name).
+pub fn reading(out: &mut String, reading: &Reading, times: Times) {
+    out.push_str("{\"ts\":");
+    time(out, reading.time, times);
+    for (name, field) in &reading.fields {
+        out.push(',');
+        string(out, &field_name(name, |name| name == "ts"));
+        out.push(':');
+        value(out, field);
+    }
+    out.push('}');
+}
+
+/// The comma before each item of a list but the first; `number` counts from 0.
+pub fn comma(out: &mut String, number: usize) {
+    if number > 0 {
+        out.push(',');
+    }
+}
+
+/// Items separated by commas.
+pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
+    for (number, item) in items.into_iter().enumerate() {
+        comma(out, number);
+        write(out, item);
+    }
+}
+
+/// The end of a list, with the cursor of the next part or null, and with notices if there are any:
+/// `],"next":"…","notices":["…"]}`.
+pub fn end_with_next(out: &mut String, next: Option<&str>, notices: &[String]) {
+    out.push_str("],\"next\":");
+    optional(out, next, string);
+    end_with_notices(out, notices);
+}
+
+/// The end of an object, with notices if there are any: `,"notices":["…"]}`.
+pub fn end_with_notices(out: &mut String, notices: &[String]) {
+    if !notices.is_empty() {
+        out.push_str(",\"notices\":[");
+        list(out, notices, |out, notice| string(out, notice));
+        out.push(']');
+    }
+    out.push('}');
+}
+
+/// The beginning of a series: `{"sensor":"…","tags":{…}`, or `{"measurement":"…","tags":{…}`; `by` is the first key.
+pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item = (&'a str, &'a str)>) {
+    out.push('{');
+    pair(out, by, name);
+    out.push_str(",\"tags\":{");
+    list(out, tags, |out, (name, tag)| pair(out, name, tag));
+    out.push('}');
+}
+
+/// A sensor as `/api/v1/sensors` shows it.
+pub fn sensor(
+    out: &mut String,
+    (ListedSensor { document, kind }, groups, is_silent): (&ListedSensor, &[&GroupRule], bool),
+    times: Times,
+    with_recent: bool,
+) {
+    out.push_str("{\"sensor\":");
+    string(out, &document.sensor.key);
+    out.push_str(",\"measurement\":");
+    string(out, &document.sensor.measurement);
+    out.push_str(",\"tags\":{");
+    list(out, &document.sensor.tags, |out, (name, tag)| pair(out, name, tag));
+    out.push_str("},\"fields\":{");
+    list(out, &document.fields, |out, (name, family)| pair(out, name, family.name()));
+    out.push('}');
+    for (name, seen) in [("first_seen", document.first_seen), ("last_seen", document.last_seen)] {
+        put(out, format_args!(",\"{name}\":"));
+        optional(out, seen, |out, seen| time(out, seen, times));
+    }
+    out.push_str(",\"latest\":");
+    optional(out, document.recent.last(), |out, latest| reading(out, latest, times));
+    if with_recent {
+        out.push_str(",\"recent\":[");
+        list(out, &document.recent, |out, recent| reading(out, recent, times));
+        out.push(']');
+    }
+    if !document.meta.is_without_values() {
+        out.push_str(",\"meta\":");
+        out.push_str(&document.meta.json(string));
+    }
+    if let Some(kind) = kind {
+        out.push_str(",\"kind\":");
+        string(out, &kind.name);
+        if !kind.units.is_empty() {
+            out.push_str(",\"units\":{");
+            list(out, &kind.units, |out, (field, unit)| pair(out, field, unit));
+            out.push('}');
+        }
+    }
+    let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
+    let of = |rule: &GroupRule| rule.value(&document.sensor, &document.meta, unquoted).map(Cow::into_owned);
+    // Without a field it has had no reading.
+    let named = groups.iter().filter(|_| !document.fields.is_empty()).filter_map(|rule| Some((&*rule.name, of(rule)?)));
+    let named: Vec<(&str, String)> = named.collect();
+    if !named.is_empty() {
+        out.push_str(",\"groups\":{");
+        list(out, &named, |out, (name, value)| pair(out, name, value));
+        out.push('}');
+    }
+    out.push_str(",\"outlier\":");
+    optional(out, document.outlier, |out, outlier| {
+        out.push_str("{\"since\":");
+        time(out, outlier.since, times);
+        out.push_str(",\"last_hour\":");
+        time(out, outlier.last_hour.start_ns(), times);
+        put(out, format_args!(",\"pages\":{}}}", outlier.pages));
+    });
+    put(out, format_args!(",\"silent\":{is_silent}}}"));
+}
+
+fn pair(out: &mut String, name: &str, text: &str) {
+    string(out, name);
+    out.push(':');
+    string(out, text);
+}
+
+fn optional<T>(out: &mut String, item: Option<T>, write: impl FnOnce(&mut String, T)) {
+    match item {
+        Some(item) => write(out, item),
+        None => out.push_str("null"),
+    }
+}
+
+/// `{"accepted":n,"rejected":[…]}`; `rejected_total` is added if more was rejected than is listed.
+pub fn ack_json(ack: &Ack) -> String {
+    let mut out = String::new();
+    put(&mut out, format_args!("{{\"accepted\":{},\"rejected\":[", ack.accepted));
+    list(&mut out, &ack.rejected.told, |out, rejection| {
+        put(out, format_args!("{{\"line\":{},\"column\":{},\"reason\":", rejection.line, rejection.column));
+        string(out, &rejection.reason.to_string());
+        out.push_str(",\"text\":");
+        string(out, &rejection.text);
+        out.push('}');
+    });
+    out.push(']');
+    if ack.rejected.count > ack.rejected.told.len() {
+        put(&mut out, format_args!(",\"rejected_total\":{}", ack.rejected.count));
+    }
+    if ack.rejected.count > 0 {
+        put(&mut out, format_args!(",\"code\":\"{REJECTED}\""));
+    }
+    out.push('}');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_read_back_as_themselves() {
+        for v in [0.0, -0.0, 45.0, 22.1, 1e16, 1e17, 1e300, -1.5e-9, f64::MIN_POSITIVE, f64::MAX, 0.1 + 0.2] {
+            let mut out = String::new();
+            float(&mut out, v);
+            let back: f64 = serde_json::from_str(&out).expect("JSON");
+            assert_eq!(back, v, "{out}");
+            assert!(out.len() < 30, "{out}");
+        }
+        let mut out = String::new();
+        float(&mut out, 45.0);
+        float(&mut out, f64::INFINITY);
+        assert_eq!(out, "45null");
+    }
+
+    /// Regression: fields `ts` and `%74s` of one reading were both written as `%74s`.
+    #[test]
+    fn fields_have_names_of_their_own_beside_those_that_are_taken() {
+        let named = |name| field_name(name, |taken| ["sensor", "ts", "tag.%41"].contains(&taken)).into_owned();
+        for (name, shown) in [
+            ("temp", "temp"),
+            ("ts", "%74s"),
+            ("%74s", "%2574s"),
+            ("%2574s", "%252574s"),
+            ("sensor", "%73ensor"),
+            ("%73ensor", "%2573ensor"),
+            ("tag.%41", "%74ag.%41"),
+            ("%74ag.%41", "%2574ag.%41"),
+            ("", ""),
+            ("%", "%"),
+            ("%25", "%25"),
+            ("%humidity", "%humidity"),
+            ("%ff", "%ff"),
+            ("%🌡", "%🌡"),
+        ] {
+            assert_eq!(named(name), shown);
+        }
+    }
+
+    #[test]
+    fn strings_are_json() {
+        let text = "a\"b\\c\n\t\u{1}é🌡";
+        let mut out = String::new();
+        string(&mut out, text);
+        assert_eq!(serde_json::from_str::<String>(&out).expect("JSON"), text);
+    }
+}

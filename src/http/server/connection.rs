@@ -1,0 +1,169 @@
+//! Wraps the service for one connection: reports the progress of requests to the connection's state, refuses ambiguous
+//! request heads, and adds the headers that every answer has or that depend on the connection.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, Request, Response, Version, header};
+use hyper::body::{Frame, Incoming, SizeHint};
+
+use super::{Protocol, common_headers, head};
+use crate::edge::{ConnectionState, EndlessAnswer, SendingAnswer};
+use crate::http::HttpService;
+use crate::http::api::tail::Endless;
+use crate::http::errors::{ApiError, Dialect};
+use crate::http::render::text::Length;
+
+/// The service for one connection. Cheap to clone.
+#[derive(Clone)]
+pub struct Connected(Arc<Shared>);
+
+struct Shared {
+    service: HttpService,
+    state: Arc<ConnectionState>,
+    secure: bool,
+    protocol: Arc<Protocol>,
+}
+
+/// The connection was closed, to make room or for a deadline, before its request began.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was closed before the request began")]
+pub struct AbandonedConnection;
+
+impl Connected {
+    pub fn new(service: HttpService, state: Arc<ConnectionState>, secure: bool, protocol: Arc<Protocol>) -> Self {
+        Self(Arc::new(Shared { service, state, secure, protocol }))
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Connected {
+    type Response = Response<WatchedBody>;
+    type Error = AbandonedConnection;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, AbandonedConnection>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let shared = self.0.clone();
+        let multiplexed = request.version() == Version::HTTP_2;
+        if multiplexed {
+            shared.state.multiplex();
+        }
+        let has_body = !hyper::body::Body::is_end_stream(request.body());
+        let begun = shared.state.begin(has_body);
+        let ending = multiplexed.then(|| ConnectionEnd(shared.clone()));
+        Box::pin(async move {
+            if !begun {
+                return Err(AbandonedConnection);
+            }
+            let mut response = shared.answer(request, has_body).await;
+            common_headers::complete(response.headers_mut());
+            shared.state.answered();
+            let length = response.extensions().get::<Length>().map_or(0, |length| length.0);
+            let is_endless = response.extensions().get::<Endless>().is_some();
+            let endless = is_endless.then(|| shared.state.sends_endlessly());
+            let sending = if is_endless { None } else { shared.state.sends(length) };
+            Ok(response.map(|body| WatchedBody { body, ending, sending, _endless: endless }))
+        })
+    }
+}
+
+impl Shared {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>, has_body: bool) -> Response<Body> {
+        if let Some(unsound) = head::unsound(&request, &self.state) {
+            tracing::debug!(reason = %unsound, "request head refused");
+            let mut response = ApiError::Bad(unsound.to_string()).respond(Dialect::Native);
+            *response.status_mut() = unsound.status();
+            // The start of the next request is uncertain.
+            if request.version() != Version::HTTP_2 {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            return response;
+        }
+        let mut response = match has_body {
+            true => {
+                let body = |body| Body::new(Moving { body, shared: self.clone() });
+                self.service.answer(request.map(body)).await
+            }
+            false => self.service.answer(request.map(|_| Body::empty())).await,
+        };
+        if let Some(hsts) = self.protocol.hsts.as_ref().filter(|_| self.secure) {
+            response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+        }
+        response
+    }
+}
+
+/// A request's body, which reports when it is complete or dropped.
+struct Moving {
+    body: Incoming,
+    shared: Arc<Shared>,
+}
+
+impl http_body::Body for Moving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        if polled.is_ready() && this.body.is_end_stream() {
+            this.shared.state.body_is_in();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.shared.state.body_is_in();
+    }
+}
+
+/// An answer's body, which reports its progress, and on a multiplexed connection its end.
+pub struct WatchedBody {
+    body: Body,
+    ending: Option<ConnectionEnd>,
+    sending: Option<SendingAnswer>,
+    _endless: Option<EndlessAnswer>,
+}
+
+struct ConnectionEnd(Arc<Shared>);
+
+impl Drop for ConnectionEnd {
+    fn drop(&mut self) {
+        self.0.state.ended();
+    }
+}
+
+impl http_body::Body for WatchedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        if let Some(ending) = &this.ending {
+            ending.0.state.moved();
+        }
+        if let Some(sending) = &mut this.sending {
+            sending.moved();
+        }
+        Pin::new(&mut this.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,348 @@
+//! Decompresses a body piece by piece as it arrives. Holds only the output, which is counted before it is stored;
+//! no memory is allocated from a length that a client claims.
+
+use std::io::{self, Write};
+
+use axum::http::{HeaderMap, header};
+use flate2::write::MultiGzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
+use zstd::stream::raw::{DParameter, Decoder, Operation};
+
+use crate::http::errors::ApiError;
+
+/// Output buffer size in bytes.
+const PIECE: usize = 16 << 10;
+/// The largest zstd window: 2^23 bytes (8 MiB) of decoder memory. The program `zstd` needs no more up to level 19.
+const ZSTD_WINDOW_LOG: u32 = 23;
+
+/// A `Content-Encoding`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    Identity,
+    /// One or several members.
+    Gzip,
+    /// zlib, as the standard says, or bare deflate, as some clients send.
+    Deflate,
+    /// One or several frames.
+    Zstd,
+}
+
+impl Encoding {
+    /// The encoding that the headers name; several at once are refused.
+    pub fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+        let mut values = headers.get_all(header::CONTENT_ENCODING).iter();
+        let Some(value) = values.next() else { return Ok(Self::Identity) };
+        let name = value.to_str().unwrap_or("?").trim();
+        let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
+        let known = [
+            (Self::Identity, &["", "identity"][..]),
+            (Self::Gzip, &["gzip", "x-gzip"]),
+            (Self::Deflate, &["deflate"]),
+            (Self::Zstd, &["zstd"]),
+        ];
+        let found = known.into_iter().find(|(_, names)| is(names)).filter(|_| values.next().is_none());
+        found.map(|(encoding, _)| encoding).ok_or_else(|| ApiError::Encoding(name.chars().take(64).collect()))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "plain",
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    fn damaged(self, reason: impl std::fmt::Display) -> ApiError {
+        ApiError::Bad(format!("the {} body is damaged: {reason}", self.name()))
+    }
+}
+
+/// Receives the decompressed bytes.
+pub trait Keep {
+    /// Stores bytes, or refuses them.
+    fn keep(&mut self, data: &[u8]) -> Result<(), ApiError>;
+}
+
+/// The decoder of one body.
+pub enum Decoding<K: Keep> {
+    Identity(K),
+    Gzip(Box<MultiGzDecoder<Refusing<K>>>),
+    Deflate(Deflate<K>),
+    Zstd(Zstd<K>),
+}
+
+impl<K: Keep> Decoding<K> {
+    pub fn new(encoding: Encoding, kept: K) -> Result<Self, ApiError> {
+        Ok(match encoding {
+            Encoding::Identity => Self::Identity(kept),
+            Encoding::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(Refusing { kept, refused: None }))),
+            Encoding::Deflate => Self::Deflate(Deflate { kept, first: Vec::new(), inflate: None, ended: false }),
+            Encoding::Zstd => {
+                let mut decoder = Decoder::new().map_err(|error| encoding.damaged(error))?;
+                let window = DParameter::WindowLogMax(ZSTD_WINDOW_LOG);
+                decoder.set_parameter(window).map_err(|error| encoding.damaged(error))?;
+                Self::Zstd(Zstd { kept, decoder, complete: true })
+            }
+        })
+    }
+
+    /// Decodes the next piece.
+    pub fn take(&mut self, data: &[u8]) -> Result<(), ApiError> {
+        match self {
+            Self::Identity(kept) => kept.keep(data),
+            Self::Gzip(decoder) => decoder.write_all(data).map_err(|error| gzip_refusal(decoder, &error)),
+            Self::Deflate(deflate) => deflate.take(data),
+            Self::Zstd(zstd) => zstd.take(data),
+        }
+    }
+
+    /// Returns the receiver if the body was complete.
+    pub fn finish(self) -> Result<K, ApiError> {
+        match self {
+            Self::Identity(kept) => Ok(kept),
+            Self::Gzip(mut decoder) => {
+                decoder.try_finish().map_err(|error| gzip_refusal(&mut decoder, &error))?;
+                let finished = decoder.finish().map_err(|error| Encoding::Gzip.damaged(error))?;
+                Ok(finished.kept)
+            }
+            Self::Deflate(deflate) if deflate.ended => Ok(deflate.kept),
+            Self::Deflate(_) => Err(Encoding::Deflate.damaged("it is truncated")),
+            Self::Zstd(zstd) if zstd.complete => Ok(zstd.kept),
+            Self::Zstd(_) => Err(Encoding::Zstd.damaged("it is truncated")),
+        }
+    }
+}
+
+/// Carries an [`ApiError`] past the `Write` interface, which only knows `io::Error`.
+pub struct Refusing<K: Keep> {
+    kept: K,
+    refused: Option<ApiError>,
+}
+
+impl<K: Keep> Write for Refusing<K> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        match self.kept.keep(data) {
+            Ok(()) => Ok(data.len()),
+            Err(error) => {
+                self.refused = Some(error);
+                Err(io::Error::other("refused"))
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Why the decoder stopped: its output was refused, or its input is not valid gzip.
+fn gzip_refusal<K: Keep>(decoder: &mut MultiGzDecoder<Refusing<K>>, error: &io::Error) -> ApiError {
+    decoder.get_mut().refused.take().unwrap_or_else(|| Encoding::Gzip.damaged(error))
+}
+
+/// zlib or bare deflate, distinguished by the first two bytes.
+pub struct Deflate<K: Keep> {
+    kept: K,
+    first: Vec<u8>,
+    inflate: Option<Decompress>,
+    ended: bool,
+}
+
+impl<K: Keep> Deflate<K> {
+    fn take(&mut self, data: &[u8]) -> Result<(), ApiError> {
+        if self.inflate.is_some() {
+            return self.inflate(data);
+        }
+        self.first.extend_from_slice(data);
+        if self.first.len() < 2 {
+            return Ok(());
+        }
+        let first = std::mem::take(&mut self.first);
+        self.inflate = Some(Decompress::new(is_zlib([first[0], first[1]])));
+        self.inflate(&first)
+    }
+
+    fn inflate(&mut self, mut data: &[u8]) -> Result<(), ApiError> {
+        let Some(inflate) = &mut self.inflate else { return Ok(()) };
+        let mut piece = [0; PIECE];
+        loop {
+            if self.ended {
+                let rest = if data.is_empty() { Ok(()) } else { Err("data follows its end") };
+                return rest.map_err(|reason| Encoding::Deflate.damaged(reason));
+            }
+            let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
+            let status = inflate
+                .decompress(data, &mut piece, FlushDecompress::None)
+                .map_err(|error| Encoding::Deflate.damaged(error))?;
+            let count = |after: u64, before: u64| usize::try_from(after - before).unwrap_or(usize::MAX);
+            let (read, written) = (count(inflate.total_in(), before_in), count(inflate.total_out(), before_out));
+            self.kept.keep(&piece[..written])?;
+            data = &data[read..];
+            self.ended = status == Status::StreamEnd;
+            // All input is consumed and the buffer was not filled: the decoder holds no more output.
+            if !self.ended && data.is_empty() && written < PIECE {
+                return Ok(());
+            }
+            if !self.ended && read == 0 && written == 0 {
+                return Err(Encoding::Deflate.damaged("the decoder makes no progress"));
+            }
+        }
+    }
+}
+
+/// Whether the bytes are a zlib header: method deflate, a valid window size, and the header checksum. A bare deflate
+/// stream begins like this only with a stored block whose padding bits are not zero, which no encoder writes.
+fn is_zlib([first, second]: [u8; 2]) -> bool {
+    first & 0x0f == 8 && first >> 4 <= 7 && (u16::from(first) << 8 | u16::from(second)) % 31 == 0
+}
+
+/// One or several zstd frames.
+pub struct Zstd<K: Keep> {
+    kept: K,
+    decoder: Decoder<'static>,
+    /// Whether the input so far ends at the end of a frame.
+    complete: bool,
+}
+
+impl<K: Keep> Zstd<K> {
+    fn take(&mut self, mut data: &[u8]) -> Result<(), ApiError> {
+        let mut piece = [0; PIECE];
+        loop {
+            let status =
+                self.decoder.run_on_buffers(data, &mut piece).map_err(|error| Encoding::Zstd.damaged(error))?;
+            self.kept.keep(&piece[..status.bytes_written])?;
+            data = &data[status.bytes_read..];
+            if status.bytes_read > 0 || status.bytes_written > 0 {
+                self.complete = status.remaining == 0;
+            }
+            // The decoder can hold more output only if the buffer was filled.
+            if data.is_empty() && status.bytes_written < PIECE {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+
+    use super::*;
+
+    const LIMIT: usize = 200_000;
+
+    #[derive(Default)]
+    struct Sink(Vec<u8>);
+
+    impl Keep for Sink {
+        fn keep(&mut self, data: &[u8]) -> Result<(), ApiError> {
+            if self.0.len() + data.len() > LIMIT {
+                return Err(ApiError::TooLarge { limit: LIMIT });
+            }
+            self.0.extend_from_slice(data);
+            Ok(())
+        }
+    }
+
+    /// The same bytes in every encoding.
+    fn packed(plain: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
+        macro_rules! by {
+            ($encoder:ident) => {{
+                let mut encoder = $encoder::new(Vec::new(), Compression::default());
+                encoder.write_all(plain).unwrap();
+                encoder.finish().unwrap()
+            }};
+        }
+        let zstd = zstd::stream::encode_all(plain, 3).unwrap();
+        vec![
+            (Encoding::Gzip, by!(GzEncoder)),
+            (Encoding::Deflate, by!(ZlibEncoder)),
+            (Encoding::Deflate, by!(DeflateEncoder)),
+            (Encoding::Zstd, zstd),
+        ]
+    }
+
+    fn unpack(encoding: Encoding, pieces: &[&[u8]]) -> Result<Vec<u8>, ApiError> {
+        let mut decoding = Decoding::new(encoding, Sink::default())?;
+        for piece in pieces {
+            decoding.take(piece)?;
+        }
+        decoding.finish().map(|sink| sink.0)
+    }
+
+    #[test]
+    fn bodies_come_whole_however_they_are_cut_and_torn_ones_do_not() {
+        let plain: Vec<u8> = (0..5000).flat_map(|n| format!("m,s={} v={n} {n}\n", n % 7).into_bytes()).collect();
+        for (encoding, bytes) in packed(&plain) {
+            for size in [1, 2, 3, 1000, bytes.len()] {
+                let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
+                assert_eq!(unpack(encoding, &pieces).unwrap(), plain, "{encoding:?} by {size}");
+            }
+            for end in [1, 2, 20, bytes.len() / 2, bytes.len() - 1] {
+                let torn = unpack(encoding, &[&bytes[..end]]).unwrap_err();
+                assert!(
+                    torn.message().contains(&format!("the {} body is damaged", encoding.name())),
+                    "{end}: {torn:?}"
+                );
+            }
+            let mut followed = bytes.clone();
+            followed.extend(b"m v=1\n");
+            assert!(unpack(encoding, &[&followed]).is_err(), "{encoding:?}");
+        }
+    }
+
+    #[test]
+    fn members_and_frames_may_follow_each_other_and_are_counted_together() {
+        for (encoding, bytes) in packed(&[b'#'; LIMIT / 2 - 10]) {
+            if encoding != Encoding::Deflate {
+                assert_eq!(unpack(encoding, &[&bytes, &bytes]).unwrap().len(), LIMIT - 20, "{encoding:?}");
+                let three = unpack(encoding, &[&bytes, &bytes, &bytes]).unwrap_err();
+                assert!(matches!(three, ApiError::TooLarge { .. }), "{encoding:?}: {three:?}");
+            }
+        }
+        // A skippable frame may hold anything.
+        let mut skipped = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+        skipped.extend(zstd::stream::encode_all(&b"m v=1"[..], 3).unwrap());
+        assert_eq!(unpack(Encoding::Zstd, &[&skipped]).unwrap(), b"m v=1");
+    }
+
+    #[test]
+    fn a_bomb_is_refused_where_it_passes_the_limit() {
+        for (encoding, bytes) in packed(&vec![0; 50 << 20]) {
+            let bomb = unpack(encoding, &[&bytes]).unwrap_err();
+            assert!(matches!(bomb, ApiError::TooLarge { .. }), "{encoding:?}: {bomb:?}");
+        }
+        // A frame that declares a window of 1 GiB is refused.
+        let claim = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa0, 0x01, 0x00, 0x00];
+        assert!(matches!(unpack(Encoding::Zstd, &[&claim]), Err(ApiError::Bad(_))));
+    }
+
+    #[test]
+    fn one_encoding_is_taken_and_no_list_of_them() {
+        let of = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::CONTENT_ENCODING, value.parse().unwrap());
+            }
+            Encoding::of(&headers).ok()
+        };
+        assert_eq!(of(&[]), Some(Encoding::Identity));
+        for (name, encoding) in [
+            ("", Encoding::Identity),
+            ("identity", Encoding::Identity),
+            ("GZIP", Encoding::Gzip),
+            ("x-gzip", Encoding::Gzip),
+            ("deflate", Encoding::Deflate),
+            ("zstd", Encoding::Zstd),
+        ] {
+            assert_eq!(of(&[name]), Some(encoding), "{name}");
+            assert_eq!(of(&[name, "gzip"]), None, "{name}");
+        }
+        for unknown in ["br", "gzip, gzip", "gzip,", "snappy"] {
+            assert_eq!(of(&[unknown]), None, "{unknown}");
+        }
+    }
+}

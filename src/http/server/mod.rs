@@ -1,0 +1,123 @@
+//! Serves HTTP/1.1, and HTTP/2 if configured, on incoming connections, with limits on heads and streams that
+//! `axum::serve` does not have. Requests in progress are finished at shutdown.
+
+pub(crate) mod auth;
+pub(crate) mod body;
+pub(crate) mod common_headers;
+pub(crate) mod connection;
+pub(crate) mod cors;
+pub(crate) mod decompress;
+pub(crate) mod head;
+pub(crate) mod hosts;
+pub(crate) mod senders;
+pub(crate) mod service;
+pub(crate) mod unknown_parameters;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::http::HeaderValue;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::sync::watch;
+
+use super::HttpService;
+use super::server::connection::Connected;
+use crate::edge::{self, Connection, ConnectionLimits, Listener};
+
+/// From the config sections `[server]` and `[tls]`.
+#[derive(Debug, Clone, Default)]
+pub struct Protocol {
+    /// Whether HTTP/2 is served.
+    pub http2: bool,
+    /// The `Strict-Transport-Security` header of answers over TLS.
+    pub hsts: Option<HeaderValue>,
+}
+
+/// Maximum size of a request's head with HTTP/1.1.
+const HEADER_BYTES: usize = 32 << 10;
+/// Most concurrent requests on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 64;
+/// Most bytes of an HTTP/2 request's head.
+const HEADER_LIST_BYTES: u32 = 16 << 10;
+/// Most streams that a client may open and reset before its connection is closed (rapid reset attack).
+const RESETS_MAX: usize = 64;
+/// HTTP/2 flow control window of a request and of a connection, in bytes.
+const WINDOW_BYTES: u32 = 256 << 10;
+
+impl Protocol {
+    /// The protocols offered by ALPN.
+    #[must_use]
+    pub fn names(&self) -> &'static [&'static str] {
+        if self.http2 { &["h2", "http/1.1"] } else { &["http/1.1"] }
+    }
+}
+
+/// Serves until `stop` turns true. Then accepts no more connections and lets requests in progress finish within the
+/// listener's time; requests whose head or body is still incomplete after that are aborted.
+pub async fn serve(
+    listener: Listener,
+    limits: Arc<ConnectionLimits>,
+    service: HttpService,
+    protocol: Protocol,
+    stop: watch::Receiver<bool>,
+) {
+    let protocol = Arc::new(protocol);
+    let stopping = stop.clone();
+    let handle = move |connection| converse(connection, service.clone(), protocol.clone(), stopping.clone());
+    edge::serve(listener, limits, stop, handle).await;
+}
+
+async fn converse(connection: Connection, service: HttpService, protocol: Arc<Protocol>, stop: watch::Receiver<bool>) {
+    let Connection { stream, peer, watch, secure } = connection;
+    let io = TokioIo::new(stream);
+    let http2 = protocol.http2;
+    let connected = Connected::new(service.for_peer(peer), watch, secure, protocol);
+    if http2 {
+        let builder = either();
+        until_done(builder.serve_connection(io, connected), stop).await;
+    } else {
+        let mut builder = http1::Builder::new();
+        // The connection limits close connections with slow heads, without a timer for each.
+        builder.header_read_timeout(None).max_header_size(HEADER_BYTES);
+        until_done(builder.serve_connection(io, connected), stop).await;
+    }
+}
+
+/// HTTP/1.1 or HTTP/2, detected from the connection's first bytes.
+fn either() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // This builder has no limit for heads; the buffer size limits them.
+    builder.http1().header_read_timeout(None).max_buf_size(HEADER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_LIST_BYTES)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    builder
+}
+
+async fn until_done<C>(connection: C, mut stop: watch::Receiver<bool>)
+where
+    C: GracefulConnection,
+    C::Error: std::fmt::Display,
+{
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = edge::stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended with an error");
+    }
+}
