@@ -1,36 +1,16 @@
 //! Starts the service: builds its parts in the order of their dependencies, and shuts them down in the opposite order.
 //! The only module that may use all others.
 
-mod allocator;
-mod audit;
-mod backup;
-mod banner;
-mod compact;
-mod copy;
-mod data_folder;
-mod dead_letters;
-mod demo;
-mod digest;
-mod disk_space;
-mod examine;
-mod exchange;
-mod file_modes;
-mod fill;
-mod first_token;
-mod flush_wal;
-mod healthcheck;
-mod jobs;
-mod listeners;
-mod origin;
-mod post;
-mod progress;
-mod rejections;
-mod rename;
-mod restore;
-mod sensors;
-mod stop;
-mod tokens;
-mod verify;
+pub(crate) mod allocator;
+pub(crate) mod banner;
+pub(crate) mod data_folder;
+pub(crate) mod disk_space;
+pub(crate) mod file_modes;
+pub(crate) mod first_token;
+pub(crate) mod listeners;
+pub(crate) mod open;
+pub(crate) mod stop;
+pub(crate) mod tokens;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -42,44 +22,22 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::Audit;
-use crate::bucket::deletions::Masks;
-use crate::bucket::store::Coordination;
-use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Store, Unusable};
-use crate::clock::{self, ClockBounds, StampClock};
-use crate::config::{CopySettings, GroupSettings, Settings};
+use crate::bucket::Store;
+use crate::clock::{self, StampClock};
+use crate::config::Settings;
 use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health};
-use crate::ingest::{Closing, Ingest, Ledger, StorePresence, Stores};
-use crate::query::{self, Query};
-use crate::store::{EmbeddedStore, MergedView, MongoOptions, MongoStore};
+use crate::ingest::{Closing, Ingest, Ledger, StorePresence};
+use crate::query::Query;
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
-use crate::upkeep::{self, Compact};
-use crate::wal::{self, Folder, Recovery, Wal};
+use crate::upkeep;
 
-pub use self::audit::{check_audit, print_audit};
-pub use self::backup::{BackupRequest, backup};
 use self::banner::Ready;
 
-pub use self::compact::compact;
-pub use self::copy::copy;
-pub use self::dead_letters::{dead_letters_done, list_dead_letters, send_dead_letters};
-pub use self::demo::{DemoRequest, demo};
-pub use self::digest::digest;
-pub use self::examine::examine;
-pub use self::exchange::{Exchange, exchange};
-pub use self::flush_wal::flush_wal;
-pub use self::healthcheck::healthcheck;
-pub use self::jobs::{list_jobs, run_job};
 use self::listeners::Listeners;
-pub use self::post::{Service, TlsFiles};
-pub use self::rejections::{RejectionsRequest, RejectionsTask, rejections};
-pub use self::rename::{RenameRequest, RenameTask, rename};
-pub use self::restore::restore;
-pub use self::sensors::{SensorsRequest, SensorsTask, sensors};
+use self::open::{NeverServed, clock_bounds, group_rules, open_store, open_wal, stores};
 use self::stop::{RunEnd, shut_down};
-pub use self::tokens::tokens;
-pub use self::verify::verify;
 
 /// Exit status of a first start whose store cannot be used as it is configured (`EX_UNAVAILABLE` of sysexits.h).
 const EXIT_STORE: u8 = 69;
@@ -100,7 +58,7 @@ pub fn run(settings: Settings) -> ExitCode {
 }
 
 /// Serves on threads of its own, until a signal or `asked`; calls `on_ready` once requests are taken.
-fn run_server(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
+pub(crate) fn run_server(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
@@ -117,7 +75,7 @@ fn run_server(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Rea
 }
 
 /// Runs a command that uses the store, on threads of its own.
-fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(crate) fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
     let done = runtime.block_on(work);
     // A store command that never returns must not keep the process alive.
@@ -126,14 +84,14 @@ fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
 }
 
 /// Prints the error, if there is one, and returns the exit status.
-fn ended(done: anyhow::Result<()>) -> ExitCode {
+pub(crate) fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
 }
 
-fn failed(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
     if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
 }
@@ -146,7 +104,7 @@ async fn serve(
     let started = (clock::now_ns(), Instant::now());
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
-    fill::must_be_finished(&settings)?;
+    data_folder::must_be_finished(&settings)?;
     make_folder(&settings)?;
     let (store, state, opened) = open_store(&settings).await?;
     let (access, first_token) = tokens::open(&settings, opened.mongo()).await?;
@@ -265,178 +223,14 @@ async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
 }
 
 /// Makes the data folder for this user only, and mends what an earlier version left open.
-fn make_folder(settings: &Settings) -> anyhow::Result<()> {
+pub(crate) fn make_folder(settings: &Settings) -> anyhow::Result<()> {
     file_modes::make_private(&settings.server.data_dir)?;
     file_modes::mend(settings);
     Ok(())
 }
 
-/// Opens the store and checks whether it answers. An unreachable MongoDB is not an error, but one that hourglass cannot
-/// use is.
-async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, OpenedStore)> {
-    let directory = &settings.server.data_dir;
-    if settings.store.uri.is_embedded() {
-        let store =
-            EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
-        let store = Arc::new(store);
-        if !settings.copies.is_empty() {
-            tracing::warn!("[[meta.copy]] has no effect on the embedded store: pages hold no copies of metadata");
-        }
-        return Ok((store.clone(), Health::Ready, OpenedStore::Embedded(store)));
-    }
-    let store = open_mongo(settings).await?;
-    let health = Health::of(store.check().await);
-    match &health {
-        Health::StoreUnusable { cause: Unusable::Older, detail } => {
-            anyhow::bail!("store: {} ({detail}): {}", Unusable::Older, Unusable::Older.advice());
-        }
-        Health::StoreUnusable { cause, detail } if !has_served(settings) => {
-            return Err(NeverServed::new(*cause, detail).into());
-        }
-        Health::StoreUnusable { cause, detail } => tracing::error!(class = %cause, %detail, "{STORE_UNUSABLE}"),
-        Health::StoreAway(reason) => {
-            tracing::warn!(error = %reason, "MongoDB is not available yet; until it is, writes stay in the WAL and queries are answered with 503");
-        }
-        Health::Ready | Health::Stopping => {}
-    }
-    Ok((store.clone(), health, OpenedStore::Mongo(store)))
-}
-
-/// The store by its kind.
-enum OpenedStore {
-    Embedded(Arc<EmbeddedStore>),
-    Mongo(Arc<MongoStore>),
-}
-
-impl OpenedStore {
-    fn mongo(&self) -> Option<Arc<MongoStore>> {
-        match self {
-            Self::Embedded(_) => None,
-            Self::Mongo(store) => Some(store.clone()),
-        }
-    }
-
-    fn compact_job(self) -> Compact {
-        match self {
-            Self::Embedded(store) => Compact::Embedded(store),
-            Self::Mongo(store) => Compact::Mongo(store),
-        }
-    }
-}
-
-/// Whether the data folder has a WAL: devices may count on this service already, so it must go on taking their readings.
-fn has_served(settings: &Settings) -> bool {
-    std::fs::read_dir(settings.wal_dir()).is_ok_and(|mut files| files.next().is_some())
-}
-
-/// A store that cannot be used, named at the first start with a data folder.
-#[derive(Debug, thiserror::Error)]
-#[error("store: {cause} ({detail}): {}; nothing was started, because this data folder never served a store", cause.advice())]
-struct NeverServed {
-    cause: Unusable,
-    detail: String,
-}
-
-impl NeverServed {
-    fn new(cause: Unusable, detail: &str) -> Self {
-        Self { cause, detail: detail.to_owned() }
-    }
-}
-
-/// Which metadata is copied into pages and days.
-fn copy_rules(settings: &Settings) -> CopyRules {
-    let rule = |copy: &CopySettings| CopyRule {
-        name: copy.name.as_str().into(),
-        database: copy.database.as_deref().map(Into::into),
-    };
-    CopyRules::new(settings.copies.iter().map(rule))
-}
-
-/// By what sensors belong together.
-fn group_rules(settings: &Settings) -> GroupRules {
-    let rule = |group: &GroupSettings| GroupRule {
-        name: group.name.as_str().into(),
-        by: group.by.as_str().into(),
-        database: group.database.as_deref().map(Into::into),
-    };
-    GroupRules::new(settings.groups.iter().map(rule))
-}
-
-/// The indexes that the configuration declares.
-fn index_rules(settings: &Settings) -> IndexRules {
-    let copies = settings.copies.iter().filter(|copy| copy.index).map(|copy| IndexRule {
-        of: IndexOf::Copy(copy.name.as_str().into()),
-        database: copy.database.as_deref().map(Into::into),
-    });
-    let kinds = settings.kinds.all().filter(|kind| kind.index).map(|kind| {
-        let measurement = kind.measurement.as_deref().map(Into::into);
-        IndexRule { of: IndexOf::Kind { name: kind.name.as_str().into(), measurement }, database: None }
-    });
-    IndexRules::new(copies.chain(kinds))
-}
-
-async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
-    let options = MongoOptions {
-        command_timeout: settings.store.command_timeout,
-        seal_form: settings.seal.form,
-        copies: copy_rules(settings),
-        groups: group_rules(settings),
-        indexes: index_rules(settings),
-    };
-    Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
-}
-
-async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Result<(Wal, Recovery)> {
-    let folder = settings.wal_dir();
-    let options = wal::WalOptions {
-        segment_bytes: settings.wal.segment_bytes as u64,
-        budget_bytes: settings.wal.budget_bytes as u64,
-        queue_bytes: settings.wal.queue_bytes as u64,
-        compress: settings.wal.compress,
-        least: least(stamps.clone()).context("reading the system's random bytes")?,
-        ..wal::WalOptions::new(settings.store.uri.identity())
-    };
-    let started = Instant::now();
-    let shown = folder.display().to_string();
-    let disk = Folder::new(&folder).with_context(|| format!("creating {shown}"))?;
-    let opened = tokio::task::spawn_blocking(move || Wal::open(disk, options)).await?;
-    let (log, recovery) = opened.with_context(|| format!("opening the WAL in {shown}"))?;
-    let milliseconds = started.elapsed().as_millis();
-    let Recovery { last, truncated, unwritable, .. } = &recovery;
-    tracing::info!(
-        bytes = log.bytes(),
-        segments = log.segments(),
-        backlog = last > truncated,
-        milliseconds,
-        "WAL opened"
-    );
-    if let Some(reason) = unwritable {
-        tracing::error!(%reason, "the WAL is not writable; writes are answered with 503 until it is");
-    }
-    Ok((log, recovery))
-}
-
-/// The store as it is, and the view of it in which remembered deletions hide what they cover.
-fn stores(raw: Arc<dyn Store>) -> Stores {
-    let masks = Masks::default();
-    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
-    Stores { store, raw, masks, understand: Arc::new(query::influx::sensors_of) }
-}
-
-/// Makes the WAL's sequence numbers stamps.
-fn least(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
-    let mut random = [0];
-    getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("{error}"))?;
-    Ok(wal::LeastSequence::new(move || stamps.stamp(random[0])))
-}
-
-/// The bounds on offsets from the store's clock.
-fn clock_bounds(settings: &Settings) -> ClockBounds {
-    ClockBounds { tolerance: settings.clock.tolerance, max_offset: settings.clock.max_offset }
-}
-
 /// Checks the store again and again and updates [`Health`]. Logs each change once.
-async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: StorePresence) {
+pub(crate) async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: StorePresence) {
     loop {
         let now = Health::of(store.check().await);
         presence.note(now == Health::Ready);
@@ -494,18 +288,18 @@ async fn keep_samples(app: Arc<App>) {
 }
 
 /// Waits for SIGTERM or SIGINT, or until this process itself asks for the end.
-struct Stop {
+pub(crate) struct Stop {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     asked: Arc<Notify>,
 }
 
 impl Stop {
-    fn new(asked: Arc<Notify>) -> std::io::Result<Self> {
+    pub(crate) fn new(asked: Arc<Notify>) -> std::io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, asked })
     }
 
-    async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         let name = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -18,7 +18,7 @@ pub use self::store::{
     OutputFlags, ServeFlags, StoreFlags, WalCommand,
 };
 pub use self::tokens::{AddFlags, TokenCommand, tokens};
-use crate::app::Exchange;
+use crate::commands::Exchange;
 use crate::config::{self, Overrides, Problem, Settings};
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 

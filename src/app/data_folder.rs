@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::backup::{Doing, Unfinished};
 use crate::config::Settings;
 use crate::store::embedded::FILE_NAME;
 
@@ -15,6 +16,19 @@ const USUAL: [&str; 2] = ["/var/lib/hourglass", "/var/lib/private/hourglass"];
 const DEFAULT_NAME: &str = "data";
 /// Most entries of the parent folder that are looked at.
 const SIBLINGS: usize = 256;
+
+/// An error if the data folder's store has only a part of what it is being filled with.
+pub fn must_be_finished(settings: &Settings) -> anyhow::Result<()> {
+    let folder = &settings.server.data_dir;
+    let doing =
+        Unfinished::of(folder).with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
+    let Some(Doing { what, from, .. }) = doing else { return Ok(()) };
+    bail!(
+        "`hourglass backup {what}` from {from} into the data folder {} has not finished: run the same command again, or remove the folder \
+         (with MongoDB also the database) to start anew",
+        folder.display()
+    )
+}
 
 /// The folder's absolute path, without links where it exists.
 pub fn absolute(folder: &Path) -> PathBuf {

@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use serde_json::Value;
 
 use super::{OutputFlags, TargetFlags};
-use crate::app::Exchange;
+use crate::commands::Exchange;
 
 /// A command of this table.
 struct Row {

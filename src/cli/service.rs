@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::store::FolderFlags;
-use crate::app::{Service, TlsFiles};
+use crate::commands::{Service, TlsFiles};
 
 /// A running service, and who asks it.
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::lifetime;
 use super::service::TargetFlags;
-use crate::app::{BackupRequest, Service};
+use crate::commands::{BackupRequest, Service};
 
 /// The flags that name a data folder.
 #[derive(Debug, Clone, Default, Args)]

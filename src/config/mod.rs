@@ -5,6 +5,7 @@
 mod sections;
 
 mod default_file;
+mod derived;
 mod keys;
 mod layers;
 mod lists;
@@ -27,6 +28,9 @@ use std::path::{Path, PathBuf};
 use layers::Layers;
 
 pub use default_file::default_file;
+pub use derived::{FLUSHES_MAX, bound, bound_ns};
+#[cfg(test)]
+pub use derived::{one_shard, small};
 pub use keys::*;
 pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
 pub use sections::Key;

@@ -10,6 +10,7 @@ use crate::access::Denied;
 use crate::bucket::StorageError;
 use crate::edits::EditError;
 use crate::ingest::{AckLevel, IngestError, Rejected};
+use crate::members::MemberError;
 use crate::query::influx::StatementFailure;
 use crate::query::{Passing, QueryError};
 use crate::reading::Rejection;
@@ -144,9 +145,7 @@ impl ApiError {
                 | IngestError::BeingDropped { .. }
                 | IngestError::DatabaseFailing { .. }
                 | IngestError::TooManyDeletions { .. }
-                | IngestError::Clock { .. }
-                | IngestError::NotJoined
-                | IngestError::Ahead { .. }
+                | IngestError::Member(_)
                 | IngestError::LongDeletions { .. }
                 | IngestError::Behind(_)
                 | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
@@ -155,7 +154,7 @@ impl ApiError {
                 // Not 429, which clients repeat.
                 IngestError::DatabaseQuota { .. } => StatusCode::FORBIDDEN,
                 IngestError::TooManyDatabases { .. }
-                | IngestError::CutsExpired { .. }
+                | IngestError::CutsExpired(_)
                 | IngestError::DatabaseName { .. }
                 | IngestError::KeyOfOtherBody
                 | IngestError::Policy(_)
@@ -275,13 +274,13 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::TooManyDatabases { .. } => "too_many_databases",
         IngestError::BeingDropped { .. } => "being_deleted",
         IngestError::DatabaseFailing { .. } => "database_failing",
-        IngestError::NotJoined => "not_registered",
+        IngestError::Member(MemberError::NotJoined) => "not_registered",
         IngestError::LongDeletions { .. } | IngestError::TooManyDeletions { .. } => "too_many_deletions",
-        IngestError::Clock { .. } | IngestError::Ahead { .. } => "clock",
+        IngestError::Member(MemberError::Clock { .. } | MemberError::Ahead { .. }) => "clock",
         IngestError::OverQuota(_) => "over_quota",
         IngestError::DatabaseQuota { .. } => "database_quota",
         IngestError::DatabaseName { .. } => "invalid_database",
-        IngestError::CutsExpired { .. } => "expired_hours",
+        IngestError::CutsExpired(_) => "expired_hours",
         IngestError::Policy(_) => "retention_policy",
         IngestError::Rename(_) => "rename",
         IngestError::Stopping => "stopping",

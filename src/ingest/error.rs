@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::access::Exhausted;
 use crate::bucket::{Behind, StorageError};
 use crate::ingest::service::{PolicyError, RenameRefusal};
+use crate::members::member::MemberError;
+use crate::members::retention::CutsExpired;
 use crate::reading::duration::show_duration;
 use crate::wal::AppendError;
 
@@ -121,12 +123,9 @@ pub enum IngestError {
         percent: usize,
         cause: String,
     },
-    /// This instance is not yet in the registry, so the floor does not wait for its WAL.
-    #[error(
-        "this instance has not registered in MongoDB since it started, so it accepts no writes yet; it will by itself \
-         when MongoDB answers: retry"
-    )]
-    NotJoined,
+    /// This instance may not acknowledge now.
+    #[error(transparent)]
+    Member(#[from] MemberError),
     /// The statements of all remembered deletions must fit into the registry's document.
     #[error(
         "too many deletions are pending (with this one {bytes} bytes of statements, of at most {limit}): retry in about \
@@ -148,31 +147,8 @@ pub enum IngestError {
         remembered: usize,
         limit: usize,
     },
-    /// Of the hours that it cuts, only summaries are left.
-    #[error(
-        "the readings of database {database:?} before {before} have expired, and of their hours only summaries are left: begin \
-         and end the deletion at a whole hour, such as {hour}; nothing was deleted"
-    )]
-    CutsExpired { database: String, before: String, hour: String },
-    /// The clock is too far from the store's for stamps of different instances to be compared.
-    #[error(
-        "this machine's clock is {offset_ms} ms from the store's, more than {} (clock.max_offset): set the clock",
-        show_duration(*limit)
-    )]
-    Clock {
-        /// Positive when the store's clock is ahead.
-        offset_ms: i64,
-        limit: Duration,
-    },
-    /// The WAL has stamps that the store's clock has not reached yet.
-    #[error(
-        "this machine's clock was fast while MongoDB was unreachable: the last stamps of this WAL are {} ahead of MongoDB's \
-         clock, more than {} (clock.max_offset); writes resume when MongoDB's clock has caught up, or when you stop \
-         hourglass with everything stored (exit status 0) and start it with a new data folder",
-        show_duration(*ahead),
-        show_duration(*limit)
-    )]
-    Ahead { ahead: Duration, limit: Duration },
+    #[error(transparent)]
+    CutsExpired(#[from] CutsExpired),
     /// A quota is used up; waiting helps.
     #[error("{0}")]
     OverQuota(Exhausted),

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::catalog::Database;
-use super::catalog::SensorFields;
-use super::record::batch::{Batch, index};
+use crate::buffer::record::batch::{Batch, index};
+use crate::catalog::{Database, SensorFields};
 use crate::config::TailSettings;
 use crate::reading::{Sensor, Value};
 use crate::wal::Sequence;

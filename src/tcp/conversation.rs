@@ -377,12 +377,10 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::BeingDropped { .. }
         | IngestError::DatabaseFailing { .. }
         | IngestError::TooManyDeletions { .. }
-        | IngestError::Clock { .. }
-        | IngestError::NotJoined
+        | IngestError::Member(_)
         | IngestError::KeyInFlight
         | IngestError::KeyUnwritten { .. }
         | IngestError::TimesTaken
-        | IngestError::Ahead { .. }
         | IngestError::LongDeletions { .. }
         | IngestError::Behind(_) => true,
         IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. } | StorageError::Address { .. }),
@@ -391,7 +389,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::KeyOfOtherBody
         | IngestError::TooManyDatabases { .. }
         | IngestError::DatabaseQuota { .. }
-        | IngestError::CutsExpired { .. }
+        | IngestError::CutsExpired(_)
         | IngestError::DatabaseName { .. }
         | IngestError::Policy(_)
         | IngestError::Rename(_)

@@ -13,7 +13,7 @@ use crate::bucket::{DatabaseSettings, Keep, StorageError};
 use crate::faults;
 use crate::ingest::IngestError;
 use crate::ingest::admission::submit::Submitter;
-use crate::ingest::retention::{EXPIRY, Retention};
+use crate::members::retention::{EXPIRY, Retention};
 use crate::reading::duration::show_duration;
 use crate::reading::stamp::first_of;
 use crate::reading::time::{MILLI_NS, TIMESTAMP_MIN};

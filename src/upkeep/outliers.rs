@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::job::{DatabaseWalk, Job, JobError, Run, Step};
 use crate::bucket::StorageError;
 use crate::bucket::store::SensorFilter;
+use crate::buffer::flush::outliers::expire;
 use crate::clock::now_ns;
-use crate::ingest::flush::outliers::expire;
 use crate::store::MergedView;
 
 /// The wait between two looks at all databases.

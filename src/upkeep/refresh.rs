@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use super::job::{DatabaseWalk, Job, JobError, Run, Step};
 use crate::bucket::store::MongoExtras;
 use crate::bucket::{CopyScope, StorageError};
+use crate::buffer::flush::stale_copies::{NextCopies, StaleCopies};
 use crate::clock::now_ns;
 use crate::faults;
-use crate::ingest::flush::stale_copies::{NextCopies, StaleCopies};
 use crate::reading::Hour;
 
 /// The wait between two walks through all sensors.

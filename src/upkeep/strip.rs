@@ -16,9 +16,9 @@ use super::seal::Sealer;
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::{Projection, SensorFilter, Written};
 use crate::bucket::{DatabaseSettings, DayId, DayPart, DayWrite, ExpiredDay, Readings, SensorDocument, StorageError};
+use crate::catalog::reads::read_sensors_each;
 use crate::faults;
-use crate::ingest::catalog::reads::read_sensors_each;
-use crate::ingest::retention::Retention;
+use crate::members::retention::Retention;
 use crate::reading::{Day, Hour, Stamp};
 
 /// Sensors that are seen to together.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::job::{Job, JobError, Run, Step};
 use crate::bucket::StorageError;
 use crate::bucket::deletions::RememberedDeletion;
-use crate::ingest::deleter::Deleter;
-use crate::ingest::member::Member;
+use crate::buffer::deleter::Deleter;
+use crate::members::member::Member;
 
 /// The job that repeats remembered deletions.
 pub struct Sweep {

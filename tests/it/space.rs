@@ -11,8 +11,7 @@ use crate::support::http::{get, post, request};
 use crate::support::jobs::{job, run_job, run_url};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
-use crate::support::series::flush;
-use crate::support::series::metric;
+use crate::support::series::{flush, metric};
 use crate::support::server::{Launch, Server, program};
 
 const START: u64 = 1_768_435_200;
@@ -69,6 +68,8 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
     std::fs::write(&halted, "").expect("writable");
     let done = AtomicBool::new(false);
     let (acked, slowest) = std::thread::scope(|scope| {
+        // A failed assertion must end the writer, too, or the scope waits for ever.
+        let _guard = SetOnDrop(&done);
         let writer = scope.spawn(|| {
             let (mut acked, mut slowest) = (0, Duration::ZERO);
             while !done.load(Ordering::Relaxed) {
@@ -113,6 +114,15 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
     let before = digest("embedded", &server.data_dir());
     run(&["compact", "--data-dir", server.data_dir().to_str().expect("UTF-8")]);
     assert_eq!(digest("embedded", &server.data_dir()), before);
+}
+
+/// Sets its flag when it is dropped, also while a panic unwinds.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::validate::ValidatedBody;
 use crate::access::{Caller, Exhausted, Rate, Usage};
-use crate::ingest::catalog::Database;
+use crate::catalog::Database;
 use crate::ingest::error::IngestError;
 use crate::telemetry::Metrics;
 

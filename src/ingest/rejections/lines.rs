@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RejectionOptions, lock};
 use crate::clock::now_ns;
-use crate::ingest::side_file::{SideFile, SideFileLimits};
+use crate::side_file::{SideFile, SideFileLimits};
 
 /// Maximum bytes of lines that wait to be written.
 const WAITING_BYTES: usize = 1 << 20;
@@ -183,7 +183,7 @@ impl Disk {
     fn count(&mut self) -> io::Result<()> {
         self.held.clear();
         let held = &mut self.held;
-        let note = |segment: &crate::ingest::side_file::Segment, _, line: KeptLine| {
+        let note = |segment: &crate::side_file::Segment, _, line: KeptLine| {
             *held.entry((segment.first_id, line.token().to_owned())).or_default() += line.bytes() as u64;
             ControlFlow::Continue(())
         };

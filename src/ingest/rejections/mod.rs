@@ -20,7 +20,7 @@ pub use self::text::plain;
 use self::text::{REASON_CHARS, hidden, without_tokens};
 use super::admission::validate::Rejected;
 use crate::access::Caller;
-use crate::config::ShownAddresses;
+use crate::config::{Settings, ShownAddresses};
 use crate::reading::Precision;
 
 /// How often lines are written to disk: so much a crash may lose.
@@ -36,6 +36,17 @@ pub struct RejectionOptions {
     pub max_bytes: u64,
     pub keep: Duration,
     pub addresses: ShownAddresses,
+}
+
+impl RejectionOptions {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            folder: settings.rejections_dir(),
+            max_bytes: settings.rejections.max_bytes as u64,
+            keep: settings.rejections.keep,
+            addresses: settings.rejections.addresses,
+        }
+    }
 }
 
 /// The sender of rejected lines, and their database.

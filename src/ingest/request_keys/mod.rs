@@ -17,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::error::IngestError;
-use super::side_file::{SideFile, SideFileLimits};
+use crate::config::Settings;
 use crate::faults;
+use crate::side_file::{SideFile, SideFileLimits};
 
 /// Maximum bytes of a record.
 const RECORD_BYTES: u64 = 200;
@@ -47,14 +48,27 @@ pub struct Remembered {
     pub since: i64,
 }
 
+/// Maximum number of remembered keys of writes.
+const REQUEST_KEYS_MAX: usize = 10_000;
+
 /// How many keys are remembered, how long, and where.
 #[derive(Debug, Clone)]
 pub struct KeyOptions {
     pub folder: PathBuf,
     /// `ingest.idempotency_window`.
     pub window: Duration,
-    /// `ingest.idempotency_keys`.
+    /// Maximum number of remembered keys.
     pub count_max: usize,
+}
+
+impl KeyOptions {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            folder: settings.server.data_dir.join("request-keys"),
+            window: settings.ingest.idempotency_window,
+            count_max: REQUEST_KEYS_MAX,
+        }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::Ingest;
-use crate::ingest::deletion::DeletedTimes;
+use crate::catalog::deletion::DeletedTimes;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
-use crate::ingest::marks::Mark;
-use crate::ingest::options;
+use crate::members::marks::Mark;
 use crate::reading::Stamp;
 
 /// How often the instances' watermarks are looked at.
@@ -18,7 +17,7 @@ impl Ingest {
     /// Most bytes of a part of a deletion by value.
     #[must_use]
     pub fn part_bytes(&self) -> usize {
-        options::part_bytes(&self.options)
+        self.options.part_bytes()
     }
 
     /// Checks that a deletion of a range of times cuts no hour of which there are only summaries.
@@ -26,7 +25,7 @@ impl Ingest {
     /// # Errors
     /// [`IngestError::CutsExpired`]
     pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), IngestError> {
-        self.retention.check_deletion(database, range)
+        Ok(self.retention.check_deletion(database, range)?)
     }
 
     /// Logs a mark, then waits until everything older than it is in the store, of all instances, and the registry says so: then

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use super::{Arrival, Ingest};
 use crate::access::Caller;
+use crate::catalog::{CatalogCopy, Database, WantedSensor};
+use crate::config::bound;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::admission::write_policy::barred;
-use crate::ingest::catalog::{CatalogCopy, Database, WantedSensor};
 use crate::ingest::error::IngestError;
-use crate::ingest::options;
 use crate::reading::{Limits, Sensor};
 use crate::wire::Points;
 
@@ -67,7 +67,7 @@ impl Ingest {
             Some(_) => false,
             None => {
                 let stored = self.stored_databases(&name).await?;
-                let terms = (self.options.limits.databases, arrival.by, options::token_databases(&self.options));
+                let terms = (self.options.limits.databases, arrival.by, bound(self.options.quota.token_databases));
                 let added = self.catalog.would_add_database(&name, &stored, terms);
                 added.map_err(|full| self.no_room(&name, full))?
             }
@@ -117,7 +117,11 @@ impl Ingest {
 
     /// Why a write would be refused before its lines are looked at.
     fn refused(&self, copy: &Database, by: &Caller) -> Option<IngestError> {
-        let checked = self.member.check().and_then(|()| QuotaCharge::of(by, copy, None, Instant::now()).admit());
+        let checked = self
+            .member
+            .check()
+            .map_err(IngestError::from)
+            .and_then(|()| QuotaCharge::of(by, copy, None, Instant::now()).admit());
         checked.and_then(|()| self.check_share(copy)).err()
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Arrival, Ingest};
+use crate::catalog::Database;
 use crate::ingest::admission::validate::ValidatedBody;
-use crate::ingest::catalog::Database;
 use crate::ingest::error::IngestError;
 use crate::ingest::request_keys::{KeyInFlight, RequestKey};
 use crate::reading::Limits;

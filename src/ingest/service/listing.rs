@@ -12,12 +12,12 @@ use crate::bucket::store::SensorFilter;
 use crate::bucket::{
     Behind, CatalogSensor, CatalogVersion, HourVersions, Meta, SensorDocument, UnflushedHour, UnflushedReadings,
 };
+use crate::buffer::flush::documents::Documents;
+use crate::buffer::flush::{outliers, sensors};
+use crate::buffer::shard::ShardMessage;
+use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
-use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::error::IngestError;
-use crate::ingest::flush::documents::Documents;
-use crate::ingest::flush::{outliers, sensors};
-use crate::ingest::shard::ShardMessage;
 use crate::reading::Hour;
 
 /// Adds sensors, and adds fields to sensors that are there.

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use super::Ingest;
 use crate::access::Caller;
 use crate::bucket::{Meta, Renames};
+use crate::buffer::record::meta::MetaChange;
 use crate::config::AckLevel;
 use crate::ingest::admission::submit::LoggedMeta;
 use crate::ingest::admission::write_policy::barred;
 use crate::ingest::error::IngestError;
-use crate::ingest::record::meta::MetaChange;
 use crate::kinds::{KindAction, KindFault};
 use crate::reading::{Reason, Sensor, Stamp};
 

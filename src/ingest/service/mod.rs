@@ -29,27 +29,26 @@ use crate::access::Caller;
 use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::settings::{Drift, policy_database};
 use crate::bucket::{DatabaseSettings, HourVersions, StorageError, Store};
-use crate::config::{AckLevel, Settings, UndeclaredUnit};
+use crate::buffer::deleter::Deleter;
+use crate::buffer::dispatch::Dispatch;
+use crate::buffer::flush::blocked::BlockedBuckets;
+use crate::buffer::flush::dead_letters::DeadLetters;
+use crate::buffer::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
+use crate::catalog::lookup::{SensorLookup, StorePresence};
+use crate::catalog::{Catalog, Database, NoRoom};
+use crate::config::{AckLevel, Settings, UndeclaredUnit, bound};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::submit::{Submission, Submitter};
 use crate::ingest::admission::validate::{Rejected, ValidatedBody, ValidationPass, Validator};
-use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
-use crate::ingest::catalog::{Catalog, Database, NoRoom};
-use crate::ingest::deleter::Deleter;
-use crate::ingest::dispatch::Dispatch;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
-use crate::ingest::flush::blocked::BlockedBuckets;
-use crate::ingest::flush::dead_letters::DeadLetters;
-use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
-use crate::ingest::member::Member;
-use crate::ingest::options;
-use crate::ingest::positions::Lag;
 use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::request_keys::{RequestKey, RequestKeys};
-use crate::ingest::retention::Retention;
 use crate::ingest::tail::Tail;
 use crate::kinds::KindFault;
+use crate::members::member::Member;
+use crate::members::positions::Lag;
+use crate::members::retention::Retention;
 use crate::reading::{Limits, Precision, Sensor};
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
@@ -548,12 +547,14 @@ impl Ingest {
         }
         let stored = self.stored_databases(name).await?;
         let limit = self.options.limits.databases;
-        self.catalog.add_database(name, &stored, (limit, by, options::token_databases(&self.options))).map_err(|full| {
-            if let NoRoom::OfCaller(exhausted) = &full {
-                self.metrics.quota("refused", "token", exhausted.rate.label());
-            }
-            self.no_room(name, full)
-        })
+        self.catalog.add_database(name, &stored, (limit, by, bound(self.options.quota.token_databases))).map_err(
+            |full| {
+                if let NoRoom::OfCaller(exhausted) = &full {
+                    self.metrics.quota("refused", "token", exhausted.rate.label());
+                }
+                self.no_room(name, full)
+            },
+        )
     }
 
     fn no_room(&self, name: &str, full: NoRoom) -> IngestError {

@@ -6,32 +6,32 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{Ingest, Stores};
 use crate::bucket::{HourVersions, Keep, KnownSettings};
+use crate::buffer::deleter::Deleter;
+use crate::buffer::dispatch::backlog::Backlog;
+use crate::buffer::dispatch::backlog::scan::BacklogScan;
+use crate::buffer::dispatch::{self, Dispatch, Replay};
+use crate::buffer::flush::blocked::BlockedBuckets;
+use crate::buffer::flush::chunks::DirectRules;
+use crate::buffer::flush::dead_letters::DeadLetters;
+use crate::buffer::flush::failing::FailingDatabases;
+use crate::buffer::flush::stale_copies::StaleCopies;
+use crate::buffer::flush::task::FlushContext;
+use crate::buffer::shard::Shard;
+use crate::buffer::truncate::{self, Closing};
+use crate::catalog::lookup::{SensorLookup, StorePresence};
+use crate::catalog::{Catalog, silence};
 use crate::clock::{StampClock, now_ns};
-use crate::config::Settings;
+use crate::config::{Settings, bound_ns};
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::admission::under_way::UnderWay;
-use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
-use crate::ingest::catalog::{Catalog, silence};
-use crate::ingest::deleter::Deleter;
-use crate::ingest::dispatch::backlog::Backlog;
-use crate::ingest::dispatch::backlog::scan::BacklogScan;
-use crate::ingest::dispatch::{Dispatch, Replay};
-use crate::ingest::flush::blocked::BlockedBuckets;
-use crate::ingest::flush::dead_letters::DeadLetters;
-use crate::ingest::flush::failing::FailingDatabases;
-use crate::ingest::flush::stale_copies::StaleCopies;
-use crate::ingest::flush::task::FlushContext;
-use crate::ingest::member::Member;
-use crate::ingest::membership::folder_mark::FolderMark;
-use crate::ingest::membership::registry_view::RegistryView;
-use crate::ingest::positions::WalPositions;
-use crate::ingest::rejections::Rejections;
-use crate::ingest::request_keys::RequestKeys;
-use crate::ingest::retention::Retention;
-use crate::ingest::shard::Shard;
+use crate::ingest::rejections::{RejectionOptions, Rejections};
+use crate::ingest::request_keys::{KeyOptions, RequestKeys};
 use crate::ingest::tail::Tail;
-use crate::ingest::truncate::Closing;
-use crate::ingest::{dispatch, options, truncate};
+use crate::members::folder_mark::FolderMark;
+use crate::members::member::Member;
+use crate::members::positions::WalPositions;
+use crate::members::registry_view::RegistryView;
+use crate::members::retention::Retention;
 use crate::reading::stamp::millis_of;
 use crate::telemetry::Metrics;
 use crate::wal::{Recovery, Wal};
@@ -57,8 +57,8 @@ impl Ingest {
         let (presence, failing) = (StorePresence::default(), Arc::<FailingDatabases>::default());
         let changes = Arc::<HourVersions>::default();
         let dead_letters = DeadLetters::new(options.dead_letters_dir());
-        let rejections = Arc::new(Rejections::open(options::rejections(&options)));
-        let request_keys = RequestKeys::open(options::request_keys(&options), now_ns());
+        let rejections = Arc::new(Rejections::open(RejectionOptions::new(&options)));
+        let request_keys = RequestKeys::open(KeyOptions::new(&options), now_ns());
         let blocked = BlockedBuckets::default();
         let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, raw.has_other_writers()));
         let mark = FolderMark::of(&options.wal_dir());
@@ -82,8 +82,8 @@ impl Ingest {
             dead_letters: dead_letters.clone(),
             changes: changes.clone(),
             blocked: blocked.clone(),
-            bytes: options::flush_task_bytes(&options),
-            direct: options::direct_rules(&options),
+            bytes: options.flush_task_bytes(),
+            direct: DirectRules::new(&options),
             settings: settings.clone(),
             stale_copies: StaleCopies::default(),
         });
@@ -178,8 +178,8 @@ impl Ingest {
             store: store.clone(),
             settings,
             member: member.clone(),
-            default: options::bound_ns(options.retention.readings).map(Keep::For),
-            default_summaries: options::bound_ns(options.retention.summaries).map(Keep::For),
+            default: bound_ns(options.retention.readings).map(Keep::For),
+            default_summaries: bound_ns(options.retention.summaries).map(Keep::For),
             default_form: options.seal.form,
             default_drift: options.ingest.drift,
             pause: options.retention.interval,

@@ -8,7 +8,7 @@ use crate::access::Caller;
 use crate::bucket::deletions::Masks;
 use crate::bucket::{Store, UnflushedReadings};
 use crate::clock::{ClockBounds, StampClock};
-use crate::ingest::{Arrival, Ingest, Stores, options};
+use crate::ingest::{Arrival, Ingest, Stores};
 use crate::reading::value::RawValue;
 use crate::reading::{Hour, Precision, Reason, Rejection, Sensor, Value};
 use crate::store::{EmbeddedStore, MergedView};
@@ -58,7 +58,7 @@ fn ingest(folder: &std::path::Path) -> Ingest {
     let (log, recovery) = Wal::open(disk, wal::WalOptions::new("toy")).expect("a log in a new folder");
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
-    Ingest::start(Arc::new(options::small()), stores, opened, Metrics::new("toy", "embedded").expect("metrics")).0
+    Ingest::start(Arc::new(crate::config::small()), stores, opened, Metrics::new("toy", "embedded").expect("metrics")).0
 }
 
 /// A new format needs only a parser; validation and storage work unchanged.

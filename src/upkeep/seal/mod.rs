@@ -16,17 +16,15 @@ use std::time::{Duration, Instant};
 
 use self::lot::Work;
 use super::job::{Job, JobError, Run, Step};
-use crate::bucket::day::Unsealable;
+use crate::bucket::day::{CELLS_MAX, HOUR_CELLS_MAX, Unsealable};
 use crate::bucket::settings::Settings;
 use crate::bucket::{Readings, SealForm, StorageError};
-use crate::config;
-use crate::faults;
-use crate::ingest::deleter::{DatabaseTurns, is_listed};
-use crate::ingest::deletion::ALWAYS;
-use crate::ingest::dispatch::Dispatch;
-use crate::ingest::flush::task::FlushContext;
-use crate::ingest::options::hour_cells;
+use crate::buffer::deleter::{DatabaseTurns, is_listed};
+use crate::buffer::dispatch::Dispatch;
+use crate::buffer::flush::task::FlushContext;
+use crate::catalog::deletion::ALWAYS;
 use crate::reading::{Day, Hour};
+use crate::{config, faults};
 
 /// Buckets that are listed at a time.
 const LISTED: usize = 512;
@@ -308,7 +306,7 @@ impl Sealer {
             turns,
             after: Some(options.seal.after).filter(|after| !after.is_zero()),
             quiet: options.seal.quiet,
-            hour_cells: hour_cells(options),
+            hour_cells: hour_cells(options.flush_bytes()),
             days: AtomicU64::new(0),
             is_failure_logged: AtomicBool::new(false),
         }
@@ -490,4 +488,10 @@ impl Sealer {
 fn hours(day: Day) -> impl Iterator<Item = Hour> {
     let Range { start, end } = day.hours();
     (start.0..end.0).map(Hour)
+}
+
+/// Returns the most cells of a part of a day for an hour: some are in memory several times while it is sealed.
+fn hour_cells(flush_bytes: usize) -> usize {
+    const CELL: usize = 24;
+    (flush_bytes / CELL).clamp(CELLS_MAX, HOUR_CELLS_MAX)
 }

@@ -9,9 +9,9 @@ use std::time::Instant;
 use super::{Run, Sealer};
 use crate::bucket::store::{Projection, SensorFilter, Written};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
+use crate::buffer::deleter::is_listed;
 use crate::clock::first_rev;
 use crate::faults;
-use crate::ingest::deleter::is_listed;
 use crate::reading::{Day, Hour, Month};
 
 /// Sensors whose months are looked for together.

@@ -8,10 +8,10 @@ use super::lot::{Lot, Work};
 use super::{Round, Run, Sealer};
 use crate::bucket::store::{BucketId, Written};
 use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
+use crate::buffer::deleter::write_buckets;
+use crate::catalog::deletion::ALWAYS;
+use crate::catalog::reads::read_sensors_each;
 use crate::clock::{first_rev, now_ns};
-use crate::ingest::catalog::reads::read_sensors_each;
-use crate::ingest::deleter::write_buckets;
-use crate::ingest::deletion::ALWAYS;
 use crate::reading::stamp::millis_of;
 use crate::reading::{Day, Sensor, Stamp};
 

@@ -10,7 +10,7 @@ use crate::support::server::{Launch, Server};
 /// How many connections do harm at a time, and how often each comes back.
 const CONNECTIONS: usize = 16;
 const ROUNDS: usize = 8;
-/// Streams at a time that are allowed (`STREAMS_MAX` in `src/http/server.rs`); few more are refused, many end it all.
+/// Streams at a time that are allowed (`STREAMS_MAX` in `src/http/server/mod.rs`); few more are refused, many end it all.
 const STREAMS: usize = 64;
 const FEW_MORE: usize = 36;
 const FLOOD: usize = 10_000;

@@ -18,8 +18,7 @@ use redb::{
 use super::file::{DatabaseFile, FileFailure};
 use super::tables::begin;
 use crate::bucket::StorageError;
-use crate::faults;
-use crate::free_bytes;
+use crate::{faults, free_bytes};
 
 /// Bytes that one transaction copies.
 const BATCH_BYTES: usize = 8 << 20;
@@ -244,6 +243,7 @@ fn copy_all(
         let copied = copy.table::<&[u8], &[u8]>(&name)?
             || copy.table::<&[u8], ()>(&name)?
             || copy.table::<&[u8], u64>(&name)?
+            || copy.table::<&str, ()>(&name)?
             || copy.table::<&str, u64>(&name)?
             || copy.table::<&str, &[u8]>(&name)?
             || copy.table::<&str, &str>(&name)?

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Validator, seeming_unit};
-use crate::ingest::catalog::SensorFields;
+use crate::catalog::SensorFields;
 use crate::kinds::KindFault;
 use crate::reading::{Family, Rejection, Sensor, Value};
 use crate::wire::Point;

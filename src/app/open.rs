@@ -1,0 +1,183 @@
+//! Opens the store and the WAL as the settings say.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+
+use super::STORE_UNUSABLE;
+use crate::bucket::deletions::Masks;
+use crate::bucket::store::Coordination;
+use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Store, Unusable};
+use crate::clock::{ClockBounds, StampClock};
+use crate::config::{CopySettings, GroupSettings, Settings};
+use crate::http::Health;
+use crate::ingest::Stores;
+use crate::query;
+use crate::store::{EmbeddedStore, MergedView, MongoOptions, MongoStore};
+use crate::upkeep::Compact;
+use crate::wal::{self, Folder, Recovery, Wal};
+
+/// Opens the store and checks whether it answers. An unreachable MongoDB is not an error, but one that hourglass cannot
+/// use is.
+pub(crate) async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, OpenedStore)> {
+    let directory = &settings.server.data_dir;
+    if settings.store.uri.is_embedded() {
+        let store =
+            EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
+        let store = Arc::new(store);
+        if !settings.copies.is_empty() {
+            tracing::warn!("[[meta.copy]] has no effect on the embedded store: pages hold no copies of metadata");
+        }
+        return Ok((store.clone(), Health::Ready, OpenedStore::Embedded(store)));
+    }
+    let store = open_mongo(settings).await?;
+    let health = Health::of(store.check().await);
+    match &health {
+        Health::StoreUnusable { cause: Unusable::Older, detail } => {
+            anyhow::bail!("store: {} ({detail}): {}", Unusable::Older, Unusable::Older.advice());
+        }
+        Health::StoreUnusable { cause, detail } if !has_served(settings) => {
+            return Err(NeverServed::new(*cause, detail).into());
+        }
+        Health::StoreUnusable { cause, detail } => tracing::error!(class = %cause, %detail, "{STORE_UNUSABLE}"),
+        Health::StoreAway(reason) => {
+            tracing::warn!(error = %reason, "MongoDB is not available yet; until it is, writes stay in the WAL and queries are answered with 503");
+        }
+        Health::Ready | Health::Stopping => {}
+    }
+    Ok((store.clone(), health, OpenedStore::Mongo(store)))
+}
+
+/// The store by its kind.
+pub(crate) enum OpenedStore {
+    Embedded(Arc<EmbeddedStore>),
+    Mongo(Arc<MongoStore>),
+}
+
+impl OpenedStore {
+    pub(crate) fn mongo(&self) -> Option<Arc<MongoStore>> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Mongo(store) => Some(store.clone()),
+        }
+    }
+
+    pub(crate) fn compact_job(self) -> Compact {
+        match self {
+            Self::Embedded(store) => Compact::Embedded(store),
+            Self::Mongo(store) => Compact::Mongo(store),
+        }
+    }
+}
+
+/// Whether the data folder has a WAL: devices may count on this service already, so it must go on taking their readings.
+fn has_served(settings: &Settings) -> bool {
+    std::fs::read_dir(settings.wal_dir()).is_ok_and(|mut files| files.next().is_some())
+}
+
+/// A store that cannot be used, named at the first start with a data folder.
+#[derive(Debug, thiserror::Error)]
+#[error("store: {cause} ({detail}): {}; nothing was started, because this data folder never served a store", cause.advice())]
+pub(crate) struct NeverServed {
+    cause: Unusable,
+    detail: String,
+}
+
+impl NeverServed {
+    pub(crate) fn new(cause: Unusable, detail: &str) -> Self {
+        Self { cause, detail: detail.to_owned() }
+    }
+}
+
+/// Which metadata is copied into pages and days.
+fn copy_rules(settings: &Settings) -> CopyRules {
+    let rule = |copy: &CopySettings| CopyRule {
+        name: copy.name.as_str().into(),
+        database: copy.database.as_deref().map(Into::into),
+    };
+    CopyRules::new(settings.copies.iter().map(rule))
+}
+
+/// By what sensors belong together.
+pub(crate) fn group_rules(settings: &Settings) -> GroupRules {
+    let rule = |group: &GroupSettings| GroupRule {
+        name: group.name.as_str().into(),
+        by: group.by.as_str().into(),
+        database: group.database.as_deref().map(Into::into),
+    };
+    GroupRules::new(settings.groups.iter().map(rule))
+}
+
+/// The indexes that the configuration declares.
+fn index_rules(settings: &Settings) -> IndexRules {
+    let copies = settings.copies.iter().filter(|copy| copy.index).map(|copy| IndexRule {
+        of: IndexOf::Copy(copy.name.as_str().into()),
+        database: copy.database.as_deref().map(Into::into),
+    });
+    let kinds = settings.kinds.all().filter(|kind| kind.index).map(|kind| {
+        let measurement = kind.measurement.as_deref().map(Into::into);
+        IndexRule { of: IndexOf::Kind { name: kind.name.as_str().into(), measurement }, database: None }
+    });
+    IndexRules::new(copies.chain(kinds))
+}
+
+pub(crate) async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
+    let options = MongoOptions {
+        command_timeout: settings.store.command_timeout,
+        seal_form: settings.seal.form,
+        copies: copy_rules(settings),
+        groups: group_rules(settings),
+        indexes: index_rules(settings),
+    };
+    Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
+}
+
+pub(crate) async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Result<(Wal, Recovery)> {
+    let folder = settings.wal_dir();
+    let options = wal::WalOptions {
+        segment_bytes: settings.wal.segment_bytes as u64,
+        budget_bytes: settings.wal.budget_bytes as u64,
+        queue_bytes: settings.wal.queue_bytes as u64,
+        compress: settings.wal.compress,
+        least: least(stamps.clone()).context("reading the system's random bytes")?,
+        ..wal::WalOptions::new(settings.store.uri.identity())
+    };
+    let started = Instant::now();
+    let shown = folder.display().to_string();
+    let disk = Folder::new(&folder).with_context(|| format!("creating {shown}"))?;
+    let opened = tokio::task::spawn_blocking(move || Wal::open(disk, options)).await?;
+    let (log, recovery) = opened.with_context(|| format!("opening the WAL in {shown}"))?;
+    let milliseconds = started.elapsed().as_millis();
+    let Recovery { last, truncated, unwritable, .. } = &recovery;
+    tracing::info!(
+        bytes = log.bytes(),
+        segments = log.segments(),
+        backlog = last > truncated,
+        milliseconds,
+        "WAL opened"
+    );
+    if let Some(reason) = unwritable {
+        tracing::error!(%reason, "the WAL is not writable; writes are answered with 503 until it is");
+    }
+    Ok((log, recovery))
+}
+
+/// The store as it is, and the view of it in which remembered deletions hide what they cover.
+pub(crate) fn stores(raw: Arc<dyn Store>) -> Stores {
+    let masks = Masks::default();
+    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
+    Stores { store, raw, masks, understand: Arc::new(query::influx::sensors_of) }
+}
+
+/// Makes the WAL's sequence numbers stamps.
+fn least(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
+    let mut random = [0];
+    getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("{error}"))?;
+    Ok(wal::LeastSequence::new(move || stamps.stamp(random[0])))
+}
+
+/// The bounds on offsets from the store's clock.
+pub(crate) fn clock_bounds(settings: &Settings) -> ClockBounds {
+    ClockBounds { tolerance: settings.clock.tolerance, max_offset: settings.clock.max_offset }
+}

@@ -1,0 +1,379 @@
+//! Dispatch: from the WAL to the shards, in WAL order. While there is memory, records are dispatched as soon as they
+//! are durable. Otherwise, and after a start, they are replayed from the WAL as fast as the store takes the readings.
+
+pub mod backlog;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::dispatch::backlog::{Backlog, Named};
+use super::record::batch::{Batch, DispatchedBatch, index};
+use super::record::deletion::{self, KIND_DELETION};
+use super::record::meta::{self, KIND_META, MetaChange};
+use super::record::{self, DecodedRecord, RecordError};
+use super::shard::ShardMessage;
+use super::shard::pending::PendingDeletion;
+use crate::bucket::Meta;
+use crate::catalog::deletion::{Deletion, Scope};
+use crate::catalog::deletions::DeletedSensors;
+use crate::catalog::lookup::SensorLookup;
+use crate::catalog::{Catalog, Database, KnownSensor};
+use crate::faults;
+use crate::members::marks::Marks;
+use crate::members::positions::{LoggedRequest, Tracked, WalPositions};
+use crate::reading::{Hour, Sensor, Value};
+use crate::wal::{ReadError, Record, Sequence, Wal, WalReader};
+
+/// Most records that are read back as one chunk, and the bytes that end it; the last record may exceed them.
+const LOT: usize = 256;
+const LOT_BYTES: usize = 2 << 20;
+/// How long to wait after a failed read of the WAL.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A sensor as the catalog knows it, and a change of its metadata.
+pub type KnownChange = (Arc<KnownSensor>, MetaChange);
+
+/// Passes logged batches to the shards. The shards' inboxes are bounded by the memory for unflushed readings, which
+/// [`WalPositions`] counts.
+#[derive(Debug)]
+pub struct Dispatch {
+    pub positions: Arc<WalPositions>,
+    /// What is logged and not dispatched yet.
+    pub backlog: Arc<Backlog>,
+    catalog: Arc<Catalog>,
+    shards: Vec<UnboundedSender<ShardMessage>>,
+    /// Bounded like the shards' inboxes.
+    deleter: UnboundedSender<Arc<PendingDeletion>>,
+    pub marks: Arc<Marks>,
+}
+
+impl Dispatch {
+    pub fn new(
+        (positions, backlog): (Arc<WalPositions>, Arc<Backlog>),
+        catalog: Arc<Catalog>,
+        shards: Vec<UnboundedSender<ShardMessage>>,
+        deleter: UnboundedSender<Arc<PendingDeletion>>,
+        marks: Arc<Marks>,
+    ) -> Self {
+        Self { positions, backlog, catalog, shards, deleter, marks }
+    }
+
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Sends a message to a shard; returns `false` if the shard has ended.
+    pub fn ask(&self, shard: usize, message: ShardMessage) -> bool {
+        self.shards[shard].send(message).is_ok()
+    }
+
+    /// Makes every shard check again what is due.
+    pub fn wake(&self) {
+        for shard in 0..self.shards.len() {
+            self.ask(shard, ShardMessage::Wake);
+        }
+    }
+
+    /// Tells every shard that the deletion that came first in this database is done.
+    pub fn resume(&self, database: &str) {
+        for shard in 0..self.shards.len() {
+            self.ask(shard, ShardMessage::Deleted(database.into()));
+        }
+    }
+
+    /// Dispatches a request that has just become durable, or leaves it to the replay. Called in WAL order.
+    pub fn logged(&self, logged: LoggedRequest, database: &Arc<Database>, batches: Vec<Batch>) {
+        faults::point("before_dispatch");
+        let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
+        // If its sensors were deleted during admission, the replay looks them up again.
+        let is_current = || !database.is_superseded() && !batches.iter().any(is_deleted);
+        match self.positions.logged_if(logged, is_current) {
+            Some(tracked) => self.give(&tracked, database, batches),
+            // Before the ack, so that a client that has its ack finds its readings, or its query waits for them.
+            None => self.note_backlog(logged.sequence, database, &batches),
+        }
+        faults::point("after_dispatch");
+    }
+
+    /// Dispatches a deletion that has just become durable, with the targets looked up before. Called in WAL order.
+    pub fn deletion_logged(&self, logged: LoggedRequest, deletion: Deletion, targets: DeletedSensors) {
+        faults::point("before_dispatch");
+        // If sensors became known since the lookup, the replay looks the targets up again.
+        match self.positions.logged_if(logged, || self.catalog.begin_deletion(&deletion, &targets)) {
+            Some(tracked) => self.delete(tracked, deletion, targets),
+            None => self.backlog.note_change(&deletion.database, logged.sequence),
+        }
+        faults::point("after_dispatch");
+    }
+
+    /// Dispatches changes of metadata that have just become durable. Called in WAL order.
+    pub fn meta_logged(&self, logged: LoggedRequest, database: &Arc<Database>, changes: Vec<KnownChange>) {
+        faults::point("before_dispatch");
+        // If a sensor was deleted meanwhile, the replay looks it up again.
+        let is_current = || !database.is_superseded() && !changes.iter().any(|(known, _)| known.is_superseded());
+        match self.positions.logged_if(logged, is_current) {
+            Some(tracked) => self.give_meta(&tracked, database, changes),
+            None => self.backlog.note_change(&database.name, logged.sequence),
+        }
+        faults::point("after_dispatch");
+    }
+
+    fn give_meta(&self, tracked: &Tracked, database: &Arc<Database>, changes: Vec<KnownChange>) {
+        let mut by_shard: Vec<Vec<(Arc<KnownSensor>, Meta)>> = vec![Vec::new(); self.shards.len()];
+        for (known, change) in changes {
+            let change = change.at(tracked.0.sequence());
+            self.catalog.note_meta(database, &known, &change);
+            by_shard[known.shard].push((known, change));
+        }
+        for (shard, changes) in by_shard.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
+            let (database, tracked) = (database.clone(), tracked.clone());
+            self.ask(shard, ShardMessage::Meta { database, changes, tracked });
+        }
+    }
+
+    /// Notes a mark that has just become durable. Called in WAL order.
+    pub fn mark_logged(&self, logged: LoggedRequest) {
+        // Without memory for it, dispatch reads it back.
+        if let Some((pending_ack, _)) = self.positions.logged_if(logged, || true) {
+            self.marks.set(logged.sequence, pending_ack.pin());
+        }
+    }
+
+    fn note_backlog(&self, sequence: Sequence, database: &Database, batches: &[Batch]) {
+        let mut noting = self.backlog.noting(&database.name, sequence);
+        for batch in batches {
+            for (sensor, hours) in batch.hours() {
+                let Some(known) = batch.sensors.get(sensor as usize) else { continue };
+                noting.sensor(&known.sensor.key, hours, Named::Known(&known.fields()), || known.sensor.clone());
+            }
+        }
+        if noting.finish() {
+            self.catalog.note_news();
+        }
+    }
+
+    /// Whether readings of these sensors in these hours are logged and not dispatched yet.
+    pub fn is_behind(&self, database: &str, sensors: &[&str], hours: &Range<Hour>) -> bool {
+        !self.positions.is_live() && self.backlog.has(database, sensors, hours)
+    }
+
+    /// As [`Dispatch::is_behind`], for any `wanted` sensor at any hour.
+    pub fn is_any_behind(&self, database: &str, wanted: impl Fn(&str) -> bool) -> bool {
+        !self.positions.is_live() && self.backlog.has_any(database, wanted)
+    }
+
+    /// Whether it is unknown which sensors a database has, or with `None` which databases there are.
+    pub fn is_unlisted(&self, database: Option<&str>) -> bool {
+        !self.positions.is_live() && self.backlog.is_unlisted(database)
+    }
+
+    fn delete(&self, tracked: Tracked, deletion: Deletion, targets: DeletedSensors) {
+        let mark = match &deletion.scope {
+            Scope::Cells { before, .. } => self.marks.get(*before),
+            _ => None,
+        };
+        let pending = Arc::new(PendingDeletion::new(deletion, targets, tracked, mark));
+        for shard in 0..self.shards.len() {
+            self.ask(shard, ShardMessage::Delete(pending.clone()));
+        }
+        // The `Deleter` ends only with the process; then the next start carries the deletion out.
+        let _ = self.deleter.send(pending);
+    }
+
+    fn give(&self, (pending_ack, queued): &Tracked, database: &Arc<Database>, batches: Vec<Batch>) {
+        for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+            batch.sensors.iter().for_each(|known| database.note_waiting(known, true));
+            let dispatched = DispatchedBatch {
+                database: database.clone(),
+                batch,
+                pending_ack: pending_ack.clone(),
+                _queued: queued.clone(),
+            };
+            // If the shard has ended, the next start replays the readings.
+            self.ask(shard, ShardMessage::Dispatch(dispatched));
+        }
+    }
+}
+
+/// Replays the WAL whenever the shards are behind.
+pub struct Replay {
+    pub dispatch: Arc<Dispatch>,
+    pub log: Arc<Wal>,
+    /// The last record that was there at the start: up to it, readings count as replayed.
+    pub last_at_start: Sequence,
+    pub catalog: Arc<Catalog>,
+    /// Makes the sensors of records known.
+    pub lookup: SensorLookup,
+}
+
+impl Replay {
+    /// Runs until the task is aborted. A record that this version cannot read stops the replay for good, since no later
+    /// record may overtake it; the WAL still accepts records.
+    pub async fn run(self) {
+        loop {
+            let from = self.dispatch.positions.behind().await;
+            if let Err(error) = self.catch_up(from).await {
+                tracing::error!(%error, "replay stopped at an unreadable WAL record; it and all later records stay in the WAL; start the version that wrote it, or a newer one");
+                self.dispatch.positions.block(error.to_string());
+                return;
+            }
+        }
+    }
+
+    async fn catch_up(&self, from: Sequence) -> Result<(), RecordError> {
+        let started = std::time::Instant::now();
+        let mut reader = self.log.reader(from);
+        let (mut records, mut bytes) = (0, 0);
+        loop {
+            let (back, chunk) = read_chunk(reader).await;
+            reader = back;
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(error) => {
+                    tracing::warn!(%error, "WAL read failed; retrying");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            for record in chunk {
+                // Before each record: decoded, a chunk takes many times its bytes.
+                self.dispatch.positions.room().await;
+                faults::halt_at("replay").await;
+                records += 1;
+                bytes += record.payload.len();
+                self.dispatch_record(&record).await?;
+                self.dispatch.backlog.give(record.sequence);
+            }
+            if self.dispatch.positions.try_go_live(reader.position()) {
+                self.dispatch.backlog.give_all(reader.position().saturating_sub(1));
+                self.dispatch.marks.end_through(self.last_at_start);
+                let seconds = started.elapsed().as_secs_f64();
+                tracing::info!(records, bytes, seconds, "WAL backlog replayed");
+                return Ok(());
+            }
+        }
+    }
+
+    async fn dispatch_record(&self, record: &Record) -> Result<(), RecordError> {
+        match record.kind {
+            KIND_DELETION => return self.dispatch_deletion(record),
+            KIND_META => return self.dispatch_meta(record).await,
+            _ => {}
+        }
+        let request = record::decode(record.kind, &record.payload)?;
+        faults::point("during_replay");
+        let database = self.catalog.enlist_database(&request.database);
+        self.lookup.enlist(&database, &request.sensors).await;
+        let replayed = record.sequence <= self.last_at_start;
+        let readings = request.rows.len() as u64;
+        let logged =
+            LoggedRequest { sequence: record.sequence, readings, memory: memory(&request), received: request.received };
+        let batches = batches(&self.catalog, &database, &request, self.dispatch.shards.len())?;
+        let tracked = self.dispatch.positions.read_back(logged, replayed);
+        self.dispatch.give(&tracked, &database, batches);
+        Ok(())
+    }
+
+    async fn dispatch_meta(&self, record: &Record) -> Result<(), RecordError> {
+        let request = meta::decode(record.kind, &record.payload)?;
+        faults::point("during_replay");
+        let database = self.catalog.enlist_database(&request.database);
+        let sensors: Vec<Sensor> = request.changes.iter().map(|change| change.sensor.clone()).collect();
+        self.lookup.enlist(&database, &sensors).await;
+        let known = |change: MetaChange| match self.catalog.sensor(&database, &change.sensor.key) {
+            Some(known) => Ok((known, change)),
+            None => Err(RecordError::Unnumbered { name: change.sensor.key.to_string() }),
+        };
+        let changes = request.changes.into_iter().map(known).collect::<Result<_, _>>()?;
+        let (memory, received) = (record.payload.len(), request.received);
+        let logged = LoggedRequest { sequence: record.sequence, readings: 0, memory, received };
+        let tracked = self.dispatch.positions.read_back(logged, record.sequence <= self.last_at_start);
+        self.dispatch.give_meta(&tracked, &database, changes);
+        Ok(())
+    }
+
+    fn dispatch_deletion(&self, record: &Record) -> Result<(), RecordError> {
+        let deletion = deletion::decode(record.kind, &record.payload)?;
+        faults::point("during_replay");
+        let memory = record.payload.len();
+        let logged = LoggedRequest { sequence: record.sequence, readings: 0, memory, received: deletion.received };
+        let tracked = self.dispatch.positions.read_back(logged, record.sequence <= self.last_at_start);
+        if deletion.scope == Scope::Mark {
+            self.dispatch.marks.set(record.sequence, tracked.0.pin());
+            return Ok(());
+        }
+        let targets = self.catalog.begin_deletion_read_back(&deletion);
+        self.dispatch.delete(tracked, deletion, targets);
+        Ok(())
+    }
+}
+
+/// Reads a chunk of records on a blocking thread.
+async fn read_chunk(mut reader: WalReader) -> (WalReader, Result<Vec<Record>, ReadError>) {
+    let read = tokio::task::spawn_blocking(move || {
+        let (mut chunk, mut bytes) = (Vec::new(), 0);
+        while chunk.len() < LOT && bytes < LOT_BYTES {
+            match reader.next() {
+                Ok(Some(record)) => {
+                    bytes += record.payload.len();
+                    chunk.push(record);
+                }
+                Ok(None) => break,
+                // Dispatch what was read; the next read returns the error again.
+                Err(_) if !chunk.is_empty() => break,
+                Err(error) => return (reader, Err(error)),
+            }
+        }
+        (reader, Ok(chunk))
+    });
+    match read.await {
+        Ok(read) => read,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+/// The batches that admission made of a request, with this process's ids. All of it or an error, because readings left
+/// out here would count as stored.
+fn batches(
+    catalog: &Catalog,
+    database: &Database,
+    request: &DecodedRecord,
+    shards: usize,
+) -> Result<Vec<Batch>, RecordError> {
+    let unnumbered = |name: &str| RecordError::Unnumbered { name: name.to_owned() };
+    let mut batches: Vec<Batch> = (0..shards).map(|_| Batch::default()).collect();
+    let known: Vec<Option<Arc<KnownSensor>>> =
+        request.sensors.iter().map(|sensor| catalog.sensor(database, &sensor.key)).collect();
+    let mut places: Vec<Option<u32>> = vec![None; known.len()];
+    let mut fields: HashMap<(usize, usize), Option<u16>> = HashMap::new();
+    for row in &request.rows {
+        let Some(known) = &known[row.sensor] else { return Err(unnumbered(&request.sensors[row.sensor].key)) };
+        let batch = &mut batches[known.shard];
+        let start = batch.cells();
+        for (name, value) in &row.cells {
+            let field = fields.entry((row.sensor, *name)).or_insert_with(|| {
+                let grown = known.add_field(&request.names[*name], value.family(), usize::from(u16::MAX))?;
+                grown.find(&request.names[*name], usize::MAX).and_then(|field| u16::try_from(field).ok())
+            });
+            batch.push_cell(field.ok_or_else(|| unnumbered(&request.names[*name]))?, value.clone());
+        }
+        let sensor = *places[row.sensor].get_or_insert_with(|| {
+            known.hear(request.received);
+            batch.sensors.push(known.clone());
+            index(batch.sensors.len() - 1)
+        });
+        batch.push_row(sensor, row.time, start);
+    }
+    Ok(batches)
+}
+
+/// The memory of a request's batches, counted as admission does.
+fn memory(request: &DecodedRecord) -> usize {
+    let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
+    let cell = |(_, value): &(usize, Value)| size_of::<(u16, Value)>() + text(value);
+    request.rows.iter().map(|row| Batch::ROW_BYTES + row.cells.iter().map(cell).sum::<usize>()).sum()
+}

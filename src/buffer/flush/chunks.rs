@@ -1,0 +1,212 @@
+//! Backfill: readings of a sensor's day that is long over, if there are enough of them, become a chunk of the day
+//! at once, and no hour pages. Sealing folds chunks into the day.
+
+use std::collections::HashMap;
+
+use super::task::{BucketFlush, BucketFlushState, FlushContext};
+use crate::bucket::day::CELLS_MAX;
+use crate::bucket::packed::Unpacked;
+use crate::bucket::store::Written;
+use crate::bucket::{Applied, Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Readings, SealForm, StorageError};
+use crate::catalog::Database;
+use crate::config::{Settings, bound_ns};
+use crate::faults;
+use crate::reading::stamp::SETTLED;
+use crate::reading::{Day, Hour};
+
+/// How often a chunk is written again because one of its name is there already.
+const CONFLICTS_MAX: usize = 30;
+/// Most cells of a chunk, empty ones included: several are folded together.
+const CHUNK_CELLS: usize = CELLS_MAX / 2;
+/// Most bytes of a chunk, as pages take them: texts may not compress, and a document of MongoDB has at most 16 MiB.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// From how many hours of a day on its readings become a chunk, however few they are: as pages they are as many documents.
+const HOURS_MIN: usize = 2;
+
+/// Which readings become chunks.
+#[derive(Debug, Clone, Copy)]
+pub struct DirectRules {
+    /// How long a day must be over, in nanoseconds.
+    pub after_ns: i64,
+    /// The fewest readings of one hour.
+    pub min: usize,
+}
+
+impl DirectRules {
+    /// Returns `None` if readings become no chunks.
+    pub fn new(settings: &Settings) -> Option<Self> {
+        let min = settings.seal.direct_min;
+        let after_ns = bound_ns(settings.seal.after)?;
+        (min > 0).then_some(Self { after_ns, min })
+    }
+}
+
+/// Marks the buckets whose readings become chunks: together with the other hours of their day they are enough, all of
+/// them are newer than the floor, no remembered deletion covers any, and nothing of their hour can have expired.
+pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) {
+    let Some(rules) = context.direct.filter(|_| context.settings.now().sealed_as(database) != SealForm::Off) else {
+        return;
+    };
+    let Ok(clock) = context.trusted_ns() else { return };
+    let floor = context.registry_view.view().floor;
+    let is_over = |hour: Hour| Day::of(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
+    let mut days: HashMap<(u32, Day), (usize, Vec<usize>)> = HashMap::new();
+    for (place, run) in runs.iter().enumerate() {
+        let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
+        let fits = cells <= CHUNK_CELLS && run.load.bytes <= CHUNK_BYTES;
+        let takes_all = || !context.may_have_expired(run) && run.fates(context).takes_all();
+        if is_over(run.id.hour) && run.load.first > floor && fits && takes_all() {
+            let (readings, places) = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
+            *readings += run.load.rows.len();
+            places.push(place);
+        }
+    }
+    let is_enough = |(readings, places): &(usize, Vec<usize>)| *readings >= rules.min || places.len() >= HOURS_MIN;
+    let enough = days.into_values().filter(is_enough);
+    for place in enough.flat_map(|(_, places)| places) {
+        let run = &mut runs[place];
+        // A cached bucket is still what the store has, but no longer all that it has of the hour.
+        run.bucket = Bucket::default();
+        run.in_chunk = Some((i64::MAX, i64::MIN));
+        run.state = BucketFlushState::Merged;
+    }
+}
+
+/// A chunk, and the places of the buckets whose readings it has.
+struct Chunk {
+    id: DayId,
+    places: Vec<usize>,
+    readings: Readings,
+    /// The rev of a stored chunk of this name; 0 if there is none.
+    rev: u64,
+}
+
+/// Writes the chunks of buckets that were chosen. Each bucket is then stored, or failed, or stale: it becomes hour pages.
+pub async fn write(context: &FlushContext, database: &Database, runs: &mut [BucketFlush]) {
+    let mut left = gather(runs);
+    for _ in 0..CONFLICTS_MAX {
+        if left.is_empty() {
+            return;
+        }
+        let writes: Vec<DayWrite<'_>> = left
+            .iter()
+            .map(|chunk| DayWrite {
+                id: &chunk.id,
+                rev: chunk.rev,
+                next_rev: if chunk.rev == 0 { chunk.readings.stamps().greatest() } else { chunk.rev + 1 },
+                readings: Some(&chunk.readings),
+                expired: None,
+            })
+            .collect();
+        let outcomes = context.store.write_days(&database.name, &writes).await;
+        faults::point("chunk_written");
+        let mut again = Vec::new();
+        for (chunk, outcome) in std::mem::take(&mut left).into_iter().zip(outcomes) {
+            match outcome {
+                Written::Yes => {}
+                Written::Conflict => again.push(chunk),
+                Written::Failed(error) => fail(runs, &chunk.places, &error),
+            }
+        }
+        left = take_up(context, database, runs, again).await;
+    }
+    for chunk in left {
+        fail(runs, &chunk.places, &StorageError::Contended { detail: chunk.id.sensor.key.to_string() });
+    }
+}
+
+/// A chunk that the store does not take, and would not take next time, becomes hour pages.
+fn fail(runs: &mut [BucketFlush], places: &[usize], error: &StorageError) {
+    let is_of_chunk = matches!(error, StorageError::Refused { .. } | StorageError::Failing { .. });
+    for place in places {
+        let run = &mut runs[*place];
+        if is_of_chunk {
+            run.in_chunk = None;
+            run.state = BucketFlushState::Stale;
+        } else {
+            run.state = BucketFlushState::Failed(error.clone());
+        }
+    }
+}
+
+/// Chunks whose name is taken, with what is stored of them: an earlier try of unknown outcome wrote them, perhaps without
+/// some of the readings.
+async fn take_up(
+    context: &FlushContext,
+    database: &Database,
+    runs: &mut [BucketFlush],
+    chunks: Vec<Chunk>,
+) -> Vec<Chunk> {
+    if chunks.is_empty() {
+        return chunks;
+    }
+    let ids: Vec<DayId> = chunks.iter().map(|chunk| chunk.id.clone()).collect();
+    match context.store.read_days(&database.name, &ids).await {
+        Ok(stored) => {
+            let with = |(chunk, stored): (Chunk, Option<crate::bucket::StoredDay>)| match stored {
+                Some(stored) => {
+                    let mut readings = stored.readings.explicit();
+                    readings.unite(&chunk.readings);
+                    Chunk { readings, rev: stored.rev, ..chunk }
+                }
+                None => Chunk { rev: 0, ..chunk },
+            };
+            chunks.into_iter().zip(stored).map(with).collect()
+        }
+        Err(error) => {
+            chunks.iter().for_each(|chunk| fail(runs, &chunk.places, &error));
+            Vec::new()
+        }
+    }
+}
+
+/// The readings of the chosen buckets, by sensor and day.
+fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
+    let is_chosen = |run: &BucketFlush| run.in_chunk.is_some() && run.state == BucketFlushState::Merged;
+    let mut places: Vec<usize> = (0..runs.len()).filter(|place| is_chosen(&runs[*place])).collect();
+    places.sort_by_key(|place| (runs[*place].known.id, runs[*place].id.hour));
+    let (mut chunks, mut room): (Vec<Chunk>, Unpacked) = (Vec::new(), Unpacked::default());
+    for place in places {
+        let run = &mut runs[place];
+        let (readings, applied) = readings_of(run, &mut room);
+        let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { continue };
+        run.in_chunk = Some((*first, *last));
+        run.applied = applied;
+        let day = Day::of(run.id.hour);
+        let is_same = |chunk: &&mut Chunk| {
+            let is_of_day = chunk.id.day == day && chunk.id.sensor.key == run.id.sensor.key;
+            let cells = chunk.readings.cells_in_all() + readings.cells_in_all();
+            is_of_day && cells <= CHUNK_CELLS && chunk.readings.bytes() + readings.bytes() <= CHUNK_BYTES
+        };
+        match chunks.last_mut().filter(is_same) {
+            Some(chunk) => {
+                chunk.readings.merge_set(&readings);
+                chunk.places.push(place);
+            }
+            None => {
+                let hour = u8::try_from(run.id.hour.0 - day.hours().start.0).unwrap_or_default();
+                let id = DayId { sensor: run.id.sensor.clone(), day, part: DayPart::Chunk { stamp: 0, hour } };
+                chunks.push(Chunk { id, places: vec![place], readings, rev: 0 });
+            }
+        }
+    }
+    for chunk in &mut chunks {
+        if let DayPart::Chunk { stamp, .. } = &mut chunk.id.part {
+            *stamp = chunk.readings.stamps().greatest();
+        }
+    }
+    chunks
+}
+
+/// A bucket's readings as a set in which every cell has its stamp.
+fn readings_of(run: &BucketFlush, room: &mut Unpacked) -> (Readings, Applied) {
+    const UNCAPPED: Caps = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
+    let fields = run.known.fields();
+    room.unpack_in_time_order([&*run.load.rows]);
+    let mut bucket = Bucket::default();
+    let options = MergeOptions { caps: &UNCAPPED, floor: SETTLED, restamps: false };
+    let applied = bucket.apply(room.rows(&fields.names), &options);
+    let readings = bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default();
+    (readings, applied)
+}

@@ -1,0 +1,378 @@
+//! Dead letters: readings and metadata that the store will never accept. A side file keeps them with the reason, so that
+//! people can look at them, correct them and send them again.
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::bucket::packed::Unpacked;
+use crate::bucket::{Meta, StorageError};
+use crate::buffer::memtable::Load;
+use crate::catalog::Database;
+use crate::clock::now_ns;
+use crate::reading::stamp::SETTLED;
+use crate::reading::time::write_rfc3339;
+use crate::side_file::{SideFile, SideFileLimits};
+use crate::wire::line_protocol::write_line;
+
+const LIMITS: SideFileLimits = SideFileLimits { segment_bytes: 64 << 20, keep_bytes: None };
+
+/// The reason for which readings become dead letters.
+#[derive(Debug, thiserror::Error)]
+pub enum DeadLetterReason {
+    /// The store will never accept their page.
+    #[error(transparent)]
+    Refused(StorageError),
+    /// They came back after the floor had moved past them, and the store has other values at their timestamps, which may
+    /// be later.
+    #[error(
+        "set aside: this instance was silent for longer than wal.horizon and the store has other values; compare before \
+         you resend"
+    )]
+    SetAside,
+}
+
+/// A record of the side file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeadLetter {
+    Readings(ReadingsLetter),
+    Metadata(MetadataLetter),
+    /// Ids of records that were sent again, or need no more attention.
+    Done(Vec<u64>),
+}
+
+/// Readings of one sensor and hour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadingsLetter {
+    pub database: String,
+    pub readings: u64,
+    /// The time of the record, as RFC 3339.
+    pub kept: String,
+    pub reason: String,
+    /// Line protocol with timestamps in nanoseconds.
+    pub lines: String,
+}
+
+/// A change of a sensor's metadata.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataLetter {
+    pub database: String,
+    pub sensor: String,
+    /// The changed values; null where a name was removed.
+    pub meta: Map<String, Value>,
+    /// Whether the change replaces everything older.
+    pub replaces: bool,
+    /// The time of the record, as RFC 3339.
+    pub kept: String,
+    pub reason: String,
+}
+
+/// Dead letters that were not sent again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outstanding {
+    /// The number of readings by database.
+    pub by_database: BTreeMap<String, u64>,
+    /// The number of changes of metadata.
+    pub metadata: u64,
+}
+
+impl Outstanding {
+    /// The number of readings of all databases.
+    #[must_use]
+    pub fn readings(&self) -> u64 {
+        self.by_database.values().sum()
+    }
+
+    /// The number of readings of each database, for people.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let of_each = self.by_database.iter();
+        let each: Vec<String> =
+            of_each.map(|(database, readings)| format!("{readings} readings of database {database:?}")).collect();
+        each.join(", ")
+    }
+}
+
+/// The segments of the file with their sizes: a change shows that something was written.
+type FileVersion = Vec<(u64, u64)>;
+
+#[derive(Debug)]
+struct Shared {
+    folder: PathBuf,
+    file: Mutex<SideFile<DeadLetter>>,
+    counted: Mutex<Option<(FileVersion, Outstanding)>>,
+}
+
+/// The side file of dead letters, created on first use. Several processes may use it.
+#[derive(Debug, Clone)]
+pub struct DeadLetters(Arc<Shared>);
+
+impl DeadLetters {
+    /// The dead letters in a folder.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        let file = Mutex::new(SideFile::new(folder.clone(), LIMITS));
+        Self(Arc::new(Shared { folder, file, counted: Mutex::default() }))
+    }
+
+    /// Appends a bucket's readings, durably.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub async fn keep(&self, database: &Database, load: &Load, error: &StorageError) -> io::Result<()> {
+        self.keep_some(database, load, |_| true, &DeadLetterReason::Refused(error.clone())).await
+    }
+
+    /// Like [`DeadLetters::keep`], for readings whose places in time order are `wanted`.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub async fn keep_some(
+        &self,
+        database: &Database,
+        load: &Load,
+        wanted: impl Fn(usize) -> bool,
+        reason: &DeadLetterReason,
+    ) -> io::Result<()> {
+        let names = &load.known.fields().names;
+        let mut lines = String::new();
+        let mut rows = Unpacked::default();
+        rows.unpack_in_time_order([&*load.rows]);
+        let mut readings = 0;
+        for (_, row) in rows.rows(names).enumerate().filter(|(place, _)| wanted(*place)) {
+            readings += 1;
+            let fields = row.cells.iter().map(|(field, value)| (&*row.names[usize::from(*field)], value));
+            write_line(&mut lines, &load.known.sensor.key, fields, row.time);
+        }
+        let database = database.name.to_string();
+        let letter = ReadingsLetter { database, readings, kept: now(), reason: reason.to_string(), lines };
+        self.append(DeadLetter::Readings(letter)).await?;
+        let (sensor, hour) = (&load.known.sensor.key, load.hour.start_ns());
+        tracing::error!(%sensor, hour, readings, error = %reason, folder = %self.0.folder.display(),
+            "readings cannot be stored; they are dead letters");
+        Ok(())
+    }
+
+    /// Appends a change of a sensor's metadata, durably.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub async fn keep_meta(&self, database: &str, sensor: &str, change: &Meta, error: &StorageError) -> io::Result<()> {
+        let value = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
+        let values =
+            change.entries().map(|(name, entry)| (name.to_owned(), entry.value.as_deref().map_or(Value::Null, value)));
+        self.append(DeadLetter::Metadata(MetadataLetter {
+            database: database.to_owned(),
+            sensor: sensor.to_owned(),
+            meta: values.collect(),
+            replaces: change.replaced() != SETTLED,
+            kept: now(),
+            reason: error.to_string(),
+        }))
+        .await?;
+        tracing::error!(%sensor, %error, folder = %self.0.folder.display(),
+            "metadata cannot be stored; it is a dead letter");
+        Ok(())
+    }
+
+    async fn append(&self, letter: DeadLetter) -> io::Result<()> {
+        self.in_background(move |letters| letters.write(&letter)).await
+    }
+
+    async fn in_background<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let letters = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&letters)).await;
+        done.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
+    }
+
+    /// Dead letters that were not sent again. Reads the file only if it has changed.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn outstanding(&self) -> io::Result<Outstanding> {
+        self.in_background(Self::count).await
+    }
+
+    fn count(&self) -> io::Result<Outstanding> {
+        let mut counted = self.0.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let version: FileVersion =
+            self.file().segments()?.iter().map(|segment| (segment.first_id, segment.bytes)).collect();
+        if let Some((_, outstanding)) = counted.as_ref().filter(|(before, _)| *before == version) {
+            return Ok(outstanding.clone());
+        }
+        let mut outstanding = Outstanding::default();
+        self.read(0, |_, letter| {
+            match letter {
+                DeadLetter::Readings(letter) => {
+                    *outstanding.by_database.entry(letter.database).or_default() += letter.readings;
+                }
+                DeadLetter::Metadata(_) => outstanding.metadata += 1,
+                DeadLetter::Done(_) => {}
+            }
+            ControlFlow::Continue(())
+        })?;
+        *counted = Some((version, outstanding.clone()));
+        Ok(outstanding)
+    }
+
+    /// At most `count_max` dead letters after an id that were not sent again, of about `bytes_max` bytes, and whether there are
+    /// more.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn page(
+        &self,
+        after: u64,
+        count_max: usize,
+        bytes_max: usize,
+    ) -> io::Result<(Vec<(u64, DeadLetter)>, bool)> {
+        self.in_background(move |letters| {
+            let mut found = Vec::new();
+            let mut bytes = 0;
+            let mut has_more = false;
+            letters.read(after, |id, letter| {
+                has_more = found.len() == count_max || bytes > bytes_max;
+                if has_more {
+                    return ControlFlow::Break(());
+                }
+                if let DeadLetter::Readings(letter) = &letter {
+                    bytes += letter.lines.len() + letter.reason.len();
+                }
+                found.push((id, letter));
+                ControlFlow::Continue(())
+            })?;
+            Ok((found, has_more))
+        })
+        .await
+    }
+
+    /// Passes on the dead letters after an id that were not sent again, oldest first; returns the number of lines in the file
+    /// that are no whole record. Blocks.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read(&self, after: u64, mut take: impl FnMut(u64, DeadLetter) -> ControlFlow<()>) -> io::Result<u64> {
+        let file = self.file();
+        let mut done: HashSet<u64> = HashSet::new();
+        let damaged = file.read(0, |_, _, letter| {
+            if let DeadLetter::Done(ids) = letter {
+                done.extend(ids);
+            }
+            ControlFlow::Continue(())
+        })?;
+        file.read(after, |_, id, letter| match letter {
+            DeadLetter::Done(_) => ControlFlow::Continue(()),
+            _ if done.contains(&id) => ControlFlow::Continue(()),
+            letter => take(id, letter),
+        })?;
+        Ok(damaged)
+    }
+
+    /// Notes that dead letters were sent again, durably. Blocks.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn mark_done(&self, ids: Vec<u64>) -> io::Result<()> {
+        self.write(&DeadLetter::Done(ids))
+    }
+
+    /// Removes the file if everything in it was sent again. Blocks.
+    ///
+    /// # Errors
+    /// If the file cannot be read or removed.
+    pub fn remove_done(&self) -> io::Result<()> {
+        let _locked = self.locked()?;
+        let mut is_left = false;
+        let damaged = self.read(0, |_, _| {
+            is_left = true;
+            ControlFlow::Break(())
+        })?;
+        if !is_left && damaged == 0 {
+            self.file().retain(|_, _| false)?;
+        }
+        Ok(())
+    }
+
+    /// The right to send dead letters again, which one process has at a time.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another process has it; other I/O errors as they are.
+    pub fn begin_sending(&self) -> io::Result<File> {
+        let file = self.open("sending")?;
+        file.try_lock()?;
+        Ok(file)
+    }
+
+    fn write(&self, letter: &DeadLetter) -> io::Result<()> {
+        let _locked = self.locked()?;
+        let mut file = self.file();
+        file.append(std::slice::from_ref(letter))?;
+        file.sync()
+    }
+
+    /// Excludes other processes: the one that removes the file would remove what is appended meanwhile.
+    fn locked(&self) -> io::Result<File> {
+        let file = self.open("lock")?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0.folder)?;
+        OpenOptions::new().create(true).append(true).mode(0o600).open(self.0.folder.join(name))
+    }
+
+    fn file(&self) -> MutexGuard<'_, SideFile<DeadLetter>> {
+        self.0.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn now() -> String {
+    let mut text = String::new();
+    write_rfc3339(&mut text, now_ns());
+    text
+}
+
+/// Line protocol in parts of about `bytes` bytes, each of whole readings. Strings may contain line ends.
+#[must_use]
+pub fn parts(lines: &[u8], bytes: usize) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let (mut is_quoted, mut is_escaped, mut is_field) = (false, false, false);
+    for (at, byte) in lines.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            // Before the fields a quote is an ordinary character.
+            b' ' if !is_quoted => is_field = true,
+            b'"' if is_field => is_quoted = !is_quoted,
+            b'\n' if !is_quoted => {
+                is_field = false;
+                if at + 1 - start >= bytes {
+                    parts.push(&lines[start..=at]);
+                    start = at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    if start < lines.len() {
+        parts.push(&lines[start..]);
+    }
+    parts
+}

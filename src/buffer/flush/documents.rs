@@ -1,0 +1,528 @@
+//! Updates sensor documents: first and last seen, recent readings and the outlier mark, always by compare-and-set. Runs
+//! in whichever task accesses the store, with data that a shard passed along: no shard waits for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::outliers::expire;
+use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
+use super::task::FlushContext;
+use crate::bucket::readings::reading_bytes;
+use crate::bucket::store::{BucketId, Extent, Order, Outlier, Projection, ScannedPage, Written};
+use crate::bucket::{Bucket, Meta, Reading, Readings, SensorDocument, StorageError, UnflushedHour, day};
+use crate::catalog::deletion::ALL_HOURS;
+use crate::catalog::reads::{read_buckets_each, read_needed, read_sensors_each};
+use crate::catalog::{Database, KnownSensor};
+use crate::clock::{latest_ns, now_ns};
+use crate::config::Settings;
+use crate::faults;
+use crate::reading::time::MILLI_NS;
+use crate::reading::{Day, Hour, Stamp, Value};
+use crate::store::MergedView;
+
+/// Documents per write.
+pub const BATCH: usize = 500;
+/// Buckets per read of latest readings. Those of several pages are read one by one.
+const COLD_LOT: usize = 8;
+/// Sensors per read of the latest readings of an hour that may be in parts of days, and most bytes of what is read.
+const SEALED_LOT: usize = 64;
+const SEALED_BYTES: usize = 4 << 20;
+/// Most bytes of a document's recent readings, far below the most that a document may have.
+const RECENT_BYTES: usize = 1024 * 1024;
+
+/// What documents contain.
+#[derive(Debug, Clone, Copy)]
+pub struct Documents {
+    /// How many of the latest readings a document holds.
+    pub recent: usize,
+}
+
+/// What a sensor's document lacks, as far as its shard knows.
+#[derive(Debug)]
+pub struct Outdated {
+    pub known: Arc<KnownSensor>,
+    /// Times of the earliest and latest reading stored since the document was written.
+    pub seen: Option<(i64, i64)>,
+    /// The latest hours written to, the last one first, with the latest readings of cached buckets.
+    pub hours: Vec<(Hour, Option<Vec<Reading>>)>,
+    /// The latest hour that took more than one page, and its number of pages.
+    pub outlier: Option<(Hour, u32)>,
+    pub meta: MetaUpdate,
+}
+
+/// What is new of a sensor's metadata.
+#[derive(Debug)]
+pub struct MetaUpdate {
+    pub change: Meta,
+    /// How many logged changes it is of.
+    pub changes: usize,
+    /// Everything older is deleted.
+    pub before: Stamp,
+    /// No change at or below this can come any more.
+    pub floor: Stamp,
+}
+
+impl MetaUpdate {
+    /// Whether a sensor without a document gets one for this: if it has values, and with other instances also if something was
+    /// removed, since one of them may store an older value later.
+    fn needs_document(&self, has_others: bool) -> bool {
+        let is_remembered = || {
+            let mut left = self.change.clone();
+            left.settle(self.floor);
+            !left.is_empty()
+        };
+        !self.change.is_without_values() || has_others && is_remembered()
+    }
+
+    fn apply(&self, meta: &mut Meta) {
+        if self.change.is_empty() && meta.is_empty() {
+            return;
+        }
+        meta.merge(&self.change);
+        meta.cut(self.before);
+        meta.settle(self.floor);
+    }
+}
+
+/// What a shard knows of a sensor that its document lacks.
+#[derive(Debug)]
+pub struct Latest {
+    /// What is stored.
+    pub outdated: Option<Outdated>,
+    /// What is not stored yet, hour by hour.
+    pub unflushed: Vec<UnflushedHour>,
+}
+
+/// A document, and what it lacks.
+pub type Document<'a> = (Option<&'a Outdated>, SensorDocument);
+
+/// The outcome of writing documents.
+#[derive(Debug, Default)]
+pub struct DocumentsOutcome {
+    /// Ids of the sensors whose documents are up to date.
+    pub done: Vec<u32>,
+    /// Ids of the sensors whose documents failed for reasons of their own.
+    pub failed: Vec<(u32, StorageError)>,
+    /// Of those, the ones that the store refuses for ever, whose metadata is in the file of dead letters.
+    pub given_up_meta: Vec<(u32, StorageError)>,
+    /// Why the others were not written, if any were not.
+    pub error: Option<StorageError>,
+}
+
+impl Documents {
+    pub fn new(options: &Settings) -> Self {
+        Self { recent: options.sensors.recent }
+    }
+
+    /// Adds to documents what was stored since they were written. Reads a bucket from the store if it is not cached, or
+    /// if another instance wrote the document last, since it may have changed the bucket too.
+    ///
+    /// # Errors
+    /// If the store is away when a bucket must be read.
+    pub async fn refresh(
+        self,
+        store: &MergedView,
+        database: &str,
+        documents: &mut [Document<'_>],
+    ) -> Result<(), StorageError> {
+        let mut tails: Vec<BTreeMap<i64, Reading>> = vec![BTreeMap::new(); documents.len()];
+        // The newest hours first, then the next ones for documents that need more: most need one hour, which is cached.
+        for nth in 0..self.recent {
+            let mut cold: Vec<(usize, BucketId)> = Vec::new();
+            for (at, ((outdated, document), tail)) in documents.iter().zip(&mut tails).enumerate() {
+                let Some(outdated) = outdated.filter(|_| tail.len() < self.recent) else { continue };
+                let Some((hour, cache)) = outdated.hours.get(nth) else { continue };
+                let known = &outdated.known;
+                let is_foreign =
+                    store.raw().has_other_writers() && document.rev != known.written_rev.load(Ordering::Relaxed);
+                let is_sealed = day::may_be_sealed(*hour, latest_ns());
+                match cache.as_ref().filter(|_| !is_foreign) {
+                    Some(cache) if is_sealed => {
+                        let whole = cache.iter().map(|reading| completed(reading, &document.recent));
+                        tail.extend(whole.map(|reading| (reading.time, reading)));
+                    }
+                    Some(cache) => tail.extend(cache.iter().map(|reading| (reading.time, reading.clone()))),
+                    None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
+                }
+            }
+            let (mut sealed, cold): (Vec<_>, Vec<_>) =
+                cold.into_iter().partition(|(_, id)| day::may_be_sealed(id.hour, latest_ns()));
+            sealed.sort_by_key(|(_, id)| id.hour);
+            let of_hours = sealed.chunk_by(|(_, a), (_, b)| a.hour == b.hour);
+            for lot in of_hours.flat_map(|of_hour| of_hour.chunks(SEALED_LOT)) {
+                let found = tails_with_parts(store, database, lot, self.recent).await?;
+                for ((at, _), tail) in lot.iter().zip(found) {
+                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+                }
+            }
+            for chunk in cold.chunks(COLD_LOT) {
+                let ids: Vec<BucketId> = chunk.iter().map(|(_, id)| id.clone()).collect();
+                for ((at, id), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids, 1).await) {
+                    let needed = |bucket: &Bucket| bucket.needed_for_tail(self.recent);
+                    let bucket = match pages.map(Bucket::from_stored) {
+                        Ok(bucket) if bucket.is_partial() => read_needed(store, database, id, needed).await,
+                        read => read,
+                    };
+                    let tail = of_readable(bucket.map(|bucket| bucket.tail(self.recent)))?;
+                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+                }
+            }
+        }
+        let now = now_ns();
+        for ((outdated, document), tail) in documents.iter_mut().zip(tails) {
+            expire(document, now);
+            if let Some(outdated) = outdated {
+                self.bring_up_to_date(document, outdated, tail, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_up_to_date(
+        self,
+        document: &mut SensorDocument,
+        outdated: &Outdated,
+        tail: BTreeMap<i64, Reading>,
+        now: i64,
+    ) {
+        add_fields(document, &outdated.known);
+        outdated.meta.apply(&mut document.meta);
+        if let Some((first, last)) = outdated.seen.map(|(first, last)| (whole(first), whole(last))) {
+            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
+            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
+        }
+        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
+        recent.extend(tail);
+        document.recent = newest(recent, self.recent);
+        if let Some((hour, pages)) = outdated.outlier {
+            let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
+            document.outlier = Some(Outlier {
+                since: document.outlier.map_or(now, |outlier| outlier.since),
+                seen: now,
+                last_hour: before.map_or(hour, |outlier| outlier.last_hour),
+                pages: before.map_or(pages, |outlier| outlier.pages),
+            });
+        }
+    }
+
+    /// Adds unflushed readings to a document. Each must be whole: merged with what the store has at its time.
+    pub fn lay_over(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
+        add_fields(document, known);
+        for time in unflushed.iter().map(|reading| whole(reading.time)) {
+            document.first_seen = Some(document.first_seen.map_or(time, |seen| seen.min(time)));
+            document.last_seen = Some(document.last_seen.map_or(time, |seen| seen.max(time)));
+        }
+        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
+        recent.extend(unflushed.into_iter().map(|reading| (reading.time, reading)));
+        document.recent = newest(recent, self.recent);
+    }
+
+    /// Adds to documents, as read from the store, what a shard knows of their sensors beyond them.
+    ///
+    /// # Errors
+    /// If something must be read for that and the store does not answer.
+    pub async fn lay_latest(
+        self,
+        store: &MergedView,
+        database: &Database,
+        sensors: &[Arc<KnownSensor>],
+        (mut documents, latest): (Vec<SensorDocument>, Vec<Latest>),
+    ) -> Result<Vec<SensorDocument>, StorageError> {
+        read_anew(store, &database.name, sensors, &mut documents).await?;
+        let outdated = latest.iter().map(|latest| latest.outdated.as_ref());
+        let mut refreshed: Vec<Document<'_>> = outdated.zip(documents).collect();
+        self.refresh(store, &database.name, &mut refreshed).await?;
+        let mut documents: Vec<SensorDocument> = refreshed.into_iter().map(|(_, document)| document).collect();
+        for ((known, document), latest) in sensors.iter().zip(&mut documents).zip(latest) {
+            let mut readings: Vec<Reading> = Vec::new();
+            for hour in &latest.unflushed {
+                let set = with_stored(store, &database.name, document, hour).await?;
+                readings.extend((0..set.len()).map(|i| set.reading(i)));
+            }
+            if !readings.is_empty() {
+                self.lay_over(document, known, readings);
+            }
+        }
+        Ok(documents)
+    }
+
+    /// Updates and writes the documents of some sensors of a database.
+    pub async fn write(self, context: &FlushContext, database: &Database, outdated: &[Outdated]) -> DocumentsOutcome {
+        faults::point("before_sensors");
+        faults::halt_at("writing_documents").await;
+        let mut outcome = DocumentsOutcome::default();
+        for chunk in outdated.chunks(BATCH) {
+            let before = outcome.done.len();
+            let written = self.write_chunk(context, &database.name, chunk, &mut outcome).await;
+            context.metrics.sensor_writes.increment((outcome.done.len() - before) as u64);
+            if let Err(error) = written {
+                outcome.error = Some(error);
+                break;
+            }
+        }
+        give_up_refused_meta(context, &database.name, outdated, &mut outcome).await;
+        outcome
+    }
+
+    async fn write_chunk(
+        self,
+        context: &FlushContext,
+        database: &str,
+        chunk: &[Outdated],
+        outcome: &mut DocumentsOutcome,
+    ) -> Result<(), StorageError> {
+        let mut open: Vec<&Outdated> = chunk.iter().collect();
+        for _ in 0..ATTEMPTS_MAX {
+            open = self.try_to_write(context, database, open, outcome).await?;
+            if open.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(StorageError::Contended { detail: open[0].known.sensor.key.to_string() })
+    }
+
+    /// Reads, updates and writes documents; returns those that others changed meanwhile.
+    async fn try_to_write<'a>(
+        self,
+        context: &FlushContext,
+        database: &str,
+        open: Vec<&'a Outdated>,
+        outcome: &mut DocumentsOutcome,
+    ) -> Result<Vec<&'a Outdated>, StorageError> {
+        let mut documents = read(context, database, open, outcome).await?;
+        let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
+        self.refresh(&context.store, database, &mut documents).await?;
+        let (mut changed, mut writers) = (Vec::new(), Vec::new());
+        for ((outdated, now), before) in documents.into_iter().zip(before) {
+            let Some(outdated) = outdated else { continue };
+            // Another instance may have changed the metadata.
+            let is_foreign = before.rev != outdated.known.written_rev.load(Ordering::Relaxed)
+                && context.store.raw().has_other_writers();
+            if is_foreign || now.meta != before.meta {
+                outdated.known.set_stored_kind(&now.meta, outdated.meta.changes);
+            }
+            if now == before {
+                outcome.done.push(outdated.known.id);
+            } else {
+                writers.push((outdated, now.meta != before.meta));
+                changed.push(now);
+            }
+        }
+        let written = context.store.raw().write_sensors(database, &changed).await;
+        let (mut again, mut away) = (Vec::new(), None);
+        for (((outdated, is_described), document), written) in writers.into_iter().zip(&changed).zip(written) {
+            // Of an unknown outcome, too: the store may have it.
+            if is_described && context.store.keeps_copies() {
+                context.stale_copies.note(database, &document.sensor.key);
+            }
+            match written {
+                Written::Yes => {
+                    outdated.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+                    outcome.done.push(outdated.known.id);
+                }
+                Written::Conflict => again.push(outdated),
+                Written::Failed(error) if error.is_away() => away = Some(error),
+                Written::Failed(error) => outcome.failed.push((outdated.known.id, error)),
+            }
+        }
+        away.map_or(Ok(again), Err)
+    }
+}
+
+/// Dead-letters the metadata of documents that the store will never accept: it would keep its record, and with it the whole
+/// WAL, for ever. Every other failure may pass.
+async fn give_up_refused_meta(
+    context: &FlushContext,
+    database: &str,
+    outdated: &[Outdated],
+    outcome: &mut DocumentsOutcome,
+) {
+    for (id, error) in &outcome.failed {
+        let of = outdated.iter().find(|of| of.known.id == *id && !of.meta.change.is_empty());
+        let (Some(of), StorageError::Refused { .. }) = (of, error) else { continue };
+        let sensor = &of.known.sensor.key;
+        match context.dead_letters.keep_meta(database, sensor, &of.meta.change, error).await {
+            Ok(()) => outcome.given_up_meta.push((*id, error.clone())),
+            Err(io) => {
+                tracing::error!(%io, %error, %sensor, "metadata that the store refuses cannot be written to its file; it stays in the WAL");
+            }
+        }
+    }
+}
+
+/// Reads the documents of sensors, and creates missing ones.
+async fn read<'a>(
+    context: &FlushContext,
+    database: &str,
+    open: Vec<&'a Outdated>,
+    outcome: &mut DocumentsOutcome,
+) -> Result<Vec<Document<'a>>, StorageError> {
+    let keys: Vec<&str> = open.iter().map(|outdated| &*outdated.known.sensor.key).collect();
+    let mut stored: HashMap<_, _> = read_sensors_each(&context.store, database, &keys).await?;
+    let mut documents = Vec::with_capacity(open.len());
+    for outdated in open {
+        let known = &outdated.known;
+        match stored.remove(&known.sensor.key) {
+            // Metadata may come before any reading.
+            None if outdated.meta.needs_document(context.registry_view.view().restamps) => {
+                documents.push((Some(outdated), new_document(known)));
+            }
+            // Another instance deleted the document and the readings, unless some were stored since. A hidden page
+            // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
+            None => match context
+                .raw
+                .scan(database, &known.sensor.key, ALL_HOURS, Order::Descending, &Projection::ALL, Extent::pages(1))
+                .await
+            {
+                Ok(scanned) if scanned.pages.is_empty() && !has_days(context, database, &known.sensor.key).await? => {
+                    known.unsave();
+                    outcome.done.push(known.id);
+                }
+                Err(error) if error.is_away() => return Err(error),
+                // A page that cannot be read exists all the same.
+                Ok(_) | Err(_) => documents.push((Some(outdated), new_document(known))),
+            },
+            Some(Ok(document)) => documents.push((Some(outdated), document)),
+            Some(Err(error)) => outcome.failed.push((known.id, error)),
+        }
+    }
+    Ok(documents)
+}
+
+async fn has_days(context: &FlushContext, database: &str, sensor: &str) -> Result<bool, StorageError> {
+    Ok(!context.raw.parts_of(database, &[sensor], Day::of_hours(&ALL_HOURS)).await?.is_empty())
+}
+
+/// Reads documents again that this process has written since they were read.
+async fn read_anew(
+    store: &MergedView,
+    database: &str,
+    known: &[Arc<KnownSensor>],
+    documents: &mut [SensorDocument],
+) -> Result<(), StorageError> {
+    let (mut keys, mut stale) = (Vec::new(), Vec::new());
+    for (known, document) in known.iter().zip(documents) {
+        if document.rev < known.written_rev.load(Ordering::Relaxed) {
+            keys.push(&*known.sensor.key);
+            stale.push(document);
+        }
+    }
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let mut read = read_sensors_each(store, database, &keys).await?;
+    for document in stale {
+        if let Some(anew) = read.remove(&document.sensor.key) {
+            *document = anew?;
+        }
+    }
+    Ok(())
+}
+
+/// Unflushed readings, merged with the stored ones if the document has readings of the same times: only the pages know
+/// which value is later.
+async fn with_stored(
+    store: &MergedView,
+    database: &str,
+    document: &SensorDocument,
+    hour: &UnflushedHour,
+) -> Result<Readings, StorageError> {
+    let unflushed = hour.readings();
+    if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
+        return Ok(unflushed);
+    }
+    let times = unflushed.times();
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(unflushed) };
+    let wanted = Projection { times: *first..last.saturating_add(1), ..Projection::ALL };
+    let hours = hour.hour..hour.hour.next();
+    let scanned = store.scan(database, &document.sensor.key, hours, Order::Ascending, &wanted, Extent::ALL).await?;
+    let mut stored = Readings::default();
+    for readings in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
+        stored.unite(readings);
+    }
+    stored.merge_set(&unflushed);
+    Ok(stored)
+}
+
+/// The latest readings of sensors in one hour that may be in parts of days, read together: where history comes hour by hour,
+/// every sensor's document needs some.
+async fn tails_with_parts(
+    store: &MergedView,
+    database: &str,
+    lot: &[(usize, BucketId)],
+    recent: usize,
+) -> Result<Vec<Vec<Reading>>, StorageError> {
+    let Some((_, first)) = lot.first() else { return Ok(Vec::new()) };
+    let keys: Vec<&str> = lot.iter().map(|(_, id)| &*id.sensor.key).collect();
+    let hours = first.hour..first.hour.next();
+    match store.scan_sensors(database, &keys, hours, &Projection::ALL, SEALED_BYTES).await {
+        Ok(Some(scanned)) => return Ok(scanned.into_iter().map(|pages| tail_of(&pages, recent)).collect()),
+        Err(error) if error.is_away() => return Err(error),
+        // What is too large for one read, or cannot be read, holds up no other.
+        Ok(None) | Err(_) => {}
+    }
+    let mut tails = Vec::with_capacity(lot.len());
+    for (_, id) in lot {
+        tails.push(tail_with_parts(store, database, id, recent).await?);
+    }
+    Ok(tails)
+}
+
+/// The latest readings of an hour that may be in parts of a day.
+async fn tail_with_parts(
+    store: &MergedView,
+    database: &str,
+    id: &BucketId,
+    recent: usize,
+) -> Result<Vec<Reading>, StorageError> {
+    let hours = id.hour..id.hour.next();
+    let scanned = store.scan(database, &id.sensor.key, hours, Order::Ascending, &Projection::ALL, Extent::ALL).await;
+    of_readable(scanned.map(|scanned| tail_of(&scanned.pages, recent)))
+}
+
+/// The latest readings of each page.
+fn tail_of(pages: &[ScannedPage], recent: usize) -> Vec<Reading> {
+    let mut tail: Vec<Reading> = Vec::new();
+    for readings in pages.iter().filter_map(|page| page.readings.as_ref()) {
+        let from = readings.len().saturating_sub(recent);
+        tail.extend((from..readings.len()).map(|row| readings.reading(row)));
+    }
+    tail
+}
+
+/// A page that cannot be read adds nothing to a document.
+fn of_readable(tail: Result<Vec<Reading>, StorageError>) -> Result<Vec<Reading>, StorageError> {
+    match tail {
+        Err(error) if error.is_away() => Err(error),
+        tail => Ok(tail.unwrap_or_default()),
+    }
+}
+
+/// The newest readings that a document has room for, in time order and at most `recent` of them.
+pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
+    let mut bytes = 0;
+    let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
+    let fits = |reading: &Reading| {
+        bytes += bytes_of(reading);
+        bytes <= RECENT_BYTES
+    };
+    let mut newest: Vec<Reading> = readings.into_values().rev().take(recent).take_while(fits).collect();
+    newest.reverse();
+    newest
+}
+
+/// A reading from a page of a sealed day, which has only what came later, with the fields that it had before.
+fn completed(reading: &Reading, before: &[Reading]) -> Reading {
+    let mut reading = reading.clone();
+    let before = before.iter().find(|before| before.time == reading.time).into_iter().flat_map(|before| &before.fields);
+    let is_missing = |(name, _): &&(Arc<str>, Value)| !reading.fields.iter().any(|(has, _)| has == name);
+    let missing: Vec<_> = before.filter(is_missing).cloned().collect();
+    reading.fields.extend(missing);
+    reading
+}
+
+/// Rounded down to whole milliseconds, as documents have them.
+pub fn whole(time: i64) -> i64 {
+    time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS)
+}

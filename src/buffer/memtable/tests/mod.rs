@@ -1,0 +1,367 @@
+//! Which buckets are due and in which order; that no bucket is in two flushes at once; that no reading is invisible or
+//! out of order before it is stored.
+
+mod visible;
+
+use super::*;
+use crate::access::Allowance;
+use crate::bucket::packed::Unpacked;
+use crate::catalog::{Catalog, LookupResult, WantedSensor};
+use crate::members::positions::{LoggedRequest, WalPositions};
+use crate::reading::{Family, Sensor, Value};
+
+use crate::buffer::record::batch::Batch;
+
+const INTERVAL: Duration = Duration::from_secs(60);
+const QUIET: Duration = Duration::from_secs(5);
+const HOUR: Hour = Hour(10);
+/// By the clock, half of the hour is over.
+const OPEN: i64 = 10 * 3_600_000_000_000 + 1_800_000_000_000;
+/// By the clock, the hour is over.
+const OVER: i64 = 11 * 3_600_000_000_000;
+/// Estimated bytes of a reading with one number.
+const READING_BYTES: usize = 40;
+/// More than any test needs.
+const ROOMY: Caps = Caps { max_readings: 1000, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+
+/// A reading: sensor number, nanosecond of the hour, and cells by field number.
+type Given<'a> = (usize, i64, &'a [(u16, Value)]);
+
+/// A memtable and what it depends on.
+struct Bench {
+    catalog: Catalog,
+    database: Arc<Database>,
+    positions: Arc<WalPositions>,
+    unflushed: MemtableBuckets,
+    start: Instant,
+    sequence: Sequence,
+}
+
+impl Bench {
+    fn new(caps: Caps) -> Self {
+        let catalog = Catalog::new(&crate::config::one_shard());
+        let database = catalog.enlist_database("d");
+        let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
+        let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
+        catalog.add_sensors(&database, (0..5).map(wanted).collect(), LookupResult::default(), usize::MAX);
+        let rules = DueRules { interval: INTERVAL, quiet: QUIET, caps, direct_after: None };
+        // The code subtracts from it, and a machine that was just started has an `Instant` near zero.
+        let start = Instant::now() + Duration::from_secs(3600);
+        let (positions, unflushed) = (WalPositions::new(0, 0, usize::MAX), MemtableBuckets::new(rules));
+        Self { catalog, database, positions, unflushed, start, sequence: 0 }
+    }
+
+    fn known(&self, number: usize) -> Arc<KnownSensor> {
+        self.catalog.sensor(&self.database, &format!("m,s={number}")).expect("known")
+    }
+
+    fn key(&self, number: usize) -> CacheKey {
+        (self.known(number).id, HOUR)
+    }
+
+    /// Dispatches a request with these readings at a time after the start; returns its WAL position.
+    fn dispatch(&mut self, at: Duration, rows: &[Given<'_>]) -> Sequence {
+        self.sequence += 1;
+        let (sequence, readings) = (self.sequence, rows.len() as u64);
+        let (pending_ack, _queued) =
+            self.positions.read_back(LoggedRequest { sequence, readings, memory: 1, received: 0 }, true);
+        let mut batch = Batch::default();
+        for (number, time, cells) in rows {
+            let known = self.known(*number);
+            for field in 0..4 {
+                known.add_field(&format!("f{field}"), Family::Number, 4).expect("room");
+            }
+            let start = batch.cells();
+            cells.iter().for_each(|(field, value)| batch.push_cell(*field, value.clone()));
+            batch.sensors.push(known);
+            let place = u32::try_from(batch.sensors.len() - 1).expect("few");
+            batch.push_row(place, HOUR.start_ns() + time, start);
+        }
+        let dispatched = DispatchedBatch { database: self.database.clone(), batch, pending_ack, _queued };
+        self.unflushed.add(&dispatched, self.start + at);
+        sequence
+    }
+
+    /// Dispatches a reading of one number.
+    fn dispatch_one(&mut self, at: Duration, sensor: usize, time: i64) -> Sequence {
+        self.dispatch(at, &[(sensor, time, &[(0, Value::Integer(time))])])
+    }
+
+    /// Dispatches a reading whose flush a write waits for.
+    fn dispatch_urgent(&mut self, at: Duration, sensor: usize, time: i64) -> Sequence {
+        let (waiter, _) = tokio::sync::oneshot::channel();
+        self.positions.wait_for(self.sequence + 1, waiter);
+        self.dispatch_one(at, sensor, time)
+    }
+
+    /// Takes all that is due, without pressure and without a WAL position up to which everything is due.
+    fn due(&mut self, at: Duration, clock: i64) -> Vec<(CacheKey, Load)> {
+        self.due_up_to(at, clock, 0, false)
+    }
+
+    fn due_up_to(&mut self, at: Duration, clock: i64, due: Sequence, pressed: bool) -> Vec<(CacheKey, Load)> {
+        let now = self.start + at;
+        let next = || {
+            let key = self.unflushed.next_due(now, clock, due, pressed)?;
+            Some((key, self.unflushed.take(key).expect("what is due can be taken")))
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    /// A flush failed.
+    fn return_flush(&mut self, at: Duration, (key, load): (CacheKey, Load), own_failure: bool) {
+        self.unflushed.returned(key, load, own_failure, self.start + at);
+    }
+
+    /// A flush completed.
+    fn complete(&mut self, key: CacheKey) {
+        let completed = self.unflushed.completed(key).expect("in flush");
+        self.unflushed.release(&completed);
+    }
+}
+
+/// The sensors of what was taken, in order.
+fn sensors(taken: &[(CacheKey, Load)]) -> Vec<String> {
+    taken.iter().map(|(_, load)| load.known.sensor.key.to_string()).collect()
+}
+
+/// The readings of a flush: nanosecond of the hour and WAL position.
+fn rows(load: &Load) -> Vec<(i64, Sequence)> {
+    let mut rows = Unpacked::default();
+    rows.unpack_in_time_order([&*load.rows]);
+    rows.rows(&[]).map(|row| (row.time - HOUR.start_ns(), row.stamp)).collect()
+}
+
+fn only(mut taken: Vec<(CacheKey, Load)>) -> (CacheKey, Load) {
+    assert_eq!(taken.len(), 1, "{:?}", sensors(&taken));
+    taken.remove(0)
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const JUST: Duration = Duration::from_nanos(1);
+
+#[test]
+fn a_page_full_of_readings_is_due_at_once() {
+    let mut bench = Bench::new(Caps { max_readings: 3, ..ROOMY });
+    bench.dispatch_one(seconds(0), 0, 1);
+    bench.dispatch_one(seconds(0), 0, 2);
+    bench.dispatch_one(seconds(0), 1, 1);
+    assert_eq!(sensors(&bench.due(seconds(0), OPEN)), [""; 0]);
+    bench.dispatch_one(seconds(0), 0, 3);
+    let (_, load) = only(bench.due(seconds(0), OPEN));
+    assert_eq!((&*load.known.sensor.key, rows(&load).len()), ("m,s=0", 3));
+}
+
+#[test]
+fn a_page_full_of_bytes_is_due_at_once() {
+    let mut bench = Bench::new(Caps { max_bytes: 3 * READING_BYTES, ..ROOMY });
+    bench.dispatch_one(seconds(0), 0, 1);
+    bench.dispatch_one(seconds(0), 0, 2);
+    assert_eq!(sensors(&bench.due(seconds(0), OPEN)), [""; 0]);
+    bench.dispatch_one(seconds(0), 0, 3);
+    assert_eq!(sensors(&bench.due(seconds(0), OPEN)), ["m,s=0"]);
+    let text = Value::String("x".repeat(3 * READING_BYTES).into());
+    bench.dispatch(seconds(0), &[(1, 1, &[(0, text)])]);
+    assert_eq!(sensors(&bench.due(seconds(0), OPEN)), ["m,s=1"]);
+}
+
+#[test]
+fn what_somebody_waits_for_is_due_at_once_and_nothing_else_is() {
+    let mut bench = Bench::new(ROOMY);
+    bench.dispatch_one(seconds(0), 0, 1);
+    bench.dispatch_one(seconds(0), 1, 1);
+    bench.dispatch_urgent(seconds(0), 1, 2);
+    let (_, load) = only(bench.due(seconds(0), OPEN));
+    assert_eq!(rows(&load), [(1, 2), (2, 3)], "what came before goes with it");
+    assert_eq!(&*load.known.sensor.key, "m,s=1");
+}
+
+#[test]
+fn a_reading_waits_for_the_interval_and_no_longer() {
+    let mut bench = Bench::new(ROOMY);
+    bench.dispatch_one(seconds(0), 0, 1);
+    bench.dispatch_one(seconds(1), 1, 1);
+    // Later readings do not postpone it.
+    bench.dispatch_one(INTERVAL - JUST, 0, 2);
+    assert_eq!(sensors(&bench.due(INTERVAL - JUST, OPEN)), [""; 0]);
+    let (_, load) = only(bench.due(INTERVAL, OPEN));
+    assert_eq!((&*load.known.sensor.key, rows(&load).len()), ("m,s=0", 2));
+    assert_eq!(sensors(&bench.due(INTERVAL + seconds(1), OPEN)), ["m,s=1"]);
+}
+
+#[test]
+fn what_is_asked_for_by_its_place_in_the_log_is_due_oldest_first() {
+    let mut bench = Bench::new(ROOMY);
+    for sensor in [3, 1, 2, 0] {
+        bench.dispatch_one(seconds(0), sensor, 1);
+    }
+    // Its first reading decides, not later ones.
+    bench.dispatch_one(seconds(0), 1, 2);
+    assert_eq!(sensors(&bench.due_up_to(seconds(0), OPEN, 3, false)), ["m,s=3", "m,s=1", "m,s=2"]);
+    assert_eq!(sensors(&bench.due_up_to(seconds(0), OPEN, 3, false)), [""; 0]);
+    assert_eq!(sensors(&bench.due_up_to(seconds(0), OPEN, 4, false)), ["m,s=0"]);
+}
+
+#[test]
+fn under_pressure_everything_is_due_oldest_first() {
+    let mut bench = Bench::new(ROOMY);
+    for sensor in [2, 0, 1] {
+        bench.dispatch_one(seconds(0), sensor, 1);
+    }
+    assert_eq!(sensors(&bench.due_up_to(seconds(0), OPEN, 0, true)), ["m,s=2", "m,s=0", "m,s=1"]);
+}
+
+#[test]
+fn an_hour_that_is_over_is_due_once_nothing_comes_any_more() {
+    let mut bench = Bench::new(ROOMY);
+    bench.dispatch_one(seconds(0), 0, 1);
+    bench.dispatch_one(seconds(0), 1, 1);
+    bench.dispatch_one(seconds(3), 1, 2);
+    assert_eq!(sensors(&bench.due(QUIET - JUST, OVER)), [""; 0]);
+    assert_eq!(sensors(&bench.due(QUIET, OVER)), ["m,s=0"], "something came for the other");
+    assert_eq!(sensors(&bench.due(seconds(3) + QUIET - JUST, OVER)), [""; 0]);
+    assert_eq!(sensors(&bench.due(seconds(3) + 2 * QUIET, OVER)), ["m,s=1"]);
+}
+
+/// Regression: 100,000 sensors whose history came hour by hour, faster than the store took it, left an entry of 32 bytes per
+/// sensor and hour for as long as they came.
+#[test]
+fn under_pressure_nothing_is_left_of_buckets_that_were_taken() {
+    let mut bench = Bench::new(ROOMY);
+    for round in 0..1000 {
+        bench.dispatch_one(seconds(0), round % 5, i64::try_from(round).expect("few"));
+        for (key, _) in bench.due_up_to(seconds(0), OVER, 0, true) {
+            bench.complete(key);
+        }
+    }
+    assert!(bench.unflushed.quiet.len() <= 2, "{}", bench.unflushed.quiet.len());
+}
+
+#[test]
+fn the_open_hour_is_left_to_the_interval() {
+    let mut bench = Bench::new(ROOMY);
+    bench.dispatch_one(seconds(0), 0, 1);
+    assert_eq!(sensors(&bench.due(2 * QUIET, OPEN)), [""; 0]);
+    assert_eq!(sensors(&bench.due(2 * QUIET, OVER - 1)), [""; 0], "its last nanosecond is not over");
+    assert_eq!(sensors(&bench.due(INTERVAL, OPEN)), ["m,s=0"]);
+}
+
+#[test]
+fn a_bucket_in_flight_is_not_taken_again_before_it_lands() {
+    let mut bench = Bench::new(Caps { max_readings: 2, ..ROOMY });
+    bench.dispatch_urgent(seconds(0), 0, 1);
+    let (key, load) = only(bench.due(seconds(0), OPEN));
+    assert_eq!((key, rows(&load)), (bench.key(0), vec![(1, 1)]));
+    // Due for every reason at once: full, waited for, up to a WAL position, pressure, past the interval, quiet.
+    bench.dispatch_urgent(seconds(0), 0, 2);
+    bench.dispatch_one(seconds(0), 0, 3);
+    bench.dispatch_one(seconds(0), 1, 1);
+    let others = bench.due_up_to(2 * INTERVAL, OVER, Sequence::MAX, true);
+    assert_eq!(sensors(&others), ["m,s=1"], "it does not hold up those behind it");
+    assert!(bench.unflushed.take(key).is_none());
+    drop(load);
+    bench.complete(key);
+    let (_, load) = only(bench.due(seconds(0), OPEN));
+    assert_eq!(rows(&load), [(2, 2), (3, 3)]);
+}
+
+#[test]
+fn what_came_for_a_bucket_in_flight_waits_for_the_interval_from_then_on() {
+    let mut bench = Bench::new(ROOMY);
+    bench.dispatch_urgent(seconds(0), 0, 1);
+    let (key, load) = only(bench.due(seconds(0), OPEN));
+    bench.dispatch_one(seconds(10), 0, 2);
+    drop(load);
+    bench.complete(key);
+    assert_eq!(bench.unflushed.len(), 1, "the later reading is there");
+    assert_eq!(sensors(&bench.due(INTERVAL, OPEN)), [""; 0]);
+    let (_, load) = only(bench.due(seconds(10) + INTERVAL, OPEN));
+    assert_eq!(rows(&load), [(2, 2)]);
+    drop(load);
+    bench.complete(key);
+    assert_eq!(bench.unflushed.len(), 0);
+    assert_eq!(sensors(&bench.due_up_to(2 * INTERVAL, OVER, Sequence::MAX, true)), [""; 0]);
+}
+
+#[test]
+fn what_did_not_reach_the_store_is_due_at_once_before_all_others() {
+    let mut bench = Bench::new(ROOMY);
+    bench.dispatch_one(seconds(0), 0, 1);
+    bench.dispatch_one(seconds(0), 1, 1);
+    let flush = bench.due_up_to(seconds(1), OPEN, 1, false);
+    assert_eq!(sensors(&flush), ["m,s=0"]);
+    bench.return_flush(seconds(1), only(flush), false);
+    let (key, load) = only(bench.due(seconds(1), OPEN));
+    assert_eq!((key, load.failures), (bench.key(0), 0));
+    bench.return_flush(seconds(1), (key, load), false);
+    assert_eq!(sensors(&bench.due_up_to(seconds(1), OPEN, Sequence::MAX, false)), ["m,s=0", "m,s=1"]);
+}
+
+#[test]
+fn a_bucket_that_fails_by_itself_is_tried_ever_more_rarely_and_holds_up_no_other() {
+    let mut bench = Bench::new(ROOMY);
+    bench.dispatch_urgent(seconds(0), 0, 1);
+    let mut flush = only(bench.due(seconds(0), OPEN));
+    let mut at = seconds(0);
+    let delays = (0..20).map(|failures| Duration::from_millis(100 << failures).min(seconds(30)));
+    for (failures, delay) in (1..).zip(delays) {
+        bench.return_flush(at, flush, true);
+        bench.dispatch_one(at, 1, failures);
+        // Neither pressure nor a flush request makes the store accept it.
+        let others = bench.due_up_to(at + delay - JUST, OPEN, Sequence::MAX, true);
+        assert_eq!(sensors(&others), ["m,s=1"], "{failures} failures");
+        bench.complete(only(others).0);
+        at += delay;
+        flush = only(bench.due(at, OPEN));
+        assert_eq!((flush.0, i64::from(flush.1.failures)), (bench.key(0), failures));
+    }
+    // One success resets the failures.
+    bench.complete(flush.0);
+    bench.dispatch_urgent(at, 0, 2);
+    flush = only(bench.due(at, OPEN));
+    assert_eq!(flush.1.failures, 0);
+    bench.return_flush(at, flush, true);
+    assert_eq!(sensors(&bench.due(at + DELAY.start, OPEN)), ["m,s=0"]);
+}
+
+/// Regression: with a full page, every further reading of a device caused another try of its failing bucket.
+#[test]
+fn what_comes_for_a_bucket_that_fails_by_itself_does_not_hurry_it() {
+    let mut bench = Bench::new(Caps { max_readings: 2, ..ROOMY });
+    bench.dispatch(seconds(0), &[(0, 1, &[(0, Value::Integer(1))]), (0, 2, &[(0, Value::Integer(1))])]);
+    let flush = only(bench.due(seconds(0), OPEN));
+    bench.return_flush(seconds(0), flush, true);
+    let early = DELAY.start - JUST;
+    bench.dispatch_one(seconds(0), 0, 3);
+    assert_eq!(sensors(&bench.due(early, OPEN)), [""; 0]);
+    let (_, load) = only(bench.due(DELAY.start, OPEN));
+    assert_eq!(rows(&load), [(1, 1), (2, 1), (3, 2)], "it goes with the next try");
+}
+
+#[test]
+fn neither_age_nor_pressure_nor_quiet_hurries_a_bucket_that_fails_by_itself() {
+    let mut bench = Bench::new(ROOMY);
+    // The bucket in front of it stays first in the order.
+    bench.dispatch_one(QUIET, 1, 1);
+    bench.dispatch_urgent(seconds(0), 0, 1);
+    let flush = only(bench.due(seconds(0), OVER));
+    bench.return_flush(QUIET, flush, true);
+    let early = QUIET + DELAY.start - JUST;
+    assert_eq!(sensors(&bench.due(early, OVER)), [""; 0]);
+    assert_eq!(sensors(&bench.due_up_to(early, OVER, Sequence::MAX, true)), ["m,s=1"]);
+    assert_eq!(sensors(&bench.due(QUIET + DELAY.start, OVER)), ["m,s=0"]);
+}
+
+#[test]
+fn who_waits_sees_a_bucket_that_fails_by_itself_tried_at_once() {
+    let mut bench = Bench::new(ROOMY);
+    bench.dispatch_urgent(seconds(0), 0, 1);
+    let flush = only(bench.due(seconds(0), OPEN));
+    bench.return_flush(seconds(0), flush, true);
+    bench.dispatch_urgent(seconds(0), 0, 2);
+    let (_, load) = only(bench.due(seconds(0), OPEN));
+    assert_eq!((rows(&load), load.failures), (vec![(1, 1), (2, 2)], 1));
+}

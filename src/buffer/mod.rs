@@ -1,0 +1,12 @@
+//! From the WAL's record to the store: dispatch passes the readings of a record to shards, shards keep them in
+//! memtables, flush tasks write them, and the WAL is truncated behind them. Validates nothing. Also carries out deletions.
+
+pub(crate) mod deleter;
+pub(crate) mod dispatch;
+pub(crate) mod flush;
+pub(crate) mod memtable;
+pub(crate) mod record;
+pub(crate) mod shard;
+#[cfg(test)]
+pub(crate) mod tests;
+pub(crate) mod truncate;

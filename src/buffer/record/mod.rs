@@ -1,0 +1,276 @@
+//! The format of a request's WAL record. It holds everything that admission decided, so that replay never validates,
+//! stamps or admits again.
+//!
+//! ```text
+//! record   := version:u8 (1)  request:text (reserved, empty)  received:varint (zigzag ns)  database:text
+//!             count:varint name:text…            the field names of this record
+//!             count:varint sensor…               the sensors of this record
+//!             count:varint row…
+//! sensor   := measurement:text  count:varint (key:text value:text)…
+//! row      := sensor:varint  time:varint (zigzag ns, from the row before)  count:varint cell…
+//! cell     := name:varint (index << 3 | type)  value
+//! value    := 0 float: 8 bytes, little endian | 1 integer: zigzag varint | 2 unsigned: varint
+//!           | 3 false | 4 true | 5 text
+//! text     := length:varint bytes (UTF-8)        varint := LEB128, 7 bits a byte, low bits first
+//! ```
+
+pub mod batch;
+pub mod deletion;
+pub mod meta;
+pub mod outline;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rapidhash::fast::RandomState;
+
+use super::record::batch::Batch;
+use crate::bucket::columns::PackedBytes;
+use crate::catalog::SensorFields;
+use crate::reading::varint::{put_varint, unzigzag, zigzag};
+use crate::reading::{Sensor, Value};
+
+/// The record kind of readings, which the WAL stores beside the payload.
+pub const KIND_READINGS: u8 = 1;
+const VERSION: u8 = 1;
+
+/// A decoded record.
+#[derive(Debug, PartialEq)]
+pub struct DecodedRecord {
+    /// When the request was received, in nanoseconds since the epoch.
+    pub received: i64,
+    pub database: String,
+    /// Field names; a cell names its field by index.
+    pub names: Vec<Arc<str>>,
+    /// Sensors; a row names its sensor by index.
+    pub sensors: Vec<Sensor>,
+    /// In the order they were accepted, shard by shard.
+    pub rows: Vec<RecordReading>,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct RecordReading {
+    /// Index into the record's sensors.
+    pub sensor: usize,
+    /// Nanoseconds since the epoch.
+    pub time: i64,
+    /// Index into the record's names, and the value.
+    pub cells: Vec<(usize, Value)>,
+}
+
+/// Why a record cannot be decoded. The WAL's checksums match, so another program wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Probably written by a later version.
+    #[error("unknown WAL record (kind {kind}, version {version}): start a version of hourglass that can read it")]
+    Unknown { kind: u8, version: u8 },
+    /// The payload does not follow the format.
+    #[error("malformed WAL record: cannot decode its payload at byte {at}")]
+    Malformed {
+        /// The byte of the payload.
+        at: usize,
+    },
+    /// This process has no free index for a sensor or a field of the record.
+    #[error("WAL record with a sensor or field beyond what one process can index: {name}")]
+    Unnumbered {
+        /// The sensor's key, or the field's name.
+        name: String,
+    },
+}
+
+#[inline(never)] // a stage of benches/callgrind.sh
+pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
+    let (names, local) = names(batches);
+    let readings = batches.iter().map(Batch::len).sum::<usize>();
+    let mut out = Vec::with_capacity(64 + readings * 32);
+    out.push(VERSION);
+    put_text(&mut out, "");
+    put_varint(&mut out, zigzag(received));
+    put_text(&mut out, database);
+    put_length(&mut out, names.len());
+    names.iter().for_each(|name| put_text(&mut out, name));
+    put_length(&mut out, batches.iter().map(|batch| batch.sensors.len()).sum());
+    batches.iter().flat_map(|batch| &batch.sensors).for_each(|known| put_sensor(&mut out, &known.sensor));
+    put_length(&mut out, readings);
+    let (mut before, mut first, mut left) = (0, 0, readings);
+    for batch in batches {
+        for (sensor, time, cells) in batch.readings().take(left) {
+            let sensor = first + sensor as usize;
+            put_length(&mut out, sensor);
+            put_varint(&mut out, zigzag(time.wrapping_sub(before)));
+            before = time;
+            put_length(&mut out, cells.len());
+            for (field, value) in cells {
+                put_cell(&mut out, local[sensor][usize::from(*field)], value);
+            }
+        }
+        left -= batch.len().min(left);
+        first += batch.sensors.len();
+    }
+    out
+}
+
+/// The index of each of a sensor's fields among the record's names. Shared by sensors with the same fields.
+type Places = Arc<Vec<usize>>;
+
+/// The record's field names, and each sensor's places. Sensors of one request usually share their fields.
+fn names(batches: &[Batch]) -> (Vec<Arc<str>>, Vec<Places>) {
+    let mut names: Vec<Arc<str>> = Vec::new();
+    let mut known: HashMap<Arc<str>, usize, RandomState> = HashMap::default();
+    let mut local: Vec<Places> = Vec::with_capacity(batches.iter().map(|batch| batch.sensors.len()).sum());
+    let mut last: Option<(Arc<SensorFields>, Places)> = None;
+    for sensor in batches.iter().flat_map(|batch| &batch.sensors) {
+        let fields = sensor.fields();
+        if let Some((_, places)) = last.as_ref().filter(|(before, _)| Arc::ptr_eq(before, &fields)) {
+            local.push(places.clone());
+            continue;
+        }
+        let place = |name: &Arc<str>| {
+            *known.entry(name.clone()).or_insert_with(|| {
+                names.push(name.clone());
+                names.len() - 1
+            })
+        };
+        let places: Places = Arc::new(fields.names.iter().map(place).collect());
+        local.push(places.clone());
+        last = Some((fields, places));
+    }
+    (names, local)
+}
+
+fn put_cell(out: &mut Vec<u8>, name: usize, value: &Value) {
+    let mut head = |kind: u64| put_varint(out, (name as u64) << 3 | kind);
+    match value {
+        Value::Float(v) => {
+            head(0);
+            out.extend(v.to_le_bytes());
+        }
+        Value::Integer(v) => {
+            head(1);
+            put_varint(out, zigzag(*v));
+        }
+        Value::Unsigned(v) => {
+            head(2);
+            put_varint(out, *v);
+        }
+        Value::Boolean(v) => head(3 + u64::from(*v)),
+        Value::String(v) => {
+            head(5);
+            put_text(out, v);
+        }
+    }
+}
+
+pub(crate) fn put_sensor(out: &mut Vec<u8>, sensor: &Sensor) {
+    put_text(out, &sensor.measurement);
+    put_length(out, sensor.tags.len());
+    for (key, value) in &sensor.tags {
+        put_text(out, key);
+        put_text(out, value);
+    }
+}
+
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_length(out, text.len());
+    out.extend(text.as_bytes());
+}
+
+pub(crate) fn put_length(out: &mut Vec<u8>, length: usize) {
+    put_varint(out, length as u64);
+}
+
+/// Decodes a record's payload.
+///
+/// # Errors
+/// When the kind or version is unknown, or the payload is malformed.
+pub fn decode(kind: u8, payload: &[u8]) -> Result<DecodedRecord, RecordError> {
+    PayloadReader::read((kind, KIND_READINGS), (payload, VERSION), PayloadReader::request)
+}
+
+/// A payload and the read position. A count is accepted only up to the number of bytes left, which bounds allocations.
+pub(crate) struct PayloadReader<'a> {
+    bytes: PackedBytes<'a>,
+}
+
+impl<'a> PayloadReader<'a> {
+    /// Decodes a payload of a known kind and version to its end.
+    pub(crate) fn read<T>(
+        (kind, known_kind): (u8, u8),
+        (payload, known_version): (&'a [u8], u8),
+        read: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Result<T, RecordError> {
+        let version = payload.first().copied().unwrap_or_default();
+        if kind != known_kind || version != known_version {
+            return Err(RecordError::Unknown { kind, version });
+        }
+        let mut reader = Self { bytes: PackedBytes::new(payload.get(1..).unwrap_or_default()) };
+        match (read(&mut reader), reader.bytes.left()) {
+            (Some(whole), 0) => Ok(whole),
+            (_, left) => Err(RecordError::Malformed { at: payload.len() - left }),
+        }
+    }
+
+    fn request(&mut self) -> Option<DecodedRecord> {
+        self.text()?;
+        let received = unzigzag(self.varint()?);
+        let database = self.text()?.to_owned();
+        let names = self.list(|bytes| bytes.text().map(Arc::from))?;
+        let sensors = self.list(Self::sensor)?;
+        let mut before = 0_i64;
+        let rows = self.list(|bytes| {
+            let row = bytes.row(before, names.len(), sensors.len())?;
+            before = row.time;
+            Some(row)
+        })?;
+        Some(DecodedRecord { received, database, names, sensors, rows })
+    }
+
+    pub(crate) fn sensor(&mut self) -> Option<Sensor> {
+        let measurement = self.text()?.to_owned();
+        let tags = self.list(|bytes| Some((bytes.text()?.to_owned(), bytes.text()?.to_owned())))?;
+        Sensor::new(&measurement, tags).ok()
+    }
+
+    fn row(&mut self, before: i64, names: usize, sensors: usize) -> Option<RecordReading> {
+        let sensor = usize::try_from(self.varint()?).ok().filter(|sensor| *sensor < sensors)?;
+        let time = before.wrapping_add(unzigzag(self.varint()?));
+        let cells = self.list(|bytes| {
+            let head = bytes.varint()?;
+            let name = usize::try_from(head >> 3).ok().filter(|name| *name < names)?;
+            Some((name, bytes.value(head & 7)?))
+        })?;
+        Some(RecordReading { sensor, time, cells })
+    }
+
+    fn value(&mut self, kind: u64) -> Option<Value> {
+        Some(match kind {
+            0 => Value::Float(f64::from_le_bytes(self.take(8)?.try_into().ok()?)),
+            1 => Value::Integer(unzigzag(self.varint()?)),
+            2 => Value::Unsigned(self.varint()?),
+            3 => Value::Boolean(false),
+            4 => Value::Boolean(true),
+            5 => Value::String(self.text()?.into()),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = usize::try_from(self.varint()?).ok().filter(|count| *count <= self.bytes.left())?;
+        (0..count).map(|_| item(self)).collect()
+    }
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        self.bytes.text().ok()
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        self.bytes.take(length).ok()
+    }
+
+    pub(crate) fn varint(&mut self) -> Option<u64> {
+        self.bytes.varint().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Sensor documents that a shard knows to be outdated. Tasks of their own write them.
+
+use std::sync::Arc;
+
+use super::{Completed, Shard};
+use crate::buffer::flush::documents::{Latest, Outdated};
+use crate::catalog::{Database, KnownSensor};
+use crate::config::FLUSHES_MAX;
+use crate::reading::Hour;
+
+impl Shard {
+    /// What this shard knows of a sensor that its document lacks.
+    pub(crate) fn latest(&self, database: &Database, known: &Arc<KnownSensor>) -> Latest {
+        let all = Hour(i64::MIN)..Hour(i64::MAX);
+        let unflushed = self.unflushed.get(database);
+        let unflushed = unflushed.map(|unflushed| unflushed.of_sensor(known.id, &all, &self.context.registry_view));
+        let outdated = self.document_writer.outdated(database, known, (&self.cache, &self.context.registry_view));
+        Latest { outdated, unflushed: unflushed.unwrap_or_default() }
+    }
+
+    /// Starts tasks that write outdated documents, at most one task at a time per database.
+    pub(crate) fn write_documents(&mut self) {
+        while self.in_progress.documents < FLUSHES_MAX {
+            let may_be_written = |database: &Database| !self.unflushed.is_stopped(&database.name);
+            let Some((database, outdated)) =
+                self.document_writer.next((&self.cache, &self.context.registry_view), may_be_written)
+            else {
+                return;
+            };
+            self.start_writing(database, outdated);
+        }
+    }
+
+    /// Starts to write the documents of sensors that have just become outliers, so that lists show them.
+    pub(crate) fn write_urgent_documents(&mut self, database: &Database) {
+        if let Some((database, outdated)) =
+            self.document_writer.next_urgent(database, (&self.cache, &self.context.registry_view))
+        {
+            self.start_writing(database, outdated);
+        }
+    }
+
+    fn start_writing(&mut self, database: Arc<Database>, outdated: Vec<Outdated>) {
+        let (context, documents) = (self.context.clone(), self.documents);
+        self.in_progress.documents += 1;
+        self.in_progress.start(&database);
+        self.flushes.spawn(async move {
+            let outcome = documents.write(&context, &database, &outdated).await;
+            (database, Completed::Documents(outcome))
+        });
+    }
+}

@@ -1,0 +1,274 @@
+//! One process of the model's world: an opening of a WAL, what it has in memory, and its clock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::oracle::{Given, Gone, Record};
+use super::store::Key;
+use super::{DATABASE, names};
+use crate::bucket::deletions::{Masks, RememberedDeletion, SensorTest, Understand};
+use crate::bucket::packed::Packed;
+use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
+use crate::bucket::{Bucket, Readings, UnflushedHour};
+use crate::members::registry_view::{Fate, FateOfReadings, RegistryView};
+use crate::reading::stamp::{SETTLED, first_for};
+use crate::reading::{Hour, Sensor, Stamp};
+use crate::wal::Recovery;
+
+/// A WAL that is silent for longer no longer holds the floor.
+pub(crate) const HORIZON_MS: u64 = 600_000;
+/// An instance whose clock is further off accepts no writes and leaves the registry alone.
+const MAX_OFFSET_MS: i64 = 60_000;
+
+/// A WAL's folder. It can be copied.
+#[derive(Debug, Clone)]
+pub(crate) struct Folder {
+    pub(crate) log: u64,
+    /// A copy gets another one.
+    pub(crate) id: u64,
+    pub(crate) records: BTreeMap<Stamp, Rc<Record>>,
+    /// Replay starts after it.
+    pub(crate) truncated: Stamp,
+    /// Segments up to here are removed.
+    pub(crate) gone: Stamp,
+}
+
+impl Folder {
+    pub(crate) fn new(log: u64) -> Self {
+        Self { log, id: log, records: BTreeMap::new(), truncated: 0, gone: 0 }
+    }
+
+    fn last(&self) -> Stamp {
+        self.records.last_key_value().map_or(0, |(stamp, _)| *stamp).max(self.truncated)
+    }
+
+    fn openings(&self) -> Vec<(u64, Stamp)> {
+        let mut openings: Vec<(u64, Stamp)> = Vec::new();
+        for (stamp, record) in self.records.range(self.gone + 1..) {
+            match openings.last_mut().filter(|(opening, _)| *opening == record.opening) {
+                Some((_, last)) => *last = *stamp,
+                None => openings.push((record.opening, *stamp)),
+            }
+        }
+        openings
+    }
+}
+
+/// A bucket in flush.
+#[derive(Debug)]
+pub(crate) struct LawFlush {
+    pub(crate) rows: Arc<Packed>,
+    pub(crate) bucket: Bucket,
+    /// Groups of the current round that are not written yet.
+    pub(crate) round: Vec<Vec<usize>>,
+    pub(crate) is_stale: bool,
+    pub(crate) from_cache: bool,
+    /// Stamp and time of each reading that is set aside.
+    pub(crate) set_aside: Vec<(Stamp, i64)>,
+    /// Stamps of the readings that are skipped as stored.
+    pub(crate) passed_over: Vec<Stamp>,
+    /// Stamps of the readings that were merged at or below the floor.
+    pub(crate) below: Vec<Stamp>,
+}
+
+/// How far a deletion has come.
+#[derive(Debug)]
+pub(crate) struct Deleting {
+    pub(crate) record: Rc<Record>,
+    pub(crate) is_remembered: bool,
+    pub(crate) left: Vec<Key>,
+    pub(crate) bucket: Option<Bucket>,
+}
+
+pub(crate) struct Instance {
+    pub(crate) folder: usize,
+    pub(crate) ids: (u64, u64),
+    folder_id: u64,
+    /// The folder's last record when it was opened.
+    last: Stamp,
+    random: u8,
+    /// How far its clock is ahead, in milliseconds.
+    pub(crate) offset: i64,
+    pub(crate) registry_view: RegistryView,
+    next: Stamp,
+    above: Stamp,
+    pub(crate) memtable: BTreeMap<Key, Packed>,
+    pub(crate) flushes: BTreeMap<Key, LawFlush>,
+    held: BTreeMap<Stamp, usize>,
+    pub(crate) deletions: VecDeque<Rc<Record>>,
+    pub(crate) deleting: Option<Deleting>,
+    pub(crate) cache: BTreeMap<Key, Bucket>,
+    beat: u64,
+    pub(crate) swept: Vec<RememberedDeletion>,
+    /// Records of its WAL, all durable.
+    pub(crate) own: Vec<Rc<Record>>,
+}
+
+fn understand() -> Understand {
+    Arc::new(|statement: &str| {
+        let keys: Vec<String> = statement.split(' ').map(str::to_owned).collect();
+        let test: SensorTest = Arc::new(move |sensor: &Sensor| keys.iter().any(|key| **key == *sensor.key));
+        Some(test)
+    })
+}
+
+impl Instance {
+    /// Opens a folder, and replays what is not truncated.
+    pub(crate) fn open(place: usize, folder: &Folder, opening: u64, random: u8, offset: i64) -> Self {
+        let recovery = Recovery {
+            log: folder.log,
+            opening,
+            openings: folder.openings(),
+            last: folder.last(),
+            truncated: folder.truncated,
+            damage: Vec::new(),
+            unwritable: None,
+        };
+        let mut instance = Self {
+            folder: place,
+            ids: (folder.log, opening),
+            folder_id: folder.id,
+            last: folder.last(),
+            random,
+            offset,
+            registry_view: RegistryView::new(Masks::default(), understand(), &recovery, true),
+            next: folder.last() + 16,
+            above: 0,
+            memtable: BTreeMap::new(),
+            flushes: BTreeMap::new(),
+            held: BTreeMap::new(),
+            deletions: VecDeque::new(),
+            deleting: None,
+            cache: BTreeMap::new(),
+            beat: 0,
+            swept: Vec::new(),
+            own: Vec::new(),
+        };
+        folder.records.range(folder.truncated + 1..).for_each(|(_, record)| instance.dispatch(record));
+        instance
+    }
+
+    /// Its clock, in milliseconds.
+    fn now_ms(&self, now: u64) -> u64 {
+        now.saturating_add_signed(self.offset)
+    }
+
+    pub(crate) fn is_clock_right(&self) -> bool {
+        self.offset.abs() <= MAX_OFFSET_MS
+    }
+
+    /// The stamp of the next record.
+    pub(crate) fn stamp(&mut self, now: u64, above: Stamp) -> Stamp {
+        let floor = self.registry_view.view().floor.max(self.above).max(above);
+        let stamp = first_for(self.now_ms(now), self.random).max(floor + 1).max(self.next);
+        self.next = stamp + 1;
+        stamp
+    }
+
+    /// Takes in a record of its WAL.
+    pub(crate) fn dispatch(&mut self, record: &Rc<Record>) {
+        self.own.push(record.clone());
+        if record.deletion.is_some() {
+            self.held.insert(record.stamp, 1);
+            self.deletions.push_back(record.clone());
+            return;
+        }
+        self.held.insert(record.stamp, record.rows.len());
+        for Given { sensor, time, cells } in &record.rows {
+            let key = (*sensor, crate::reading::Hour::of(*time).0);
+            let cells = cells.iter().map(|(field, value)| (*field, value));
+            self.memtable.entry(key).or_default().push(record.stamp, *time, cells);
+        }
+    }
+
+    pub(crate) fn release(&mut self, stamps: impl Iterator<Item = Stamp>) {
+        for stamp in stamps {
+            let held = self.held.get_mut(&stamp).expect("each reading is let go once");
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&stamp);
+            }
+        }
+    }
+
+    /// Whether everything in its WAL is stored.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The first record that the WAL must keep.
+    pub(crate) fn first_held(&self) -> Option<Stamp> {
+        self.held.keys().next().copied()
+    }
+
+    pub(crate) fn watermark(&mut self, now: u64) -> Stamp {
+        self.above = self.above.max(settled_before(self.now_ms(now)));
+        let closed = self.above.max(self.next.saturating_sub(1));
+        self.first_held().map_or(closed, |first| (first - 1).min(closed))
+    }
+
+    pub(crate) fn entry(&mut self, now: u64) -> Registered {
+        let watermark = self.watermark(now);
+        let ((log, opening), folder, seen_ms) = (self.ids, self.folder_id, self.now_ms(now));
+        Registered { opening, log, folder, watermark, beat: self.beat, seen_ms, taken: None, host: String::new() }
+    }
+
+    /// Reads the registry, and writes it back updated.
+    pub(crate) fn beat(&mut self, registry: &mut MemberRegistry, now: u64) {
+        self.beat += 1;
+        self.adopt(registry);
+        if !self.is_clock_right() {
+            return;
+        }
+        registry.publish(self.entry(now));
+        registry.take_over(self.ids.1, self.last);
+        registry.settle(self.now_ms(now), HORIZON_MS);
+        registry.forget(&std::mem::take(&mut self.swept));
+        registry.rev += 1;
+        self.adopt(registry);
+    }
+
+    pub(crate) fn adopt(&mut self, registry: &MemberRegistry) {
+        self.registry_view.adopt(registry, self.ids.1, Instant::now());
+    }
+
+    /// Leaves the registry with nothing left to store.
+    pub(crate) fn leave(&mut self, registry: &mut MemberRegistry, now: u64) {
+        registry.publish(self.entry(now));
+        registry.take_over_self(self.ids.1);
+        registry.rev += 1;
+    }
+
+    /// A deletion as the registry remembers it.
+    pub(crate) fn remembered(record: &Record, gone: &Gone) -> RememberedDeletion {
+        let keys: Vec<String> = gone.sensors.iter().map(|sensor| names().sensors[*sensor].key.to_string()).collect();
+        let (stamp, database, range) = (record.stamp, DATABASE.to_owned(), gone.range.clone());
+        RememberedDeletion { stamp, database, statement: Some(keys.join(" ")), range, done: false }
+    }
+
+    /// A bucket's unflushed readings, as answers merge them onto the store.
+    pub(crate) fn unflushed(&self, key: Key) -> Readings {
+        let in_flush = self.flushes.get(&key).map(|flush| &*flush.rows);
+        let fates = self.fates(key);
+        let merged = |rows: &Packed| {
+            let mut rows = rows.clone();
+            rows.take_out(|time, stamp| fates.fate(time, stamp) != Fate::Merged);
+            Arc::new(rows)
+        };
+        let packed = in_flush.into_iter().chain(self.memtable.get(&key)).map(merged);
+        let fields = names().fields.as_slice().into();
+        UnflushedHour::new(Hour(key.1), packed, &fields).map(|hour| hour.readings()).unwrap_or_default()
+    }
+
+    /// What decides the fate of a bucket's unflushed readings.
+    pub(crate) fn fates(&self, (sensor, hour): Key) -> FateOfReadings {
+        self.registry_view.fates(DATABASE, &names().sensors[sensor], Hour(hour), SETTLED)
+    }
+
+    /// What is deleted of a bucket, as far as the instance knows.
+    pub(crate) fn covers(&self, (sensor, hour): Key) -> crate::bucket::deletions::Covers {
+        self.registry_view.covers(DATABASE, &names().sensors[sensor], Hour(hour))
+    }
+}

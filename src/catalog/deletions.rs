@@ -1,0 +1,241 @@
+//! Deletions in the catalog, in three steps.
+//!
+//! The request looks up the delete targets before it logs the deletion. At the deletion's place in the WAL, the WAL's
+//! thread only marks them as gone. The `Deleter` removes them from the catalog later.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::spellings::Spellings;
+use super::{Catalog, Database, KnownSensor};
+use crate::catalog::deletion::{Deletion, Scope};
+use crate::reading::Stamp;
+
+/// The delete targets: what a deletion removes from the catalog.
+#[derive(Debug, Default)]
+pub struct DeletedSensors {
+    /// The database when the targets were looked up; `None` if it was unknown.
+    pub database: Option<Arc<Database>>,
+    /// Ids of the named sensors; empty when the whole database is deleted.
+    pub ids: HashSet<u32>,
+    /// Of a deletion of single cells: their times, in order, by sensor id.
+    pub times: HashMap<u32, Arc<[i64]>>,
+    sensors: Vec<Arc<KnownSensor>>,
+    additions: u64,
+}
+
+/// How many deletions in a database are in progress.
+#[derive(Debug, Default)]
+pub(crate) struct InProgress {
+    all: usize,
+    /// How many of them drop it.
+    drops: usize,
+}
+
+impl Catalog {
+    /// Looks up the delete targets.
+    pub fn deleted_sensors(&self, deletion: &Deletion) -> DeletedSensors {
+        let Some(database) = self.database(&deletion.database) else { return DeletedSensors::default() };
+        // Load this before the sensors, so that a sensor that becomes known in between is noticed.
+        let additions = database.additions.load(Ordering::SeqCst);
+        let mut times = HashMap::new();
+        let sensors: Vec<Arc<KnownSensor>> = match &deletion.scope {
+            Scope::Database | Scope::Mark => Vec::new(),
+            Scope::Cells { sensors, .. } => {
+                let known = database.sensors();
+                let found = sensors.iter().filter_map(|of| Some((known.get(&of.sensor.key)?, &of.times)));
+                let found: Vec<_> = found.map(|(known, times)| (known.clone(), times.clone())).collect();
+                times.extend(found.iter().map(|(known, times)| (known.id, times.clone())));
+                found.into_iter().map(|(known, _)| known).collect()
+            }
+            Scope::Readings { sensors, .. } => {
+                let known = database.sensors();
+                sensors.iter().filter_map(|sensor| known.get(&sensor.key).cloned()).collect()
+            }
+        };
+        let ids = sensors.iter().map(|known| known.id).collect();
+        DeletedSensors { database: Some(database), ids, times, sensors, additions }
+    }
+
+    /// Marks the delete targets as gone, at the deletion's place in the WAL; requests that come later look the sensors
+    /// up again. Runs on the WAL's thread: its work is linear in the record's length, and it takes no lock that readers
+    /// of sensors hold. Returns `false` and marks nothing if the targets are outdated, because a sensor became known
+    /// since the lookup.
+    pub fn begin_deletion(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
+        let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = deleting.entry(deletion.database.clone()).or_default();
+        counts.all += 1;
+        counts.drops += usize::from(deletion.scope == Scope::Database);
+        drop(deleting);
+        if !self.is_still(deletion, targets) {
+            self.end_deletion(deletion);
+            return false;
+        }
+        if let Some(database) = &targets.database {
+            database.deletions.fetch_add(1, Ordering::Relaxed);
+            if deletion.scope == Scope::Database {
+                database.superseded.store(true, Ordering::Release);
+                self.databases.write().unwrap_or_else(PoisonError::into_inner).remove(&database.name);
+            } else if deletion.is_of_all_times() {
+                targets.sensors.iter().for_each(|known| known.superseded.store(true, Ordering::Release));
+            }
+        }
+        self.state.version.fetch_add(1, Ordering::Relaxed);
+        // Lists are read anew, though the deletion may have no targets: sensors of which only metadata was ever known.
+        self.deletions.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn is_still(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
+        match (self.database(&deletion.database), &targets.database) {
+            (None, None) => true,
+            (Some(now), Some(then)) if Arc::ptr_eq(&now, then) => {
+                deletion.scope == Scope::Database || then.additions.load(Ordering::SeqCst) == targets.additions
+            }
+            _ => false,
+        }
+    }
+
+    /// As [`Catalog::begin_deletion`], for a deletion that is read back from the WAL: looks the targets up until they
+    /// are current.
+    pub fn begin_deletion_read_back(&self, deletion: &Deletion) -> DeletedSensors {
+        loop {
+            let targets = self.deleted_sensors(deletion);
+            if self.begin_deletion(deletion, &targets) {
+                return targets;
+            }
+        }
+    }
+
+    /// Removes the sensors that a deletion covers for all times. Returns the sensors of a dropped database, so that the
+    /// caller can free them where nothing waits for it.
+    pub fn forget_deleted(&self, deletion: &Deletion, before: Stamp, targets: &DeletedSensors) -> Spellings {
+        let Some(database) = &targets.database else { return Spellings::default() };
+        let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        if deletion.scope == Scope::Database {
+            self.count.fetch_sub(database.known.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            return std::mem::take(&mut *sensors);
+        }
+        if deletion.is_of_all_times() {
+            targets.sensors.iter().for_each(|known| {
+                database.meta.cut(&known.sensor.key, before);
+                self.take_out(database, &mut sensors, known);
+            });
+        }
+        Spellings::default()
+    }
+
+    /// Ends what [`Catalog::begin_deletion`] began: the deletion is done or was given up.
+    pub fn end_deletion(&self, deletion: &Deletion) {
+        self.deletions.fetch_add(1, Ordering::Relaxed);
+        let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = deleting.get_mut(&deletion.database) {
+            counts.all -= 1;
+            counts.drops -= usize::from(deletion.scope == Scope::Database);
+            if counts.all == 0 {
+                deleting.remove(&deletion.database);
+            }
+        }
+    }
+
+    /// Whether the database is being dropped.
+    pub fn is_dropping(&self, database: &str) -> bool {
+        let deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        deleting.get(database).is_some_and(|counts| counts.drops > 0)
+    }
+
+    /// How many deletions are in progress, of all databases.
+    pub fn deletions_in_progress(&self) -> usize {
+        self.deleting.lock().unwrap_or_else(PoisonError::into_inner).values().map(|counts| counts.all).sum()
+    }
+
+    /// Whether a deletion in the database is in progress.
+    pub fn is_deleting(&self, database: &str) -> bool {
+        self.deleting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(database)
+    }
+
+    /// Notes that documents of these sensors, or with `None` of all sensors of the database, may no longer be stored.
+    pub fn doubt(&self, database: &str, keys: Option<&[&str]>) {
+        self.deletions.fetch_add(1, Ordering::Relaxed);
+        let Some(database) = self.database(database) else { return };
+        let sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        database.deletions.fetch_add(1, Ordering::Relaxed);
+        match keys {
+            Some(keys) => keys.iter().filter_map(|key| sensors.get(key)).for_each(|known| known.unsave()),
+            None => {
+                database.doubted.store(true, Ordering::Relaxed);
+                sensors.values().for_each(|known| known.unsave());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Allowance;
+    use crate::catalog::LookupResult;
+    use crate::catalog::WantedSensor;
+    use crate::catalog::deletion::ALWAYS;
+    use crate::reading::Sensor;
+
+    fn sensor(number: usize) -> Sensor {
+        Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys")
+    }
+
+    fn add_sensors(catalog: &Catalog, database: &Database, numbers: std::ops::Range<usize>) {
+        let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
+        let found = LookupResult { deletions: database.deletions(), ..LookupResult::default() };
+        catalog.add_sensors(database, numbers.map(wanted).collect(), found, usize::MAX);
+    }
+
+    fn deletion(scope: Scope) -> Deletion {
+        Deletion { received: 0, database: "d".to_owned(), scope }
+    }
+
+    /// Targets are looked up before the deletion is logged: a sensor that a write made known in between would keep its
+    /// id and its fields.
+    #[test]
+    fn what_became_known_since_it_was_looked_up_is_looked_up_anew() {
+        let catalog = Catalog::new(&crate::config::small());
+        let database = catalog.enlist_database("d");
+        add_sensors(&catalog, &database, 0..2);
+        let scope = Scope::Readings { sensors: vec![sensor(0), sensor(2)], range: ALWAYS, statement: None };
+        let deletion = deletion(scope);
+        let targets = catalog.deleted_sensors(&deletion);
+        add_sensors(&catalog, &database, 2..3);
+        assert!(!catalog.begin_deletion(&deletion, &targets) && !catalog.is_deleting("d"));
+        let is_known = |number: usize| catalog.sensor(&database, &sensor(number).key).is_some();
+        assert!(is_known(0) && is_known(2));
+        let targets = catalog.begin_deletion_read_back(&deletion);
+        assert!(targets.ids.len() == 2 && catalog.is_deleting("d"));
+        assert_eq!([0, 1, 2].map(is_known), [false, true, false]);
+        // Sensor 0 becomes known again before the deleted one is removed.
+        add_sensors(&catalog, &database, 0..1);
+        let anew = catalog.sensor(&database, &sensor(0).key).expect("it is met anew");
+        assert!(!targets.ids.contains(&anew.id));
+        drop(catalog.forget_deleted(&deletion, 1, &targets));
+        assert_eq!([0, 1, 2].map(is_known), [true, true, false]);
+        assert_eq!((catalog.len(), database.known()), (2, 2));
+    }
+
+    #[test]
+    fn a_dropped_database_is_another_one_at_once_and_is_counted_off_later() {
+        let catalog = Catalog::new(&crate::config::small());
+        let before = catalog.enlist_database("d");
+        add_sensors(&catalog, &before, 0..3);
+        let deletion = deletion(Scope::Database);
+        let targets = catalog.deleted_sensors(&deletion);
+        assert!(catalog.begin_deletion(&deletion, &targets));
+        assert!(before.is_superseded() && catalog.database("d").is_none());
+        let since = catalog.enlist_database("d");
+        assert_ne!(since.number, before.number);
+        add_sensors(&catalog, &since, 0..2);
+        // A request that still holds the dropped database.
+        add_sensors(&catalog, &before, 3..4);
+        assert_eq!(catalog.len(), 5);
+        drop(catalog.forget_deleted(&deletion, 1, &targets));
+        assert_eq!((catalog.len(), since.known(), before.known()), (2, 2, 0));
+    }
+}

@@ -1,0 +1,233 @@
+//! `hourglass backup`: writes a backup into a folder, file by file, and the manifest last.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+
+use super::origin::{Begun, Origin, is_refused};
+use super::post::{Service, Target};
+use super::progress::Progress;
+use super::restore::restore_into;
+use crate::backup::digest::hex;
+use crate::backup::folder::MANIFEST;
+use crate::backup::manifest::{KeptDatabase, KeptDay, KeptFile, KeptSensors, date};
+use crate::backup::{Folder, Manifest};
+use crate::config::Settings;
+use crate::faults;
+use crate::reading::Day;
+use crate::telemetry::logs;
+use crate::verify::{self, PageBounds, VerifyOptions};
+
+/// In a backup's folder: where `--prove` restores it.
+const SCRATCH: &str = "proof";
+/// Everything but these is escaped in the names of folders.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
+
+/// What `hourglass backup` is asked for.
+#[derive(Debug)]
+pub struct BackupRequest {
+    /// The folder of the backup.
+    pub folder: PathBuf,
+    /// The service; `None` for a store whose service is stopped.
+    pub from: Option<Service>,
+    /// The configuration file, which becomes a part of the backup.
+    pub config: Option<PathBuf>,
+    /// How long to wait for other instances.
+    pub patience: Duration,
+    pub prove: bool,
+}
+
+/// What a backup wrote.
+#[derive(Debug, Default)]
+struct Work {
+    written: usize,
+    bytes: u64,
+    unchanged: usize,
+    /// Databases whose sensors or metadata changed.
+    described: usize,
+}
+
+/// Makes a backup.
+#[must_use]
+pub fn backup(settings: &Settings, request: &BackupRequest) -> ExitCode {
+    logs::start("warn", &settings.telemetry);
+    crate::app::ended(crate::app::run_to_end(run(settings, request)))
+}
+
+async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()> {
+    let folder = Folder::create(&request.folder)?;
+    let before = folder.manifest()?.unwrap_or_default();
+    let origin = match &request.from {
+        None => Origin::stopped(settings).await?,
+        Some(service) => Origin::Service(Target::of(service)?),
+    };
+    let Begun { began_ms, databases, tokens, .. } = origin.begin(request.patience).await?;
+    let mut manifest = Manifest::begin(began_ms);
+    let (mut work, mut progress) = (Work::default(), Progress::new("backup"));
+    for name in databases {
+        let mut days = Vec::new();
+        let listed = origin.days(&name).await.with_context(|| format!("listing the days of database {name:?}"))?;
+        for (number, day) in listed.iter().enumerate() {
+            progress.tell(|| format!("{name}, {}: {number} of {} days", date(*day), listed.len()));
+            let kept = keep_day(&folder, &origin, (&name, *day), &before, &mut work).await;
+            days.extend(kept.with_context(|| format!("database {name:?}, day {}", date(*day)))?);
+        }
+        let sensors = keep_sensors(&folder, &origin, &name, &before, &mut work).await;
+        let sensors = sensors.with_context(|| format!("the sensors of database {name:?}"))?;
+        manifest.databases.push(KeptDatabase::new(name, days, sensors));
+    }
+    drop(progress);
+    manifest.tokens = Some(keep_small(&folder, "tokens", "json", &serde_json::to_vec_pretty(&tokens)?)?);
+    // Last: they say up to where readings may have expired while they were read.
+    let kept = origin.settings().await.context("reading the databases' settings")?;
+    manifest.settings = Some(keep_small(&folder, "settings", "json", &serde_json::to_vec_pretty(&kept)?)?);
+    if let Some(config) = &request.config {
+        let content = std::fs::read(config).with_context(|| format!("reading {}", config.display()))?;
+        manifest.config = Some(keep_small(&folder, "config", "toml", &content)?);
+    }
+    manifest.total = manifest.digest().total().set;
+    faults::point("days_kept");
+    folder.write(MANIFEST, &serde_json::to_vec_pretty(&manifest)?)?;
+    faults::point("manifest_kept");
+    // From here on the new backup is the one that is restored.
+    folder.remove_others(&manifest)?;
+    let Work { written, bytes, unchanged, described } = work;
+    println!("backup of {}: {}", manifest.began, manifest.total);
+    println!(
+        "{written} days written ({bytes} bytes), {unchanged} unchanged, sensors of {described} databases written, in {}",
+        request.folder.display()
+    );
+    if request.prove {
+        prove(settings, &request.folder, &folder, &manifest).await?;
+        origin.proved(manifest.began_ms)?;
+        println!("proved: restored, verified and compared");
+    }
+    if let Origin::Store { store, .. } = &origin {
+        store.raw().close().await;
+    }
+    Ok(())
+}
+
+/// Keeps a day: the file of the last backup if it still is as it was, else a new one. `None` if the day has no readings.
+async fn keep_day(
+    folder: &Folder,
+    origin: &Origin,
+    (database, day): (&str, Day),
+    before: &Manifest,
+    work: &mut Work,
+) -> anyhow::Result<Option<KeptDay>> {
+    // A file that is gone, or has another length, is written again.
+    let known = before.day(database, day).filter(|kept| folder.open(&kept.file).is_ok());
+    let stem = format!("days/{}/{}", utf8_percent_encode(database, PLAIN), date(day));
+    let mut writing = folder.begin(&stem)?;
+    let mut written = origin.day((database, day), known.map(|kept| kept.held.set), &mut writing).await;
+    if written.as_ref().is_err_and(is_refused) {
+        // Its readings may have expired while they were sent: then the next answer is what is left of them.
+        writing.drop_file();
+        writing = folder.begin(&stem)?;
+        written = origin.day((database, day), None, &mut writing).await;
+    }
+    let held = match written {
+        Ok(Some(held)) if !held.set.is_empty() => held,
+        Ok(unchanged) => {
+            writing.drop_file();
+            let known = known.filter(|_| unchanged.is_none()).cloned();
+            work.unchanged += usize::from(known.is_some());
+            return Ok(known);
+        }
+        Err(error) => {
+            writing.drop_file();
+            return Err(error);
+        }
+    };
+    // Named by what it holds: no file that the last manifest names is replaced by another one.
+    let file = folder.finish(writing, &format!("{stem}-{:016x}.readings", held.set.sum >> 64))?;
+    faults::point("day_kept");
+    work.written += 1;
+    work.bytes += file.bytes;
+    Ok(Some(KeptDay { number: day.0, held, file }))
+}
+
+/// Keeps the sensors of a database: the file of the last backup if they still are as they were, else a new one. `None` if there
+/// are none.
+async fn keep_sensors(
+    folder: &Folder,
+    origin: &Origin,
+    database: &str,
+    before: &Manifest,
+    work: &mut Work,
+) -> anyhow::Result<Option<KeptSensors>> {
+    let known = before.database(database).and_then(|kept| kept.sensors.as_ref());
+    let known = known.filter(|kept| folder.open(&kept.file).is_ok());
+    let stem = format!("sensors/{}", utf8_percent_encode(database, PLAIN));
+    let mut writing = folder.begin(&stem)?;
+    match origin.sensors(database, known.map(|kept| kept.held.content), &mut writing).await {
+        Ok(Some(held)) if held.sensors > 0 => {
+            let file = folder.finish(writing, &format!("{stem}-{:016x}.sensors", held.content >> 64))?;
+            work.described += 1;
+            work.bytes += file.bytes;
+            Ok(Some(KeptSensors { held, file }))
+        }
+        Ok(unchanged) => {
+            writing.drop_file();
+            Ok(known.filter(|_| unchanged.is_none()).cloned())
+        }
+        Err(error) => {
+            writing.drop_file();
+            Err(error)
+        }
+    }
+}
+
+/// Keeps a small file, named by what it holds.
+fn keep_small(folder: &Folder, stem: &str, extension: &str, content: &[u8]) -> anyhow::Result<KeptFile> {
+    let mark = hex(&Sha256::digest(content)[..8]);
+    Ok(folder.write(&format!("{stem}-{mark}.{extension}"), content)?)
+}
+
+/// Restores the backup into an embedded store beside it, checks and compares that, and removes it.
+async fn prove(settings: &Settings, path: &Path, folder: &Folder, manifest: &Manifest) -> anyhow::Result<()> {
+    let scratch = folder.file(SCRATCH);
+    remove(&scratch)?;
+    let mut of_scratch = Settings::default();
+    of_scratch.server.data_dir.clone_from(&scratch);
+    of_scratch.page = settings.page.clone();
+    of_scratch.sensors = settings.sensors.clone();
+    of_scratch.query = settings.query.clone();
+    of_scratch.embedded = settings.embedded.clone();
+    of_scratch.seal.after = Duration::from_secs(1);
+    let restored = restore_into(&of_scratch, folder, manifest).await;
+    let checked = match restored {
+        Ok(_) => check(&of_scratch).await,
+        Err(error) => Err(error),
+    };
+    remove(&scratch)?;
+    checked.with_context(|| format!("the backup in {} is not proved", path.display()))
+}
+
+async fn check(settings: &Settings) -> anyhow::Result<()> {
+    let (store, ..) = crate::app::open::open_store(settings).await?;
+    let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };
+    let options = VerifyOptions { bounds, recent: settings.sensors.recent, repair: false };
+    let mut out = Vec::new();
+    let checked = verify::run(&*store, &options, None, &ProgressBar::hidden(), &mut out).await;
+    store.close().await;
+    if !checked? {
+        bail!("the restored store is not sound: {}", String::from_utf8_lossy(&out));
+    }
+    Ok(())
+}
+
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,97 @@
+//! `hourglass backup copy`: copies everything from one store to another, empty one.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+
+use super::digest::{open_stopped, stored_digest};
+use super::fill::{Filling, Target};
+use super::progress::Progress;
+use crate::access::{TokenFile, TokenStore};
+use crate::app::data_folder::absolute;
+use crate::backup::manifest::date;
+use crate::backup::read::list_days;
+use crate::backup::{Fill, Parts, ReadBounds, Sensors};
+use crate::clock::wall_ms;
+use crate::config::Settings;
+use crate::faults;
+use crate::reading::stamp::first_of;
+use crate::store::MergedView;
+use crate::telemetry::logs;
+
+/// Copies everything.
+#[must_use]
+pub fn copy(from: &Settings, to: &Settings) -> ExitCode {
+    logs::start("warn", &to.telemetry);
+    crate::app::ended(crate::app::run_to_end(copy_all(from, to)))
+}
+
+/// What a store is called.
+fn name_of(settings: &Settings) -> String {
+    match settings.store.uri.is_embedded() {
+        true => absolute(&settings.server.data_dir).display().to_string(),
+        false => settings.store.uri.identity(),
+    }
+}
+
+async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
+    if name_of(from) == name_of(to) {
+        bail!("both stores are the same: {}", name_of(from));
+    }
+    let source = open_stopped(from).await?;
+    let now = u64::try_from(wall_ms()).unwrap_or_default();
+    let stamp = first_of(now).max(source.raw().read_registry().await?.greatest());
+    let mut target = Target::open(to, Filling { what: "copy", from: name_of(from), stamp }).await?;
+    // First: they say how days are sealed.
+    let rows = source.raw().read_settings().await?;
+    target.put_settings(rows).await.context("writing the databases' settings")?;
+    copy_databases(from, &source, &mut target).await?;
+    target.put_tokens(&tokens_of(from).await?).await.context("writing the tokens")?;
+    let expected = stored_digest(from, &source).await?;
+    let found = target.finish(to, &expected).await?;
+    source.raw().close().await;
+    println!("copied {} to {}: {}", name_of(from), name_of(to), found.total());
+    Ok(())
+}
+
+async fn copy_databases(from: &Settings, source: &MergedView, target: &mut Target) -> anyhow::Result<()> {
+    let bounds = ReadBounds::of_memory(from.query.request_bytes);
+    let mut progress = Progress::new("copy");
+    for database in source.raw().databases().await? {
+        let days = list_days(source, &database).await?;
+        let store = target.store.clone();
+        let mut fill = Fill::begin(&store, &database, target.options).await?;
+        for (number, day) in days.iter().enumerate() {
+            let is_done = target.mark.is_done(&database, *day);
+            let mut parts = Parts::new(source, &database, day.hours(), bounds);
+            while let Some(piece) = parts.next().await.context("reading the store")? {
+                progress.tell(|| format!("{database}, {}: {number} of {} days", date(*day), days.len()));
+                match is_done {
+                    true => fill.see(&piece),
+                    false => fill.take(piece).await.context("writing to the store")?,
+                }
+            }
+            if !is_done {
+                fill.flush().await.context("writing to the store")?;
+                target.mark.day_done(&database, *day).context("marking what is done")?;
+                faults::point("day_copied");
+            }
+        }
+        let mut sensors = Sensors::new(source, &database);
+        while let Some(document) = sensors.next().await.context("reading the sensors")? {
+            fill.take_sensor(&document);
+        }
+        fill.finish().await.with_context(|| format!("writing the sensors of database {database:?}"))?;
+    }
+    Ok(())
+}
+
+/// The tokens of a service that is stopped, or of one with MongoDB.
+pub async fn tokens_of(settings: &Settings) -> anyhow::Result<Vec<crate::access::Token>> {
+    let tokens: Arc<dyn TokenStore> = match settings.store.uri.is_embedded() {
+        true => Arc::new(TokenFile::own(&settings.server.data_dir)),
+        false => crate::app::open::open_mongo(settings).await?,
+    };
+    Ok(tokens.tokens().await?)
+}

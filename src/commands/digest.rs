@@ -1,0 +1,172 @@
+//! `hourglass backup digest`: opens the store, computes the digest of everything in it, and closes it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use super::progress::Progress;
+use crate::backup::read::digest_of_all;
+use crate::backup::{DatabaseDigest, ReadBounds, StoreDigest};
+use crate::bucket::Store;
+use crate::bucket::deletions::Deletions;
+use crate::config::Settings;
+use crate::ingest::{note_registry, note_sealed};
+use crate::store::MergedView;
+use crate::store::embedded::FILE_NAME;
+use crate::telemetry::logs;
+use crate::verify::unflushed_records;
+
+/// Prints the digest of everything in the store.
+#[must_use]
+pub fn digest(settings: &Settings, as_json: bool) -> ExitCode {
+    logs::start("warn", &settings.telemetry);
+    let computed = crate::app::run_to_end(compute(settings, as_json));
+    crate::app::ended(computed)
+}
+
+async fn compute(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
+    let (store, missing) = open_stored(settings).await?;
+    if !missing.is_nothing() {
+        eprintln!("hourglass: this digest may lack something: {missing}");
+    }
+    let unflushed = missing.records;
+    let digest = stored_digest(settings, &store).await;
+    store.raw().close().await;
+    let digest = digest?;
+    match as_json {
+        true => println!("{}", shown_json(&digest, unflushed)),
+        false => print_text(&digest),
+    }
+    Ok(())
+}
+
+/// The digest of everything in a store, with its progress on stderr.
+pub async fn stored_digest(settings: &Settings, store: &MergedView) -> anyhow::Result<StoreDigest> {
+    let mut progress = Progress::new("digest");
+    let bounds = ReadBounds::of_memory(settings.query.request_bytes);
+    let digest = digest_of_all(store, bounds, |database, readings| {
+        progress.tell(|| format!("{database}: {readings} readings"));
+    });
+    digest.await.context("reading the store")
+}
+
+/// What was acknowledged and may not be in a store yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Records of the WAL in the data folder.
+    records: u64,
+    wal_dir: PathBuf,
+    /// Whose WALs, in other folders, may have more.
+    hosts: Vec<String>,
+}
+
+impl Missing {
+    fn is_nothing(&self) -> bool {
+        self.records == 0 && self.hosts.is_empty()
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, wal_dir, hosts } = self;
+        if *records > 0 {
+            let folder = wal_dir.display();
+            return write!(
+                out,
+                "{records} records of the WAL in {folder} may not be in the store yet: run hourglass wal flush first"
+            );
+        }
+        write!(
+            out,
+            "{}: these instances use this store, or were killed before all that they acknowledged was stored: stop each, or run \
+             hourglass wal flush with its configuration and data folder; of a lost folder, remove the entry (docs/data-folder.md#lose)",
+            hosts.join(", ")
+        )
+    }
+}
+
+/// The hosts of instances that use a store, or ended before all that they acknowledged was stored.
+pub async fn open_logs(store: &dyn Store) -> anyhow::Result<Vec<String>> {
+    let registry = store.read_registry().await.context("reading the registry")?;
+    Ok(registry.logs.into_iter().filter(|log| log.taken.is_none()).map(|log| log.host).collect())
+}
+
+/// Opens a store of which no instance is running, as queries see it.
+///
+/// # Errors
+/// If it may not have everything that was acknowledged, by any instance.
+pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Arc<MergedView>> {
+    let (store, missing) = open_stored(settings).await?;
+    match missing.is_nothing() {
+        true => Ok(store),
+        false => bail!("{missing}"),
+    }
+}
+
+/// Opens a store that is there already, as queries see it, and says what it may not have yet.
+async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, Missing)> {
+    let directory = &settings.server.data_dir;
+    crate::app::data_folder::must_exist(settings)?;
+    if settings.store.uri.is_embedded() {
+        // Checked first, because opening the store would create one.
+        let file = directory.join(FILE_NAME);
+        std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
+    }
+    let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
+    let (raw, ..) = crate::app::open::open_store(settings).await?;
+    raw.check().await?;
+    // The WAL of an embedded store is in its data folder, unless `wal.dir` says otherwise: then the configuration is needed.
+    let hosts = if raw.has_other_writers() || log.is_none() { open_logs(&*raw).await? } else { Vec::new() };
+    let missing = Missing { records: log.map_or(0, |log| log.records), wal_dir: settings.wal_dir(), hosts };
+    Ok((as_queries_see_it(raw).await?, missing))
+}
+
+/// The view of a store in which its remembered deletions hide what they cover.
+pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
+    let registry = raw.read_registry().await.context("reading the registry")?;
+    note_registry(&registry);
+    note_sealed(&*raw).await.context("looking for sealed days")?;
+    let deletions = registry.deletions;
+    let stores = crate::app::open::stores(raw);
+    stores.masks.set(Deletions::new(&deletions, &stores.understand));
+    Ok(stores.store)
+}
+
+fn shown(digest: &DatabaseDigest) -> Value {
+    let DatabaseDigest { sensors, set, .. } = digest;
+    json!({
+        "sensors": sensors, "readings": set.readings, "cells": set.cells, "summaries": set.summaries,
+        "metadata": set.metadata, "digest": format!("{:032x}", set.sum),
+    })
+}
+
+fn shown_json(digest: &StoreDigest, unflushed: u64) -> Value {
+    let named = |database: &DatabaseDigest| {
+        let mut shown = shown(database);
+        shown["name"] = json!(database.name);
+        shown
+    };
+    let databases: Vec<Value> = digest.databases.iter().map(named).collect();
+    json!({ "databases": databases, "total": shown(&digest.total()), "unflushed_records": unflushed })
+}
+
+fn print_text(digest: &StoreDigest) {
+    for database in &digest.databases {
+        println!("{:?}: {database}", database.name);
+    }
+    println!("all {} databases: {}", digest.databases.len(), digest.total());
+}
+
+/// An error if the digests differ, which names where.
+pub fn must_be_equal(found: &StoreDigest, expected: &StoreDigest) -> anyhow::Result<()> {
+    let differences = found.differences(expected);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    differences.iter().for_each(|difference| eprintln!("hourglass: {difference}"));
+    bail!("what was written is not what was read: {} databases differ", differences.len())
+}

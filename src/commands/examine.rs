@@ -1,0 +1,355 @@
+//! `config check --probe` and `doctor`: tries what a start needs, without starting and without leaving anything behind.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::access::{TokenFile, TokenStore};
+use crate::app::first_token::SecretFile;
+use crate::app::listeners;
+use crate::app::open::open_mongo;
+use crate::bucket::store::Coordination;
+use crate::clock::{now_ns, now_seconds};
+use crate::config::units::show_size;
+use crate::config::{AuthRequired, Settings};
+use crate::edge::Tls;
+use crate::store::{MongoStore, free_bytes};
+use crate::telemetry::{Metrics, logs};
+
+/// Exit status if something is wrong (`EX_CONFIG` of sysexits.h).
+const EXIT_CONFIG: u8 = 78;
+/// Syncs that are measured, and the bytes written before each.
+const SYNCS: usize = 20;
+const SYNC_BYTES: usize = 4096;
+/// A sync that takes longer than this holds every ack up.
+const SLOW_SYNC: Duration = Duration::from_millis(100);
+/// Descriptors besides those of connections: files of the WAL and the store, connections to MongoDB.
+const OTHER_FILES: u64 = 256;
+
+/// Tries everything that `serve` needs, and prints what is wrong; `measures` adds figures of disk, clock and store.
+#[must_use]
+pub fn examine(settings: &Settings, measures: bool) -> ExitCode {
+    logs::start("off", &settings.telemetry);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return crate::app::failed(&anyhow::Error::new(error).context("starting threads")),
+    };
+    let problems = runtime.block_on(async {
+        let mut found = Found { problems: 0, measures };
+        found.all(settings).await;
+        found.problems
+    });
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    if problems == 0 {
+        println!("nothing is wrong: serve would start");
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("hourglass: {problems} problem{}; nothing was started", if problems == 1 { "" } else { "s" });
+    ExitCode::from(EXIT_CONFIG)
+}
+
+/// Counts problems and prints each.
+struct Found {
+    problems: usize,
+    measures: bool,
+}
+
+impl Found {
+    async fn all(&mut self, settings: &Settings) {
+        let mut folders = vec![("server.data_dir", settings.server.data_dir.clone())];
+        if settings.wal_dir().parent() != Some(settings.server.data_dir.as_path()) {
+            folders.push(("wal.dir", settings.wal_dir()));
+        }
+        for (key, folder) in &folders {
+            if self.note(writable(folder).with_context(|| format!("{key} = {}", folder.display()))).is_some() {
+                self.disk(key, folder, settings);
+            }
+        }
+        self.note(in_use(&settings.wal_dir()));
+        self.contradictions(settings);
+        self.open_doors(settings);
+        for (key, address) in listeners::named(settings) {
+            let bound = std::net::TcpListener::bind(address).map(drop);
+            self.note(bound.map_err(|error| {
+                let cause = match error.kind() {
+                    ErrorKind::AddrNotAvailable => "this machine has no such address",
+                    ErrorKind::PermissionDenied => "ports below 1024 need a right",
+                    _ => "is it in use, by a running service?",
+                };
+                anyhow::Error::new(error).context(format!("{key}: listening on {address} ({cause})"))
+            }));
+        }
+        if settings.tls.listen.is_some() || settings.tcp.tls {
+            let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), "none").context("setting up metrics");
+            let tls = metrics.and_then(|metrics| Ok(Tls::load(settings.tls.clone(), metrics)?));
+            if let Some(tls) = self.note(tls) {
+                self.certificates(&tls);
+            }
+        }
+        self.descriptors(settings);
+        let tokens = match settings.store.uri.is_embedded() {
+            true => TokenFile::own(&settings.server.data_dir).tokens().await.context("server.data_dir"),
+            false => self.mongo(settings).await.context("store.uri"),
+        };
+        let first = &settings.auth.first_token_file;
+        if tokens.as_ref().is_ok_and(Vec::is_empty) && !first.as_os_str().is_empty() {
+            self.note(SecretFile::probe(first));
+        }
+        self.note(tokens.and_then(|tokens| {
+            let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
+            let has_one = tokens.iter().any(|token| {
+                let expires = token.ends(settings.max_lifetime());
+                crate::access::Token { expires, ..token.clone() }.is_live(now_seconds())
+            });
+            if needed && !has_one && !tokens.is_empty() && settings.max_lifetime().is_some() {
+                bail!("tokens are required, and every token has ended, by its own end or by auth.max_lifetime: create a new one");
+            }
+            let makes_one = settings.makes_first_token() && tokens.is_empty();
+            if needed && !has_one && !makes_one {
+                bail!(
+                    "tokens are required, because other machines may reach {} or because of auth.required, and there is \
+                     no valid token: hourglass token add --name first --admin '*'",
+                    settings.front()
+                );
+            }
+            Ok(())
+        }));
+    }
+
+    /// Certificates that load and that clients refuse, or that refuse all clients.
+    fn certificates(&mut self, tls: &Tls) {
+        if let Some(end) = tls.not_after().filter(|end| *end <= now_seconds()) {
+            let end = jiff::Timestamp::from_second(end).map_or_else(|_| "before now".to_owned(), |end| end.to_string());
+            self.problem(format_args!(
+                "tls.cert_file: the certificate has expired ({end}): clients refuse it; renew it"
+            ));
+        }
+        if self.note(tls.lacks_revocation_list().map_err(anyhow::Error::from)) == Some(true) {
+            self.problem(
+                "tls.client_crl_file: an authority of tls.client_ca_file has no revocation list in it, so that all its \
+                 clients are refused: add its list",
+            );
+        }
+    }
+
+    /// Keys that contradict others, although a service with them starts.
+    fn contradictions(&mut self, settings: &Settings) {
+        let Settings { server, limits, wal, .. } = settings;
+        let size = |bytes: usize| show_size(bytes);
+        let counts = [
+            (
+                ("server.connections_per_address", server.connections_per_address),
+                ("server.connections", server.connections),
+                "one address can take all connections",
+            ),
+            (
+                ("limits.fields", limits.fields),
+                ("limits.sensor_fields", limits.sensor_fields),
+                "no sensor can have that many fields in one reading",
+            ),
+        ];
+        let sizes = [
+            (
+                ("limits.line_bytes", limits.line_bytes),
+                ("limits.body_bytes", limits.body_bytes),
+                "no request can have such a line",
+            ),
+            (
+                ("limits.body_bytes", limits.body_bytes),
+                ("wal.segment_bytes", wal.segment_bytes),
+                "the record of a request must fit into a segment",
+            ),
+        ];
+        for ((key, value), (bound, most), why) in counts {
+            if value > most {
+                self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
+            }
+        }
+        for ((key, value), (bound, most), why) in sizes {
+            if value > most {
+                let (value, most) = (size(value), size(most));
+                self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
+            }
+        }
+    }
+
+    /// Keys that name everybody where they should name somebody.
+    fn open_doors(&mut self, settings: &Settings) {
+        if let Some((address, _)) = settings.server.trusted_proxies.iter().find(|(_, bits)| *bits == 0) {
+            self.problem(format_args!(
+                "server.trusted_proxies: {address}/0 is every address, so that any client chooses the address that the \
+                 audit trail and the log show: name the proxies' networks"
+            ));
+        }
+        if settings.server.hosts.iter().any(|host| host == "*") && settings.exposed().is_none() {
+            self.problem(
+                "server.hosts: \"*\" lets pages of any site read and write where no token is needed (DNS rebinding): \
+                 name the hosts under which this service is asked",
+            );
+        }
+    }
+
+    /// What is right, if it is; else prints the problem.
+    fn note<T>(&mut self, outcome: anyhow::Result<T>) -> Option<T> {
+        outcome.map_err(|error| self.problem(format_args!("{error:#}"))).ok()
+    }
+
+    fn problem(&mut self, text: impl Display) {
+        self.problems += 1;
+        eprintln!("hourglass: {text}");
+    }
+
+    fn figure(&self, name: &str, value: impl Display) {
+        if self.measures {
+            println!("{name:24} {value}");
+        }
+    }
+
+    /// Checks the store, and returns the tokens in it.
+    async fn mongo(&mut self, settings: &Settings) -> anyhow::Result<Vec<crate::access::Token>> {
+        let store = open_mongo(settings).await?;
+        store.check().await.map_err(|error| match &error {
+            crate::bucket::StorageError::Unusable { detail, .. } => anyhow::anyhow!("{error} ({detail})"),
+            _ => anyhow::Error::from(error),
+        })?;
+        if self.measures {
+            self.measure_mongo(&store, settings).await;
+        }
+        let tokens = store.tokens().await;
+        store.close().await;
+        Ok(tokens?)
+    }
+
+    async fn measure_mongo(&mut self, store: &MongoStore, settings: &Settings) {
+        let asked = now_ns();
+        if let Some(Some(theirs)) = self.note(store.clock_ms().await.context("reading MongoDB's clock")) {
+            let ours = u64::try_from((asked / 2 + now_ns() / 2) / 1_000_000).unwrap_or_default();
+            let (offset, limit) = (theirs.abs_diff(ours), settings.clock.max_offset);
+            self.figure("clock offset", format_args!("{offset} ms"));
+            if u128::from(offset) > limit.as_millis() {
+                self.problem(format_args!("this machine's clock is {offset} ms from MongoDB's, more than clock.max_offset ({limit:?}): set the clock"));
+            }
+        }
+        if let Some(about) = self.note(store.about().await.context("asking MongoDB about itself")) {
+            self.figure("MongoDB", &about.version);
+            self.figure("databases", about.databases);
+            for missing in &about.missing {
+                self.problem(missing);
+            }
+        }
+    }
+
+    /// Free space and the time of a sync.
+    fn disk(&mut self, key: &str, folder: &Path, settings: &Settings) {
+        let there = nearest(folder);
+        if let Some(free) = self.note(free_bytes(&there).with_context(|| format!("{key}: reading free space"))) {
+            self.figure(&format!("{key} free"), format_args!("{} MiB", free >> 20));
+            let whole =
+                rustix::fs::statvfs(&there).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+            let budget = settings.wal.budget_bytes as u64;
+            if whole < budget && settings.wal_dir().starts_with(folder) {
+                self.problem(format_args!(
+                    "wal.budget_bytes ({budget} bytes) is more than the whole disk of {} has ({whole} bytes): lower it",
+                    there.display()
+                ));
+            }
+            let segment = 2 * settings.wal.segment_bytes as u64;
+            if free < segment {
+                self.problem(format_args!("{key}: {free} bytes are free in {}, less than two segments of the log (2 × wal.segment_bytes): make room", there.display()));
+            }
+        }
+        if !self.measures {
+            return;
+        }
+        if let Some((median, longest)) = self.note(sync_times(&there).with_context(|| format!("{key}: syncing a file")))
+        {
+            self.figure(&format!("{key} fsync"), format_args!("median {median:?}, longest {longest:?} of {SYNCS}"));
+            if median > SLOW_SYNC {
+                self.problem(format_args!(
+                    "{key}: a sync takes {median:?}, and every ack waits for one: use a faster disk"
+                ));
+            }
+        }
+    }
+
+    fn descriptors(&mut self, settings: &Settings) {
+        let Some(limit) = open_files_limit() else { return };
+        let wanted = settings.server.connections as u64 + OTHER_FILES;
+        self.figure("open files", format_args!("at most {limit}"));
+        if limit < wanted {
+            self.problem(format_args!(
+                "the limit of open files is {limit}, below the {wanted} that server.connections needs: raise it (ulimit -n, LimitNOFILE) or lower the key"
+            ));
+        }
+    }
+}
+
+/// The folder, or the nearest one above it that exists.
+fn nearest(folder: &Path) -> PathBuf {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let existing = absolute.ancestors().find(|above| above.exists()).map(Path::to_owned);
+    existing.unwrap_or(absolute)
+}
+
+/// Whether a running process holds the WAL.
+fn in_use(wal: &Path) -> anyhow::Result<()> {
+    let Ok(lock) = std::fs::OpenOptions::new().read(true).write(true).open(wal.join("lock")) else { return Ok(()) };
+    match lock.try_lock() {
+        Err(std::fs::TryLockError::WouldBlock) => {
+            bail!("wal.dir or server.data_dir: {} is in use by another process", wal.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file can be made in the folder, or the folder below the nearest one that exists.
+fn writable(folder: &Path) -> anyhow::Result<()> {
+    let there = nearest(folder);
+    if !there.is_dir() {
+        bail!("{} is a file, and a folder is needed: choose another path", there.display());
+    }
+    let trial = there.join(trial_name());
+    let made = std::fs::File::create_new(&trial).map(drop);
+    // What is left behind if this fails is an empty file.
+    let _ = std::fs::remove_file(&trial);
+    match made {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            bail!("{} is not writable by this user: change its owner or mode", there.display())
+        }
+        made => made.with_context(|| format!("making a file in {}", there.display())),
+    }
+}
+
+fn trial_name() -> String {
+    format!(".hourglass-trial-{}", std::process::id())
+}
+
+/// The median and the longest time of a sync.
+fn sync_times(folder: &Path) -> std::io::Result<(Duration, Duration)> {
+    let path = folder.join(trial_name());
+    let mut file = std::fs::File::create_new(&path)?;
+    let mut times = Vec::new();
+    let synced = (0..SYNCS).try_for_each(|_| {
+        file.write_all(&[0; SYNC_BYTES])?;
+        let begun = Instant::now();
+        file.sync_data()?;
+        times.push(begun.elapsed());
+        Ok(())
+    });
+    std::fs::remove_file(&path)?;
+    synced.map(|()| {
+        times.sort_unstable();
+        (times[SYNCS / 2], times[SYNCS - 1])
+    })
+}
+
+/// The soft limit of open files, where the system tells it.
+fn open_files_limit() -> Option<u64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

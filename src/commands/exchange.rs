@@ -1,0 +1,135 @@
+//! Sends one request to a running service and prints the answer, for all commands that need no more than that.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value};
+
+use super::post::{PostAnswer, Service, Target, escaped};
+
+/// Maximum bytes of a body; services take less.
+const BODY_BYTES: u64 = 64 << 20;
+
+/// A request, and how its answer is printed.
+#[derive(Debug)]
+pub struct Exchange {
+    pub service: Service,
+    /// Whether the answer is printed as it is.
+    pub is_json: bool,
+    pub method: &'static str,
+    /// With `{NAME}` in the place of each argument.
+    pub path: &'static str,
+    pub arguments: Vec<(&'static str, String)>,
+    pub parameters: Vec<(&'static str, String)>,
+    /// The file that is the body, if the request has one: `None` or `-` for the standard input.
+    pub body: Option<Option<PathBuf>>,
+    /// Where the answer has its rows; empty if all of it is one.
+    pub rows: &'static str,
+    /// The title of each column and where a row has it. Without columns, each member of a row is a line.
+    pub columns: &'static [(&'static str, &'static str)],
+    /// Whether the command succeeded, by the answer.
+    pub is_good: fn(&Value) -> bool,
+}
+
+/// Sends the request and prints the answer. Exit status: 0 if the service did what it was asked for.
+#[must_use]
+pub fn exchange(exchange: &Exchange) -> ExitCode {
+    match exchange.run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => crate::app::failed(&error),
+    }
+}
+
+impl Exchange {
+    /// Prints page by page, as long as the answer names a next one.
+    fn run(&self) -> anyhow::Result<bool> {
+        let target = Target::of(&self.service)?;
+        let mut path = self.filled_path();
+        let first = path.clone();
+        let body = self.body.as_ref().map(|file| read_body(file.as_deref())).transpose()?;
+        let body = body.as_ref().map(|body| ("text/plain", &**body));
+        loop {
+            let answer = target.send(self.method, &path, body)?;
+            let PostAnswer { status: 200 | 202 | 204, text } = &answer else { bail!("{answer}") };
+            if text.is_empty() {
+                return Ok(true);
+            }
+            if self.is_json {
+                println!("{}", text.trim_end());
+            }
+            let told: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
+            if !self.is_json {
+                self.print(&told);
+            }
+            let Some(next) = told["next"].as_str() else { return Ok((self.is_good)(&told)) };
+            path = with_parameters(first.clone(), &[("cursor", next.to_owned())]);
+        }
+    }
+
+    fn filled_path(&self) -> String {
+        let mut path = self.path.to_owned();
+        for (name, value) in &self.arguments {
+            path = path.replace(&format!("{{{name}}}"), &escaped(value));
+        }
+        with_parameters(path, &self.parameters)
+    }
+
+    fn print(&self, body: &Value) {
+        let whole = std::slice::from_ref(body);
+        let rows = match self.rows {
+            "" => whole,
+            place => body.pointer(place).and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
+        };
+        if self.columns.is_empty() {
+            let members = rows.iter().filter_map(Value::as_object).flat_map(Map::iter);
+            return members.for_each(|(name, value)| println!("{name}: {}", shown(value)));
+        }
+        let titles = self.columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+        let cell = |row: &Value, place: &str| row.pointer(place).map(shown).unwrap_or_default();
+        let cells = |row: &Value| self.columns.iter().map(|(_, place)| cell(row, place)).collect();
+        let mut table: Vec<Vec<String>> = vec![titles];
+        table.extend(rows.iter().map(cells));
+        let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        for row in &table {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        }
+    }
+}
+
+fn read_body(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    match file.filter(|file| *file != Path::new("-")) {
+        Some(file) => {
+            let opened = File::open(file).with_context(|| format!("opening {}", file.display()))?;
+            opened.take(BODY_BYTES).read_to_end(&mut body).with_context(|| format!("reading {}", file.display()))?;
+        }
+        None => {
+            std::io::stdin().take(BODY_BYTES).read_to_end(&mut body).context("reading the standard input")?;
+        }
+    }
+    Ok(body)
+}
+
+fn with_parameters(mut path: String, parameters: &[(&str, String)]) -> String {
+    for (name, value) in parameters {
+        path.push(if path.contains('?') { '&' } else { '?' });
+        path.push_str(&format!("{name}={}", escaped(value)));
+    }
+    path
+}
+
+/// A text as it is, everything else as JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Array(none) if none.is_empty() => String::new(),
+        other => other.to_string(),
+    }
+}

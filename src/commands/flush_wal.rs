@@ -1,0 +1,95 @@
+//! `hourglass wal flush`: flushes the whole WAL of a folder to the store, without serving requests.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::app::open::{open_store, open_wal, stores};
+use crate::app::stop::{RunEnd, close};
+use crate::app::{Stop, watch_store};
+use crate::clock::StampClock;
+use crate::config::Settings;
+use crate::ingest::Ingest;
+use crate::telemetry::{Metrics, logs};
+use crate::verify::unflushed_records;
+
+/// How often the progress is printed.
+const TELL: Duration = Duration::from_secs(2);
+
+/// Flushes the WAL, for at most `timeout` if there is one. Succeeds only if the WAL is then empty.
+#[must_use]
+pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
+    logs::start(&settings.telemetry.log_level, &settings.telemetry);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return crate::app::failed(&anyhow::Error::new(error).context("starting threads")),
+    };
+    let ended = runtime.block_on(empty(settings, timeout));
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    match ended {
+        Ok(ending) => ending.code(),
+        Err(error) => crate::app::failed(&error),
+    }
+}
+
+async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result<RunEnd> {
+    let folder = settings.wal_dir();
+    // Checked first, because opening the WAL would create one.
+    let Some(found) = unflushed_records(&folder).context("reading the WAL")? else {
+        bail!("there is no WAL in {}", crate::app::data_folder::absolute(&folder).display());
+    };
+    println!("{} records of the WAL in {} may not be in the store yet", found.records, folder.display());
+    let stamps = Arc::new(StampClock::new(crate::app::open::clock_bounds(settings)));
+    let (log, recovery) = open_wal(settings, &stamps).await?;
+    crate::app::make_folder(settings)?;
+    let (store, state, _) = open_store(settings).await?;
+    let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
+    let stores = stores(store.clone());
+    let (ingest, closing) = Ingest::start(Arc::new(settings.clone()), stores, (log, &recovery, stamps), metrics);
+    ingest.join(settings.store.command_timeout).await;
+    let watcher = tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.presence()));
+    let mut stop = Stop::new(Arc::default()).context("listening for signals")?;
+    tokio::select! {
+        () = ingest.drain(None) => {}
+        () = tell(&ingest) => {}
+        () = wait(timeout) => println!("stopping: the --timeout is over"),
+        () = stop.wait() => {}
+    }
+    watcher.abort();
+    let (account, blocked) = (ingest.lag().ledger, ingest.lag().blocked);
+    drop(ingest);
+    let ending = close(settings, (closing, true), store, Instant::now() + settings.server.shutdown_timeout).await;
+    if let Some(reason) = blocked {
+        println!("a record of the WAL cannot be read: {reason}");
+    }
+    if account.dead_lettered > 0 {
+        println!("{} readings could not be stored: run hourglass dead-letters list", account.dead_lettered);
+    }
+    match ending {
+        RunEnd::Complete => println!("the WAL in {} is empty: everything is in the store", folder.display()),
+        RunEnd::Left(records) => println!("{records} records are left in the WAL in {}", folder.display()),
+        RunEnd::Failed => println!("failed: see above"),
+    }
+    Ok(ending)
+}
+
+/// Prints the progress again and again; never returns.
+async fn tell(ingest: &Ingest) {
+    loop {
+        tokio::time::sleep(TELL).await;
+        let away = if ingest.presence().is_away() { "; the store is unavailable" } else { "" };
+        println!("{} records are left{away}", ingest.records_left());
+    }
+}
+
+async fn wait(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}

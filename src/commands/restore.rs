@@ -1,0 +1,120 @@
+//! `hourglass backup restore`: writes a backup into an empty store, reads it back, and compares.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use super::fill::{Filling, Target, write_private};
+use super::progress::Progress;
+use crate::access::Token;
+use crate::backup::form::{Held, Next};
+use crate::backup::manifest::{KeptDay, KeptFile, date};
+use crate::backup::{Fill, Folder, Manifest, StoreDigest};
+use crate::config::Settings;
+use crate::faults;
+use crate::ingest::settings_of_json;
+use crate::reading::Day;
+use crate::reading::stamp::first_of;
+use crate::telemetry::logs;
+
+/// Where the configuration file of a backup is put in the data folder.
+const CONFIG: &str = "restored.toml";
+
+/// Restores the backup in this folder.
+#[must_use]
+pub fn restore(settings: &Settings, from: &Path) -> ExitCode {
+    logs::start("warn", &settings.telemetry);
+    let restored = crate::app::run_to_end(async {
+        let folder = Folder::existing(from);
+        let manifest = folder
+            .manifest()?
+            .with_context(|| format!("there is no finished backup in {}: it has no manifest.json", from.display()))?;
+        let digest = restore_into(settings, &folder, &manifest).await?;
+        println!("restored the backup of {}: {}", manifest.began, digest.total());
+        if manifest.config.is_some() {
+            let beside = settings.server.data_dir.join(CONFIG);
+            println!("the configuration file of the backup is {}; it is not in use", beside.display());
+        }
+        Ok(())
+    });
+    crate::app::ended(restored)
+}
+
+/// Restores a backup into an empty store, and returns the digest of what is stored then, which is that of the backup.
+pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manifest) -> anyhow::Result<StoreDigest> {
+    let from = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
+    let stamp = first_of(manifest.began_ms);
+    let mut target = Target::open(settings, Filling { what: "restore", from, stamp }).await?;
+    if let Some(settings) = &manifest.settings {
+        // First: they say how days are sealed.
+        let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
+        target.put_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
+    }
+    let mut progress = Progress::new("restore");
+    let (all, mut written) = (manifest.databases.iter().map(|database| database.days.len()).sum::<usize>(), 0);
+    for database in &manifest.databases {
+        let store = target.store.clone();
+        let mut fill = Fill::begin(&store, &database.name, target.options).await?;
+        for day in &database.days {
+            progress.tell(|| format!("{written} of {all} days, {} {}", database.name, date(Day(day.number))));
+            restore_day(folder, &database.name, day, &mut target, &mut fill).await?;
+            written += 1;
+        }
+        if let Some(sensors) = &database.sensors {
+            let (file, held) = (&sensors.file, sensors.held);
+            restore_file(folder, (file, held), &mut fill, false).await?;
+        }
+        fill.finish().await.with_context(|| format!("writing the sensors of database {:?}", database.name))?;
+    }
+    drop(progress);
+    if let Some(tokens) = &manifest.tokens {
+        let tokens: Vec<Token> = serde_json::from_slice(&folder.read(tokens)?).context("reading the tokens")?;
+        target.put_tokens(&tokens).await.context("writing the tokens")?;
+    }
+    if let Some(config) = &manifest.config {
+        let beside = settings.server.data_dir.join(CONFIG);
+        write_private(&beside, &folder.read(config)?).with_context(|| format!("writing {}", beside.display()))?;
+    }
+    target.finish(settings, &manifest.digest()).await
+}
+
+async fn restore_day(
+    folder: &Folder,
+    database: &str,
+    kept: &KeptDay,
+    target: &mut Target,
+    fill: &mut Fill<'_>,
+) -> anyhow::Result<()> {
+    let day = Day(kept.number);
+    let is_done = target.mark.is_done(database, day);
+    restore_file(folder, (&kept.file, kept.held), fill, is_done).await?;
+    if !is_done {
+        fill.flush().await.context("writing to the store")?;
+        target.mark.day_done(database, day).context("marking what is done")?;
+        faults::point("day_restored");
+    }
+    Ok(())
+}
+
+/// Reads a file, which must be the one that the manifest names, and writes what it has unless that is done.
+async fn restore_file(
+    folder: &Folder,
+    (file, expected): (&KeptFile, Held),
+    fill: &mut Fill<'_>,
+    is_done: bool,
+) -> anyhow::Result<()> {
+    let mut frames = folder.frames(file)?;
+    let held = loop {
+        match frames.read().map_err(|error| folder.damaged(file, &error))? {
+            Next::Piece(piece) if is_done => fill.see(&piece),
+            Next::Piece(piece) => fill.take(piece).await.context("writing to the store")?,
+            Next::Sensor(document) => fill.take_sensor(&document),
+            Next::End(held) => break held,
+        }
+    };
+    if frames.into_inner().hex() != file.sha256 || held != expected {
+        bail!(folder.damaged(file, &"it is damaged: it is not the file that the manifest names"));
+    }
+    Ok(())
+}

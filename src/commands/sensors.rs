@@ -1,0 +1,174 @@
+//! `hourglass sensor`: sends the metadata of many sensors to a running service, or prints what it has.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value, json};
+
+use super::post::{PostAnswer, Service, Target, escaped};
+use super::progress::Progress;
+use crate::http::api::meta::cell_of;
+
+/// Lines that are sent together.
+const LINES: usize = 2000;
+/// Bytes of them from which on no line is added: what a service takes at a time is bounded by its memory, whatever the lines' length.
+const BYTES: usize = 256 * 1024;
+
+/// What `hourglass sensor` was asked for.
+#[derive(Debug)]
+pub struct SensorsRequest {
+    pub database: String,
+    pub service: Service,
+    pub what: SensorsTask,
+}
+
+#[derive(Debug)]
+pub enum SensorsTask {
+    /// CSV or NDJSON of a file; of the standard input if there is none, or it is `-`.
+    Import { file: Option<PathBuf>, is_csv: bool, is_dry: bool },
+    /// CSV or NDJSON to the standard output.
+    Export { is_csv: bool },
+}
+
+/// Does what was asked for. Exit status: 0 if nothing was refused.
+#[must_use]
+pub fn sensors(request: &SensorsRequest) -> ExitCode {
+    let done = Target::of(&request.service).and_then(|target| match &request.what {
+        SensorsTask::Import { file, is_csv, is_dry } => {
+            import(&target, &request.database, (file.as_deref(), *is_csv), *is_dry)
+        }
+        SensorsTask::Export { is_csv } => export(&target, &request.database, *is_csv).map(|()| 0),
+    });
+    match done {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => crate::app::failed(&error),
+    }
+}
+
+/// Sends a file in batches; returns the number of lines that were refused.
+fn import(target: &Target, database: &str, (file, is_csv): (Option<&Path>, bool), is_dry: bool) -> anyhow::Result<u64> {
+    let lines: Box<dyn BufRead> = match file.filter(|file| *file != Path::new("-")) {
+        Some(file) => {
+            Box::new(BufReader::new(File::open(file).with_context(|| format!("opening {}", file.display()))?))
+        }
+        None => Box::new(io::stdin().lock()),
+    };
+    let path = format!("/api/v1/meta?db={}&dry_run={is_dry}", escaped(database));
+    let (mut totals, mut progress) = ([0_u64; 4], Progress::new("sensors"));
+    let mut send = |before: usize, batch: &str| {
+        let kind = if is_csv { "text/csv" } else { "application/x-ndjson" };
+        let answer = target.post_as(&path, kind, batch.as_bytes())?;
+        let PostAnswer { status: 200 | 400, text } = &answer else { bail!("{answer}") };
+        let told: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
+        let Some(reasons) = told["reasons"].as_array() else { bail!("{answer}") };
+        for (total, name) in totals.iter_mut().zip(["changed", "new", "unchanged", "rejected"]) {
+            *total += told[name].as_u64().unwrap_or_default();
+        }
+        for reason in reasons {
+            let line = reason["line"].as_u64().unwrap_or_default() + before as u64;
+            println!("line {line}: {}", reason["error"].as_str().unwrap_or_default());
+        }
+        progress.tell(|| format!("{} sensors", totals.iter().sum::<u64>() - totals[1]));
+        Ok(())
+    };
+    // A record of CSV may take several lines: its batches end where all quotes are closed, and begin with the header.
+    let (mut header, mut batch, mut count, mut before, mut quotes) = (String::new(), String::new(), 0, 0, 0);
+    let (mut has_header, mut header_lines) = (!is_csv, 0);
+    // A cell may hold a carriage return before a line's end.
+    for (number, line) in lines.split(b'\n').enumerate() {
+        let line = String::from_utf8(line.context("reading the lines")?);
+        let line = line.with_context(|| format!("line {}", number + 1))? + "\n";
+        quotes += line.matches('"').count();
+        let is_whole = !is_csv || quotes % 2 == 0;
+        if !has_header {
+            header += &line;
+            header_lines += 1;
+            has_header = is_whole;
+            continue;
+        }
+        batch += &line;
+        count += 1;
+        if (count >= LINES || batch.len() >= BYTES) && is_whole {
+            send(before, &format!("{header}{batch}"))?;
+            before = number + 1 - header_lines;
+            (batch, count) = (String::new(), 0);
+        }
+    }
+    if count > 0 {
+        send(before, &format!("{header}{batch}"))?;
+    }
+    let [changed, new, unchanged, rejected] = totals;
+    let verb = if is_dry { "would change" } else { "changed" };
+    println!("{changed} sensors {verb} ({new} of them new), {unchanged} are as they were, {rejected} lines refused");
+    Ok(rejected)
+}
+
+/// Prints all metadata.
+fn export(target: &Target, database: &str, is_csv: bool) -> anyhow::Result<()> {
+    let mut progress = (!io::stdout().is_terminal()).then(|| Progress::new("sensors"));
+    let mut count = 0_u64;
+    let mut tell = || {
+        count += 1;
+        progress.iter_mut().for_each(|progress| progress.tell(|| format!("{count} sensors")));
+    };
+    if is_csv {
+        return export_csv(target, database, &mut tell);
+    }
+    let mut out = io::stdout().lock();
+    each_sensor(target, database, |sensor, meta| {
+        tell();
+        Ok(writeln!(out, "{}", json!({ "sensor": sensor, "meta": meta }))?)
+    })
+}
+
+/// Prints a row per sensor. All is asked for twice, first to know the names, so that the memory does not grow with the number of sensors.
+fn export_csv(target: &Target, database: &str, tell: &mut impl FnMut()) -> anyhow::Result<()> {
+    let mut names = BTreeSet::new();
+    each_sensor(target, database, |_, meta| {
+        names.extend(meta.keys().filter(|name| !names.contains(*name)).cloned().collect::<Vec<_>>());
+        Ok(())
+    })?;
+    let mut out = csv::Writer::from_writer(io::stdout().lock());
+    out.write_record(std::iter::once("sensor").chain(names.iter().map(String::as_str)))?;
+    each_sensor(target, database, |sensor, meta| {
+        tell();
+        if let Some(new) = meta.keys().find(|name| !names.contains(*name)) {
+            bail!("the name {new:?} was given to {sensor} meanwhile, and has no column: export again");
+        }
+        let cells = names.iter().map(|name| meta.get(name).map(cell_of).unwrap_or_default());
+        Ok(out.write_record(std::iter::once(sensor.to_owned()).chain(cells))?)
+    })?;
+    Ok(out.flush()?)
+}
+
+/// Passes every sensor that has metadata, in key order.
+fn each_sensor(
+    target: &Target,
+    database: &str,
+    mut take: impl FnMut(&str, &Map<String, Value>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut cursor = String::new();
+    loop {
+        let answer = target.get(&format!("/api/v1/meta?db={}&cursor={}", escaped(database), escaped(&cursor)))?;
+        let status = answer.status;
+        if status != 200 {
+            bail!("the service answered {status}: {}", answer.text()?.trim());
+        }
+        let page: Value = serde_json::from_reader(answer.body).context("reading the answer")?;
+        for of in page["sensors"].as_array().into_iter().flatten() {
+            let (Some(sensor), Some(meta)) = (of["sensor"].as_str(), of["meta"].as_object()) else {
+                bail!("the service answered with no sensor: {of}");
+            };
+            take(sensor, meta)?;
+        }
+        match page["next"].as_str() {
+            Some(next) => next.clone_into(&mut cursor),
+            None => return Ok(()),
+        }
+    }
+}

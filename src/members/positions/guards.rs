@@ -1,0 +1,172 @@
+//! Guards that report progress when they are dropped, on every path, panics included.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::wal_positions::{LoggedRequest, PositionsState, WalPositions, signed};
+use crate::bucket::StorageError;
+use crate::wal::Sequence;
+
+impl WalPositions {
+    /// Notes that a request is durable. Returns its guards if the caller may dispatch it now, which takes room in memory
+    /// and `may_dispatch`; `None` if dispatch reads it from the WAL.
+    pub fn logged_if(self: &Arc<Self>, logged: LoggedRequest, may_dispatch: impl FnOnce() -> bool) -> Option<Tracked> {
+        let mut state = self.lock();
+        state.logged = logged.sequence;
+        state.ledger.accepted += logged.readings;
+        state.ledger.pending += signed(logged.readings);
+        let dispatched = logged.sequence <= state.dispatched;
+        let bytes = state.unflushed_bytes();
+        let has_room = bytes == 0 || bytes + logged.memory <= self.budget;
+        if state.live && !dispatched && !(has_room && may_dispatch()) {
+            state.live = false;
+            drop(state);
+            self.changed.notify_waiters();
+            return None;
+        }
+        // Dispatch may read a record just before the WAL's callback for it runs: then it is dispatched already.
+        if !state.live || dispatched {
+            return None;
+        }
+        Some(self.open(&mut state, logged))
+    }
+
+    /// Tracks a request that dispatch read from the WAL. `replayed` says that an earlier process accepted it.
+    pub fn read_back(self: &Arc<Self>, logged: LoggedRequest, replayed: bool) -> Tracked {
+        let mut state = self.lock();
+        if replayed {
+            state.ledger.replayed += logged.readings;
+            state.ledger.pending += signed(logged.readings);
+        }
+        self.open(&mut state, logged)
+    }
+
+    fn open(self: &Arc<Self>, state: &mut PositionsState, logged: LoggedRequest) -> Tracked {
+        state.dispatched = logged.sequence;
+        state.unflushed.push(logged.sequence, logged.received);
+        state.held.push(logged.sequence, ());
+        state.queued_bytes += logged.memory;
+        let urgent = state.waiting.contains_key(&logged.sequence);
+        (PendingAck::new(&logged, urgent, self.clone()), QueuedBatches::new(logged.memory, self.clone()))
+    }
+}
+
+/// Seals the positions when it is dropped, also by a panic, unless everything has reached the store. Must be dropped
+/// before anything that holds a [`PendingAck`] or a [`WalPin`].
+#[derive(Debug)]
+pub struct SealAtEnd(Option<Arc<WalPositions>>);
+
+impl SealAtEnd {
+    pub fn new(positions: &Arc<WalPositions>) -> Self {
+        Self(Some(positions.clone()))
+    }
+
+    /// Everything has reached the store: nothing is sealed.
+    pub fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for SealAtEnd {
+    fn drop(&mut self) {
+        if let Some(positions) = &self.0 {
+            positions.seal();
+        }
+    }
+}
+
+/// Keeps a record in the WAL; held by everything that still needs it there.
+#[derive(Debug)]
+pub struct WalPin {
+    sequence: Sequence,
+    positions: Arc<WalPositions>,
+}
+
+impl Drop for WalPin {
+    fn drop(&mut self) {
+        let wanted = {
+            let mut state = self.positions.lock();
+            state.held.remove(self.sequence);
+            self.sequence <= state.wanted
+        };
+        if wanted {
+            self.positions.changed.notify_waiters();
+        }
+    }
+}
+
+/// A request's guards: until it is in the store, and until the shards have taken it from their inboxes.
+pub type Tracked = (Arc<PendingAck>, Arc<QueuedBatches>);
+
+/// Counts the memory of a request's batches while they wait in the shards' inboxes.
+#[derive(Debug)]
+pub struct QueuedBatches {
+    memory: usize,
+    positions: Arc<WalPositions>,
+}
+
+impl QueuedBatches {
+    pub(crate) fn new(memory: usize, positions: Arc<WalPositions>) -> Arc<Self> {
+        Arc::new(Self { memory, positions })
+    }
+}
+
+impl Drop for QueuedBatches {
+    fn drop(&mut self) {
+        let mut state = self.positions.lock();
+        state.queued_bytes = state.queued_bytes.saturating_sub(self.memory);
+        drop(state);
+        self.positions.changed.notify_waiters();
+    }
+}
+
+/// Held by every shard that has unflushed readings of a request. When the last one drops it, the request is flushed.
+#[derive(Debug)]
+pub struct PendingAck {
+    pin: Arc<WalPin>,
+    urgent: bool,
+    refused: Mutex<Option<StorageError>>,
+}
+
+impl PendingAck {
+    pub(crate) fn new(logged: &LoggedRequest, urgent: bool, positions: Arc<WalPositions>) -> Arc<Self> {
+        let pin = Arc::new(WalPin { sequence: logged.sequence, positions });
+        Arc::new(Self { pin, urgent, refused: Mutex::new(None) })
+    }
+
+    /// The request's WAL position.
+    pub fn sequence(&self) -> Sequence {
+        self.pin.sequence
+    }
+
+    /// Whether a write waits until the request is in the store.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    /// Keeps the request's record in the WAL beyond the flush of its readings.
+    pub fn pin(&self) -> Arc<WalPin> {
+        self.pin.clone()
+    }
+
+    /// Notes that the store will never accept a reading of the request.
+    pub fn refuse(&self, error: &StorageError) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+    }
+}
+
+impl Drop for PendingAck {
+    fn drop(&mut self) {
+        let refused = self.refused.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let positions = &self.pin.positions;
+        let waiter = {
+            let mut state = positions.lock();
+            state.unflushed.remove(self.pin.sequence);
+            state.waiting.remove(&self.pin.sequence).filter(|_| state.sealed.is_none())
+        };
+        if let Some(waiter) = waiter {
+            // The receiver may be gone.
+            let _ = waiter.send(refused.map_or(Ok(()), Err));
+        }
+        positions.changed.notify_waiters();
+    }
+}
