@@ -138,7 +138,7 @@ fn a_full_file_system_refuses_writes_until_there_is_room() {
 fn readiness_follows_what_a_write_is_answered_on_a_filling_disk() {
     let Some(mount) = Mount::new("24m") else { return };
     let folder = mount.folder.file("log");
-    let config = format!("[log]\ndir = {folder:?}\nsegment_bytes = \"4MiB\"\n[flush]\ninterval = \"1h\"\n");
+    let config = format!("[wal]\ndir = {folder:?}\nsegment_bytes = \"4MiB\"\n[flush]\ninterval = \"1h\"\n");
     let server = Launch::embedded().config(config).start();
     let mut writer = Writer::new();
     writer.send(&server).expect(204);
