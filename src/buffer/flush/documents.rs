@@ -144,13 +144,7 @@ impl Documents {
     ) {
         add_fields(document, &outdated.known);
         outdated.meta.apply(&mut document.meta);
-        if let Some((first, last)) = outdated.seen.map(|(first, last)| (whole(first), whole(last))) {
-            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
-            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
-        }
-        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        recent.extend(tail);
-        document.recent = newest(recent, self.recent);
+        self.add_readings(document, outdated.seen, tail.into_values());
         if let Some((hour, pages)) = outdated.outlier {
             let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
             document.outlier = Some(Outlier {
@@ -165,13 +159,24 @@ impl Documents {
     /// Adds unflushed readings to a document. Each must be whole: merged with what the store has at its time.
     pub fn lay_over(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
         add_fields(document, known);
-        for time in unflushed.iter().map(|reading| whole(reading.time)) {
-            document.first_seen = Some(document.first_seen.map_or(time, |seen| seen.min(time)));
-            document.last_seen = Some(document.last_seen.map_or(time, |seen| seen.max(time)));
+        let times = || unflushed.iter().map(|reading| reading.time);
+        let seen = times().min().zip(times().max());
+        self.add_readings(document, seen, unflushed.into_iter());
+    }
+
+    /// Extends a document's times by the first and the last of some readings, and adds the latest of them.
+    fn add_readings(
+        self,
+        document: &mut SensorDocument,
+        seen: Option<(i64, i64)>,
+        latest: impl Iterator<Item = Reading>,
+    ) {
+        if let Some((first, last)) = seen.map(|(first, last)| (whole(first), whole(last))) {
+            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
+            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
         }
-        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        recent.extend(unflushed.into_iter().map(|reading| (reading.time, reading)));
-        document.recent = newest(recent, self.recent);
+        let recent = document.recent.drain(..).chain(latest);
+        document.recent = newest(recent.map(|reading| (reading.time, reading)).collect(), self.recent);
     }
 
     /// Adds to documents, as read from the store, what a shard knows of their sensors beyond them.
