@@ -3,9 +3,10 @@
 
 mod cells;
 mod days;
+mod documents;
 mod patience;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -15,16 +16,15 @@ use tokio::task::JoinSet;
 use super::deleter::cells::{Choice, DeletedCells};
 use super::deleter::patience::Patience;
 use super::dispatch::Dispatch;
-use super::flush::documents::{newest, whole};
 use super::flush::task::FlushContext;
 use super::shard::pending::{DroppedData, PendingDeletion};
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{BucketId, Extent, Order, PageWrite, Projection, SensorFilter, Written};
-use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store, StoredPage};
+use crate::bucket::store::{BucketId, PageWrite, Projection, SensorFilter, Written};
+use crate::bucket::{Bucket, StorageError, Store, StoredPage};
 use crate::catalog::Catalog;
-use crate::catalog::deletion::{ALL_HOURS, ALWAYS, Scope};
-use crate::catalog::reads::{read_buckets_each, read_sensors_each};
+use crate::catalog::deletion::{ALWAYS, Scope};
+use crate::catalog::reads::read_buckets_each;
 use crate::faults;
 use crate::members::registry_view::Understanding;
 use crate::members::retention::{EXPIRY, unlist_dropped};
@@ -424,168 +424,6 @@ impl Deleter {
         }
         Err(StorageError::Contended { detail: ids[0].sensor.key.to_string() })
     }
-
-    /// Removes the documents of sensors that have no readings left, and updates the others. Returns the keys of the
-    /// removed ones.
-    async fn settle_documents<'s>(
-        &self,
-        deletion: &DeletedCells<'_>,
-        sensors: &'s [Sensor],
-    ) -> Result<Vec<&'s str>, StorageError> {
-        let (store, database) = (&*self.context.store, deletion.database);
-        // If all times are deleted, most sensors have nothing left: one scan finds those.
-        let is_empty = match deletion.is_all() {
-            true => self.empty_ones(database, sensors.iter()).await?,
-            false => vec![false; sensors.len()],
-        };
-        let mut gone: Vec<(&Sensor, Option<SensorDocument>)> = Vec::new();
-        let mut dropped = Vec::new();
-        let mut left: Vec<(&Sensor, bool)> = sensors.iter().zip(is_empty).collect();
-        for _ in 0..CONFLICTS_MAX {
-            // Documents before pages: another writer that stores readings in between will write a later rev of the
-            // document.
-            let keys: Vec<&str> = left.iter().map(|(sensor, _)| &*sensor.key).collect();
-            let mut read = read_sensors_each(store, database, &keys).await?;
-            faults::halt_at("settling").await;
-            let mut documents = Vec::new();
-            for (sensor, is_empty) in &left {
-                let rest = if *is_empty { None } else { self.rest(database, sensor).await? };
-                let mut document = read.remove(&sensor.key);
-                if let Some(Ok(document)) = document.as_mut().filter(|_| deletion.is_all()) {
-                    document.meta.cut(deletion.before);
-                }
-                match (rest, document) {
-                    // Without it nobody could bring the document back.
-                    (None, Some(Err(error @ StorageError::Newer { .. }))) => return Err(error),
-                    // Its metadata is newer than the deletion, or not all times are deleted.
-                    (None, Some(Ok(mut document))) if !document.meta.is_without_values() => {
-                        (document.first_seen, document.last_seen) = (None, None);
-                        (document.recent, document.outlier) = (Vec::new(), None);
-                        documents.push(document);
-                    }
-                    (None, document) => gone.push((sensor, document.and_then(Result::ok))),
-                    (Some(rest), Some(document)) => {
-                        let mut document = document?;
-                        rest.describe(&mut document);
-                        documents.push(document);
-                    }
-                    // Without a document there is nothing to update; the next write makes one.
-                    (Some(_), None) => {}
-                }
-            }
-            let mut changed: BTreeSet<Box<str>> = BTreeSet::new();
-            for (document, written) in documents.iter().zip(store.raw().write_sensors(database, &documents).await) {
-                match written {
-                    // What is left of its pages may have copies of what was deleted.
-                    Written::Yes if deletion.is_all() && store.keeps_copies() => {
-                        self.context.stale_copies.note(database, &document.sensor.key);
-                    }
-                    Written::Yes => {}
-                    Written::Conflict => drop(changed.insert(document.sensor.key.clone())),
-                    Written::Failed(error) => return Err(error),
-                }
-            }
-            changed.extend(self.remove_documents(database, &gone).await?);
-            gone.retain(|(sensor, _)| !changed.contains(&sensor.key));
-            self.restore_documents(database, &gone).await?;
-            dropped.extend(gone.drain(..).map(|(sensor, _)| &*sensor.key));
-            left.retain(|(sensor, _)| changed.contains(&sensor.key));
-            if left.is_empty() {
-                return Ok(dropped);
-            }
-        }
-        Err(StorageError::Contended { detail: left[0].0.key.to_string() })
-    }
-
-    /// Removes documents of sensors that have no readings left, as they were read. Returns the sensors whose documents others
-    /// have changed since: they may have metadata now, which nothing else would bring back.
-    async fn remove_documents(
-        &self,
-        database: &str,
-        gone: &[(&Sensor, Option<SensorDocument>)],
-    ) -> Result<Vec<Box<str>>, StorageError> {
-        let as_read = |(sensor, document): &'_ (&Sensor, Option<SensorDocument>)| {
-            (sensor.key.clone(), document.as_ref().map(|document| document.rev))
-        };
-        let removed: Vec<(Box<str>, Option<u64>)> = gone.iter().map(as_read).collect();
-        let removed: Vec<(&str, Option<u64>)> = removed.iter().map(|(key, rev)| (&**key, *rev)).collect();
-        self.context.store.raw().remove_sensors(database, &removed).await?;
-        let keys: Vec<&str> = removed.iter().filter(|(_, rev)| rev.is_some()).map(|(key, _)| *key).collect();
-        Ok(read_sensors_each(&self.context.store, database, &keys).await?.into_keys().collect())
-    }
-
-    /// Restores removed documents of sensors that have a page in the store, hidden by a deletion or not: another writer
-    /// stored it meanwhile, while the document still existed. Sweeps go by documents and would all miss a page without
-    /// one.
-    async fn restore_documents(
-        &self,
-        database: &str,
-        removed: &[(&Sensor, Option<SensorDocument>)],
-    ) -> Result<(), StorageError> {
-        let is_empty = self.empty_ones(database, removed.iter().map(|(sensor, _)| *sensor)).await?;
-        let mut documents = Vec::new();
-        for ((sensor, document), is_empty) in removed.iter().zip(is_empty) {
-            let Some(mut document) = document.clone().filter(|_| !is_empty) else { continue };
-            document.rev = 0;
-            if let Some(rest) = self.rest(database, sensor).await? {
-                rest.describe(&mut document);
-            }
-            documents.push(document);
-        }
-        // In a conflict another writer has restored it.
-        let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
-        let written = self.context.store.raw().write_sensors(database, &documents).await;
-        written.into_iter().find_map(failed).map_or(Ok(()), Err)
-    }
-
-    /// Which of these sensors have no page at all, not even a hidden one.
-    async fn empty_ones(
-        &self,
-        database: &str,
-        sensors: impl Iterator<Item = &Sensor>,
-    ) -> Result<Vec<bool>, StorageError> {
-        let keys: Vec<&str> = sensors.map(|sensor| &*sensor.key).collect();
-        let (raw, places) = (&*self.context.raw, Projection::places());
-        let pages = raw.scan_sensors(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
-        let days = raw.scan_days_of(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
-        Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
-    }
-
-    /// What the store still has of a sensor.
-    async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<RemainingPages>, StorageError> {
-        let store = &*self.context.store;
-        let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
-        let mut hours = ALL_HOURS;
-        while recent.len() < self.recent.max(1) && !hours.is_empty() {
-            let latest =
-                store.scan(database, &sensor.key, hours, Order::Descending, &Projection::ALL, Extent::pages(1)).await?;
-            let sets = latest.pages.iter().filter_map(|page| page.readings.as_ref());
-            let readings = sets.flat_map(|set| (0..set.len()).rev().take(self.recent.max(1)).map(|i| set.reading(i)));
-            recent.extend(readings.map(|reading| (reading.time, reading)));
-            hours = latest.rest;
-        }
-        // Of hours whose readings have expired there are only summaries: their times are known to the hour.
-        let (one, places) = (Extent::pages(1), Projection::places());
-        let first_hour = store
-            .scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &places, one)
-            .await?
-            .pages
-            .first()
-            .map(|page| page.hour);
-        let Some(last) = recent.last_key_value().map(|(time, _)| *time) else {
-            let last_hour = store.scan(database, &sensor.key, ALL_HOURS, Order::Descending, &places, one).await?;
-            let last_hour = last_hour.pages.first().map(|page| page.hour);
-            let between = |(first, last): (Hour, Hour)| (first.start_ns(), last.end_ns() - 1);
-            let span = first_hour.zip(last_hour).map(between);
-            return Ok(span.map(|(first, last)| RemainingPages { first, last, recent: Vec::new() }));
-        };
-        let first =
-            store.scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &Projection::ALL, Extent::pages(1)).await?;
-        let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
-        let first = times.min().unwrap_or(last);
-        let first = first_hour.filter(|hour| *hour < Hour::of(first)).map_or(first, Hour::start_ns);
-        Ok(Some(RemainingPages { first, last, recent: newest(recent, self.recent) }))
-    }
 }
 
 /// Writes buckets until they have nothing left to write; returns those that other writers changed meanwhile.
@@ -628,19 +466,5 @@ async fn beside(work: impl FnOnce() + Send + 'static) {
         && ended.is_panic()
     {
         std::panic::resume_unwind(ended.into_panic());
-    }
-}
-
-struct RemainingPages {
-    first: i64,
-    last: i64,
-    recent: Vec<Reading>,
-}
-
-impl RemainingPages {
-    fn describe(&self, document: &mut SensorDocument) {
-        document.first_seen = Some(whole(self.first));
-        document.last_seen = Some(whole(self.last));
-        document.recent.clone_from(&self.recent);
     }
 }

@@ -1,33 +1,31 @@
 //! Updates sensor documents: first and last seen, recent readings and the outlier mark, always by compare-and-set. Runs
 //! in whichever task accesses the store, with data that a shard passed along: no shard waits for it.
 
+mod latest;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use self::latest::latest_readings;
 use super::outliers::expire;
 use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
-use crate::bucket::store::{BucketId, Extent, Order, Outlier, Projection, ScannedPage, Written};
-use crate::bucket::{Bucket, Meta, Reading, Readings, SensorDocument, StorageError, UnflushedHour, day};
+use crate::bucket::store::{Extent, Order, Outlier, Projection, Written};
+use crate::bucket::{Meta, Reading, Readings, SensorDocument, StorageError, UnflushedHour};
 use crate::catalog::deletion::ALL_HOURS;
-use crate::catalog::reads::{read_buckets_each, read_needed, read_sensors_each};
+use crate::catalog::reads::read_sensors_each;
 use crate::catalog::{Database, KnownSensor};
-use crate::clock::{latest_ns, now_ns};
+use crate::clock::now_ns;
 use crate::config::Settings;
 use crate::faults;
 use crate::reading::time::MILLI_NS;
-use crate::reading::{Day, Hour, Stamp, Value};
+use crate::reading::{Day, Hour, Stamp};
 use crate::store::MergedView;
 
 /// Documents per write.
 pub const BATCH: usize = 500;
-/// Buckets per read of latest readings. Those of several pages are read one by one.
-const COLD_LOT: usize = 8;
-/// Sensors per read of the latest readings of an hour that may be in parts of days, and most bytes of what is read.
-const SEALED_LOT: usize = 64;
-const SEALED_BYTES: usize = 4 << 20;
 /// Most bytes of a document's recent readings, far below the most that a document may have.
 const RECENT_BYTES: usize = 1024 * 1024;
 
@@ -126,49 +124,7 @@ impl Documents {
         database: &str,
         documents: &mut [Document<'_>],
     ) -> Result<(), StorageError> {
-        let mut tails: Vec<BTreeMap<i64, Reading>> = vec![BTreeMap::new(); documents.len()];
-        // The newest hours first, then the next ones for documents that need more: most need one hour, which is cached.
-        for nth in 0..self.recent {
-            let mut cold: Vec<(usize, BucketId)> = Vec::new();
-            for (at, ((outdated, document), tail)) in documents.iter().zip(&mut tails).enumerate() {
-                let Some(outdated) = outdated.filter(|_| tail.len() < self.recent) else { continue };
-                let Some((hour, cache)) = outdated.hours.get(nth) else { continue };
-                let known = &outdated.known;
-                let is_foreign =
-                    store.raw().has_other_writers() && document.rev != known.written_rev.load(Ordering::Relaxed);
-                let is_sealed = day::may_be_sealed(*hour, latest_ns());
-                match cache.as_ref().filter(|_| !is_foreign) {
-                    Some(cache) if is_sealed => {
-                        let whole = cache.iter().map(|reading| completed(reading, &document.recent));
-                        tail.extend(whole.map(|reading| (reading.time, reading)));
-                    }
-                    Some(cache) => tail.extend(cache.iter().map(|reading| (reading.time, reading.clone()))),
-                    None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
-                }
-            }
-            let (mut sealed, cold): (Vec<_>, Vec<_>) =
-                cold.into_iter().partition(|(_, id)| day::may_be_sealed(id.hour, latest_ns()));
-            sealed.sort_by_key(|(_, id)| id.hour);
-            let of_hours = sealed.chunk_by(|(_, a), (_, b)| a.hour == b.hour);
-            for lot in of_hours.flat_map(|of_hour| of_hour.chunks(SEALED_LOT)) {
-                let found = tails_with_parts(store, database, lot, self.recent).await?;
-                for ((at, _), tail) in lot.iter().zip(found) {
-                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
-                }
-            }
-            for chunk in cold.chunks(COLD_LOT) {
-                let ids: Vec<BucketId> = chunk.iter().map(|(_, id)| id.clone()).collect();
-                for ((at, id), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids, 1).await) {
-                    let needed = |bucket: &Bucket| bucket.needed_for_tail(self.recent);
-                    let bucket = match pages.map(Bucket::from_stored) {
-                        Ok(bucket) if bucket.is_partial() => read_needed(store, database, id, needed).await,
-                        read => read,
-                    };
-                    let tail = of_readable(bucket.map(|bucket| bucket.tail(self.recent)))?;
-                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
-                }
-            }
-        }
+        let tails = latest_readings(store, database, documents, self.recent).await?;
         let now = now_ns();
         for ((outdated, document), tail) in documents.iter_mut().zip(tails) {
             expire(document, now);
@@ -188,13 +144,7 @@ impl Documents {
     ) {
         add_fields(document, &outdated.known);
         outdated.meta.apply(&mut document.meta);
-        if let Some((first, last)) = outdated.seen.map(|(first, last)| (whole(first), whole(last))) {
-            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
-            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
-        }
-        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        recent.extend(tail);
-        document.recent = newest(recent, self.recent);
+        self.add_readings(document, outdated.seen, tail.into_values());
         if let Some((hour, pages)) = outdated.outlier {
             let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
             document.outlier = Some(Outlier {
@@ -209,13 +159,24 @@ impl Documents {
     /// Adds unflushed readings to a document. Each must be whole: merged with what the store has at its time.
     pub fn lay_over(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
         add_fields(document, known);
-        for time in unflushed.iter().map(|reading| whole(reading.time)) {
-            document.first_seen = Some(document.first_seen.map_or(time, |seen| seen.min(time)));
-            document.last_seen = Some(document.last_seen.map_or(time, |seen| seen.max(time)));
+        let times = || unflushed.iter().map(|reading| reading.time);
+        let seen = times().min().zip(times().max());
+        self.add_readings(document, seen, unflushed.into_iter());
+    }
+
+    /// Extends a document's times by the first and the last of some readings, and adds the latest of them.
+    fn add_readings(
+        self,
+        document: &mut SensorDocument,
+        seen: Option<(i64, i64)>,
+        latest: impl Iterator<Item = Reading>,
+    ) {
+        if let Some((first, last)) = seen.map(|(first, last)| (whole(first), whole(last))) {
+            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
+            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
         }
-        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        recent.extend(unflushed.into_iter().map(|reading| (reading.time, reading)));
-        document.recent = newest(recent, self.recent);
+        let recent = document.recent.drain(..).chain(latest);
+        document.recent = newest(recent.map(|reading| (reading.time, reading)).collect(), self.recent);
     }
 
     /// Adds to documents, as read from the store, what a shard knows of their sensors beyond them.
@@ -445,60 +406,6 @@ async fn with_stored(
     Ok(stored)
 }
 
-/// The latest readings of sensors in one hour that may be in parts of days, read together: where history comes hour by hour,
-/// every sensor's document needs some.
-async fn tails_with_parts(
-    store: &MergedView,
-    database: &str,
-    lot: &[(usize, BucketId)],
-    recent: usize,
-) -> Result<Vec<Vec<Reading>>, StorageError> {
-    let Some((_, first)) = lot.first() else { return Ok(Vec::new()) };
-    let keys: Vec<&str> = lot.iter().map(|(_, id)| &*id.sensor.key).collect();
-    let hours = first.hour..first.hour.next();
-    match store.scan_sensors(database, &keys, hours, &Projection::ALL, SEALED_BYTES).await {
-        Ok(Some(scanned)) => return Ok(scanned.into_iter().map(|pages| tail_of(&pages, recent)).collect()),
-        Err(error) if error.is_away() => return Err(error),
-        // What is too large for one read, or cannot be read, holds up no other.
-        Ok(None) | Err(_) => {}
-    }
-    let mut tails = Vec::with_capacity(lot.len());
-    for (_, id) in lot {
-        tails.push(tail_with_parts(store, database, id, recent).await?);
-    }
-    Ok(tails)
-}
-
-/// The latest readings of an hour that may be in parts of a day.
-async fn tail_with_parts(
-    store: &MergedView,
-    database: &str,
-    id: &BucketId,
-    recent: usize,
-) -> Result<Vec<Reading>, StorageError> {
-    let hours = id.hour..id.hour.next();
-    let scanned = store.scan(database, &id.sensor.key, hours, Order::Ascending, &Projection::ALL, Extent::ALL).await;
-    of_readable(scanned.map(|scanned| tail_of(&scanned.pages, recent)))
-}
-
-/// The latest readings of each page.
-fn tail_of(pages: &[ScannedPage], recent: usize) -> Vec<Reading> {
-    let mut tail: Vec<Reading> = Vec::new();
-    for readings in pages.iter().filter_map(|page| page.readings.as_ref()) {
-        let from = readings.len().saturating_sub(recent);
-        tail.extend((from..readings.len()).map(|row| readings.reading(row)));
-    }
-    tail
-}
-
-/// A page that cannot be read adds nothing to a document.
-fn of_readable(tail: Result<Vec<Reading>, StorageError>) -> Result<Vec<Reading>, StorageError> {
-    match tail {
-        Err(error) if error.is_away() => Err(error),
-        tail => Ok(tail.unwrap_or_default()),
-    }
-}
-
 /// The newest readings that a document has room for, in time order and at most `recent` of them.
 pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
     let mut bytes = 0;
@@ -510,16 +417,6 @@ pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
     let mut newest: Vec<Reading> = readings.into_values().rev().take(recent).take_while(fits).collect();
     newest.reverse();
     newest
-}
-
-/// A reading from a page of a sealed day, which has only what came later, with the fields that it had before.
-fn completed(reading: &Reading, before: &[Reading]) -> Reading {
-    let mut reading = reading.clone();
-    let before = before.iter().find(|before| before.time == reading.time).into_iter().flat_map(|before| &before.fields);
-    let is_missing = |(name, _): &&(Arc<str>, Value)| !reading.fields.iter().any(|(has, _)| has == name);
-    let missing: Vec<_> = before.filter(is_missing).cloned().collect();
-    reading.fields.extend(missing);
-    reading
 }
 
 /// Rounded down to whole milliseconds, as documents have them.

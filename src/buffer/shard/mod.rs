@@ -1,11 +1,12 @@
 //! A shard owns a share of the sensors: their memtables, their cached buckets and their flushes. It takes in dispatched
 //! readings, runs several flush tasks at a time, and answers queries about unflushed readings.
 
+mod deletions;
 mod documents;
 mod memtables;
 pub mod pending;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,12 +19,12 @@ use super::flush::documents::{Documents, DocumentsOutcome, Latest};
 use super::flush::task::{BucketFlush, BucketFlushState, FlushContext, flush_bucket};
 use super::memtable::{DueRules, Load, MemtableBuckets};
 use super::record::batch::DispatchedBatch;
-use super::shard::memtables::{FlushBounds, FlushMoment, Memtable, Memtables};
-use super::shard::pending::{DroppedData, PendingDeletion};
+use super::shard::deletions::PendingDeletions;
+use super::shard::memtables::{FlushBounds, FlushMoment, Memtables};
+use super::shard::pending::PendingDeletion;
 use crate::bucket::cache::BucketCache;
 use crate::bucket::packed::Packed;
 use crate::bucket::{Meta, StorageError, UnflushedHour};
-use crate::catalog::deletion::Scope;
 use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
 use crate::config::{FLUSHES_MAX, Settings};
@@ -74,14 +75,6 @@ pub type UnflushedOf = (usize, Vec<UnflushedHour>);
 enum Completed {
     Pages(Vec<BucketFlush>),
     Documents(DocumentsOutcome),
-}
-
-/// Pending deletions of one database, in WAL order. While there is any, no flush of the database starts.
-#[derive(Default)]
-struct PendingDeletions {
-    waiting: VecDeque<Arc<PendingDeletion>>,
-    /// Whether this shard has done its part of the first one.
-    has_arrived: bool,
 }
 
 /// Tasks under way.
@@ -225,67 +218,6 @@ impl Shard {
                 let _ = reply.send(latest.collect());
             }
         }
-    }
-
-    /// When no flush of a database is under way, drops what its first pending deletion covers and reports this shard
-    /// done.
-    fn arrive(&mut self, name: &str) {
-        let Some(deletions) = self.deletions.get_mut(name).filter(|deletions| !deletions.has_arrived) else { return };
-        let Some(pending) = deletions.waiting.front().filter(|_| !self.in_progress.by_name.contains_key(name)).cloned()
-        else {
-            return;
-        };
-        deletions.has_arrived = true;
-        match (pending.targets.database.clone(), &pending.deletion.scope) {
-            (None, _) => {}
-            (Some(database), Scope::Database) => self.drop_all(&database, &pending),
-            (Some(database), _) => self.drop_some(&database, &pending),
-        }
-        pending.arrived.add_permits(1);
-    }
-
-    /// Goes on with a database's next pending deletion, or lets its flushes start again.
-    fn go_on(&mut self, name: &str) {
-        let Some(deletions) = self.deletions.get_mut(name) else { return };
-        deletions.waiting.pop_front();
-        deletions.has_arrived = false;
-        if deletions.waiting.is_empty() {
-            self.deletions.remove(name);
-            self.unflushed.resume(name);
-        }
-        self.arrive(name);
-    }
-
-    /// Drops the readings in memory that a deletion of some sensors covers.
-    fn drop_some(&mut self, database: &Arc<Database>, pending: &PendingDeletion) {
-        let ids = &pending.targets.ids;
-        let goes = |id, time, sequence| pending.covers(id, time, sequence);
-        let deleted = self.unflushed.with(database, |unflushed| unflushed.delete_at(ids, goes));
-        self.note_unflushed();
-        self.positions.deleted(deleted as u64);
-        self.cache.forget(database.number, ids, &pending.deletion.hours());
-        let unflushed = self.unflushed.get(database);
-        let is_left = |key| unflushed.is_some_and(|unflushed| unflushed.has(key));
-        self.context.blocked.retain(database, |key| !ids.contains(&key.0) || is_left(key));
-        self.document_writer.forget(database, ids, pending.deletion.is_of_all_times());
-        // The readings that the store did not accept may have been deleted.
-        self.note_health(database, None);
-    }
-
-    /// Drops a whole database. Freeing it takes long, so the deleter does it.
-    fn drop_all(&mut self, database: &Arc<Database>, pending: &PendingDeletion) {
-        let unflushed = self.unflushed.remove(database);
-        self.note_unflushed();
-        let is_reported = unflushed.as_ref().is_some_and(Memtable::is_reported);
-        if is_reported && self.context.failing.clear(self.number, &database.name) {
-            tracing::info!(
-                database = &*database.name,
-                "dropped a database, and its readings that the store had rejected"
-            );
-        }
-        self.context.blocked.retain(database, |_| false);
-        let (cache, document_writer) = (self.cache.remove(database.number), self.document_writer.remove(database));
-        pending.take_over(DroppedData { unflushed, _hot: cache, _document_writer: document_writer });
     }
 
     /// Starts flushes of what is due, as many as there is room for.

@@ -3,106 +3,38 @@
 
 mod drift;
 mod explain;
+mod refusal;
+mod rejected;
+mod request_sensor;
+mod sensor_order;
 
 pub use self::explain::{ExplainedField, ExplainedPoint};
+pub use self::rejected::Rejected;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use rapidhash::fast::RandomState;
 
+use self::refusal::one_too_many;
+use self::request_sensor::RequestSensor;
+use self::sensor_order::SensorOrder;
 use super::write_policy::{barred, seeming_unit};
 use crate::access::{Caller, Exhausted};
 use crate::bucket::Renames;
 use crate::buffer::record::batch::{Batch, index};
-use crate::catalog::{Catalog, Claims, Database, KnownSensor, SensorFields, SensorsRead};
+use crate::catalog::{Catalog, Claims, Database, KnownSensor, SensorsRead};
 use crate::config::Settings;
 use crate::ingest::AcceptedTimes;
-use crate::kinds::{Kind, KindAction, KindFault};
+use crate::kinds::{KindAction, KindFault};
 use crate::reading::value::RawValue;
-use crate::reading::{Family, Limits, Precision, Reason, Rejection, Sensor, Value};
+use crate::reading::{Limits, Precision, Reason, Rejection, Sensor, Value};
 use crate::wire::Point;
 
 /// The usual least length of a line with a sensor, a field and a timestamp.
 const LINE_BYTES: usize = 48;
 /// Most sensors of a request for which room is allocated in advance.
 const SENSORS_EXPECTED: usize = 4096;
-/// Most measurements of a request for which the widest tag is determined when their sensors are refused.
-const FULL_MAX: usize = 8;
-/// Most rejections of one request that are reported in full; the rest is only counted.
-const REJECTIONS_TOLD: usize = 100;
-/// Maximum bytes of one request's rejected lines that are kept.
-const KEPT_BYTES: usize = 1 << 20;
-
-/// What a request had rejected.
-#[derive(Debug, Default)]
-pub struct Rejected {
-    /// Rejected lines and rejected single fields of lines.
-    pub count: usize,
-    /// Lines of which nothing was accepted.
-    pub lines: usize,
-    /// The first rejections, for the answer.
-    pub told: Vec<Rejection>,
-    /// Counts by reason.
-    pub reasons: BTreeMap<&'static str, u64>,
-    /// Rejected lines with the reasons, up to [`KEPT_BYTES`].
-    pub kept: Vec<RejectedLine>,
-    kept_bytes: usize,
-}
-
-/// A rejected line.
-#[derive(Debug)]
-pub struct RejectedLine {
-    /// In the request, from 1.
-    pub number: usize,
-    /// From 1; 0 for the whole line.
-    pub column: usize,
-    /// As sent; only its beginning if it is long or no UTF-8.
-    pub text: Box<str>,
-    /// The only field that was rejected; `None` if nothing of the line was accepted.
-    pub field: Option<Box<str>>,
-    /// The timestamp of the fields that were accepted.
-    pub time: Option<i64>,
-    pub code: &'static str,
-    pub reason: String,
-}
-
-impl Rejected {
-    /// Counts a rejection, and keeps its line if `keeps_lines`.
-    pub fn note(&mut self, mut rejection: Rejection, keeps_lines: bool) {
-        self.count += 1;
-        self.lines += usize::from(!rejection.reason.keeps_the_rest());
-        *self.reasons.entry(rejection.reason.label()).or_default() += 1;
-        if keeps_lines {
-            self.keep(&mut rejection);
-        }
-        if self.told.len() < REJECTIONS_TOLD {
-            self.told.push(rejection);
-        }
-    }
-
-    fn keep(&mut self, rejection: &mut Rejection) {
-        let text = rejection.whole.take().map_or_else(|| rejection.text.as_str().into(), |whole| whole.0);
-        let bytes = size_of::<RejectedLine>() + text.len();
-        if self.kept_bytes + bytes > KEPT_BYTES {
-            return;
-        }
-        self.kept_bytes += bytes;
-        let Rejection { line: number, column, reason, .. } = rejection;
-        let field = reason.field().map(Box::from);
-        self.kept.push(RejectedLine {
-            number: *number,
-            column: *column,
-            text,
-            field,
-            time: None,
-            code: reason.label(),
-            reason: reason.to_string(),
-        });
-    }
-}
-
 /// The result of validating a body.
 #[derive(Debug, Default)]
 pub struct ValidatedBody {
@@ -168,59 +100,6 @@ pub struct ValidationPass {
     /// The time of an undated reading on the body's first line, where a key gives it; on each further line one nanosecond more,
     /// whatever becomes of other lines. `None`: each has the time of its receipt, or the next that the sensor has free.
     pub undated_from: Option<i64>,
-}
-
-/// A sensor as one request uses it.
-struct RequestSensor {
-    known: Arc<KnownSensor>,
-    fields: Arc<SensorFields>,
-    /// The index of fields before this one cannot change: they are firm, or claimed by this request.
-    claimed: usize,
-    /// Its index in its shard's batch, once it has a reading there.
-    in_batch: Option<u32>,
-    /// Whether it is in [`ValidatedBody::undated`].
-    is_undated: bool,
-    /// Why the sender may not write it.
-    barred: Option<Box<Reason>>,
-    /// What its readings must be.
-    kind: Option<Arc<Kind>>,
-}
-
-impl RequestSensor {
-    fn is(&self, spelling: &str) -> bool {
-        *self.known.sensor.key == *spelling && !self.known.is_superseded()
-    }
-}
-
-/// Guesses a line's sensor from the order of sensors in earlier requests, as long as the guesses are mostly right.
-struct SensorOrder {
-    /// The sensor of the previous line.
-    last: Option<usize>,
-    /// How many wrong guesses are still allowed; right ones add to it.
-    patience: u8,
-}
-
-impl SensorOrder {
-    const PATIENCE: u8 = 16;
-
-    /// The sensor of that spelling.
-    fn find<'s>(
-        &mut self,
-        sensors: &'s SensorsRead<'_>,
-        locals: &[RequestSensor],
-        spelling: &str,
-    ) -> Option<&'s Arc<KnownSensor>> {
-        let Some(before) = self.last.map(|last| &*locals[last].known) else { return sensors.get(spelling) };
-        if self.patience > 0 {
-            let guess = sensors.get_behind(before, spelling);
-            if guess.is_some() {
-                self.patience = Self::PATIENCE.min(self.patience + 1);
-                return guess;
-            }
-            self.patience -= 1;
-        }
-        sensors.get(spelling).inspect(|found| before.is_before(found))
-    }
 }
 
 /// The outcome for a spelling that this request has had before.
@@ -424,47 +303,6 @@ impl<'a> Validator<'a> {
         self.locals[local].field(name, value, hint, claims, (self.catalog, self.options, self.pass.keeps_drift))
     }
 
-    /// Why a sensor may not become known.
-    fn refusal(&mut self, new: &Sensor) -> Reason {
-        let stored = self.renames.as_ref().and_then(|renames| renames.written(new).pop());
-        if let Some(reason) = barred(self.by, self.renames.as_ref(), stored.as_ref().unwrap_or(new)) {
-            return reason;
-        }
-        let is_of = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);
-        if let Some(reason) = self.full.iter().find(is_of) {
-            return reason.clone();
-        }
-        let (now, database) = (Instant::now(), self.database);
-        // Ask the quotas again instead of remembering why the lookup left the sensor out: the answer reports the
-        // present state.
-        let exhausted =
-            database.usage.too_many(database.known()).or_else(|| database.usage.new_sensors_left(now).err());
-        let by = self.by;
-        let senders = || by.usage()?.sensors_left().err().or_else(|| by.usage()?.new_sensors_left(now).err());
-        let exhausted = exhausted.or_else(senders);
-        let full = self.catalog.full(new);
-        let bound = match (&full, &exhausted) {
-            (Some(limit), _) => limit.clone(),
-            (None, Some(exhausted)) => exhausted.bound(),
-            // Another sensor was deleted meanwhile, and the limit is not reached any more.
-            (None, None) => format!("the limit of {} sensors (limits.sensors)", self.options.limits.sensors),
-        };
-        self.validated.exhausted = exhausted.filter(|_| full.is_none());
-        let original = std::ptr::eq(database.original(), &**database);
-        let sensors_of_original = (!original).then(|| database.original().sensors());
-        let sensors = match &sensors_of_original {
-            Some(sensors) => sensors,
-            None => &*self.sensors.get_or_insert_with(|| database.sensors()),
-        };
-        // `widest_tag` walks many sensors, so it is done for few measurements per request.
-        let widest_tag = (self.full.len() < FULL_MAX).then(|| widest_tag(sensors, self.by, new)).flatten();
-        let reason = Reason::TooManySensors { measurement: new.measurement.to_string(), widest_tag, bound };
-        if self.full.len() < FULL_MAX {
-            self.full.push(reason.clone());
-        }
-        reason
-    }
-
     fn admit(&mut self, local: usize, point: &Point<'_, '_>) {
         if let Some(reason) = &self.locals[local].barred {
             // As of a sensor that is not known: the answer does not tell which ones are.
@@ -556,77 +394,6 @@ impl<'a> Validator<'a> {
 /// The time of an undated reading on a line of a request with a key.
 fn undated_time(base: i64, number: usize) -> i64 {
     base.saturating_add(i64::try_from(number).unwrap_or(i64::MAX) - 1)
-}
-
-/// Why a known sensor exceeds the sender's quota of sensors, if it does.
-fn one_too_many(by: &Caller, sensor: &Sensor, validated: &mut ValidatedBody) -> Option<Reason> {
-    let exhausted = by.usage()?.admit_sensor(&sensor.key).err()?;
-    let (measurement, bound) = (sensor.measurement.to_string(), exhausted.bound());
-    validated.exhausted = Some(exhausted);
-    Some(Reason::TooManySensors { measurement, widest_tag: None, bound })
-}
-
-/// The tag of a measurement with the most values, among a sample of its sensors: usually the one that should be a
-/// field.
-fn widest_tag(sensors: &SensorsRead<'_>, by: &Caller, new: &Sensor) -> Option<String> {
-    const LOOKED_AT: usize = 2000;
-    let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
-    let of_measurement = sensors.values().take(LOOKED_AT).filter(|known| {
-        // Sensors that the sender may not write are not revealed.
-        known.sensor.measurement == new.measurement && barred(by, None, &known.sensor).is_none()
-    });
-    let tags = of_measurement.flat_map(|known| known.sensor.tags.iter()).chain(new.tags.iter());
-    for (key, value) in tags {
-        values.entry(&**key).or_default().insert(&**value);
-    }
-    let widest = values.into_iter().max_by_key(|(key, values)| (values.len(), std::cmp::Reverse(*key)));
-    widest.map(|(key, _)| key.to_owned())
-}
-
-impl RequestSensor {
-    fn field(
-        &mut self,
-        name: &str,
-        value: &RawValue<'_>,
-        hint: usize,
-        claims: Option<&mut Claims>,
-        (catalog, options, keeps_drift): (&Catalog, &Settings, bool),
-    ) -> Result<u16, Reason> {
-        let (sent, max) = (value.family(), options.limits.sensor_fields);
-        let found = self.fields.find(name, hint);
-        // Another request may withdraw a field that is not firm, so this request claims it too.
-        if found.is_none_or(|index| index >= self.claimed) {
-            if let Some(limit) = catalog.full_for_field(name).filter(|_| found.is_none()) {
-                return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
-            }
-            if let Some(stored) = drift::reserved_for(name).filter(|of| keeps_drift && found.is_none() && *of != sent) {
-                return Err(self.conflict(name, sent, stored));
-            }
-            let grown = match claims {
-                Some(claims) => claims.claim(&self.known, name, sent, max),
-                None if found.is_some() => Some(self.fields.clone()),
-                None => self.fields.with(name, sent, max).map(Arc::new),
-            };
-            self.fields = grown.ok_or_else(|| Reason::TooManyFields { field: name.to_owned(), limit: max })?;
-            // Usually a request has its new fields in the same order in every line.
-            if self.fields.find(name, self.claimed) == Some(self.claimed) {
-                self.claimed += 1;
-            }
-            self.claimed = self.claimed.max(self.fields.firm);
-        }
-        let index = self.fields.find(name, hint).unwrap_or_default();
-        let stored = self.fields.families[index];
-        if stored != sent {
-            return Err(self.conflict(name, sent, stored));
-        }
-        // `limits.sensor_fields` is at most `u16::MAX`.
-        Ok(u16::try_from(index).unwrap_or(u16::MAX))
-    }
-
-    fn conflict(&self, name: &str, sent: Family, stored: Family) -> Reason {
-        let measurement = self.known.sensor.measurement.to_string();
-        Reason::FamilyConflict { field: name.to_owned(), measurement, sent, stored }
-    }
 }
 
 fn text_bytes(value: &RawValue<'_>) -> usize {

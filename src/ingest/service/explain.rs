@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
+use super::write::{suspected, unlike};
 use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::catalog::{CatalogCopy, Database, WantedSensor};
@@ -90,8 +91,8 @@ impl Ingest {
         if !arrival.partial && judged.rejected.count > 0 {
             judged.keep_nothing();
         }
-        let mut warnings = super::suspected(judged.suspects, arrival.precision);
-        warnings.extend(super::unlike(&judged.unlike));
+        let mut warnings = suspected(judged.suspects, arrival.precision);
+        warnings.extend(unlike(&judged.unlike));
         let quotas = QuotaCharge::of(&by, &copy.database, None, Instant::now());
         let refused = refused.or_else(|| quotas.check(&judged).err());
         let accepted = if refused.is_some() { 0 } else { judged.accepted };

@@ -17,10 +17,14 @@
 //!
 //! The embedded store's files contain this format: changing it requires a new form of their pages.
 
+mod packed_bytes;
+
+pub use self::packed_bytes::PackedBytes;
+
 use super::summary::Number;
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
-use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
+use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
 /// A reading's value in one column; `None` if the reading lacks the field.
 pub type Cell = Option<Value>;
@@ -262,14 +266,8 @@ fn kind(cell: &Cell) -> u64 {
 /// [`ColumnsDamage`] for invalid bytes.
 pub fn take_cells(bytes: &mut PackedBytes<'_>, count: usize) -> Result<Vec<Cell>, ColumnsDamage> {
     let mut cells = Vec::with_capacity(count);
-    take_cells_into(bytes, count, &mut cells)?;
+    take_runs(bytes, count, |cell| cells.push(cell))?;
     Ok(cells)
-}
-
-/// As [`take_cells`], into room that the caller reuses between columns.
-fn take_cells_into(bytes: &mut PackedBytes<'_>, count: usize, cells: &mut Vec<Cell>) -> Result<(), ColumnsDamage> {
-    cells.clear();
-    take_runs(bytes, count, |cell| cells.push(cell))
 }
 
 /// Decodes a column that has a number for each of `numbers`.
@@ -309,7 +307,7 @@ pub fn skip_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Resu
             _ => return Err(NO_NUMBER),
         });
         match kind {
-            FLOATS => (0..run).try_for_each(|_| take_float(bytes).map(drop))?,
+            FLOATS => (0..run).try_for_each(|_| bytes.float().map(drop))?,
             DECIMALS => bytes.byte().and_then(|_| bytes.skip_varints(run))?,
             _ => bytes.skip_varints(run)?,
         }
@@ -359,7 +357,7 @@ fn take_run(
         }
         FLOATS => {
             for _ in 0..run {
-                put(Some(Value::Float(take_float(bytes)?)));
+                put(Some(Value::Float(bytes.float()?)));
             }
         }
         INTEGERS => {
@@ -389,118 +387,6 @@ fn take_run(
         found => return Err(ColumnsDamage::Unknown { what: "a kind of cells", found }),
     }
     Ok(())
-}
-
-fn take_float(bytes: &mut PackedBytes<'_>) -> Result<f64, ColumnsDamage> {
-    let count = bytes.byte()?;
-    let unknown = ColumnsDamage::Unknown { what: "a float's number of bytes", found: u64::from(count) };
-    if let (1..=8, Some(eight)) = (count, bytes.rest().first_chunk()) {
-        bytes.at += usize::from(count);
-        return Ok(f64::from_bits(u64::from_be_bytes(*eight) & u64::MAX << (64 - 8 * u32::from(count))));
-    }
-    let mut float = [0; 8];
-    float.get_mut(..usize::from(count)).ok_or(unknown)?.copy_from_slice(bytes.take(usize::from(count))?);
-    Ok(f64::from_bits(u64::from_be_bytes(float)))
-}
-
-/// A reader over bytes.
-#[derive(Debug, Clone)]
-pub struct PackedBytes<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> PackedBytes<'a> {
-    /// A reader at the first byte.
-    #[must_use]
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    /// The number of unread bytes.
-    #[must_use]
-    pub fn left(&self) -> usize {
-        self.bytes.len() - self.at
-    }
-
-    /// The unread bytes.
-    #[must_use]
-    pub fn rest(&self) -> &'a [u8] {
-        &self.bytes[self.at..]
-    }
-
-    /// Checks that all bytes were read.
-    ///
-    /// # Errors
-    /// [`ColumnsDamage::Left`] if some were not.
-    pub fn end(&self) -> Result<(), ColumnsDamage> {
-        match self.left() {
-            0 => Ok(()),
-            left => Err(ColumnsDamage::Left { left }),
-        }
-    }
-
-    /// Reads the next varint.
-    ///
-    /// # Errors
-    /// [`ColumnsDamage::Cut`] if there is no whole one of at most 64 bits.
-    #[inline]
-    pub fn varint(&mut self) -> Result<u64, ColumnsDamage> {
-        take_varint(self.bytes, &mut self.at).ok_or_else(|| self.cut())
-    }
-
-    /// Passes over `count` varints, eight bytes at a time: the last byte of each has no highest bit.
-    fn skip_varints(&mut self, mut count: usize) -> Result<(), ColumnsDamage> {
-        while let Some(word) = self.rest().first_chunk().filter(|_| count > 0) {
-            let mut ends = !u64::from_le_bytes(*word) & 0x8080_8080_8080_8080;
-            let found = ((ends >> 7).wrapping_mul(0x0101_0101_0101_0101) >> 56) as usize;
-            if found >= count {
-                (1..count).for_each(|_| ends &= ends - 1);
-                self.at += ends.trailing_zeros() as usize / 8 + 1;
-                return Ok(());
-            }
-            (count, self.at) = (count - found, self.at + 8);
-        }
-        while count > 0 {
-            count -= usize::from(self.byte()? < 0x80);
-        }
-        Ok(())
-    }
-
-    /// Reads the next byte.
-    ///
-    /// # Errors
-    /// [`ColumnsDamage::Cut`] at the end.
-    #[inline]
-    pub fn byte(&mut self) -> Result<u8, ColumnsDamage> {
-        let byte = *self.bytes.get(self.at).ok_or_else(|| self.cut())?;
-        self.at += 1;
-        Ok(byte)
-    }
-
-    /// Reads the next `count` bytes.
-    ///
-    /// # Errors
-    /// [`ColumnsDamage::Cut`] if there are fewer.
-    #[inline]
-    pub fn take(&mut self, count: usize) -> Result<&'a [u8], ColumnsDamage> {
-        let taken = self.rest().get(..count).ok_or_else(|| self.cut())?;
-        self.at += count;
-        Ok(taken)
-    }
-
-    /// Reads a length-prefixed text.
-    ///
-    /// # Errors
-    /// [`ColumnsDamage::Cut`] if it ends early, [`ColumnsDamage::Text`] if it is not UTF-8.
-    pub fn text(&mut self) -> Result<&'a str, ColumnsDamage> {
-        let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
-        std::str::from_utf8(self.take(length)?).map_err(|_| ColumnsDamage::Text)
-    }
-
-    fn cut(&self) -> ColumnsDamage {
-        ColumnsDamage::Cut { at: self.at, len: self.bytes.len() }
-    }
 }
 
 #[cfg(test)]

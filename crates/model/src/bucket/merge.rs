@@ -1,4 +1,8 @@
-//! Merges readings into a bucket, and determines which page writes the store then needs and in which order.
+//! Merges readings into a bucket.
+
+mod partial;
+mod placement;
+mod writes;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,18 +35,6 @@ pub struct MergeOptions<'a> {
     /// values, which would otherwise win over it.
     pub restamps: bool,
 }
-
-/// The smallest stored cell: a type byte, a one-letter name with its terminator, a boolean. `max_bytes` divided by this
-/// bounds the cells of a page, empty ones included. A page without empty cells reaches `max_bytes` first; where every
-/// reading has different fields, the empty cells would take far more memory than the page takes in the store.
-const CELL_BYTES_MIN: usize = 4;
-
-/// Maximum bytes of readings on the new pages that one group inserts, except pages split off a stored page: the
-/// transaction must finish well before the command's deadline.
-const INSERT_BYTES: usize = 8 << 20;
-
-/// How many of the latest pages [`Bucket::leave_out`] keeps: readings mostly arrive in about the order of their times.
-const LATEST_KEPT: usize = 3;
 
 /// One incoming reading; its cells name their field by index.
 #[derive(Debug, Clone, Copy)]
@@ -190,69 +182,10 @@ impl Bucket {
         self.pages.insert(0, Page { readings, closed, has_overflow: several, ..Page::new(0) });
     }
 
-    /// Drops the readings of pages that are not likely to be needed soon, if there are more than `most` pages: all but
-    /// those of page 0, of the page that takes new readings, and of the latest ones.
-    pub fn leave_out(&mut self, most: usize) {
-        if self.pages.len() <= most {
-            return;
-        }
-        let mut ends: Vec<i64> = self.pages.iter().filter_map(|page| Some(page.span()?.1)).collect();
-        ends.sort_unstable();
-        let latest = ends.iter().rev().nth(LATEST_KEPT - 1).copied().unwrap_or(i64::MIN);
-        for page in self.pages.iter_mut().filter(|page| page.closed && page.number > 0 && page.left_out.is_none()) {
-            if page.stored.is_some() && page.pending().is_none() && page.span().is_some_and(|(_, last)| last < latest) {
-                page.leave_out();
-            }
-        }
-    }
-
-    /// Whether readings of some page are left out.
-    #[must_use]
-    pub fn is_partial(&self) -> bool {
-        self.pages.iter().any(|page| page.left_out.is_some())
-    }
-
     /// Bytes of memory.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.pages.iter().map(Page::memory).sum()
-    }
-
-    /// The numbers of pages that must be loaded before anything is merged: page 0 and the one that takes new readings.
-    #[must_use]
-    pub fn always_needed(&self) -> Vec<u32> {
-        let is_needed = |page: &&Page| page.left_out.is_some() && (page.number == 0 || !page.closed);
-        self.pages.iter().filter(is_needed).map(|page| page.number).collect()
-    }
-
-    /// The numbers of pages that are left out and may have a reading of one of these times, in nanoseconds and in order.
-    #[must_use]
-    pub fn needed_for(&self, times: &[i64]) -> Vec<u32> {
-        let is_needed = |page: &&Page| {
-            page.left_out.is_some_and(|left_out| {
-                let from = times.partition_point(|time| time.div_euclid(MILLI_NS) < left_out.span_ms.0);
-                times.get(from).is_some_and(|time| left_out.may_have(*time))
-            })
-        };
-        self.pages.iter().filter(is_needed).map(|page| page.number).collect()
-    }
-
-    /// Loads pages that were left out. Returns false if the store has other pages than it had when they were left out:
-    /// then the bucket must be read again.
-    #[must_use]
-    pub fn load(&mut self, wanted: &[u32], stored: Vec<StoredPage>) -> bool {
-        let mut stored: Vec<Option<StoredPage>> = stored.into_iter().map(Some).collect();
-        wanted.iter().all(|number| {
-            let found = stored.iter_mut().find(|page| page.as_ref().is_some_and(|page| page.number == *number));
-            let held = self.pages.iter_mut().find(|page| page.number == *number);
-            match (held, found.and_then(Option::take)) {
-                (Some(held), Some(page)) if page.rev == held.rev() && !page.cut && page.left_out.is_none() => {
-                    *held = Page::from(page);
-                    true
-                }
-                _ => false,
-            }
-        })
     }
 
     /// Whether a page that is not left out has a reading of this time, in nanoseconds.
@@ -265,26 +198,6 @@ impl Bucket {
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
         self.pages.iter().filter_map(Page::span).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
-    }
-
-    /// The numbers of pages that are left out and may have some of the latest `count` readings.
-    #[must_use]
-    pub fn needed_for_tail(&self, count: usize) -> Vec<u32> {
-        let mut pages: Vec<(i64, i64, &Page)> =
-            self.pages.iter().filter_map(|page| page.span().map(|(first, last)| (last, first, page))).collect();
-        pages.sort_by_key(|(last, ..)| std::cmp::Reverse(*last));
-        // The last readings of the first `count` pages are `count` readings: a page that ends before them has none.
-        let ends = count.checked_sub(1).and_then(|at| pages.get(at)).map_or(i64::MIN, |(last, ..)| *last);
-        let (mut needed, mut found, mut earliest) = (Vec::new(), 0, i64::MAX);
-        for (_, first, page) in pages {
-            if page.ends_before(Some(ends)) || (found >= count && page.ends_before(Some(earliest))) {
-                break;
-            }
-            found += page.left_out.map_or(page.readings.len(), |left_out| left_out.count);
-            earliest = earliest.min(first);
-            needed.extend(page.left_out.map(|_| page.number));
-        }
-        needed
     }
 
     /// Packs the readings. The pages keep their state; the places of rows set aside are dropped.
@@ -446,148 +359,6 @@ impl Bucket {
             Merged::Landed | Merged::Same | Merged::Outdated => {}
         }
         merged
-    }
-
-    /// The open page if it has room for the row; otherwise closes it and opens the next page.
-    fn page_with_room(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, expected: usize) -> usize {
-        let caps = options.caps;
-        if let Some(p) = self.pages.iter().position(|page| !page.closed && !page.removed) {
-            let page = &mut self.pages[p];
-            let row_bytes = super::readings::reading_bytes(row.time, row.fields().map(|(n, v)| (&**n, v)));
-            let fits = page.readings.len() < caps.max_readings
-                && page.readings.bytes() + row_bytes <= caps.max_bytes
-                && page.readings.cells_with(row.fields().map(|(name, _)| name)) <= caps.max_bytes / CELL_BYTES_MIN;
-            if fits || page.readings.is_empty() {
-                return p;
-            }
-            page.closed = true;
-        }
-        // Reuse a page that a deletion emptied and that is still stored, so that the numbers have no gap.
-        if let Some(p) = self.pages.iter().position(|page| page.removed) {
-            let page = &mut self.pages[p];
-            (page.removed, page.closed, page.rewritten) = (false, false, true);
-            return p;
-        }
-        let mut readings = Readings::default();
-        readings.raise_floor(options.floor);
-        readings.reserve(expected);
-        self.add_page(readings)
-    }
-
-    fn add_page(&mut self, readings: Readings) -> usize {
-        let number = self.pages.last().map_or(0, |page| page.number + 1);
-        if let Some(first) = self.pages.first_mut() {
-            first.has_overflow = true;
-        }
-        self.pages.push(Page { readings, ..Page::new(number) });
-        self.pages.len() - 1
-    }
-
-    /// Splits every page that overwrites grew beyond the hard limit: its later half moves to a new page.
-    fn split_oversized(&mut self, caps: &Caps) {
-        let before = self.pages.len();
-        let mut p = 0;
-        while p < self.pages.len() {
-            let page = &mut self.pages[p];
-            if page.readings.bytes() <= caps.hard_bytes || page.readings.len() < 2 {
-                p += 1;
-                continue;
-            }
-            let later = page.readings.split_off(page.readings.len() / 2);
-            page.closed = true;
-            page.rewritten = true;
-            let root = if page.stored.is_some() { Some(page.number) } else { page.moved_from };
-            let moved = self.add_page(later);
-            self.pages[moved].closed = true;
-            self.pages[moved].moved_from = root;
-        }
-        if self.pages.len() > before {
-            self.number_unstored();
-        }
-    }
-
-    /// Numbers the pages that were never stored in the order in which they are to be stored: pages split off stored
-    /// pages first, then other new pages, the open page last.
-    ///
-    /// The stored numbers then have no gap, and the open page is the last. In a gap a writer with an outdated view could
-    /// insert an open page while another writer opens one after the later pages: two writers must never both see room for
-    /// one. A page after the open one could not be inserted until the open page is closed.
-    fn number_unstored(&mut self) {
-        self.pages.sort_by_key(|page| match page.stored {
-            Some(_) => 0,
-            None if page.moved_from.is_some() => 1,
-            None if page.closed => 2,
-            None => 3,
-        });
-        for p in 1..self.pages.len() {
-            if self.pages[p].stored.is_none() {
-                self.pages[p].number = self.pages[p - 1].number + 1;
-            }
-        }
-    }
-
-    /// The writes that may go to the store now: groups of page indexes, each of which must succeed or fail as a whole.
-    /// Empty when the store has everything. The indexes are valid until the next [`Bucket::apply`].
-    ///
-    /// A new page other than page 0 is inserted in one group with page 0, whose rev therefore grows with every new
-    /// page: of the writer that inserts the page and a writer with an outdated view of the bucket, or one that deletes
-    /// it, only one can succeed. The page that is closed in favor of the new one is in the same group, so that no other
-    /// writer can add a timestamp there that the new page holds too.
-    ///
-    /// All split pages and the pages split off them are in that group too: written separately, one of them could fail
-    /// and leave a gap in the numbers.
-    ///
-    /// When a deletion removed or refilled pages, all pending writes form one group, because readings moved between
-    /// pages.
-    #[must_use]
-    pub fn next_writes(&self) -> Vec<Vec<usize>> {
-        let pending = (0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some());
-        if self.pages.iter().any(|page| page.displaced) {
-            let has_new = self.pages.iter().any(|page| page.stored.is_none());
-            let goes = |p: &usize| self.pages[*p].pending().is_some() || (has_new && self.pages[*p].number == 0);
-            return vec![(0..self.pages.len()).filter(goes).collect()];
-        }
-        let new = self.next_inserts();
-        if new.is_empty() {
-            return pending.map(|p| vec![p]).collect();
-        }
-        let split = |number: u32| self.pages.iter().any(|page| page.moved_from == Some(number));
-        let is_stored = |p: &usize| self.pages[*p].stored.is_some();
-        let goes_along = |p: &usize| {
-            let page = &self.pages[*p];
-            page.number == 0 || split(page.number) || page.stored.as_ref().is_some_and(|s| s.closed != page.closed)
-        };
-        let (along, alone): (Vec<usize>, Vec<usize>) =
-            (0..self.pages.len()).filter(|p| is_stored(p)).partition(goes_along);
-        let alone = alone.into_iter().filter(|p| self.pages[*p].pending().is_some());
-        let mut groups: Vec<Vec<usize>> = alone.map(|p| vec![p]).collect();
-        groups.push(along.into_iter().chain(new).collect());
-        groups
-    }
-
-    /// The pages to insert next, if any other than page 0 is new: all pages split off stored pages, and as many of the
-    /// others, in order, as [`INSERT_BYTES`] allows.
-    fn next_inserts(&self) -> Vec<usize> {
-        let unstored = (0..self.pages.len()).filter(|p| self.pages[*p].stored.is_none());
-        if !unstored.clone().any(|p| self.pages[p].number > 0) {
-            return Vec::new();
-        }
-        let mut bytes = 0;
-        let fits = |p: &usize| {
-            let page = &self.pages[*p];
-            let fits = bytes == 0 || page.moved_from.is_some() || bytes + page.readings.bytes() <= INSERT_BYTES;
-            bytes += page.readings.bytes();
-            fits
-        };
-        unstored.take_while(fits).collect()
-    }
-
-    /// Records that the store holds these pages in their current state.
-    pub fn mark_written(&mut self, group: &[usize]) {
-        for p in group {
-            self.pages[*p].mark_written();
-        }
-        self.pages.retain(|page| !page.removed);
     }
 }
 

@@ -1,9 +1,15 @@
 //! A set of readings in columns: sorted times, and per field a column of values. This is a page's content in memory.
 
+mod merge;
+mod packed;
+
+pub use self::merge::Merged;
+pub use self::packed::PackedReadings;
+
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::columns::{self, Cell, ColumnsDamage};
+use super::columns::{Cell, ColumnsDamage};
 use super::stamps::Stamps;
 use super::summary::Summary;
 use crate::reading::stamp::SETTLED;
@@ -17,22 +23,6 @@ pub struct Reading {
     pub time: i64,
     /// Field names and values.
     pub fields: Vec<(Arc<str>, Value)>,
-}
-
-/// The outcome of merging a reading whose time the set already holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Merged {
-    /// A value changed, or was added.
-    Changed,
-    /// The values are unchanged; at least one has a greater stamp now.
-    Restamped,
-    /// The set already has this record's reading, from an earlier attempt.
-    Landed,
-    /// The set has the same values, or later ones.
-    Same,
-    /// The reading's stamp is at or below the floor and its values differ. Stamps at or below the floor are not stored,
-    /// so it is unknown which values are later. Nothing changed.
-    Outdated,
 }
 
 /// A set of readings with distinct times. After [`Readings::push`] the new readings form a tail; [`Readings::settle`]
@@ -61,18 +51,6 @@ struct FieldColumn {
     /// One cell per reading.
     cells: Vec<Cell>,
     summary: Option<Summary>,
-}
-
-/// A set of readings packed into bytes.
-#[derive(Debug, Clone, Default)]
-pub struct PackedReadings {
-    columns: Vec<(Arc<str>, Option<Summary>)>,
-    len: usize,
-    packed: Box<[u8]>,
-    floor: Stamp,
-    stamps: Box<[u8]>,
-    bytes: usize,
-    texts: usize,
 }
 
 /// Why columns do not form a set of readings.
@@ -245,17 +223,6 @@ impl Readings {
         Ok(set)
     }
 
-    /// The sorted set encoded by [`columns::pack`]; cached until the set changes.
-    #[must_use]
-    pub fn packed(&self) -> &[u8] {
-        self.packed.get_or_init(|| self.pack_columns())
-    }
-
-    fn pack_columns(&self) -> Box<[u8]> {
-        debug_assert!(self.settled == self.times.len(), "settled");
-        columns::pack(&self.times, self.columns.iter().map(|column| &*column.cells)).into()
-    }
-
     /// The number of cells, empty ones included.
     #[must_use]
     pub fn cells_in_all(&self) -> usize {
@@ -361,127 +328,9 @@ impl Readings {
         }
     }
 
-    /// Merges fields from a record with this stamp into the reading at `index`. Field by field, the greater stamp wins;
-    /// of equal stamps the greater value ([`Value::is_greater`]).
-    pub fn merge<'a>(
-        &mut self,
-        index: usize,
-        stamp: Stamp,
-        fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>,
-    ) -> Merged {
-        if stamp <= self.stamps.floor() {
-            return self.compare(index, fields);
-        }
-        let (mut changed, mut restamped, mut landed) = (false, false, true);
-        for (hint, (name, value)) in fields.enumerate() {
-            let at = self.column(name, hint);
-            self.columns[at].cells.resize(self.times.len(), None);
-            let held = self.columns[at].cells[index].as_ref().map(|old| (self.stamps.of(index, at), old));
-            landed &= held.is_some_and(|(of, _)| of == stamp);
-            let (wins, differs) = match held {
-                None => (true, true),
-                Some((of, old)) => (stamp > of || (stamp == of && value.is_greater(old)), old != value),
-            };
-            if !wins {
-                continue;
-            }
-            restamped |= held.is_none_or(|(of, _)| of != stamp);
-            self.stamps.set(index, at, stamp);
-            if differs {
-                changed = true;
-                self.replace(at, index, value);
-            }
-        }
-        if restamped {
-            self.unite_stamps(index);
-        }
-        match (changed, restamped, landed) {
-            (true, ..) => Merged::Changed,
-            (false, true, _) => Merged::Restamped,
-            (false, false, true) => Merged::Landed,
-            (false, false, false) => Merged::Same,
-        }
-    }
-
-    fn compare<'a>(&self, index: usize, mut fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) -> Merged {
-        let is_there = |(name, value): (&Arc<str>, &Value)| {
-            let column = self.columns.iter().position(|column| column.name == *name);
-            let cell = column.and_then(|at| Some((at, self.columns[at].cells.get(index)?.as_ref()?)));
-            // A cell above the floor is later, whatever its value.
-            cell.is_some_and(|(at, held)| held == value || self.stamps.of(index, at) != SETTLED)
-        };
-        if fields.all(is_there) { Merged::Same } else { Merged::Outdated }
-    }
-
-    fn replace(&mut self, at: usize, index: usize, value: &Value) {
-        let column = &mut self.columns[at];
-        let cell = &mut column.cells[index];
-        self.bytes += cell_bytes(&column.name, value);
-        self.bytes -= cell.as_ref().map_or(0, |old| cell_bytes(&column.name, old));
-        self.texts += text_bytes(value);
-        self.texts -= cell.as_ref().map_or(0, text_bytes);
-        *cell = Some(value.clone());
-        self.packed.take();
-    }
-
-    /// Stores one stamp for the whole reading if all its cells have the same.
-    fn unite_stamps(&mut self, index: usize) {
-        let there = self.columns.iter().enumerate();
-        let there = there.filter(|(_, column)| column.cells.get(index).is_some_and(Option::is_some));
-        let mut stamps = there.map(|(at, _)| self.stamps.of(index, at));
-        let Some(first) = stamps.next() else { return };
-        if stamps.all(|stamp| stamp == first) {
-            self.stamps.set_row(index, first);
-        }
-    }
-
-    /// Merges another sorted set into this sorted one; returns whether any reading or value changed, beyond stamps.
-    pub fn merge_set(&mut self, other: &Self) -> bool {
-        let (mut changed, mut added) = (false, false);
-        for (row, time) in other.times.iter().enumerate() {
-            let Some(index) = self.find(*time) else {
-                self.push_from(other, row);
-                added = true;
-                continue;
-            };
-            for (at, column) in other.columns.iter().enumerate() {
-                if let Some(value) = &column.cells[row] {
-                    let field = std::iter::once((&column.name, value));
-                    changed |= self.merge(index, other.stamps.of(row, at), field) == Merged::Changed;
-                }
-            }
-        }
-        if changed || added {
-            self.settle(changed);
-        }
-        changed || added
-    }
-
     /// Settles every cell at this floor, whatever its stamp: for readings that come from another store.
     pub fn settle_at(&mut self, floor: Stamp) {
         self.stamps = Stamps::settled(self.times.len(), floor);
-    }
-
-    /// A copy in which every cell has a stamp: a settled one counts as old as the floor. The floor is then 0.
-    #[must_use]
-    pub fn explicit(&self) -> Self {
-        let mut copy = self.clone();
-        copy.stamps.make_explicit();
-        copy
-    }
-
-    /// Merges another sorted set into this one, in which every cell has a stamp ([`Readings::explicit`], or an empty set): per
-    /// time and field the greater stamp wins, where a settled cell counts as old as its set's floor.
-    pub fn unite(&mut self, other: &Self) {
-        if other.stamps.floor() == 0 && other.is_explicit() {
-            self.merge_set(other);
-        } else {
-            self.merge_set(&other.explicit());
-        }
-    }
-
-    fn is_explicit(&self) -> bool {
-        self.stamps.oldest() > 0
     }
 
     /// Divides a sorted set at the times where `part` changes; each part has all columns of the whole.
@@ -585,15 +434,6 @@ impl Readings {
         cut
     }
 
-    /// Packs a sorted set.
-    #[must_use]
-    pub fn pack(mut self) -> PackedReadings {
-        let packed = self.packed.take().unwrap_or_else(|| self.pack_columns());
-        let (floor, stamps) = (self.stamps.floor(), self.encode_stamps().into());
-        let columns = self.columns.into_iter().map(|column| (column.name, column.summary)).collect();
-        PackedReadings { columns, len: self.times.len(), packed, floor, stamps, bytes: self.bytes, texts: self.texts }
-    }
-
     fn column(&mut self, name: &Arc<str>, hint: usize) -> usize {
         // A sensor sends its fields in a fixed order, so the hint is nearly always right.
         let same = |c: &FieldColumn| Arc::ptr_eq(&c.name, name) || c.name == *name;
@@ -615,54 +455,6 @@ impl Readings {
         for column in &mut self.columns {
             column.cells = order.iter().map(|i| column.cells[*i as usize].take()).collect();
         }
-    }
-}
-
-impl PackedReadings {
-    fn unpacked(&self) -> columns::UnpackedColumns {
-        let unpacked: Result<_, ColumnsDamage> = columns::unpack(&self.packed, self.columns.len(), usize::MAX);
-        debug_assert!(unpacked.is_ok(), "packed here: {unpacked:?}");
-        unpacked.unwrap_or_default()
-    }
-
-    /// The latest `count` readings, in time order.
-    #[must_use]
-    pub fn tail(&self, count: usize) -> Vec<Reading> {
-        let (times, mut columns) = self.unpacked();
-        let reading = |(index, time): (usize, &i64)| {
-            let cells = self.columns.iter().zip(&mut columns);
-            let fields = cells.filter_map(|((name, _), cells)| Some((name.clone(), cells[index].take()?))).collect();
-            Reading { time: *time, fields }
-        };
-        times.iter().enumerate().skip(times.len().saturating_sub(count)).map(reading).collect()
-    }
-
-    /// Restores the set.
-    #[must_use]
-    pub fn unpack(self) -> Readings {
-        let (times, columns) = self.unpacked();
-        let column = |((name, summary), cells)| FieldColumn { name, cells, summary };
-        let columns = self.columns.into_iter().zip(columns).map(column).collect();
-        let packed = OnceLock::from(self.packed);
-        let (settled, stamps) = (times.len(), Stamps::default());
-        let (bytes, texts) = (self.bytes, self.texts);
-        let mut set = Readings { settled, times, stamps, columns, bytes, texts, expected: 0, packed };
-        let decoded = set.decode_stamps(self.floor, &self.stamps);
-        debug_assert!(decoded.is_ok(), "packed here: {decoded:?}");
-        set
-    }
-
-    /// Bytes of memory.
-    #[must_use]
-    pub fn memory(&self) -> usize {
-        let columns = self.columns.capacity() * size_of::<(Arc<str>, Option<Summary>)>();
-        self.packed.len() + self.stamps.len() + columns
-    }
-
-    /// The approximate memory of the unpacked set, in bytes.
-    #[must_use]
-    pub fn unpacked_memory(&self) -> usize {
-        self.len * (2 * size_of::<i64>() + self.columns.len() * size_of::<Cell>()) + self.texts
     }
 }
 

@@ -1,0 +1,98 @@
+//! Creates databases, explicitly or with the first write to one.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Ingest;
+use crate::access::Caller;
+use crate::bucket::{DatabaseSettings, StorageError};
+use crate::catalog::{Database, NoRoom};
+use crate::config::bound;
+use crate::ingest::error::IngestError;
+
+impl Ingest {
+    /// Creates the database unless it exists.
+    ///
+    /// # Errors
+    /// An invalid name, the limit on databases or the caller's, a drop in progress, or a store that does not answer.
+    pub async fn create_database(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
+        self.create_with(name, by, |_| {}).await
+    }
+
+    /// As [`Ingest::create_database`], with what is set of it from the start.
+    pub(super) async fn create_with(
+        &self,
+        name: &str,
+        by: &Caller,
+        set: impl Fn(&mut DatabaseSettings),
+    ) -> Result<(), IngestError> {
+        let database = self.database(name, by).await?;
+        if self.catalog.is_dropping(name) {
+            return Err(IngestError::BeingDropped { name: name.to_owned() });
+        }
+        // First: a drop that was logged before, and is carried out while or after this one is listed, finds it here.
+        let (name, created) = (&*database.name, self.member.stamp_now());
+        let is_new = self.noted(self.retention.note_created(name, created, set).await)?;
+        let made = self.noted(self.store.raw().create_database(name).await);
+        if made.is_err() && is_new {
+            self.noted(self.retention.remove(name).await)?;
+        }
+        Ok(made?)
+    }
+
+    pub(super) async fn database(&self, name: &str, by: &Caller) -> Result<Arc<Database>, IngestError> {
+        if let Some(database) = self.catalog.database(name) {
+            return Ok(database);
+        }
+        let stored = self.stored_databases(name).await?;
+        let limit = self.options.limits.databases;
+        self.catalog.add_database(name, &stored, (limit, by, bound(self.options.quota.token_databases))).map_err(
+            |full| {
+                if let NoRoom::OfCaller(exhausted) = &full {
+                    self.metrics.quota("refused", "token", exhausted.rate.label());
+                }
+                self.no_room(name, full)
+            },
+        )
+    }
+
+    pub(super) fn no_room(&self, name: &str, full: NoRoom) -> IngestError {
+        let name = name.to_owned();
+        match full {
+            NoRoom::OfAll => IngestError::TooManyDatabases { name, limit: self.options.limits.databases },
+            NoRoom::OfCaller(exhausted) => IngestError::DatabaseQuota { name, exhausted },
+        }
+    }
+
+    /// The databases that the store has, as far as it answers, for one that is not known.
+    pub(super) async fn stored_databases(&self, name: &str) -> Result<Vec<String>, IngestError> {
+        check_database_name(name)?;
+        Ok(if self.lookup.presence.is_silent(name, Instant::now()) {
+            Vec::new()
+        } else {
+            self.store.raw().databases().await.unwrap_or_else(|error| {
+                self.lookup.missed(name, &error);
+                Vec::new()
+            })
+        })
+    }
+
+    /// Counts and logs a failure of the store that ends a request.
+    fn noted<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+        result.inspect_err(|error| {
+            self.metrics.store_error(error.class());
+            tracing::warn!(%error, "create database failed; request refused");
+        })
+    }
+}
+
+/// Checks the name of a database.
+///
+/// # Errors
+/// [`IngestError::DatabaseName`] if it is invalid.
+pub fn check_database_name(name: &str) -> Result<(), IngestError> {
+    if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+        return Err(IngestError::DatabaseName { name: name.chars().take(64).collect() });
+    }
+    Ok(())
+}

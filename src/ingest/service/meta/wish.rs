@@ -1,0 +1,159 @@
+//! Requested metadata: a replacement or a merge patch, and the values and the logged change that follow.
+
+use serde_json::{Map, Value};
+
+use crate::buffer::record::meta::MetaChange;
+use crate::reading::Sensor;
+
+/// The memory of one JSON value beside its text, about.
+const VALUE_BYTES: usize = 100;
+
+/// What is to become of a sensor's metadata.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wish {
+    /// Exactly this.
+    Put(Map<String, Value>),
+    /// What there is, changed as RFC 7396 says: null removes a name.
+    Patch(Map<String, Value>),
+}
+
+impl Wish {
+    /// Bytes of memory, about.
+    pub(super) fn memory(&self) -> usize {
+        let (Self::Put(values) | Self::Patch(values)) = self;
+        VALUE_BYTES + memory(values)
+    }
+
+    /// Whether it changes nothing, whatever there is.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self, Self::Patch(patch) if patch.is_empty())
+    }
+
+    /// What follows from it where there are these values.
+    pub(super) fn applied_to(&self, values: &Map<String, Value>) -> Map<String, Value> {
+        match self {
+            // As a merge patch into nothing: files of lines and of CSV could not say null.
+            Self::Put(wanted) => {
+                let said = wanted.iter().filter(|(_, value)| !value.is_null());
+                said.map(|(name, value)| (name.clone(), storable(value))).collect()
+            }
+            Self::Patch(patch) => {
+                let mut after = values.clone();
+                merge_patch(&mut after, patch);
+                after
+            }
+        }
+    }
+
+    /// The change that makes `before` to `after`, with `all` naming what stays as it is, too.
+    pub(super) fn change(
+        &self,
+        sensor: &Sensor,
+        before: &Map<String, Value>,
+        after: &Map<String, Value>,
+        all: bool,
+    ) -> MetaChange {
+        let (replaces, wanted) = match self {
+            Self::Put(wanted) => (true, wanted),
+            Self::Patch(wanted) => (false, wanted),
+        };
+        let is_news = |name: &str| replaces || all || before.get(name) != after.get(name);
+        let value = |name: &str| after.get(name).map(|value| value.to_string().into());
+        let names = wanted.keys().filter(|name| is_news(name));
+        let values = names.map(|name| (name.as_str().into(), value(name))).collect();
+        MetaChange { sensor: sensor.clone(), replaces, values }
+    }
+}
+
+/// RFC 7396.
+fn merge_patch(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (name, value) in patch {
+        match value {
+            Value::Null => drop(target.remove(name)),
+            Value::Object(inner) => {
+                let held = target.entry(name.clone()).or_insert_with(|| Value::Object(Map::new()));
+                if !held.is_object() {
+                    *held = Value::Object(Map::new());
+                }
+                if let Value::Object(held) = held {
+                    merge_patch(held, inner);
+                }
+            }
+            other => drop(target.insert(name.clone(), storable(other))),
+        }
+    }
+}
+
+/// As the stores give it back: a number that is no signed integer of 64 bits is a double.
+fn storable(value: &Value) -> Value {
+    match value {
+        Value::Number(number) if number.as_i64().is_none() => {
+            number.as_f64().and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
+        }
+        Value::Array(values) => Value::Array(values.iter().map(storable).collect()),
+        Value::Object(values) => {
+            Value::Object(values.iter().map(|(name, value)| (name.clone(), storable(value))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+fn memory(values: &Map<String, Value>) -> usize {
+    values.iter().map(|(name, value)| name.len() + memory_of(value)).sum()
+}
+
+fn memory_of(value: &Value) -> usize {
+    VALUE_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(values) => values.iter().map(memory_of).sum(),
+            Value::Object(values) => memory(values),
+            _ => 0,
+        }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn map(json: &str) -> Map<String, Value> {
+        serde_json::from_str(json).unwrap()
+    }
+
+    /// The examples of RFC 7396, appendix A, whose targets and patches are objects.
+    #[test]
+    fn a_patch_is_applied_as_its_standard_says() {
+        for (target, patch, expected) in [
+            (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"a":null}"#, "{}"),
+            (r#"{"a":"b","b":"c"}"#, r#"{"a":null}"#, r#"{"b":"c"}"#),
+            (r#"{"a":["b"]}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#),
+            (r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#),
+            (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
+            (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#),
+            ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
+        ] {
+            let after = Wish::Patch(map(patch)).applied_to(&map(target));
+            assert_eq!(after, map(expected), "{target} {patch}");
+        }
+    }
+
+    #[test]
+    fn a_change_names_what_differs_and_a_replacement_everything() {
+        let sensor = Sensor::new("m", [("s", "1")]).unwrap();
+        let (before, patch) =
+            (map(r#"{"a":1,"b":2,"c":3}"#), Wish::Patch(map(r#"{"a":1,"b":null,"d":18446744073709551615}"#)));
+        let after = patch.applied_to(&before);
+        let change = patch.change(&sensor, &before, &after, false);
+        let values: Vec<(&str, Option<&str>)> =
+            change.values.iter().map(|(name, value)| (&**name, value.as_deref())).collect();
+        assert_eq!(values, [("b", None), ("d", Some("1.8446744073709552e+19"))]);
+        let put = Wish::Put(map(r#"{"a":{"z":1,"b":2}}"#));
+        let change = put.change(&sensor, &before, &put.applied_to(&before), false);
+        assert!(change.replaces);
+        assert_eq!(change.values[0].1.as_deref(), Some(r#"{"b":2,"z":1}"#), "names of objects in order");
+    }
+}
