@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use axum::http::{HeaderValue, Response, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ureq::http::{HeaderValue, Request, Response, Uri};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
@@ -155,7 +155,7 @@ impl Target {
     }
 
     fn exchange(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<GetAnswer> {
-        let mut request = axum::http::Request::builder().method(method).uri(format!("{}{path}", self.base));
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
