@@ -167,7 +167,7 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
         ("axum::", &["http", "app"]),
         ("hyper::", &["http"]),
         ("hyper_util::", &["http"]),
-        ("rustls", &["app", "edge"]),
+        ("rustls", &["app", "commands", "edge"]),
         ("ureq", &["commands"]),
         ("metrics::counter", &["telemetry"]),
         ("counter!(", &["telemetry"]),
