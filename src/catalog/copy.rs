@@ -53,7 +53,7 @@ impl Database {
             waiting: 0.into(),
             deletions: 0.into(),
             additions: 0.into(),
-            doubted: false.into(),
+            doubts: 0.into(),
             superseded: false.into(),
             pending_lookups: super::database::PendingLookups::default(),
             meta: super::meta::NewMeta::default(),

@@ -26,8 +26,8 @@ pub struct Database {
     /// Incremented before any sensor becomes known, under the write lock of `sensors`. Two equal values prove that
     /// no sensor became known in between.
     pub(crate) additions: AtomicU64,
-    /// Another instance may have dropped the database since this process first saw it.
-    pub(crate) doubted: AtomicBool,
+    /// How often another instance may have deleted documents of any of its sensors, or dropped it.
+    pub(crate) doubts: AtomicU64,
     /// The database was dropped: holders of this `Arc` must get the current one from the catalog.
     pub(crate) superseded: AtomicBool,
     /// Sensors that requests wait for.
@@ -55,7 +55,7 @@ impl Database {
             waiting: AtomicUsize::new(0),
             deletions: AtomicU64::new(0),
             additions: AtomicU64::new(0),
-            doubted: AtomicBool::new(false),
+            doubts: AtomicU64::new(0),
             superseded: AtomicBool::new(false),
             pending_lookups: PendingLookups::default(),
             meta: NewMeta::default(),
@@ -64,6 +64,11 @@ impl Database {
             usage: Usage::new("database", name, quota),
             original: None,
         })
+    }
+
+    /// How often another instance may have deleted documents of any of its sensors.
+    pub fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Relaxed)
     }
 
     /// Notes that changes of a sensor's metadata are stored.

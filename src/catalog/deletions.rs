@@ -164,7 +164,7 @@ impl Catalog {
         match keys {
             Some(keys) => keys.iter().filter_map(|key| sensors.get(key)).for_each(|known| known.unsave()),
             None => {
-                database.doubted.store(true, Ordering::Relaxed);
+                database.doubts.fetch_add(1, Ordering::Relaxed);
                 sensors.values().for_each(|known| known.unsave());
             }
         }

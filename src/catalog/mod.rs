@@ -141,7 +141,7 @@ impl Catalog {
         let is_new = !databases.contains_key(name) && !stored.iter().any(|known| known == name);
         if is_new {
             let is_stored = |name: &str| stored.iter().any(|stored| *stored == *name);
-            let may_be_there = |known: &Database| known.is_waiting() || !known.doubted.load(Ordering::Relaxed);
+            let may_be_there = |known: &Database| known.is_waiting() || known.doubts() == 0;
             let unstored = databases.values().filter(|known| may_be_there(known) && !is_stored(&known.name));
             let unstored: Vec<&str> = unstored.map(|known| &*known.name).collect();
             let existing = stored.iter().map(String::as_str).chain(unstored.iter().copied());

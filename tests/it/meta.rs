@@ -13,7 +13,7 @@ use crate::support::http::{Answer, get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::{Folder, peak_bytes};
 use crate::support::random::Random;
-use crate::support::series::metric;
+use crate::support::series::{flush, metric};
 use crate::support::server::{Launch, Server, program};
 
 const WITHIN: Duration = Duration::from_secs(30);
@@ -638,4 +638,25 @@ fn a_listing_of_values_knows_metadata_that_it_names() {
         assert!(!all.to_string().contains("lab"), "{all}");
         server.stop();
     }
+}
+
+/// A sensor whose metadata had changed once had its document written five times a second for ever, whatever
+/// `sensors.write_interval` said.
+#[test]
+fn a_document_with_new_metadata_is_written_once() {
+    let config = "[sensors]\nwrite_interval = \"1h\"\n[ingest]\nshards = 1\n";
+    let server = Launch::embedded().config(config).start();
+    let written = || metric(&server, "hourglass_store_sensor_writes_total");
+    let stored = |writes: f64| eventually("the document is stored", WITHIN, || (written() == writes).then_some(()));
+    write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
+    flush(&server);
+    stored(2.0);
+    send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
+    stored(3.0);
+    write(&server, &format!("m,s=1 v=2 {}", T + 1));
+    flush(&server);
+    // With this one, that of the other sensor would be written.
+    send(&server, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
+    eventually("the document is stored", WITHIN, || (written() >= 4.0).then_some(()));
+    assert_eq!(written(), 4.0);
 }

@@ -109,6 +109,8 @@ pub struct DatabaseDocuments {
     landed_under_way: Vec<Arc<Packed>>,
     /// After a failure: its documents are not tried before this.
     put_off: Option<Instant>,
+    /// [`Database::doubts`] when a round last began for them.
+    doubts: u64,
 }
 
 /// The sensors of one shard whose documents lag behind.
@@ -264,24 +266,30 @@ impl SensorDocumentWriter {
         }
     }
 
-    /// Starts a round of the documents of sensors that have new metadata, in every database that has none.
-    pub fn begin_round_of_meta(&mut self, now: Instant) {
-        for (_, of) in self.databases.values_mut().filter(|(_, of)| !of.described.is_empty()) {
+    /// Starts a round in every database that has none, of the documents that are wanted soon: those of sensors that have new
+    /// metadata, and all where another instance deleted documents, without which nobody finds the pages stored since.
+    pub fn begin_urgent_round(&mut self, now: Instant) {
+        for (database, of) in self.databases.values_mut() {
+            let (doubts, described) = (database.doubts(), &of.described);
+            if doubts == of.doubts && described.is_empty() {
+                continue;
+            }
             if of.put_off.is_some_and(|until| now < until) || !of.round.is_empty() || !of.under_way.is_empty() {
                 continue;
             }
             of.put_off = None;
-            let described = &of.described;
             let is_due =
                 |id: &u32, (_, at, _): &mut (SensorChange, Instant, Duration)| *at <= now && described.contains(id);
             for (id, (mut change, _, wait)) in of.failing.extract_if(is_due) {
                 change.retry = Some(wait);
                 of.changes.insert(id, change);
             }
-            let new = of.described.iter().filter_map(|id| Some((id, of.changes.get(id)?)));
-            let mut all: Vec<(&str, u32)> = new.map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
+            let is_wanted = |id: &u32| doubts != of.doubts || described.contains(id);
+            let wanted = of.changes.iter().filter(|(id, _)| is_wanted(id));
+            let mut all: Vec<(&str, u32)> = wanted.map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
             all.sort_unstable();
             of.round = all.iter().rev().map(|(_, id)| *id).collect();
+            of.doubts = doubts;
         }
     }
 
@@ -361,6 +369,9 @@ impl SensorDocumentWriter {
         let recent = self.recent;
         let Some(of) = self.of(database) else { return Vec::new() };
         for id in outcome.done {
+            if of.changes.get(&id).is_none_or(|later| later.meta.is_empty()) {
+                of.described.remove(&id);
+            }
             let Some(change) = of.under_way.remove(&id).filter(|change| !change.meta_guards.is_empty()) else {
                 continue;
             };

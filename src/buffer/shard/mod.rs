@@ -41,8 +41,8 @@ const MESSAGES: usize = 64;
 /// How often the shard looks for buckets that are due by the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often documents with new metadata are written.
-const META_INTERVAL: Duration = Duration::from_millis(200);
+/// How often documents are written that cannot wait for `sensors.write_interval`.
+const URGENT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A message to a shard.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Shard {
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<ShardMessage>) -> bool {
         // Must be dropped before the inbox and the shard, also on a panic: their readings must not count as stored.
         let seal = SealAtEnd::new(&self.positions);
-        let (mut sensors_due, mut meta_due) = (Instant::now() + self.sensor_interval, Instant::now());
+        let (mut sensors_due, mut urgent_due) = (Instant::now() + self.sensor_interval, Instant::now());
         loop {
             tokio::select! {
                 message = inbox.recv() => match message {
@@ -169,9 +169,9 @@ impl Shard {
             if now >= sensors_due {
                 sensors_due = now + self.sensor_interval;
             }
-            if now >= meta_due {
-                self.document_writer.begin_round_of_meta(now);
-                meta_due = now + META_INTERVAL;
+            if now >= urgent_due {
+                self.document_writer.begin_urgent_round(now);
+                urgent_due = now + URGENT_INTERVAL;
             }
             // Before the first read of the registry, the deletions are not known.
             if !self.context.presence.is_away() && self.context.registry_view.is_known() {

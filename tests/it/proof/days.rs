@@ -68,7 +68,7 @@ fn points() -> Vec<String> {
         }
     }
     let mut found = BTreeSet::new();
-    for room in ["src/ingest", "src/upkeep", "crates/store/src"] {
+    for room in ["src", "crates/store/src"] {
         add(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut found);
     }
     let first: Vec<String> = FIRST.map(str::to_owned).into();
