@@ -5,20 +5,11 @@ use std::ops::Range;
 use async_trait::async_trait;
 
 use super::StorageError;
-use super::pages::{Extent, Order, Written};
+use super::pages::{Extent, Order, Scanned, Written};
 use hourglass_model::bucket::day::{DayId, DayPart, DayWrite, StoredDay};
 use hourglass_model::bucket::stored::{Projection, ScannedPage};
 use hourglass_model::bucket::totals::{MonthId, MonthWrite, StoredMonth};
 use hourglass_model::reading::{Day, Hour, Month};
-
-/// The result of a scan of one sensor's days.
-#[derive(Debug, Clone)]
-pub struct DaysScanned {
-    /// A page per hour and part, in the scan's order.
-    pub pages: Vec<ScannedPage>,
-    /// The hours not scanned yet; empty once the scan has covered its whole range.
-    pub rest: Range<Hour>,
-}
 
 /// Sealed days and totals of months, by database.
 #[async_trait]
@@ -50,7 +41,7 @@ pub trait DayStore: Send + Sync {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<DaysScanned, StorageError>;
+    ) -> Result<Scanned, StorageError>;
 
     /// Reads the parts of several sensors' days: per sensor in the order given, a page per hour and part, in order of hours, all
     /// of a sensor at one moment. Returns `None` if they exceed `bytes_max` bytes.

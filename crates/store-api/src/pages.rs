@@ -32,10 +32,10 @@ pub enum Written {
     Failed(StorageError),
 }
 
-/// The result of a scan of one sensor.
+/// The result of a scan of one sensor's pages or days.
 #[derive(Debug, Clone)]
 pub struct Scanned {
-    /// The pages, in the scan's order.
+    /// The pages, in the scan's order; of days, a page per hour and part.
     pub pages: Vec<ScannedPage>,
     /// The hours not scanned yet; empty once the scan has covered its whole range.
     pub rest: Range<Hour>,

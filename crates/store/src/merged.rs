@@ -9,9 +9,7 @@ use std::sync::Arc;
 use crate::bucket::day::{in_several, keep_expired, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
-use crate::bucket::store::{
-    BucketId, DaysScanned, Extent, Order, Projection, Scanned, ScannedPage, SensorFilter, Written,
-};
+use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage, SensorFilter, Written};
 #[cfg(doc)]
 use crate::bucket::store::{DayStore, PageStore, SensorStore};
 use crate::bucket::{DayId, DayWrite, MonthId, SensorDocument, StorageError, Store, StoredDay, StoredMonth};
@@ -220,12 +218,12 @@ impl MergedView {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<DaysScanned, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         let deletions = self.masks.now();
         let scanned = self.store.scan_days(database, sensor, hours.clone(), order, projection, extent).await?;
         let pages =
             self.mask(&deletions, (database, sensor), &hours, (projection, Source::Days), scanned.pages).await?;
-        Ok(DaysScanned { pages, ..scanned })
+        Ok(Scanned { pages, ..scanned })
     }
 
     /// As [`SensorStore::read_sensors`], without metadata that a remembered deletion covers.

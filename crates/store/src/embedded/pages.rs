@@ -8,7 +8,7 @@ use super::file::FileFailure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
 use super::tables::{PAGES, Put, Tables, begin, unseal};
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{BucketId, Extent, Order, PageWrite, Projection, Scanned, ScannedPage};
 use crate::bucket::{StorageError, StoredPage, WriteKind};
 use crate::reading::Hour;
 
@@ -122,75 +122,42 @@ pub(super) fn scan(
     name: &str,
     sensor: &str,
     hours: Range<Hour>,
+    order: Order,
     projection: &Projection,
     extent: Extent,
 ) -> Result<(Scanned, usize), FileFailure> {
     let keys = Keys::of(name);
-    let transaction = database.begin_read()?;
-    let pages = transaction.open_table(PAGES)?;
-    let end = keys.hour(hours.end);
-    let (mut found, mut size) = (Vec::new(), 0);
-    let mut hour = hours.start;
-    while hour < hours.end && found.len() < extent.pages && size < extent.bytes {
+    let pages = database.begin_read()?.open_table(PAGES)?;
+    let (start, end) = (keys.hour(hours.start), keys.hour(hours.end));
+    let (mut found, mut size, mut rest) = (Vec::new(), 0, hours);
+    while rest.start < rest.end && found.len() < extent.pages && size < extent.bytes {
+        let hour = if order == Order::Ascending { rest.start } else { Hour(rest.end.0 - 1) };
         let bucket = keys.bucket(hour, sensor);
-        let Some(next) = pages.range(&*bucket..&*end)?.next() else {
-            hour = hours.end;
-            break;
+        let row = match order {
+            Order::Ascending => pages.range(&*bucket..&*end)?.next(),
+            Order::Descending => pages.range(&*start..=&*keys.page(hour, sensor, u32::MAX))?.next_back(),
         };
-        let (key, _) = next?;
-        match keys.hour_of(key.value()) {
-            // No page of this or a later sensor in this hour: continue with the next stored hour.
-            Some(later) if later > hour => {
-                hour = later;
-                continue;
+        let stored = match row {
+            Some(row) => {
+                let (key, _) = row?;
+                if key.value().starts_with(&bucket) {
+                    size += scan_hour((&pages, &keys), hour, sensor, projection, extent.hour_bytes, &mut found)?;
+                }
+                keys.hour_of(key.value()).or(Some(hour))
             }
-            _ if key.value().starts_with(&bucket) => {
-                size += scan_hour((&pages, &keys), hour, sensor, projection, extent.hour_bytes, &mut found)?;
-            }
-            _ => {}
-        }
-        hour = hour.next();
-    }
-    Ok((Scanned { pages: found, rest: hour..hours.end }, size))
-}
-
-/// Implements `Store::scan_back`: as [`scan`], in descending order.
-pub(super) fn scan_back(
-    database: &Database,
-    name: &str,
-    sensor: &str,
-    hours: Range<Hour>,
-    projection: &Projection,
-    extent: Extent,
-) -> Result<Scanned, FileFailure> {
-    let keys = Keys::of(name);
-    let transaction = database.begin_read()?;
-    let pages = transaction.open_table(PAGES)?;
-    let start = keys.hour(hours.start);
-    let (mut found, mut size) = (Vec::new(), 0);
-    let mut end = hours.end;
-    while hours.start < end && found.len() < extent.pages && size < extent.bytes {
-        let hour = Hour(end.0 - 1);
-        let last = keys.page(hour, sensor, u32::MAX);
-        let Some(before) = pages.range(&*start..=&*last)?.next_back() else {
-            end = hours.start;
-            break;
+            None => None,
         };
-        let (key, _) = before?;
-        match keys.hour_of(key.value()) {
-            // No page of this or an earlier sensor in this hour: continue with the previous stored hour.
-            Some(earlier) if earlier < hour => {
-                end = earlier.next();
-                continue;
-            }
-            _ if key.value().starts_with(&keys.bucket(hour, sensor)) => {
-                size += scan_hour((&pages, &keys), hour, sensor, projection, extent.hour_bytes, &mut found)?;
-            }
-            _ => {}
+        // Without a page of any sensor in this direction and hour, the scan goes on with the next stored hour.
+        match (order, stored) {
+            (Order::Ascending, Some(later)) if later > hour => rest.start = later,
+            (Order::Ascending, Some(_)) => rest.start = hour.next(),
+            (Order::Ascending, None) => rest.start = rest.end,
+            (Order::Descending, Some(earlier)) if earlier < hour => rest.end = earlier.next(),
+            (Order::Descending, Some(_)) => rest.end = hour,
+            (Order::Descending, None) => rest.end = rest.start,
         }
-        end = hour;
     }
-    Ok(Scanned { pages: found, rest: hours.start..end })
+    Ok((Scanned { pages: found, rest }, size))
 }
 
 /// Adds the pages of one hour; returns their bytes.

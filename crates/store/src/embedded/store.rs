@@ -9,13 +9,12 @@ use tokio::task::spawn_blocking;
 use super::file::FileFailure;
 use super::keys::Keys;
 use super::{
-    EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, compact, days, months, pages, remove, sensors, tables, walk,
+    EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, compact, days, months, pages, remove, sensors, tables,
 };
-use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
-    BucketId, Coordination, DatabaseStore, DayStore, DaysScanned, Extent, MongoExtras, Order, PageStore, PageWrite,
-    Projection, Scanned, ScannedPage, SensorFilter, SensorStore, WalkStore, Written,
+    BucketId, Coordination, DatabaseStore, DayStore, Extent, MongoExtras, Order, PageStore, PageWrite, Projection,
+    Scanned, ScannedPage, SensorFilter, SensorStore, Written,
 };
 use crate::bucket::{
     DatabaseSettings, DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, SensorDocument, StorageError, Store,
@@ -69,11 +68,7 @@ impl PageStore for EmbeddedStore {
         extent: Extent,
     ) -> Result<Scanned, StorageError> {
         let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
-        self.read(move |db| match order {
-            Order::Ascending => Ok(pages::scan(db, &name, &sensor, hours, &wanted, extent)?.0),
-            Order::Descending => pages::scan_back(db, &name, &sensor, hours, &wanted, extent),
-        })
-        .await
+        self.read(move |db| Ok(pages::scan(db, &name, &sensor, hours, order, &wanted, extent)?.0)).await
     }
 
     async fn scan_sensors(
@@ -87,7 +82,7 @@ impl PageStore for EmbeddedStore {
         let wanted = projection.clone();
         self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
             let extent = Extent { pages: usize::MAX, bytes: left.saturating_add(1), hour_bytes: left };
-            match pages::scan(db, name, sensor, hours.clone(), &wanted, extent) {
+            match pages::scan(db, name, sensor, hours.clone(), Order::Ascending, &wanted, extent) {
                 Ok((scanned, bytes)) => Ok(Some((scanned.pages, bytes))),
                 Err(FileFailure::Document(StorageError::HourTooLarge { .. })) => Ok(None),
                 Err(error) => Err(error),
@@ -167,7 +162,7 @@ impl DayStore for EmbeddedStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<DaysScanned, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
         self.read(move |db| Ok(days::scan(db, &name, &sensor, &hours, order, &wanted, extent)?.0)).await
     }
@@ -336,42 +331,5 @@ impl Coordination for EmbeddedStore {
         let file = self.file.clone();
         // Confirmed writes are on the disk already, so nothing is lost if the runtime is shutting down.
         let _ = spawn_blocking(move || file.close()).await;
-    }
-}
-
-#[async_trait]
-impl WalkStore for EmbeddedStore {
-    async fn walk_buckets(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        pages_max: usize,
-    ) -> Result<Walked<RawBucket>, StorageError> {
-        let (name, from) = (database.to_owned(), from.cloned());
-        self.read(move |db| walk::buckets(db, &name, from.as_ref(), pages_max)).await
-    }
-
-    async fn walk_sensors(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawSensor>, StorageError> {
-        let (name, from) = (database.to_owned(), from.cloned());
-        self.read(move |db| walk::sensors(db, &name, from.as_ref(), max)).await
-    }
-
-    async fn walk_days(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawDay>, StorageError> {
-        let (name, from) = (database.to_owned(), from.cloned());
-        self.read(move |db| walk::days(db, &name, from.as_ref(), max)).await
-    }
-
-    async fn estimate_pages(&self) -> Result<u64, StorageError> {
-        self.read(walk::count_pages).await
     }
 }

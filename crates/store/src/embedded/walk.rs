@@ -1,51 +1,115 @@
 //! Walks everything the file holds of a database, as it is stored, in parts.
 
-use redb::{Database, ReadableDatabase, ReadableTableMetadata};
+use async_trait::async_trait;
+use redb::{ReadableDatabase, ReadableTableMetadata};
 
-use super::days;
-use super::file::FileFailure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
-use super::tables::{DAYS, PAGES, SENSORS, unseal, unseal_document};
+use super::tables::{DAYS, DocumentTable, PAGES, SENSORS, unseal, unseal_document};
+use super::{EmbeddedStore, days};
 use crate::bucket::StorageError;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, Walked};
+use crate::bucket::store::WalkStore;
 use crate::document::decode_raw_sensor;
 use crate::reading::Hour;
 
 /// A part ends after this many bytes of values.
 const PART_BYTES: usize = 16 << 20;
 
-/// Implements `Store::walk_buckets`.
-pub(super) fn buckets(
-    database: &Database,
-    name: &str,
-    from: Option<&Cursor>,
-    pages_max: usize,
-) -> Result<Walked<RawBucket>, FileFailure> {
-    let keys = Keys::of(name);
-    let all = keys.all();
-    let start = from.map_or(&*all.start, |from| &*from.0);
-    let transaction = database.begin_read()?;
-    let table = transaction.open_table(PAGES)?;
-    let mut walked = Walked::<RawBucket>::default();
-    let (mut pages, mut bytes) = (0, 0);
-    for row in table.range::<&[u8]>(start..&*all.end)? {
-        let (key, value) = row?;
-        let (key, value) = (key.value(), value.value());
-        let bucket = Keys::bucket_of(key);
-        if walked.found.last().is_none_or(|last| last.from.0 != bucket) {
-            if pages >= pages_max.max(1) || bytes >= PART_BYTES {
-                walked.next = Some(Cursor(key.to_vec()));
-                break;
+impl EmbeddedStore {
+    /// Walks a part of a table: about `rows_max` rows or [`PART_BYTES`], and at least one row unless none is left. `add` adds
+    /// a row to what was found. The part does not end before a row that `continues` what was found last.
+    async fn walk<T: Send + 'static>(
+        &self,
+        (table, database): (DocumentTable, &str),
+        from: Option<&Cursor>,
+        rows_max: usize,
+        continues: fn(&T, &[u8]) -> bool,
+        add: fn(&mut Vec<T>, &Keys, &[u8], &[u8]),
+    ) -> Result<Walked<T>, StorageError> {
+        let (keys, from) = (Keys::of(database), from.cloned());
+        self.read(move |db| {
+            let all = keys.all();
+            let start = from.as_ref().map_or(&*all.start, |from| &*from.0);
+            let table = db.begin_read()?.open_table(table)?;
+            let (mut walked, mut rows, mut bytes) = (Walked::default(), 0, 0);
+            for row in table.range::<&[u8]>(start..&*all.end)? {
+                let (key, value) = row?;
+                let (key, value) = (key.value(), value.value());
+                let is_full = rows >= rows_max.max(1) || bytes >= PART_BYTES;
+                if is_full && !walked.found.last().is_some_and(|last| continues(last, key)) {
+                    walked.next = Some(Cursor(key.to_vec()));
+                    break;
+                }
+                rows += 1;
+                bytes += value.len();
+                add(&mut walked.found, &keys, key, value);
             }
-            walked.found.push(RawBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
-        }
-        (pages, bytes) = (pages + 1, bytes + value.len());
-        if let Some(last) = walked.found.last_mut() {
-            last.pages.push(page(&keys, key, value));
-        }
+            Ok(walked)
+        })
+        .await
     }
-    Ok(walked)
+}
+
+#[async_trait]
+impl WalkStore for EmbeddedStore {
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<Walked<RawBucket>, StorageError> {
+        let continues = |last: &RawBucket, key: &[u8]| last.from.0 == Keys::bucket_of(key);
+        self.walk((PAGES, database), from, pages_max, continues, |found, keys, key, value| {
+            let bucket = Keys::bucket_of(key);
+            if found.last().is_none_or(|last| last.from.0 != bucket) {
+                found.push(RawBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
+            }
+            found.last_mut().into_iter().for_each(|last| last.pages.push(page(keys, key, value)));
+        })
+        .await
+    }
+
+    async fn walk_sensors(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawSensor>, StorageError> {
+        self.walk(
+            (SENSORS, database),
+            from,
+            max,
+            |_, _| false,
+            |found, keys, key, value| {
+                let sensor = keys.sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
+                found.push(match unseal_document(key, value, || sensor.clone()) {
+                    Ok(document) => decode_raw_sensor(document, sensor),
+                    Err(error) => RawSensor { key: sensor, document: Err(error) },
+                });
+            },
+        )
+        .await
+    }
+
+    async fn walk_days(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawDay>, StorageError> {
+        let add = |found: &mut Vec<RawDay>, _: &Keys, key: &[u8], value: &[u8]| found.push(days::raw(key, value));
+        self.walk((DAYS, database), from, max, |_, _| false, add).await
+    }
+
+    /// Exact in this store.
+    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+        self.read(|db| {
+            let transaction = db.begin_read()?;
+            Ok(transaction.open_table(PAGES)?.len()? + transaction.open_table(DAYS)?.len()?)
+        })
+        .await
+    }
 }
 
 fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<RawPage, StorageError> {
@@ -57,65 +121,4 @@ fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<RawPage, StorageError> 
     };
     let page = PageKey { sensor: &sensor, hour, number };
     form::decode_for_walk(unseal(key, value, || page.id())?, page)
-}
-
-/// Implements `Store::walk_sensors`.
-pub(super) fn sensors(
-    database: &Database,
-    name: &str,
-    from: Option<&Cursor>,
-    max: usize,
-) -> Result<Walked<RawSensor>, FileFailure> {
-    let keys = Keys::of(name);
-    let all = keys.all();
-    let start = from.map_or(&*all.start, |from| &*from.0);
-    let transaction = database.begin_read()?;
-    let table = transaction.open_table(SENSORS)?;
-    let mut walked = Walked::default();
-    for row in table.range::<&[u8]>(start..&*all.end)? {
-        let (key, value) = row?;
-        let (key, value) = (key.value(), value.value());
-        if walked.found.len() >= max.max(1) {
-            walked.next = Some(Cursor(key.to_vec()));
-            break;
-        }
-        let sensor = keys.sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
-        walked.found.push(match unseal_document(key, value, || sensor.clone()) {
-            Ok(document) => decode_raw_sensor(document, sensor),
-            Err(error) => RawSensor { key: sensor, document: Err(error) },
-        });
-    }
-    Ok(walked)
-}
-
-/// Implements `Store::walk_days`.
-pub(super) fn days(
-    database: &Database,
-    name: &str,
-    from: Option<&Cursor>,
-    max: usize,
-) -> Result<Walked<RawDay>, FileFailure> {
-    let keys = Keys::of(name);
-    let all = keys.all();
-    let start = from.map_or(&*all.start, |from| &*from.0);
-    let transaction = database.begin_read()?;
-    let table = transaction.open_table(DAYS)?;
-    let (mut walked, mut bytes) = (Walked::default(), 0);
-    for row in table.range::<&[u8]>(start..&*all.end)? {
-        let (key, value) = row?;
-        let (key, value) = (key.value(), value.value());
-        if walked.found.len() >= max.max(1) || bytes >= PART_BYTES {
-            walked.next = Some(Cursor(key.to_vec()));
-            break;
-        }
-        bytes += value.len();
-        walked.found.push(days::raw(key, value));
-    }
-    Ok(walked)
-}
-
-/// Implements `Store::estimate_pages`; exact in this store.
-pub(super) fn count_pages(database: &Database) -> Result<u64, FileFailure> {
-    let transaction = database.begin_read()?;
-    Ok(transaction.open_table(PAGES)?.len()? + transaction.open_table(DAYS)?.len()?)
 }

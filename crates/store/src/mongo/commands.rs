@@ -12,7 +12,7 @@ use super::connect::COMMANDS_IN_FLIGHT;
 use super::copies::NewCopies;
 use super::given_up::AtWork;
 use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
-use super::reads::find;
+use super::reads::{self, Query};
 use super::remove::{self, Removed};
 use super::setup::{Collections, prefix};
 use super::writes::{self, MongoWrite, Together, Updates, chunks};
@@ -72,6 +72,16 @@ impl MongoStore {
         command: impl Future<Output = Result<T, StorageError>> + Send + 'static,
     ) -> Result<T, StorageError> {
         self.run(&self.reads, command).await?
+    }
+
+    /// Reads documents.
+    pub(super) async fn find(
+        &self,
+        collection: &Collection<RawDocumentBuf>,
+        query: Query,
+    ) -> Result<Vec<RawDocumentBuf>, StorageError> {
+        let collection = collection.clone();
+        self.read(async move { reads::find(&collection, query).await }).await
     }
 
     /// Writes changes to one collection, in concurrent commands, and stores each outcome at its place.
@@ -152,9 +162,9 @@ impl MongoStore {
         mut filter: Document,
     ) -> Result<(), StorageError> {
         filter.extend(remove::is_newer());
-        let (collection, sent) = (collection.clone(), Some(doc! { "_id": 1, "schemaVersion": 1 }));
-        let newer = async move { find(&collection, filter, Document::new(), sent, Extent::pages(1)).await };
-        self.read(newer).await?.first().map_or(Ok(()), |newer| document_rev(newer).map(drop))
+        let query = Query::of(filter).sending(doc! { "_id": 1, "schemaVersion": 1 }).within(Extent::pages(1));
+        let newer = self.find(collection, query).await?;
+        newer.first().map_or(Ok(()), |newer| document_rev(newer).map(drop))
     }
 
     /// Waits until no abandoned write of a database is still running: it must not bring data back after a removal.

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use mongodb::Collection;
 
 use super::outcome::classify;
-use super::reads::find;
+use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
 use super::{MongoStore, READ_SENSORS, date};
@@ -42,9 +42,8 @@ impl MongoStore {
         let mut found = Vec::with_capacity(keys.len());
         for keys in keys.chunks(READ_SENSORS) {
             let sensors = Collections::of(&self.mongo, database).sensors;
-            let filter = doc! { "_id": { "$in": keys } };
-            let read = async move { find(&sensors, filter, Document::new(), Some(needed()), Extent::ALL).await };
-            for document in self.read(read).await? {
+            let query = Query::of(doc! { "_id": { "$in": keys } }).sending(needed());
+            for document in self.find(&sensors, query).await? {
                 found.push(of_document(&document)?);
             }
         }
@@ -129,10 +128,9 @@ impl MongoStore {
         }
         let sensors = Collections::of(&self.mongo, database).sensors;
         // Those without metadata, too: a step takes a bounded time, however many of them follow each other.
-        let filter = doc! { "_id": { "$gt": after } };
-        let sort = doc! { "_id": 1 };
-        let read = async move { find(&sensors, filter, sort, Some(needed()), Extent::pages(most)).await };
-        let found = self.read(read).await?.iter().map(of_document).collect::<Result<Vec<_>, _>>()?;
+        let query = Query::of(doc! { "_id": { "$gt": after } }).sorted(doc! { "_id": 1 }).sending(needed());
+        let found = self.find(&sensors, query.within(Extent::pages(most))).await?;
+        let found = found.iter().map(of_document).collect::<Result<Vec<_>, _>>()?;
         let last = found.last().filter(|_| found.len() >= most).map(|of| of.sensor.clone());
         Ok((found.into_iter().filter(|of| of.is_stale(&names)).map(|of| of.sensor).collect(), last))
     }

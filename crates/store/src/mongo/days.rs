@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::{ClientSession, Collection};
 
-use super::reads::{find, find_at_once, find_in_session, snapshot_session};
+use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
 use super::writes::{MongoWrite, insertion};
 use super::{MongoStore, READ_BUCKETS, date};
 use crate::bucket::day::within;
-use crate::bucket::store::{DayStore, DaysScanned, Extent, Order, Projection, ScannedPage, Written};
+use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
 use crate::bucket::{DayId, DayPart, DayWrite, MonthId, MonthWrite, StorageError, StoredDay, StoredMonth};
 use crate::document;
 use crate::faults;
@@ -34,18 +34,11 @@ pub(super) const REMOVED: usize = 50;
 
 impl MongoStore {
     /// Documents of the collection at one moment: sealing writes a part before it removes chunks.
-    async fn parts(
-        &self,
-        database: &str,
-        filter: Document,
-        sort: Document,
-        sent: Option<Document>,
-        extent: Extent,
-    ) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    async fn parts(&self, database: &str, query: Query) -> Result<Vec<RawDocumentBuf>, StorageError> {
         self.settled(|| {
             let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
-            let (filter, sort, sent) = (filter.clone(), sort.clone(), sent.clone());
-            async move { find_at_once(&client, &collection, filter, sort, sent, extent).await }
+            let query = query.clone();
+            async move { find_in_session(&mut snapshot_session(&client).await?, &collection, query).await }
         })
         .await
     }
@@ -69,12 +62,9 @@ impl MongoStore {
     async fn remove_parts(&self, collections: &Collections, parts: &[(usize, String, i64)]) -> Vec<Written> {
         let each: Vec<Document> = parts.iter().map(|(_, id, rev)| doc! { "_id": id, "rev": rev }).collect();
         let ids: Vec<&String> = parts.iter().map(|(_, id, _)| id).collect();
-        let (days, filter, sent) = (collections.days.clone(), doc! { "_id": { "$in": ids } }, doc! { "_id": 1 });
-        let left = match self.remove(&days, doc! { "$or": each }).await {
-            Ok(()) => {
-                let left = async move { find(&days, filter, Document::new(), Some(sent), Extent::ALL).await };
-                self.read(left).await
-            }
+        let left = Query::of(doc! { "_id": { "$in": ids } }).sending(doc! { "_id": 1 });
+        let left = match self.remove(&collections.days, doc! { "$or": each }).await {
+            Ok(()) => self.find(&collections.days, left).await,
             Err(error) => Err(error),
         };
         match left {
@@ -102,7 +92,7 @@ impl DayStore for MongoStore {
             let filter = doc! { "sensor": { "$in": keys }, "start": days.clone() };
             let sent = doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "sensor": 1, "start": 1, "hour": 1, "chunk": 1 };
             let places: HashMap<&str, usize> = keys.iter().enumerate().map(|(place, key)| (*key, place)).collect();
-            for part in self.parts(database, filter, Document::new(), Some(sent), Extent::ALL).await? {
+            for part in self.parts(database, Query::of(filter).sending(sent)).await? {
                 let Some(place) = part.get_str("sensor").ok().and_then(|sensor| places.get(sensor)) else { continue };
                 let Some(day) = day_of(&part) else { continue };
                 found.push((lot * super::scan::SENSORS + place, day, document::decode_part(&part)?));
@@ -116,10 +106,7 @@ impl DayStore for MongoStore {
         let mut found: HashMap<String, StoredDay> = HashMap::with_capacity(ids.len());
         let names: Vec<String> = ids.iter().map(|id| document::day_id(&id.sensor.key, id.day, id.part)).collect();
         for names in names.chunks(READ_BUCKETS) {
-            let (collection, filter) = (collection.clone(), doc! { "_id": { "$in": names } });
-            let read =
-                self.read(async move { find(&collection, filter, Document::new(), None, Extent::ALL).await }).await?;
-            for day in &read {
+            for day in &self.find(&collection, Query::of(doc! { "_id": { "$in": names } })).await? {
                 found.insert(day.get_str("_id").unwrap_or_default().to_owned(), document::decode_day(day)?);
             }
         }
@@ -191,7 +178,7 @@ impl DayStore for MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<DaysScanned, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         self.settled(|| {
             let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
             let (sensor, hours, projection) = (sensor.to_owned(), hours.clone(), projection.clone());
@@ -218,7 +205,7 @@ impl DayStore for MongoStore {
         for (lot, keys) in sensors.chunks(super::scan::SENSORS).enumerate() {
             let filter = doc! { "sensor": { "$in": keys }, "start": range.clone() };
             let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
-            let read = self.parts(database, filter, Document::new(), sent(projection), extent).await?;
+            let read = self.parts(database, Query::of(filter).sending(sent(projection)).within(extent)).await?;
             let places: HashMap<&str, usize> = keys.iter().enumerate().map(|(place, key)| (*key, place)).collect();
             for day in &read {
                 let Some(place) = day.get_str("sensor").ok().and_then(|sensor| places.get(sensor)) else { continue };
@@ -243,12 +230,12 @@ impl DayStore for MongoStore {
         let (day, sensor) = from;
         let mut found: Vec<(Day, String)> = Vec::new();
         let mut after = document::chunks_of(sensor, *day);
+        let days = Collections::of(&self.mongo, database).days;
         while found.len() < most {
             let range = doc! { "$gt": &after, "$lt": document::chunks_of("", until) };
-            let (filter, sort) = (doc! { "chunkOf": range }, doc! { "chunkOf": 1 });
             let sent = doc! { "_id": 0, "chunkOf": 1, "sensor": 1, "start": 1 };
-            let (collection, extent) = (Collections::of(&self.mongo, database).days, Extent::pages(most));
-            let read = self.read(async move { find(&collection, filter, sort, Some(sent), extent).await }).await?;
+            let query = Query::of(doc! { "chunkOf": range }).sorted(doc! { "chunkOf": 1 }).sending(sent);
+            let read = self.find(&days, query.within(Extent::pages(most))).await?;
             let Some(last) = read.last() else { break };
             last.get_str("chunkOf").unwrap_or_default().clone_into(&mut after);
             let of = |chunk: &RawDocumentBuf| Some((day_of(chunk)?, chunk.get_str("sensor").ok()?.to_owned()));
@@ -262,9 +249,8 @@ impl DayStore for MongoStore {
     /// An id begins with its day.
     async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
         let days = Collections::of(&self.mongo, database).days;
-        let (sort, sent) = (doc! { "_id": -1 }, doc! { "_id": 1, "start": 1 });
-        let last = async move { find(&days, Document::new(), sort, Some(sent), Extent::pages(1)).await };
-        Ok(self.read(last).await?.first().and_then(day_of))
+        let query = Query::of(Document::new()).sorted(doc! { "_id": -1 }).sending(doc! { "_id": 1, "start": 1 });
+        Ok(self.find(&days, query.within(Extent::pages(1))).await?.first().and_then(day_of))
     }
 
     async fn read_months(
@@ -302,7 +288,7 @@ impl PartsScan {
         hours: Range<Hour>,
         order: Order,
         extent: Extent,
-    ) -> Result<DaysScanned, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         let (mut pages, mut bytes) = (Vec::new(), 0);
         let most = (extent.pages / HOURS).clamp(1, DAYS);
         let mut left = self.list(sensor, &hours, order, most).await?.into_iter().peekable();
@@ -311,9 +297,8 @@ impl PartsScan {
         {
             let wanted = of.start.max(hours.start)..of.end.min(hours.end);
             let mut found: Vec<ScannedPage> = Vec::new();
-            let (filter, sent) = (doc! { "_id": { "$in": ids } }, sent(&self.projection));
-            let all = (filter, Document::new(), sent, Extent::ALL);
-            for part in find_in_session(&mut self.session, &self.collection, all).await? {
+            let query = Query::of(doc! { "_id": { "$in": ids } }).sending(sent(&self.projection));
+            for part in find_in_session(&mut self.session, &self.collection, query).await? {
                 let of_part = document::decode_day_scanned(&part, &wanted, &self.projection)?;
                 bytes += part.as_bytes().len().max(of_part.iter().map(|page| page.bytes(0)).sum());
                 found.extend(of_part);
@@ -329,7 +314,7 @@ impl PartsScan {
             (Some(next), Order::Ascending) => next.hours.start.max(hours.start)..hours.end,
             (Some(next), Order::Descending) => hours.start..next.hours.end.min(hours.end),
         };
-        Ok(DaysScanned { pages, rest })
+        Ok(Scanned { pages, rest })
     }
 
     /// The sensor's parts that have some of the hours, in the scan's order, at most `most` days together.
@@ -344,8 +329,8 @@ impl PartsScan {
         let filter = doc! { "sensor": sensor, "start": {
             "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start),
         } };
-        let sent = Some(doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "start": 1, "hour": 1, "chunk": 1 });
-        let all = (filter, doc! { "start": 1 }, sent, Extent::ALL);
+        let sent = doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "start": 1, "hour": 1, "chunk": 1 };
+        let all = Query::of(filter).sorted(doc! { "start": 1 }).sending(sent);
         let mut by_day: BTreeMap<i64, Vec<(DayPart, String)>> = BTreeMap::new();
         for part in find_in_session(&mut self.session, &self.collection, all).await? {
             let Some(day) = day_of(&part) else { continue };

@@ -15,7 +15,7 @@ use mongodb::{Client, ClientSession, Collection, Database};
 
 use super::MongoStore;
 use super::outcome::{classify, of_transaction};
-use super::reads::find;
+use super::reads::Query;
 use super::setup::{self, Collections, prefix};
 use super::writes::{COMMAND_BYTES, durable};
 use crate::bucket::store::{Extent, Written};
@@ -154,16 +154,15 @@ impl MongoStore {
             let names: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
             self.remove(&groups, doc! { "group": { "$nin": names } }).await?;
         }
-        let (filter, sent) = (doc! { "_id": { "$gt": after } }, Some(doc! { "_id": 1 }));
-        let next = async move { find(&sensors, filter, doc! { "_id": 1 }, sent, Extent::pages(most)).await };
+        let next = Query::of(doc! { "_id": { "$gt": after } }).sorted(doc! { "_id": 1 }).sending(doc! { "_id": 1 });
+        let next = self.find(&sensors, next.within(Extent::pages(most))).await?;
         let id = |document: &RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
-        let mut keys: BTreeSet<String> = self.read(next).await?.iter().map(id).collect();
+        let mut keys: BTreeSet<String> = next.iter().map(id).collect();
         let last = keys.last().filter(|_| keys.len() >= most).cloned();
         let mut between = doc! { "$gt": after };
         last.iter().for_each(|last| drop(between.insert("$lte", last)));
         let filter = doc! { "members": { "$elemMatch": { "sensor": between } } };
-        let members = async move { find(&groups, filter, Document::new(), None, Extent::ALL).await };
-        for page in self.read(members).await? {
+        for page in self.find(&groups, Query::of(filter)).await? {
             let page = GroupPage::of(&page)?;
             let is_between = |key: &&str| *key > after && last.as_deref().is_none_or(|last| *key <= last);
             keys.extend(page.keys().filter(is_between).map(str::to_owned));
@@ -197,11 +196,10 @@ impl MongoStore {
             return Ok(());
         }
         let sensors = Collections::of(&self.mongo, database).sensors;
-        let (filter, sent) = (doc! { "_id": { "$in": keys } }, Some(doc! { "_id": 1 }));
-        let any = async move { find(&sensors, filter, Document::new(), sent, Extent::pages(1)).await };
+        let any = Query::of(doc! { "_id": { "$in": keys } }).sending(doc! { "_id": 1 }).within(Extent::pages(1));
         let mongo = self.mongo.clone();
         let collections = Collections::of(&mongo, database);
-        if self.read(any).await?.is_empty() {
+        if self.find(&sensors, any).await?.is_empty() {
             return Ok(());
         }
         let of = prefix(&collections.groups).to_owned();

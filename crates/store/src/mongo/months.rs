@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use bson::{Document, doc};
+use bson::doc;
 
 use super::MongoStore;
-use super::reads::find;
+use super::reads::Query;
 use super::setup::Collections;
 use super::writes::{MongoWrite, insertion};
-use crate::bucket::store::{Extent, Projection, Written};
+use crate::bucket::store::{Projection, Written};
 use crate::bucket::{DayWrite, MonthId, MonthWrite, StorageError, StoredMonth};
 use crate::document;
 use crate::reading::Month;
@@ -31,10 +31,7 @@ impl MongoStore {
             names.extend(sensors.iter().map(|sensor| document::month_id(sensor, month)));
         }
         let of = Collections::of(&self.mongo, database).months;
-        let reads = names.chunks(MONTHS).map(|names| {
-            let (of, filter) = (of.clone(), doc! { "_id": { "$in": names } });
-            self.read(async move { find(&of, filter, Document::new(), None, Extent::ALL).await })
-        });
+        let reads = names.chunks(MONTHS).map(|names| self.find(&of, Query::of(doc! { "_id": { "$in": names } })));
         let read = futures_util::future::try_join_all(reads).await?;
         read.iter().flatten().map(|month| document::decode_month(month, projection)).collect()
     }

@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use bson::{Bson, Document, doc};
 
 use super::days::REMOVED;
-use super::reads::find;
+use super::reads::Query;
 use super::setup::Collections;
 use super::writes::MongoWrite;
-use super::{MongoStore, READ_BUCKETS, READ_SENSORS, REMOVE_SENSORS, date, reads, remove, scan, writes};
+use super::{MongoStore, READ_BUCKETS, READ_SENSORS, REMOVE_SENSORS, date, remove, scan, writes};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{
     BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, SensorStore, Written,
@@ -67,10 +67,8 @@ impl PageStore for MongoStore {
         for (ids, page_ids) in ids.chunks(READ_BUCKETS).zip(page_ids.chunks(READ_BUCKETS)) {
             let offset = places.len();
             places.extend(page_ids.iter().enumerate().map(|(i, id)| (id.clone(), offset + i)));
-            let (collection, filter) = (collections.buckets.clone(), doc! { "_id": { "$in": page_ids } });
-            let sent = (pages_max == 0).then(scan::marks);
-            let first_pages =
-                self.read(async move { find(&collection, filter, Document::new(), sent, Extent::ALL).await }).await?;
+            let query = Query::of(doc! { "_id": { "$in": page_ids } }).sending((pages_max == 0).then(scan::marks));
+            let first_pages = self.find(&collections.buckets, query).await?;
             let mut spilled = Vec::new();
             for first in &first_pages {
                 let Some(place) = first.get_str("_id").ok().and_then(|id| places.get(id)).copied() else { continue };
@@ -109,10 +107,7 @@ impl PageStore for MongoStore {
             }
             let ids: Vec<String> =
                 numbers.iter().map(|number| document::page_id(&id.sensor.key, id.hour, *number)).collect();
-            let filter = doc! { "_id": { "$in": ids } };
-            let found =
-                self.read(async move { find(&collection, filter, Document::new(), None, Extent::ALL).await }).await?;
-            for page in &found {
+            for page in &self.find(&collection, Query::of(doc! { "_id": { "$in": ids } })).await? {
                 document::check_owner(page, &id.sensor.key, id.hour)?;
                 pages.push(document::decode_page(page)?);
             }
@@ -129,7 +124,16 @@ impl PageStore for MongoStore {
         projection: &Projection,
         extent: Extent,
     ) -> Result<Scanned, StorageError> {
-        self.scan_sorted(database, sensor, hours, order, projection, extent).await
+        let collections = Collections::of(&self.mongo, database);
+        let mut rest = hours;
+        loop {
+            let scanned = self.scan_some(&collections, sensor, rest, order, projection, extent).await?;
+            // All pages of this part may have been deleted meanwhile.
+            if !scanned.pages.is_empty() || scanned.rest.is_empty() {
+                return Ok(scanned);
+            }
+            rest = scanned.rest;
+        }
     }
 
     async fn scan_sensors(
@@ -166,13 +170,13 @@ impl PageStore for MongoStore {
         let buckets = Collections::of(&self.mongo, database).buckets;
         // An id begins with its hour: the first one of an hour sorts behind the hour alone.
         let range = doc! { "$gt": document::page_id(&from.1, from.0, 0), "$lt": document::page_id("", until, 0) };
-        let (filter, sent) = (doc! { "_id": range }, doc! { "_id": 1, "sensor": 1, "start": 1 });
-        let found = async move { find(&buckets, filter, doc! { "_id": 1 }, Some(sent), Extent::pages(most)).await };
+        let sent = doc! { "_id": 1, "sensor": 1, "start": 1 };
+        let query = Query::of(doc! { "_id": range }).sorted(doc! { "_id": 1 }).sending(sent);
         let of = |page: &bson::RawDocumentBuf| {
             let start = page.get_datetime("start").ok()?.timestamp_millis();
             Some((Hour::of_ms(start), page.get_str("sensor").ok()?.to_owned()))
         };
-        Ok(self.read(found).await?.iter().filter_map(of).collect())
+        Ok(self.find(&buckets, query.within(Extent::pages(most))).await?.iter().filter_map(of).collect())
     }
 
     async fn remove_buckets(
@@ -203,10 +207,7 @@ impl SensorStore for MongoStore {
         let collection = Collections::of(&self.mongo, database).sensors;
         let mut sensors = Vec::with_capacity(keys.len());
         for keys in keys.chunks(READ_SENSORS) {
-            let (collection, filter) = (collection.clone(), doc! { "_id": { "$in": keys } });
-            let found =
-                self.read(async move { find(&collection, filter, Document::new(), None, Extent::ALL).await }).await?;
-            for sensor in found {
+            for sensor in self.find(&collection, Query::of(doc! { "_id": { "$in": keys } })).await? {
                 sensors.push(document::decode_sensor(&sensor)?);
             }
         }
@@ -214,8 +215,19 @@ impl SensorStore for MongoStore {
     }
 
     async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
-        let (collection, filter) = (Collections::of(&self.mongo, database).sensors, filter.clone());
-        let found = self.read(async move { reads::list_sensors(&collection, &filter).await }).await?;
+        if filter.limit == 0 {
+            // To MongoDB, 0 means no limit.
+            return Ok(Vec::new());
+        }
+        let mut wanted = Document::new();
+        if let Some(after) = &filter.after {
+            wanted.insert("_id", doc! { "$gt": after });
+        }
+        if filter.outliers {
+            wanted.insert("outlier.since", doc! { "$exists": true });
+        }
+        let query = Query::of(wanted).sorted(doc! { "_id": 1 }).within(Extent::pages(filter.limit));
+        let found = self.find(&Collections::of(&self.mongo, database).sensors, query).await?;
         found.iter().map(|sensor| document::decode_sensor(sensor)).collect()
     }
 

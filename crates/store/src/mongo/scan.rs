@@ -9,7 +9,7 @@ use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::Collection;
 
 use super::outcome::classify;
-use super::reads::{self, find};
+use super::reads::{self, Query};
 use super::setup::Collections;
 use super::{MongoStore, date};
 use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage};
@@ -109,11 +109,9 @@ impl MongoStore {
         hour: Hour,
         projection: Option<Document>,
     ) -> Result<Vec<RawDocumentBuf>, StorageError> {
-        let filter = doc! { "sensor": sensor, "start": date(hour) };
+        let query = Query::of(doc! { "sensor": sensor, "start": date(hour) }).sending(projection);
         let (client, collections) = (self.client.clone(), collections.clone());
-        let pages = self
-            .read(async move { reads::snapshot(&client, &collections, filter, projection, usize::MAX).await })
-            .await?;
+        let pages = self.read(async move { reads::snapshot(&client, &collections, query, usize::MAX).await }).await?;
         Ok(pages.unwrap_or_default())
     }
 
@@ -149,36 +147,15 @@ impl MongoStore {
             filter.insert("last", doc! { "$gte": DateTime::from_millis(from) });
             filter.insert("first", doc! { "$lte": DateTime::from_millis(to) });
         }
-        let (client, of_scan, sent) = (self.client.clone(), collections.clone(), sent(projection));
-        let pages =
-            self.read(async move { reads::snapshot(&client, &of_scan, filter, sent, hour_bytes).await }).await?;
+        let query = Query::of(filter).sending(sent(projection));
+        let (client, collections) = (self.client.clone(), collections.clone());
+        let pages = self.read(async move { reads::snapshot(&client, &collections, query, hour_bytes).await }).await?;
         let pages = pages.ok_or(StorageError::HourTooLarge { limit: hour_bytes, hour })?;
         pages.iter().map(|page| document::decode_scanned(page, projection)).collect()
     }
 
-    /// Pages of one sensor in this order of hours.
-    pub(super) async fn scan_sorted(
-        &self,
-        database: &str,
-        sensor: &str,
-        hours: Range<Hour>,
-        order: Order,
-        projection: &Projection,
-        extent: Extent,
-    ) -> Result<Scanned, StorageError> {
-        let collections = Collections::of(&self.mongo, database);
-        let mut rest = hours;
-        loop {
-            let scanned = self.scan_some(&collections, sensor, rest, order, projection, extent).await?;
-            // All pages of this part may have been deleted meanwhile.
-            if !scanned.pages.is_empty() || scanned.rest.is_empty() {
-                return Ok(scanned);
-            }
-            rest = scanned.rest;
-        }
-    }
-
-    async fn scan_some(
+    /// The first of these hours' pages; none if all of them were deleted meanwhile.
+    pub(super) async fn scan_some(
         &self,
         collections: &Collections,
         sensor: &str,
@@ -188,19 +165,9 @@ impl MongoStore {
         extent: Extent,
     ) -> Result<Scanned, StorageError> {
         let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
-        let (collection, asked) = (collections.buckets.clone(), sent(projection));
-        let first_pages = self
-            .read(async move {
-                find(
-                    &collection,
-                    filter,
-                    doc! { "start": if order == Order::Ascending { 1 } else { -1 } },
-                    asked,
-                    extent,
-                )
-                .await
-            })
-            .await?;
+        let sort = doc! { "start": if order == Order::Ascending { 1 } else { -1 } };
+        let query = Query::of(filter).sorted(sort).sending(sent(projection)).within(extent);
+        let first_pages = self.find(&collections.buckets, query).await?;
         let (mut found, mut bytes) = (Vec::with_capacity(first_pages.len()), 0);
         for first in &first_pages {
             let page = document::decode_scanned(first, projection)?;

@@ -195,110 +195,86 @@ fn exists_already(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_EXISTS)
 }
 
+/// A validator that requires `_id`, `schemaVersion` and these fields, each of its type.
+fn schema(fields: &[&str]) -> Document {
+    let required: Vec<&str> = ["_id", "schemaVersion"].iter().chain(fields).copied().collect();
+    let properties: Document = required.iter().map(|name| ((*name).to_owned(), property(name).into())).collect();
+    doc! { "bsonType": "object", "required": required, "properties": properties }
+}
+
+/// The type of a field, which is the same in all collections but `days`.
+fn property(name: &str) -> Document {
+    let whole = |minimum: i32| doc! { "bsonType": ["int", "long"], "minimum": minimum };
+    let kind = match name {
+        "schemaVersion" => return doc! { "bsonType": ["int", "long"] },
+        "page" => return whole(0),
+        "rev" | "count" => return whole(1),
+        "start" | "end" | "first" | "last" => "date",
+        "closed" | "hasOverflow" => "bool",
+        "tags" | "fields" | "summary" | "order" | "day" | "hours" => "object",
+        "readings" | "recent" | "members" => "array",
+        "floor" => "long",
+        "totals" => "binData",
+        _ => "string",
+    };
+    doc! { "bsonType": kind }
+}
+
 /// Every field of a page is required, and an update sets only some of them: so an update cannot bring a deleted page
 /// back as an incomplete document. Readings are not validated one by one, which would cost about a third of every
 /// write.
 fn page_schema() -> Document {
-    doc! {
-        "bsonType": "object",
-        "required": [
-            "_id", "schemaVersion", "sensor", "measurement", "tags", "start", "end", "page", "rev",
-            "closed", "count", "first", "last", "hasOverflow", "readings", "summary", "order",
-        ],
-        "properties": {
-            "_id": { "bsonType": "string" },
-            "schemaVersion": { "bsonType": ["int", "long"] },
-            "sensor": { "bsonType": "string" },
-            "measurement": { "bsonType": "string" },
-            "tags": { "bsonType": "object" },
-            "start": { "bsonType": "date" },
-            "end": { "bsonType": "date" },
-            "page": { "bsonType": ["int", "long"], "minimum": 0 },
-            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
-            "closed": { "bsonType": "bool" },
-            "count": { "bsonType": ["int", "long"], "minimum": 1 },
-            "first": { "bsonType": "date" },
-            "last": { "bsonType": "date" },
-            "hasOverflow": { "bsonType": "bool" },
-            "readings": { "bsonType": "array" },
-            "summary": { "bsonType": "object" },
-            "order": { "bsonType": "object" },
-        },
-    }
+    schema(&[
+        "sensor",
+        "measurement",
+        "tags",
+        "start",
+        "end",
+        "page",
+        "rev",
+        "closed",
+        "count",
+        "first",
+        "last",
+        "hasOverflow",
+        "readings",
+        "summary",
+        "order",
+    ])
 }
 
 fn day_schema() -> Document {
-    doc! {
-        "bsonType": "object",
-        "required": [
-            "_id", "schemaVersion", "kind", "sensor", "measurement", "tags", "start", "end", "rev", "count", "first", "last",
-            "floor", "day", "hours", "readings",
-        ],
-        "properties": {
-            "_id": { "bsonType": "string" },
-            "schemaVersion": { "bsonType": ["int", "long"] },
-            "sensor": { "bsonType": "string" },
-            "measurement": { "bsonType": "string" },
-            "tags": { "bsonType": "object" },
-            "start": { "bsonType": "date" },
-            "end": { "bsonType": "date" },
-            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
-            "count": { "bsonType": ["int", "long"], "minimum": 0 },
-            "first": { "bsonType": "date" },
-            "last": { "bsonType": "date" },
-            "kind": { "bsonType": "string" },
-            "floor": { "bsonType": "long" },
-            "day": { "bsonType": "object" },
-            "hours": { "bsonType": "object" },
-            "readings": { "bsonType": ["binData", "object"] },
-        },
+    let mut schema = schema(&[
+        "kind",
+        "sensor",
+        "measurement",
+        "tags",
+        "start",
+        "end",
+        "rev",
+        "count",
+        "first",
+        "last",
+        "floor",
+        "day",
+        "hours",
+        "readings",
+    ]);
+    if let Ok(properties) = schema.get_document_mut("properties") {
+        properties.insert("count", doc! { "bsonType": ["int", "long"], "minimum": 0 });
+        properties.insert("readings", doc! { "bsonType": ["binData", "object"] });
     }
+    schema
 }
 
 fn month_schema() -> Document {
-    doc! {
-        "bsonType": "object",
-        "required": ["_id", "schemaVersion", "sensor", "start", "end", "rev", "totals"],
-        "properties": {
-            "_id": { "bsonType": "string" },
-            "schemaVersion": { "bsonType": ["int", "long"] },
-            "sensor": { "bsonType": "string" },
-            "start": { "bsonType": "date" },
-            "end": { "bsonType": "date" },
-            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
-            "totals": { "bsonType": "binData" },
-        },
-    }
+    schema(&["sensor", "start", "end", "rev", "totals"])
 }
 
 fn sensor_schema() -> Document {
-    doc! {
-        "bsonType": "object",
-        "required": ["_id", "schemaVersion", "rev", "measurement", "tags", "fields", "recent"],
-        "properties": {
-            "_id": { "bsonType": "string" },
-            "schemaVersion": { "bsonType": ["int", "long"] },
-            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
-            "measurement": { "bsonType": "string" },
-            "tags": { "bsonType": "object" },
-            "fields": { "bsonType": "object" },
-            "recent": { "bsonType": "array" },
-        },
-    }
+    schema(&["rev", "measurement", "tags", "fields", "recent"])
 }
 
 fn group_schema() -> Document {
-    doc! {
-        "bsonType": "object",
-        "required": ["_id", "schemaVersion", "group", "value", "from", "count", "members"],
-        "properties": {
-            "_id": { "bsonType": "string" },
-            "schemaVersion": { "bsonType": ["int", "long"] },
-            "group": { "bsonType": "string" },
-            "value": { "bsonType": "string" },
-            "from": { "bsonType": "string" },
-            "count": { "bsonType": ["int", "long"], "minimum": 1 },
-            "members": { "bsonType": "array" },
-        },
-    }
+    schema(&["group", "value", "from", "count", "members"])
 }

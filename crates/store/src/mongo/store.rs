@@ -6,12 +6,11 @@ use async_trait::async_trait;
 use bson::{Document, doc};
 
 use super::outcome::classify;
-use super::reads::find;
+use super::reads::Query;
 use super::setup::Collections;
-use super::{MongoStore, reads, remove, settings, setup, walk};
-use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
+use super::{MongoStore, reads, remove, settings, setup};
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, WalkStore, Written};
+use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, Written};
 use crate::bucket::{CopiesRefreshed, CopyScope, DatabaseSettings, Regrouped, StorageError, Store, StoreSpace};
 use crate::document::{self, REGISTRY};
 
@@ -114,9 +113,9 @@ impl Coordination for MongoStore {
     async fn revisit(&self, database: &str) -> Result<(), StorageError> {
         self.forget(database);
         let buckets = Collections::of(&self.mongo, database).buckets;
-        let any = async move { find(&buckets, doc! {}, doc! {}, Some(doc! { "_id": 1 }), Extent::pages(1)).await };
+        let any = Query::of(doc! {}).sending(doc! { "_id": 1 }).within(Extent::pages(1));
         // If there is a page, another instance wrote to the database before it learned of the drop: list it again.
-        if !self.read(any).await?.is_empty() {
+        if !self.find(&buckets, any).await?.is_empty() {
             self.created(database).await?;
         }
         Ok(())
@@ -138,45 +137,6 @@ impl Coordination for MongoStore {
 
     async fn close(&self) {
         self.client.clone().shutdown().immediate(true).await;
-    }
-}
-
-#[async_trait]
-impl WalkStore for MongoStore {
-    async fn walk_buckets(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        pages_max: usize,
-    ) -> Result<Walked<RawBucket>, StorageError> {
-        let (client, collections) = (self.client.clone(), Collections::of(&self.mongo, database));
-        let from = from.cloned();
-        self.read(async move { walk::buckets(&client, &collections, from, pages_max).await }).await
-    }
-
-    async fn walk_sensors(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawSensor>, StorageError> {
-        let (collection, from) = (Collections::of(&self.mongo, database).sensors, from.cloned());
-        self.read(async move { walk::sensors(&collection, from, max).await }).await
-    }
-
-    async fn walk_days(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawDay>, StorageError> {
-        let (collection, from) = (Collections::of(&self.mongo, database).days, from.cloned());
-        self.read(async move { walk::days(&collection, from, max).await }).await
-    }
-
-    async fn estimate_pages(&self) -> Result<u64, StorageError> {
-        let (mongo, names) = (self.mongo.clone(), self.databases().await?);
-        self.read(async move { walk::estimate_pages(&mongo, &names).await }).await
     }
 }
 

@@ -3,48 +3,121 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use bson::{RawDocumentBuf, doc};
 use mongodb::options::ReadConcern;
-use mongodb::{Client, ClientSession, Collection, Database};
+use mongodb::{ClientSession, Collection};
 
+use super::MongoStore;
 use super::outcome::classify;
-use super::reads::find;
+use super::reads::{Query, snapshot_session};
 use super::setup::Collections;
 use crate::bucket::StorageError;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
-use crate::bucket::store::Extent;
+use crate::bucket::store::{DatabaseStore, Extent, WalkStore};
 use crate::document::{decode_raw_day, decode_raw_page, decode_raw_sensor};
 
 /// A part ends after this many bytes of documents.
 const PART_BYTES: usize = 8 << 20;
+
+#[async_trait]
+impl WalkStore for MongoStore {
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<Walked<RawBucket>, StorageError> {
+        let (client, collections) = (self.client.clone(), Collections::of(&self.mongo, database));
+        let (from, mut pages, mut bytes) = (text_of(from), pages_max.max(1), PART_BYTES);
+        self.read(async move {
+            loop {
+                let mut session = snapshot_session(&client).await?;
+                let first = part(&mut session, &collections.buckets, &from, pages, bytes).await?;
+                let further = part(&mut session, &collections.overflow, &from, pages, bytes).await?;
+                let walked = whole_buckets(first, further);
+                if walked.next.is_none() || !walked.found.is_empty() {
+                    return Ok(walked);
+                }
+                // Not even one bucket fits into the part.
+                (pages, bytes) = (2 * pages, 2 * bytes);
+            }
+        })
+        .await
+    }
+
+    async fn walk_sensors(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawSensor>, StorageError> {
+        let sensors = Collections::of(&self.mongo, database).sensors;
+        self.walk(&sensors, from, max, |document, key| decode_raw_sensor(document, key)).await
+    }
+
+    async fn walk_days(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawDay>, StorageError> {
+        let days = Collections::of(&self.mongo, database).days;
+        let day = |document: &RawDocumentBuf, key: String| RawDay {
+            from: Cursor(key.clone().into_bytes()),
+            document: decode_raw_day(document),
+            key,
+        };
+        self.walk(&days, from, max, day).await
+    }
+
+    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+        let (mongo, databases) = (self.mongo.clone(), self.databases().await?);
+        self.read(async move {
+            let mut pages = 0;
+            for database in databases {
+                let Collections { buckets, overflow, days, .. } = Collections::of(&mongo, &database);
+                for collection in [buckets, overflow, days] {
+                    pages += collection.estimated_document_count().await.map_err(|e| classify(&e))?;
+                }
+            }
+            Ok(pages)
+        })
+        .await
+    }
+}
+
+impl MongoStore {
+    /// Walks a part of a collection by its documents' `_id`s.
+    async fn walk<T>(
+        &self,
+        collection: &Collection<RawDocumentBuf>,
+        from: Option<&Cursor>,
+        max: usize,
+        decode: impl Fn(&RawDocumentBuf, String) -> T,
+    ) -> Result<Walked<T>, StorageError> {
+        let extent = Extent { pages: max.max(1), bytes: PART_BYTES, hour_bytes: usize::MAX };
+        let query = Query::of(doc! { "_id": { "$gte": text_of(from) } }).sorted(doc! { "_id": 1 }).within(extent);
+        let documents = self.find(collection, query).await?;
+        let bytes: usize = documents.iter().map(|document| document.as_bytes().len()).sum();
+        let is_end = documents.len() < extent.pages && bytes < extent.bytes;
+        let key = |document: &RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
+        // The least text behind the last id.
+        let next = documents.last().filter(|_| !is_end).map(|last| Cursor(format!("{}\0", key(last)).into_bytes()));
+        let found = documents.iter().map(|document| decode(document, key(document))).collect();
+        Ok(Walked { found, next })
+    }
+}
+
+fn text_of(cursor: Option<&Cursor>) -> String {
+    cursor.map_or_else(String::new, |cursor| String::from_utf8_lossy(&cursor.0).into_owned())
+}
 
 /// Documents of one collection in the order of their `_id`s.
 struct CollectionWalk {
     documents: Vec<(String, RawDocumentBuf)>,
     /// The `_id` of the next document, if there is one.
     next: Option<String>,
-}
-
-/// Implements `Store::walk_buckets`.
-pub async fn buckets(
-    client: &Client,
-    collections: &Collections,
-    from: Option<Cursor>,
-    pages_max: usize,
-) -> Result<Walked<RawBucket>, StorageError> {
-    let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
-    let (mut pages, mut bytes) = (pages_max.max(1), PART_BYTES);
-    loop {
-        let mut session = client.start_session().snapshot(true).await.map_err(|e| classify(&e))?;
-        let first = part(&mut session, &collections.buckets, &from, pages, bytes).await?;
-        let further = part(&mut session, &collections.overflow, &from, pages, bytes).await?;
-        let walked = whole_buckets(first, further);
-        if walked.next.is_none() || !walked.found.is_empty() {
-            return Ok(walked);
-        }
-        // Not even one bucket fits into the part.
-        (pages, bytes) = (2 * pages, 2 * bytes);
-    }
 }
 
 async fn part(
@@ -113,61 +186,6 @@ fn bucket_of(id: &str) -> &str {
 fn end_of(bucket: &str) -> String {
     // `:` follows the digits in ASCII.
     format!("{bucket}{}", if bucket.ends_with(' ') { ':' } else { '\0' })
-}
-
-/// Implements `Store::walk_sensors`.
-pub async fn sensors(
-    collection: &Collection<RawDocumentBuf>,
-    from: Option<Cursor>,
-    max: usize,
-) -> Result<Walked<RawSensor>, StorageError> {
-    let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
-    let extent = Extent::pages(max.max(1).saturating_add(1));
-    let filter = doc! { "_id": { "$gte": from } };
-    let documents = find(collection, filter, doc! { "_id": 1 }, None, extent).await?;
-    let mut walked = Walked::default();
-    for document in documents {
-        let key = document.get_str("_id").unwrap_or_default().to_owned();
-        if walked.found.len() >= max.max(1) {
-            walked.next = Some(Cursor(key.into_bytes()));
-            break;
-        }
-        walked.found.push(decode_raw_sensor(&document, key));
-    }
-    Ok(walked)
-}
-
-/// Implements `Store::walk_days`.
-pub async fn days(
-    collection: &Collection<RawDocumentBuf>,
-    from: Option<Cursor>,
-    max: usize,
-) -> Result<Walked<RawDay>, StorageError> {
-    let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
-    let extent = Extent { pages: max.max(1), bytes: PART_BYTES, hour_bytes: usize::MAX };
-    let documents = find(collection, doc! { "_id": { "$gte": from } }, doc! { "_id": 1 }, None, extent).await?;
-    let bytes: usize = documents.iter().map(|document| document.as_bytes().len()).sum();
-    let is_end = documents.len() < extent.pages && bytes < extent.bytes;
-    let day = |document: &RawDocumentBuf| {
-        let key = document.get_str("_id").unwrap_or_default().to_owned();
-        RawDay { from: Cursor(key.clone().into_bytes()), document: decode_raw_day(document), key }
-    };
-    let found: Vec<RawDay> = documents.iter().map(day).collect();
-    // The least text behind the last id.
-    let next = found.last().filter(|_| !is_end).map(|last| Cursor(format!("{}\0", last.key).into_bytes()));
-    Ok(Walked { found, next })
-}
-
-/// Implements `Store::estimate_pages`.
-pub async fn estimate_pages(mongo: &Database, databases: &[String]) -> Result<u64, StorageError> {
-    let mut pages = 0;
-    for database in databases {
-        let Collections { buckets, overflow, days, .. } = Collections::of(mongo, database);
-        for collection in [buckets, overflow, days] {
-            pages += collection.estimated_document_count().await.map_err(|e| classify(&e))?;
-        }
-    }
-    Ok(pages)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use redb::{AccessGuard, Database, ReadableDatabase};
 
 use super::{CHUNK, DayHead, Days, EXPIRED, shown, unreadable};
 use crate::bucket::day::within;
-use crate::bucket::store::{DaysScanned, Extent, Order, PageSummaries, Projection, ScannedPage};
+use crate::bucket::store::{Extent, Order, PageSummaries, Projection, Scanned, ScannedPage};
 use crate::bucket::{DayPart, Summary};
 use crate::embedded::file::FileFailure;
 use crate::embedded::form::NoPage;
@@ -28,7 +28,7 @@ pub(in crate::embedded) fn scan(
     order: Order,
     projection: &Projection,
     extent: Extent,
-) -> Result<(DaysScanned, usize), FileFailure> {
+) -> Result<(Scanned, usize), FileFailure> {
     let keys = Keys::of(name);
     let days = database.begin_read()?.open_table(DAYS)?;
     let (mut found, mut size, mut rest) = (Vec::new(), 0, hours.clone());
@@ -81,7 +81,7 @@ pub(in crate::embedded) fn scan(
         }
         rest = left;
     }
-    Ok((DaysScanned { pages: found, rest }, size))
+    Ok((Scanned { pages: found, rest }, size))
 }
 
 /// A part that is stored.

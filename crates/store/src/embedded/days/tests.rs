@@ -7,7 +7,7 @@ use redb::backends::InMemoryBackend;
 
 use super::*;
 use crate::bucket::columns::Cell;
-use crate::bucket::store::{DaysScanned, Extent, Projection};
+use crate::bucket::store::{Extent, Projection, Scanned};
 use crate::embedded::tables::{begin, prepare};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Sensor, Value};
@@ -95,7 +95,7 @@ proptest! {
         }
         let summaries = scanned(&by_column, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
         let pages = Projection::SUMMARIES.pages_of(readings, &DAY.hours());
-        let whole = DaysScanned { pages, rest: DAY.next().hours().start..DAY.hours().end };
+        let whole = Scanned { pages, rest: DAY.next().hours().start..DAY.hours().end };
         prop_assert_eq!(summaries, Ok(format!("{whole:?}")), "what the readings say");
     }
 }
