@@ -12,7 +12,7 @@ use super::Overrides;
 use super::keys;
 use super::lists::{self, LISTS, Lists};
 use super::nearest::nearest;
-use super::problem::{ConfigSource, Problem, ProblemReason, show_text};
+use super::problem::{ConfigSource, Problem, show_text};
 
 /// Prefix of the variables that set keys.
 const PREFIX: &str = "HOURGLASS_";
@@ -106,29 +106,28 @@ impl Layers {
         // The parser recovers some values from invalid TOML; they may be wrong, so they are not checked.
         if !errors.is_empty() {
             self.torn = true;
-            problems.extend(errors.iter().map(|error| Problem {
-                source: at(error.span().map_or(0, |span| line_of(text, &span))),
-                reason: ProblemReason::Syntax { message: error.message().to_owned() },
+            problems.extend(errors.iter().map(|error| {
+                let line = error.span().map_or(0, |span| line_of(text, &span));
+                Problem::new(at(line), format!("not valid TOML: {}", error.message()))
             }));
             return;
         }
         match lists::read(text) {
             Ok(lists) => self.lists = lists,
-            Err((span, message)) => problems.push(Problem {
-                source: at(span.map_or(0, |span| line_of(text, &span))),
-                reason: ProblemReason::List { message },
-            }),
+            Err((span, message)) => {
+                problems.push(Problem::new(at(span.map_or(0, |span| line_of(text, &span))), message));
+            }
         }
         let mut leaves = leaves(table.get_ref(), "");
         leaves.retain(|leaf| !matches!(leaf, Leaf::Key { key, .. } if LISTS.contains(&key.as_str())));
         for leaf in leaves {
-            let (reason, span) = match leaf {
+            let (message, span) = match leaf {
                 Leaf::Key { key, value, span } if self.settable.contains(&*key) => {
                     self.push(&key, value, at(line_of(text, &span)));
                     continue;
                 }
                 Leaf::Key { key, span, .. } if self.is_section(&key) => {
-                    (ProblemReason::NotASection { section: key }, span)
+                    (format!("{key} is a section, written [{key}]"), span)
                 }
                 Leaf::EmptyTable { key, .. } if self.is_section(&key) => continue,
                 Leaf::EmptyTable { key, span } if self.settable.contains(&*key) => {
@@ -136,11 +135,12 @@ impl Layers {
                     continue;
                 }
                 Leaf::Key { key, span, .. } | Leaf::EmptyTable { key, span } => {
+                    // Its value is not shown, because it may be a secret.
                     let nearest = nearest(&key, self.known());
-                    (ProblemReason::UnknownKey { key, nearest }, span)
+                    (format!("unknown key {key}{}", did_you_mean(nearest)), span)
                 }
             };
-            problems.push(Problem { source: at(line_of(text, &span)), reason });
+            problems.push(Problem::new(at(line_of(text, &span)), message));
         }
     }
 
@@ -159,8 +159,8 @@ impl Layers {
                 None => {
                     let meant = path.to_lowercase().replace("__", "_");
                     let nearest = nearest(&meant, self.known()).map(|key| variable_of(&key));
-                    let reason = ProblemReason::UnknownVariable { nearest };
-                    problems.push(Problem { source: ConfigSource::Variable { name }, reason });
+                    let message = format!("names no key{}", did_you_mean(nearest));
+                    problems.push(Problem::new(ConfigSource::Variable { name }, message));
                 }
             }
         }
@@ -195,6 +195,10 @@ impl Layers {
     fn is_section(&self, name: &str) -> bool {
         self.known().any(|key| key.split_once('.').is_some_and(|(section, _)| section == name))
     }
+}
+
+fn did_you_mean(nearest: Option<String>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"))
 }
 
 /// Whether Kubernetes or Docker set the variable for a service named hourglass, or one whose name begins so.

@@ -32,7 +32,7 @@ pub use derived::{FLUSHES_MAX, bound, bound_ns};
 #[cfg(test)]
 pub use derived::{one_shard, small};
 pub use keys::*;
-pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
+pub use problem::{ConfigSource, Problem};
 pub use sections::Key;
 pub use settings::{
     AckLevel, AuthRequired, ClientAuth, CopySettings, GroupSettings, LogFormat, ShownAddresses, UndeclaredUnit,
@@ -70,7 +70,7 @@ pub fn load(
             Err(error) => {
                 layers.torn = true;
                 let source = ConfigSource::File { path: path.to_owned(), line: 0 };
-                problems.push(Problem { source, reason: ProblemReason::Unreadable { error: error.to_string() } });
+                problems.push(Problem::new(source, format!("cannot be read: {error}")));
             }
         }
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::keys::{self, RetentionSettings, Settings};
 use super::layers::Layers;
 use super::memory::{MemoryShares, default_memory};
-use super::problem::{Problem, ProblemReason, ValueFault, show_text};
+use super::problem::{ConfigSource, Problem, show_text};
 use super::settings::ClientAuth;
 use super::store_uri::StoreUri;
 use super::units::show_size;
-use super::value::{AUTO, Kind};
+use super::value::{AUTO, EMPTY, Kind, OUT_OF_BOUNDS, UNKNOWN_STORE};
 use crate::reading::duration::show_duration;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -67,11 +67,7 @@ impl KeyReader<'_> {
         for entry in self.layers.entries(key) {
             match (kind.parse)(&entry.value) {
                 Ok(value) => read = Some(value),
-                Err(fault) => {
-                    let (value, expected) = (entry.value.show(), kind.expected.clone());
-                    let reason = ProblemReason::Invalid { key, value, fault, expected };
-                    self.problems.push(Problem { source: entry.source.clone(), reason });
-                }
+                Err(fault) => self.note_invalid(&entry.source, key, &entry.value.show(), &fault, &kind.expected),
             }
         }
         read.unwrap_or_else(|| panic!("the default of {key} is invalid: {:?}", self.problems))
@@ -87,16 +83,16 @@ impl KeyReader<'_> {
         if file.as_os_str().is_empty() || (!one_layer && uri_source > file_source) {
             return uri;
         }
-        let reason = if one_layer && !uri.is_embedded() {
-            ProblemReason::TwoUris
+        let message = if one_layer && !uri.is_embedded() {
+            "store.uri and store.uri_file are both set; keep one of them".to_owned()
         } else {
             match read_uri_file(file) {
                 Ok(uri) => return uri,
                 // `show_text`, because the value may be a URI with credentials in place of a path.
-                Err(fault) => ProblemReason::UriFile { file: show_text(&file.to_string_lossy()), fault },
+                Err(fault) => format!("store.uri_file = {}: {fault}", show_text(&file.to_string_lossy())),
             }
         };
-        self.problems.push(Problem { source: file_source.clone(), reason });
+        self.problems.push(Problem::new(file_source.clone(), message));
         uri
     }
 
@@ -119,8 +115,8 @@ impl KeyReader<'_> {
         self.check_needs(settings);
         self.check_listeners(settings);
         if settings.store.uri.is_unescaped() && self.are_sound(&["store.uri"]) {
-            let source = self.layers.source("store.uri").max(self.layers.source("store.uri_file")).clone();
-            self.problems.push(Problem { source, reason: ProblemReason::Unescaped });
+            let message = "store.uri: user or password contain one of @ / : ? #; write %40 %2F %3A %3F %23 instead";
+            self.note_at(&["store.uri", "store.uri_file"], message);
         }
     }
 
@@ -129,9 +125,8 @@ impl KeyReader<'_> {
     fn check_retention(&mut self, RetentionSettings { readings, summaries, .. }: &RetentionSettings) {
         for (key, kept) in [("retention.readings", *readings), ("retention.summaries", *summaries)] {
             if !kept.is_zero() && kept < HOUR {
-                let (source, value) = (self.layers.source(key).clone(), show_duration(kept));
-                let (fault, expected) = (ValueFault::OutOfBounds, "0s, or a duration of at least 1h".to_owned());
-                self.problems.push(Problem { source, reason: ProblemReason::Invalid { key, value, fault, expected } });
+                let expected = "0s, or a duration of at least 1h";
+                self.note_invalid(self.layers.source(key), key, &show_duration(kept), OUT_OF_BOUNDS, expected);
             }
         }
         let (low, floor) = ("retention.summaries", "retention.readings");
@@ -158,9 +153,9 @@ impl KeyReader<'_> {
             if let Some((other, _)) = set[..place].iter().find(clashes)
                 && self.are_sound(&[key, other])
             {
-                let source = self.layers.source(key).max(self.layers.source(other)).clone();
-                let reason = ProblemReason::SameAddress { key, other, address: address.to_string() };
-                self.problems.push(Problem { source, reason });
+                let message =
+                    format!("{key} = {address}: the port is that of {other}; give each listener a port of its own");
+                self.note_at(&[key, other], message);
             }
         }
     }
@@ -172,8 +167,9 @@ impl KeyReader<'_> {
         let files = [("tls.cert_file", &tls.cert_file), ("tls.key_file", &tls.key_file)];
         if settings.server.listen.is_none() && tls.listen.is_none() && self.are_sound(&["server.listen", "tls.listen"])
         {
-            let source = self.layers.source("server.listen").max(self.layers.source("tls.listen")).clone();
-            self.problems.push(Problem { source, reason: ProblemReason::NoListener });
+            let message =
+                "server.listen is empty, which switches plain HTTP off, and tls.listen is not set: set one of them";
+            self.note_at(&["server.listen", "tls.listen"], message);
         }
         let mut needs = Vec::new();
         for (key, _) in speaks_tls.into_iter().filter(|(_, speaks)| *speaks) {
@@ -190,29 +186,38 @@ impl KeyReader<'_> {
         }
         for (key, needed) in unmet {
             if self.are_sound(&[key, needed]) {
-                let source = self.layers.source(key).clone();
-                self.problems.push(Problem { source, reason: ProblemReason::Needs { key, needed } });
+                self.note_at(&[key], format!("{key} needs {needed}, which is not set"));
             }
         }
     }
 
-    /// Reports the problem at the higher of the two sources: the lower layers were consistent without it.
-    fn note_below(&mut self, low: (&'static str, String), floor: (&'static str, String)) {
-        let source = self.layers.source(low.0).max(self.layers.source(floor.0)).clone();
-        self.problems.push(Problem { source, reason: ProblemReason::Below { low, floor } });
+    fn note_below(&mut self, low: (&str, String), floor: (&str, String)) {
+        let message = format!("{} ({}) must be at least {} ({})", low.0, low.1, floor.0, floor.1);
+        self.note_at(&[low.0, floor.0], message);
+    }
+
+    /// Reports a problem at the highest of the keys' sources: the lower layers were consistent without it.
+    fn note_at(&mut self, keys: &[&str], message: impl Into<String>) {
+        let source = keys.iter().map(|key| self.layers.source(key)).max().unwrap_or(&ConfigSource::Default);
+        self.problems.push(Problem::new(source.clone(), message));
+    }
+
+    fn note_invalid(&mut self, source: &ConfigSource, key: &'static str, value: &str, fault: &str, expected: &str) {
+        let message = format!("{key} = {value}: {fault}; expected {expected}");
+        self.problems.push(Problem { source: source.clone(), key: Some(key), message });
     }
 
     fn are_sound(&self, keys: &[&str]) -> bool {
-        let is_blamed =
-            |problem: &Problem| matches!(problem.reason, ProblemReason::Invalid { key, .. } if keys.contains(&key));
+        let is_blamed = |problem: &Problem| problem.key.is_some_and(|key| keys.contains(&key));
         !self.layers.torn && !self.problems.iter().any(is_blamed)
     }
 }
 
-fn read_uri_file(path: &Path) -> Result<StoreUri, ValueFault> {
-    let text = std::fs::read_to_string(path).map_err(|error| ValueFault::Unreadable { error: error.to_string() })?;
+/// Reads the file of `store.uri_file`; an error never shows its content.
+fn read_uri_file(path: &Path) -> Result<StoreUri, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
     match text.trim() {
-        "" => Err(ValueFault::Empty),
-        uri => StoreUri::parse(uri).ok_or(ValueFault::UnknownStore),
+        "" => Err(EMPTY.to_owned()),
+        uri => StoreUri::parse(uri).ok_or(UNKNOWN_STORE.to_owned()),
     }
 }

@@ -1,6 +1,5 @@
 //! Parses durations and sizes such as "30s" and "64MiB", and formats sizes.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::reading::duration::{self, DURATION_UNITS, DurationFault};
@@ -27,23 +26,6 @@ const SIZE_UNITS: [(&str, u64); 10] = [
 ];
 const BINARY_UNITS: usize = 5;
 
-/// Why a text is not a size.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SizeFault {
-    /// The part before the unit is empty or not all digits, such as `1.5` or `-3`.
-    NotWhole {
-        /// The text before the unit.
-        number: String,
-    },
-    /// An unknown unit. Units are case-sensitive and follow the number without a space.
-    UnknownUnit {
-        /// The unknown unit.
-        unit: String,
-    },
-    /// The bytes do not fit into 64 bits.
-    TooLarge,
-}
-
 /// Parses a duration of whole milliseconds, such as `30s`, `1h30m` or `7d`.
 ///
 /// # Errors
@@ -59,17 +41,20 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationFault> {
 ///
 /// # Errors
 /// If the number is missing, the unit is unknown, or the size is too large.
-pub fn parse_size(text: &str) -> Result<u64, SizeFault> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(text.len()));
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(SizeFault::NotWhole { number: number.to_owned() });
+    if number.is_empty() {
+        return Err("no number before the unit".to_owned());
+    }
+    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("{number:?} is not a whole number"));
     }
     let unit = if unit.is_empty() { "B" } else { unit };
     let Some((_, bytes)) = SIZE_UNITS.iter().find(|(name, _)| *name == unit) else {
-        return Err(SizeFault::UnknownUnit { unit: unit.to_owned() });
+        return Err(format!("unknown unit {unit:?} (known are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)"));
     };
     // `number` is all digits, so parsing fails only if it is too large.
-    number.parse::<u64>().ok().and_then(|number| number.checked_mul(*bytes)).ok_or(SizeFault::TooLarge)
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(*bytes)).ok_or_else(|| "too large".to_owned())
 }
 
 /// Formats a size for [`parse_size`], in the largest binary unit that is exact.
@@ -80,21 +65,6 @@ pub fn show_size(bytes: usize) -> String {
     let (name, factor) = exact.unwrap_or(&units[0]);
     format!("{}{name}", bytes / factor)
 }
-
-impl fmt::Display for SizeFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotWhole { number } if number.is_empty() => f.write_str("no number before the unit"),
-            Self::NotWhole { number } => write!(f, "{number:?} is not a whole number"),
-            Self::UnknownUnit { unit } => {
-                write!(f, "unknown unit {unit:?} (known are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)")
-            }
-            Self::TooLarge => f.write_str("too large"),
-        }
-    }
-}
-
-impl std::error::Error for SizeFault {}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

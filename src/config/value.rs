@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::layers::WrittenValue;
-use super::problem::{ValueFault, show_text};
+use super::problem::show_text;
 use super::store_uri::StoreUri;
 use super::units::{parse_duration, parse_size, show_size};
 use crate::reading::Precision;
@@ -15,7 +15,15 @@ use crate::reading::duration::show_duration;
 /// A count or size whose value is "auto": it follows from `server.memory`.
 pub const AUTO: usize = usize::MAX;
 
-type Parse<T> = Box<dyn Fn(&WrittenValue) -> Result<T, ValueFault>>;
+/// Faults of values that several kinds have.
+pub const OUT_OF_BOUNDS: &str = "out of bounds";
+pub const EMPTY: &str = "empty";
+pub const UNKNOWN_STORE: &str = "unknown store";
+const WRONG_TYPE: &str = "wrong type";
+const UNKNOWN_WORD: &str = "not one of the allowed words";
+
+/// Parses a value, or says what is wrong with it.
+type Parse<T> = Box<dyn Fn(&WrittenValue) -> Result<T, String>>;
 
 /// The kind of a key's values.
 pub struct Kind<T> {
@@ -24,15 +32,15 @@ pub struct Kind<T> {
     pub parse: Parse<T>,
 }
 
-fn kind<T>(expected: impl Into<String>, parse: impl Fn(&WrittenValue) -> Result<T, ValueFault> + 'static) -> Kind<T> {
+fn kind<T>(expected: impl Into<String>, parse: impl Fn(&WrittenValue) -> Result<T, String> + 'static) -> Kind<T> {
     Kind { expected: expected.into(), parse: Box::new(parse) }
 }
 
 pub fn flag() -> Kind<bool> {
     kind("true or false", |value| match value {
         WrittenValue::Bool(flag) => Ok(*flag),
-        WrittenValue::Bare(text) => text.parse().map_err(|_| ValueFault::UnknownWord),
-        _ => Err(ValueFault::WrongType),
+        WrittenValue::Bare(text) => text.parse().map_err(|_| UNKNOWN_WORD.to_owned()),
+        _ => Err(WRONG_TYPE.to_owned()),
     })
 }
 
@@ -40,10 +48,10 @@ pub fn count(bounds: RangeInclusive<usize>) -> Kind<usize> {
     kind(format!("a whole number, {} to {}", bounds.start(), bounds.end()), move |value| {
         let number = match value {
             WrittenValue::Integer(number) => *number,
-            WrittenValue::Bare(text) => text.parse().map_err(|_| ValueFault::NotWhole)?,
-            _ => return Err(ValueFault::WrongType),
+            WrittenValue::Bare(text) => text.parse().map_err(|_| "not a whole number".to_owned())?,
+            _ => return Err(WRONG_TYPE.to_owned()),
         };
-        within(usize::try_from(number).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
+        within(usize::try_from(number).map_err(|_| OUT_OF_BOUNDS.to_owned())?, &bounds)
     })
 }
 
@@ -51,11 +59,11 @@ pub fn size(bounds: RangeInclusive<usize>) -> Kind<usize> {
     let expected = format!("a size, {} to {}", show_size(*bounds.start()), show_size(*bounds.end()));
     kind(expected, move |value| {
         let bytes = match value {
-            WrittenValue::Integer(number) => u64::try_from(*number).map_err(|_| ValueFault::OutOfBounds)?,
-            WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text).map_err(ValueFault::Size)?,
-            _ => return Err(ValueFault::WrongType),
+            WrittenValue::Integer(number) => u64::try_from(*number).map_err(|_| OUT_OF_BOUNDS.to_owned())?,
+            WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text)?,
+            _ => return Err(WRONG_TYPE.to_owned()),
         };
-        within(usize::try_from(bytes).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
+        within(usize::try_from(bytes).map_err(|_| OUT_OF_BOUNDS.to_owned())?, &bounds)
     })
 }
 
@@ -81,14 +89,14 @@ pub fn duration(bounds: RangeInclusive<Duration>) -> Kind<Duration> {
             WrittenValue::Text(text) | WrittenValue::Bare(text) => text.clone(),
             // A bare number fails because it has no unit, as it does in a variable.
             WrittenValue::Integer(number) => number.to_string(),
-            _ => return Err(ValueFault::WrongType),
+            _ => return Err(WRONG_TYPE.to_owned()),
         };
-        within(parse_duration(&text).map_err(ValueFault::Duration)?, &bounds)
+        within(parse_duration(&text).map_err(|fault| fault.to_string())?, &bounds)
     })
 }
 
-fn within<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, ValueFault> {
-    if bounds.contains(&value) { Ok(value) } else { Err(ValueFault::OutOfBounds) }
+fn within<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, String> {
+    if bounds.contains(&value) { Ok(value) } else { Err(OUT_OF_BOUNDS.to_owned()) }
 }
 
 /// One of several words.
@@ -98,26 +106,26 @@ pub fn word<T: Copy>(words: &'static [(&'static str, T)]) -> Kind<T> {
     kind(format!("{} or {last}", others.join(", ")), |value| {
         let text = text_of(value)?;
         let found = words.iter().find(|(word, _)| *word == text);
-        found.map(|(_, meaning)| *meaning).ok_or(ValueFault::UnknownWord)
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| UNKNOWN_WORD.to_owned())
     })
 }
 
 pub fn precision() -> Kind<Precision> {
     kind(r#""auto", "ns", "us", "ms", "s", "m" or "h""#, |value| {
-        Precision::from_name(text_of(value)?).ok_or(ValueFault::UnknownWord)
+        Precision::from_name(text_of(value)?).ok_or_else(|| UNKNOWN_WORD.to_owned())
     })
 }
 
 pub fn text() -> Kind<String> {
     kind("text", |value| match text_of(value)? {
-        "" => Err(ValueFault::Empty),
+        "" => Err(EMPTY.to_owned()),
         text => Ok(text.to_owned()),
     })
 }
 
 pub fn path() -> Kind<PathBuf> {
     kind("a path", |value| match path_of(value)? {
-        path if path.as_os_str().is_empty() => Err(ValueFault::Empty),
+        path if path.as_os_str().is_empty() => Err(EMPTY.to_owned()),
         path => Ok(path),
     })
 }
@@ -131,14 +139,20 @@ pub fn address() -> Kind<Option<SocketAddr>> {
     let expected = "an IP address and port, or a port of localhost, such as localhost:8086, or nothing";
     kind(expected, |value| match text_of(value)? {
         "" => Ok(None),
-        text => parse_address(text).map(Some).ok_or(ValueFault::NotAnAddress),
+        text => parse_address(text).map(Some).ok_or_else(|| "not an address and port".to_owned()),
     })
 }
 
 pub fn origins() -> Kind<Vec<String>> {
     kind("origins, comma-separated, or nothing", |value| {
         items(value)?
-            .map(|text| if is_origin(text) { Ok(text.to_owned()) } else { Err(ValueFault::NotAnOrigin) })
+            .map(|text| {
+                if is_origin(text) {
+                    Ok(text.to_owned())
+                } else {
+                    Err("not a scheme and a host in lower case, such as https://example.org".to_owned())
+                }
+            })
             .collect()
     })
 }
@@ -146,7 +160,13 @@ pub fn origins() -> Kind<Vec<String>> {
 /// Addresses in canonical form, each with the number of its leading bits that count.
 pub fn networks() -> Kind<Vec<(IpAddr, u8)>> {
     kind("IP addresses and networks, comma-separated, or nothing", |value| {
-        items(value)?.map(|text| parse_network(text).ok_or(ValueFault::NotANetwork)).collect()
+        items(value)?
+            .map(|text| {
+                parse_network(text).ok_or_else(|| {
+                    "not IP addresses or networks such as 10.0.0.0/8, whose other bits are zero".to_owned()
+                })
+            })
+            .collect()
     })
 }
 
@@ -154,14 +174,20 @@ pub fn networks() -> Kind<Vec<(IpAddr, u8)>> {
 pub fn hosts() -> Kind<Vec<String>> {
     kind("host names without ports, comma-separated, or nothing", |value| {
         items(value)?
-            .map(|text| if is_host(text) { Ok(text.to_ascii_lowercase()) } else { Err(ValueFault::NotAHost) })
+            .map(|text| {
+                if is_host(text) {
+                    Ok(text.to_ascii_lowercase())
+                } else {
+                    Err("not a host name without a port, such as hourglass.example.org".to_owned())
+                }
+            })
             .collect()
     })
 }
 
 pub fn store_uri() -> Kind<StoreUri> {
     kind(r#""embedded", mongodb://… or mongodb+srv://…"#, |value| {
-        StoreUri::parse(text_of(value)?).ok_or(ValueFault::UnknownStore)
+        StoreUri::parse(text_of(value)?).ok_or_else(|| UNKNOWN_STORE.to_owned())
     })
 }
 
@@ -169,20 +195,20 @@ pub fn log_level() -> Kind<String> {
     kind("a level (off, error, warn, info, debug, trace) or target=level, comma-separated", |value| {
         let directives: Vec<&str> = text_of(value)?.split(',').map(str::trim).collect();
         match directives.iter().find(|directive| !is_log_directive(directive)) {
-            Some(directive) => Err(ValueFault::LogDirective { directive: show_text(directive) }),
+            Some(directive) => Err(format!("{} is not understood", show_text(directive))),
             None => Ok(directives.join(",")),
         }
     })
 }
 
-fn text_of(value: &WrittenValue) -> Result<&str, ValueFault> {
+fn text_of(value: &WrittenValue) -> Result<&str, String> {
     match value {
         WrittenValue::Text(text) | WrittenValue::Bare(text) => Ok(text),
-        _ => Err(ValueFault::WrongType),
+        _ => Err(WRONG_TYPE.to_owned()),
     }
 }
 
-fn path_of(value: &WrittenValue) -> Result<PathBuf, ValueFault> {
+fn path_of(value: &WrittenValue) -> Result<PathBuf, String> {
     match value {
         WrittenValue::Path(path) => Ok(path.clone()),
         _ => text_of(value).map(PathBuf::from),
@@ -190,7 +216,7 @@ fn path_of(value: &WrittenValue) -> Result<PathBuf, ValueFault> {
 }
 
 /// The items of a comma-separated list.
-fn items(value: &WrittenValue) -> Result<impl Iterator<Item = &str>, ValueFault> {
+fn items(value: &WrittenValue) -> Result<impl Iterator<Item = &str>, String> {
     Ok(text_of(value)?.split(',').map(str::trim).filter(|item| !item.is_empty()))
 }
 
