@@ -22,9 +22,9 @@ use sha2::{Digest, Sha256};
 
 use super::digest::{SetDigest, hexadecimal, number};
 use super::expired;
-use crate::bucket::{DayPart, ExpiredDay, Meta, Readings, SensorDocument, StorageError};
+use crate::bucket::{Meta, SensorDocument, StorageError};
 use crate::reading::stamp::SETTLED;
-use crate::reading::{Day, Family, Sensor};
+use crate::reading::{Family, Sensor};
 use crate::store::sealed;
 
 use super::read::{ExpiredPart, Part, Piece};
@@ -60,16 +60,6 @@ pub struct Held {
 
 fn is_zero(content: &u128) -> bool {
     *content == 0
-}
-
-/// A frame as read.
-#[derive(Debug)]
-pub enum Frame {
-    Sensor(KeptSensor),
-    Readings(Readings),
-    Expired(Day, DayPart, ExpiredDay),
-    Described(KeptSensor, u128),
-    End(Held),
 }
 
 /// Why a file is not a whole backup of a day.
@@ -265,31 +255,43 @@ impl<R: Read> FrameReader<R> {
     /// # Errors
     /// [`NoBackup`]
     pub fn read(&mut self) -> Result<Next, NoBackup> {
+        let json = |error: serde_json::Error| NoBackup::Damaged(format!("a frame is not what it should be: {error}"));
+        let damaged = |error: &dyn std::fmt::Display| NoBackup::Damaged(error.to_string());
         loop {
-            match self.frame()? {
-                Frame::Sensor(sensor) => self.last = Some(Arc::new(sensor.document()?)),
-                Frame::Readings(readings) => {
+            let payload = read_frame(&mut self.from)?;
+            let (kind, content) = payload.split_first().ok_or_else(|| damaged(&"a frame is empty"))?;
+            match kind {
+                b'S' => {
+                    let sensor: KeptSensor = serde_json::from_slice(content).map_err(json)?;
+                    self.last = Some(Arc::new(sensor.document()?));
+                }
+                b'R' => {
+                    let readings = sealed::unpack_readings(content, SETTLED).map_err(|error| damaged(&error))?;
                     return self.piece(|of| Piece::Readings(Part { of, readings, within: None }));
                 }
-                Frame::Expired(day, part, expired) => {
+                b'H' => {
+                    let (day, part, expired) = expired::unpack(content).map_err(|error| damaged(&error))?;
                     return self.piece(|of| Piece::Expired(ExpiredPart { of, day, part, expired }));
                 }
-                Frame::Described(sensor, content) => {
+                b'D' => {
+                    let sensor: KeptSensor = serde_json::from_slice(content).map_err(json)?;
                     let document = sensor.document()?;
-                    self.frames.count_sensor(&document, content);
+                    self.frames.count_sensor(&document, content_of(&payload));
                     return Ok(Next::Sensor(document));
                 }
-                Frame::End(held) => {
+                b'E' => {
+                    let held: Held = serde_json::from_slice(content).map_err(json)?;
                     if held != self.frames.held {
                         let what = format!("its end says {held:?}, but it holds {:?}", self.frames.held);
                         return Err(NoBackup::Damaged(what));
                     }
-                    let more = self.from.read(&mut [0; 1])?;
-                    return match more {
+                    return match self.from.read(&mut [0; 1])? {
                         0 => Ok(Next::End(held)),
-                        _ => Err(NoBackup::Damaged("something follows its end".to_owned())),
+                        _ => Err(damaged(&"something follows its end")),
                     };
                 }
+                b'X' => return Err(NoBackup::Refused(String::from_utf8_lossy(content).into_owned())),
+                other => return Err(NoBackup::Damaged(format!("a frame has the unknown kind {other}"))),
             }
         }
     }
@@ -304,27 +306,6 @@ impl<R: Read> FrameReader<R> {
     /// What is read from.
     pub fn into_inner(self) -> R {
         self.from
-    }
-
-    fn frame(&mut self) -> Result<Frame, NoBackup> {
-        let payload = read_frame(&mut self.from)?;
-        let (kind, content) = payload.split_first().ok_or_else(|| NoBackup::Damaged("a frame is empty".to_owned()))?;
-        let json = |error: serde_json::Error| NoBackup::Damaged(format!("a frame is not what it should be: {error}"));
-        match kind {
-            b'S' => Ok(Frame::Sensor(serde_json::from_slice(content).map_err(json)?)),
-            b'R' => {
-                let readings = sealed::unpack_readings(content, SETTLED);
-                Ok(Frame::Readings(readings.map_err(|error| NoBackup::Damaged(error.to_string()))?))
-            }
-            b'H' => {
-                let unpacked = expired::unpack(content).map_err(|error| NoBackup::Damaged(error.to_string()));
-                unpacked.map(|(day, part, expired)| Frame::Expired(day, part, expired))
-            }
-            b'D' => Ok(Frame::Described(serde_json::from_slice(content).map_err(json)?, content_of(&payload))),
-            b'E' => Ok(Frame::End(serde_json::from_slice(content).map_err(json)?)),
-            b'X' => Err(NoBackup::Refused(String::from_utf8_lossy(content).into_owned())),
-            other => Err(NoBackup::Damaged(format!("a frame has the unknown kind {other}"))),
-        }
     }
 }
 
@@ -351,8 +332,8 @@ fn read_frame(from: &mut impl Read) -> Result<Vec<u8>, NoBackup> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::bucket::Reading;
-    use crate::reading::Value;
+    use crate::bucket::{DayPart, ExpiredDay, Reading};
+    use crate::reading::{Day, Value};
 
     fn file() -> Vec<u8> {
         let mut out = HEAD.to_vec();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::budget::Budgets;
 use super::engine::Engine;
 use super::engine::directory::DirectoryEntry;
-use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
+use super::influx::{DeleteTargets, NoticeKind, StatementAnswer, StatementContext, StatementFailure};
 use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
 use super::native::groups::GroupValues;
@@ -215,12 +215,8 @@ impl Query {
 
     /// See [`native::notices::notices`]. An answer is not refused because its notices cannot be told.
     pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
-        let told =
-            self.in_turn(budget, names.database, || native::notices::notices(&self.engine, budget, by, names)).await;
-        told.unwrap_or_else(|error| {
-            tracing::debug!(%error, "an answer's notices are not known");
-            Vec::new()
-        })
+        let read = || native::notices::notices(&self.engine, budget, by, names);
+        self.in_turn(budget, names.database, read).await.unwrap_or_else(without_notices)
     }
 
     /// See [`native::notices::named_sensor`].
@@ -252,23 +248,15 @@ impl Query {
     }
 
     /// See [`influx::notices`]. An answer is not refused because its notices cannot be told.
-    pub async fn statement_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
+    pub async fn statement_notices(
+        &self,
+        statement: &Statement,
+        asked: StatementContext<'_>,
+        kind: NoticeKind,
+    ) -> Vec<String> {
         let database = asked.database.unwrap_or_default();
-        let told = self.in_turn(asked.budget, database, || influx::notices(&self.engine, statement, asked)).await;
-        told.unwrap_or_else(|error| {
-            tracing::debug!(%error, "a statement's notices are not known");
-            Vec::new()
-        })
-    }
-
-    /// See [`influx::drift_notices`]. An answer is not refused because its notices cannot be told.
-    pub async fn drift_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
-        let database = asked.database.unwrap_or_default();
-        let told = self.in_turn(asked.budget, database, || influx::drift_notices(&self.engine, statement, asked)).await;
-        told.unwrap_or_else(|error| {
-            tracing::debug!(%error, "a statement's notices are not known");
-            Vec::new()
-        })
+        let read = || influx::notices(&self.engine, statement, asked, kind);
+        self.in_turn(asked.budget, database, read).await.unwrap_or_else(without_notices)
     }
 
     /// What an answer says of ranges that have expired. Ask before the statement is run.
@@ -376,4 +364,9 @@ impl Query {
         budget.rest();
         answer?
     }
+}
+
+fn without_notices(error: QueryError) -> Vec<String> {
+    tracing::debug!(%error, "an answer's notices are not known");
+    Vec::new()
 }

@@ -1,7 +1,6 @@
 //! Pure checks of sealed days.
 
 use super::finding::{Findings, Note, What};
-use crate::bucket::StorageError;
 use crate::bucket::raw::RawDay;
 use crate::reading::{Day, Hour};
 
@@ -12,11 +11,7 @@ pub fn check_day(stored: &RawDay) -> Findings {
     let document = match &stored.document {
         Ok(document) => document,
         Err(error) => {
-            let found = match error {
-                StorageError::Unreadable { detail, .. } | StorageError::Newer { detail, .. } => detail.clone(),
-                other => other.to_string(),
-            };
-            findings.differs(&stored.key, What::Unreadable, "a sealed day that can be read", found);
+            findings.unreadable(&stored.key, "a sealed day that can be read", error);
             return findings;
         }
     };

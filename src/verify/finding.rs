@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::bucket::StorageError;
+
 /// An error in a stored document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
@@ -142,6 +144,15 @@ impl Findings {
     pub fn differs(&mut self, document: &str, what: What, expected: impl Into<String>, found: impl Into<String>) {
         let (expected, found) = (expected.into(), found.into());
         self.differences.push(Difference { document: document.to_owned(), what, expected, found });
+    }
+
+    /// Adds that a document cannot be read; `expected` says what it should be.
+    pub fn unreadable(&mut self, document: &str, expected: &str, error: &StorageError) {
+        let found = match error {
+            StorageError::Unreadable { detail, .. } | StorageError::Newer { detail, .. } => detail.clone(),
+            other => other.to_string(),
+        };
+        self.differs(document, What::Unreadable, expected, found);
     }
 
     pub fn note(&mut self, document: &str, note: Note) {

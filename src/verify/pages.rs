@@ -25,10 +25,13 @@ pub fn check_bucket(bucket: &RawBucket, bounds: &PageBounds) -> Findings {
     for page in &bucket.pages {
         match page {
             Ok(page) => check_page(page, bounds, &mut findings),
-            Err(StorageError::Unreadable { id, detail } | StorageError::Newer { id, detail }) => {
-                findings.differs(id, What::Unreadable, "a page that can be read", detail);
+            Err(error) => {
+                let id = match error {
+                    StorageError::Unreadable { id, .. } | StorageError::Newer { id, .. } => id.as_str(),
+                    _ => "a page",
+                };
+                findings.unreadable(id, "a page that can be read", error);
             }
-            Err(error) => findings.differs("a page", What::Unreadable, "a page that can be read", error.to_string()),
         }
     }
     let pages: Vec<&RawPage> = bucket.pages.iter().flatten().collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::finding::{Findings, Note, What};
 use crate::bucket::raw::{RawPage, RawSensor};
-use crate::bucket::{DayId, Readings, SensorDocument, StorageError};
+use crate::bucket::{DayId, Readings, SensorDocument};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Family, Sensor, Value};
 
@@ -92,11 +92,7 @@ pub fn check_sensor(kept: &RawSensor, seen: Option<&SeenSensor>) -> Findings {
     let document = match &kept.document {
         Ok(document) => document,
         Err(error) => {
-            let found = match error {
-                StorageError::Unreadable { detail, .. } | StorageError::Newer { detail, .. } => detail.clone(),
-                other => other.to_string(),
-            };
-            findings.differs(&kept.key, What::Unreadable, "a sensor document that can be read", found);
+            findings.unreadable(&kept.key, "a sensor document that can be read", error);
             return findings;
         }
     };

@@ -26,7 +26,7 @@ use crate::http::render::guard::Guard;
 use crate::http::server::unknown_parameters::unknown_of;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
-use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
+use crate::query::influx::{DeleteTargets, NoticeKind, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
 /// Most statements in one query.
 const STATEMENTS_MAX: usize = 100;
@@ -218,9 +218,12 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
             Ok(None) => false,
             Err(_) => true,
         };
-        let mut messages = if is_empty { app.query.statement_notices(statement, asked).await } else { Vec::new() };
+        let mut messages = Vec::new();
+        if is_empty {
+            messages.extend(app.query.statement_notices(statement, asked, NoticeKind::Unknown).await);
+        }
         // Most of all where there is no answer: perhaps all values are beside the field.
-        messages.extend(app.query.drift_notices(statement, asked).await);
+        messages.extend(app.query.statement_notices(statement, asked, NoticeKind::Drift).await);
         if series.is_ok() {
             messages.extend(expired);
             messages.extend(app.query.readings_expired(&budget));

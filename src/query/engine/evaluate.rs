@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::filter::{Lookup, ResolvedReference, arithmetic, holds};
+use super::filter::{Lookup, Operand, arithmetic, holds};
 use super::fold::OpenWindow;
 use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
 use super::limits::TimeSpan;
@@ -65,11 +65,11 @@ struct EvaluatedReading<'a> {
 }
 
 impl Lookup for EvaluatedReading<'_> {
-    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
+    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> Operand {
         match (self.plan.fields.iter().position(|field| field.is(name, kind)), kind) {
-            (Some(field), _) => ResolvedReference::Field(self.points.cell(field, self.at).cloned()),
-            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::Tag(self.member.tag(name).to_owned()),
-            (None, _) => ResolvedReference::Field(None),
+            (Some(field), _) => Operand::Field(self.points.cell(field, self.at).cloned()),
+            (None, None | Some(ReferenceKind::Tag)) => Operand::Tag(self.member.tag(name).to_owned()),
+            (None, _) => Operand::Field(None),
         }
     }
 }

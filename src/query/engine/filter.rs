@@ -5,9 +5,9 @@ use crate::influxql::{Expr, Literal, Operator};
 use crate::query::pattern::Patterns;
 use crate::reading::Value;
 
-/// What a reference resolves to.
+/// One side of an operator: what a reference or an expression stands for.
 #[derive(Debug, Clone)]
-pub enum ResolvedReference {
+pub enum Operand {
     /// A field's value; `None` if the reading has none.
     Field(Option<Value>),
     /// A tag's value; empty if the sensor has no such tag.
@@ -18,7 +18,7 @@ pub enum ResolvedReference {
 
 /// Resolves references.
 pub trait Lookup {
-    fn find(&self, name: &str, kind: Option<crate::influxql::ReferenceKind>) -> ResolvedReference;
+    fn find(&self, name: &str, kind: Option<crate::influxql::ReferenceKind>) -> Operand;
 }
 
 /// Whether a condition holds; `None` if that depends on unknown values.
@@ -49,22 +49,22 @@ fn compare(operator: Operator, left: &Expr, right: &Expr, lookup: &impl Lookup, 
         let matches = match operand(left, lookup) {
             Operand::Unknown => return None,
             Operand::Tag(text) => patterns.matches(pattern, &text),
-            Operand::Value(Some(Value::String(text))) => patterns.matches(pattern, &text),
-            Operand::Value(_) => return Some(false),
+            Operand::Field(Some(Value::String(text))) => patterns.matches(pattern, &text),
+            Operand::Field(_) => return Some(false),
         };
         return Some(matches == (operator == Operator::EqRegex));
     }
     match (operand(left, lookup), operand(right, lookup)) {
         (Operand::Unknown, _) | (_, Operand::Unknown) => None,
         // A tag is a text that can only be compared for equality.
-        (Operand::Tag(a), Operand::Value(Some(Value::String(b)))) => Some(texts(operator, &a, &b)),
-        (Operand::Value(Some(Value::String(a))), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
+        (Operand::Tag(a), Operand::Field(Some(Value::String(b)))) => Some(texts(operator, &a, &b)),
+        (Operand::Field(Some(Value::String(a))), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
         // Two tags that are both absent are not equal.
         (Operand::Tag(a), Operand::Tag(b)) => {
             let same = a == b && !a.is_empty();
             Some(same == (operator == Operator::Eq))
         }
-        (Operand::Value(Some(a)), Operand::Value(Some(b))) => Some(values(operator, &a, &b)),
+        (Operand::Field(Some(a)), Operand::Field(Some(b))) => Some(values(operator, &a, &b)),
         _ => Some(false),
     }
 }
@@ -134,21 +134,11 @@ pub fn number(value: &Value) -> Option<f64> {
     }
 }
 
-enum Operand {
-    Unknown,
-    Tag(String),
-    Value(Option<Value>),
-}
-
 fn operand(expr: &Expr, lookup: &impl Lookup) -> Operand {
     match expr {
         Expr::Paren(inner) => operand(inner, lookup),
-        Expr::Reference { name, kind } => match lookup.find(name, *kind) {
-            ResolvedReference::Field(value) => Operand::Value(value),
-            ResolvedReference::Tag(text) => Operand::Tag(text),
-            ResolvedReference::Unknown => Operand::Unknown,
-        },
-        Expr::Literal(literal) => Operand::Value(match literal {
+        Expr::Reference { name, kind } => lookup.find(name, *kind),
+        Expr::Literal(literal) => Operand::Field(match literal {
             Literal::Integer(v) | Literal::Duration(v) => Some(Value::Integer(*v)),
             Literal::Unsigned(v) => Some(Value::Unsigned(*v)),
             Literal::Number(v) => Some(Value::Float(*v)),
@@ -158,10 +148,10 @@ fn operand(expr: &Expr, lookup: &impl Lookup) -> Operand {
         }),
         Expr::Binary { operator, left, right } => match (operand(left, lookup), operand(right, lookup)) {
             (Operand::Unknown, _) | (_, Operand::Unknown) => Operand::Unknown,
-            (Operand::Value(Some(a)), Operand::Value(Some(b))) => Operand::Value(arithmetic(*operator, &a, &b)),
-            _ => Operand::Value(None),
+            (Operand::Field(Some(a)), Operand::Field(Some(b))) => Operand::Field(arithmetic(*operator, &a, &b)),
+            _ => Operand::Field(None),
         },
-        _ => Operand::Value(None),
+        _ => Operand::Field(None),
     }
 }
 

@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 use super::Engine;
 use super::directory::{DirectoryEntry, meta_text};
 use super::evaluate::{Evaluation, Filter};
-use super::filter::{Lookup, ResolvedReference, holds};
+use super::filter::{Lookup, Operand, holds};
 use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
@@ -167,15 +167,15 @@ pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluatio
 struct Alone<'a>(&'a DirectoryEntry, &'a Plan);
 
 impl Lookup for Alone<'_> {
-    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
+    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> Operand {
         let Self(entry, plan) = self;
         match (plan.fields.iter().find(|field| field.is(name, kind)), kind) {
-            (Some(field), _) if has(entry, field) => ResolvedReference::Unknown,
-            (Some(_), _) => ResolvedReference::Field(None),
+            (Some(field), _) if has(entry, field) => Operand::Unknown,
+            (Some(_), _) => Operand::Field(None),
             (None, None | Some(ReferenceKind::Tag)) => {
-                ResolvedReference::Tag(entry.tag(name).map(Cow::into_owned).unwrap_or_default())
+                Operand::Tag(entry.tag(name).map(Cow::into_owned).unwrap_or_default())
             }
-            (None, _) => ResolvedReference::Field(None),
+            (None, _) => Operand::Field(None),
         }
     }
 }

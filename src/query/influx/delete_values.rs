@@ -10,7 +10,7 @@ use crate::bucket::Renames;
 use crate::influxql::{Expr, Operator, ReferenceKind, Statement};
 use crate::query::QueryError;
 use crate::query::engine::directory::DirectoryEntry;
-use crate::query::engine::filter::{Lookup, ResolvedReference, holds};
+use crate::query::engine::filter::{Lookup, Operand, holds};
 use crate::query::engine::plan::PlannedField;
 use crate::query::native::notices::Nearest;
 use crate::query::pattern::Patterns;
@@ -233,8 +233,8 @@ fn selecting<'c>(condition: &'c Expr, names: &[(&str, Option<ReferenceKind>)], p
 struct Absent;
 
 impl Lookup for Absent {
-    fn find(&self, _: &str, _: Option<ReferenceKind>) -> ResolvedReference {
-        ResolvedReference::Tag(String::new())
+    fn find(&self, _: &str, _: Option<ReferenceKind>) -> Operand {
+        Operand::Tag(String::new())
     }
 }
 
@@ -268,22 +268,20 @@ struct Looked<'a, V> {
 }
 
 impl<V: Fn(&str) -> Option<Value>> Lookup for Looked<'_, V> {
-    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
+    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> Operand {
         let measurement = &*self.entry.sensor.measurement;
         let fields = self.of.fields.get(measurement).map_or(&[][..], Vec::as_slice);
         match (fields.iter().find(|field| field.is(name, kind)), kind) {
             (Some(field), _) => match &self.value {
-                Some(value) => ResolvedReference::Field(value(name).filter(|value| value.family() == field.family)),
-                None => ResolvedReference::Unknown,
+                Some(value) => Operand::Field(value(name).filter(|value| value.family() == field.family)),
+                None => Operand::Unknown,
             },
-            (None, None) if self.of.is_absent_field(measurement, name) => ResolvedReference::Field(None),
-            (None, None | Some(ReferenceKind::Tag)) if name == "_name" => {
-                ResolvedReference::Tag(measurement.to_owned())
-            }
+            (None, None) if self.of.is_absent_field(measurement, name) => Operand::Field(None),
+            (None, None | Some(ReferenceKind::Tag)) if name == "_name" => Operand::Tag(measurement.to_owned()),
             (None, None | Some(ReferenceKind::Tag)) => {
-                ResolvedReference::Tag(self.entry.tag(name).map(Cow::into_owned).unwrap_or_default())
+                Operand::Tag(self.entry.tag(name).map(Cow::into_owned).unwrap_or_default())
             }
-            (None, _) => ResolvedReference::Field(None),
+            (None, _) => Operand::Field(None),
         }
     }
 }

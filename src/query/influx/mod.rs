@@ -18,7 +18,7 @@ mod zones;
 
 pub use self::delete_targets::{DeleteTargets, delete_targets, sensors_of};
 pub use self::delete_values::ValueCondition;
-pub use self::notices::{drift_notices, expired_notices, notices};
+pub use self::notices::{NoticeKind, expired_notices, notices};
 pub use self::policies::expired;
 pub use self::policies::readings_expired;
 pub use self::rows::{ResultCell, ResultSeries, StatementAnswer};

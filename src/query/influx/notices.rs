@@ -28,7 +28,16 @@ struct NamedSource<'a> {
     condition: Option<&'a Expr>,
 }
 
-/// A notice for each name of a SELECT or SHOW that no sensor has which the caller may read.
+/// What notices say of the names of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoticeKind {
+    /// Nobody knows the name.
+    Unknown,
+    /// A field has values of another type beside it.
+    Drift,
+}
+
+/// The notices of one kind, for names that the caller may read.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -36,27 +45,7 @@ pub async fn notices(
     engine: &Engine,
     statement: &Statement,
     asked: StatementContext<'_>,
-) -> Result<Vec<String>, QueryError> {
-    of_sources(engine, statement, asked, false).await
-}
-
-/// A notice for each field that a statement with an answer names and that has values of other families beside it.
-///
-/// # Errors
-/// If the store does not answer.
-pub async fn drift_notices(
-    engine: &Engine,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-) -> Result<Vec<String>, QueryError> {
-    of_sources(engine, statement, asked, true).await
-}
-
-async fn of_sources(
-    engine: &Engine,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-    is_of_drift: bool,
+    kind: NoticeKind,
 ) -> Result<Vec<String>, QueryError> {
     let mut told = Vec::new();
     for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
@@ -70,12 +59,12 @@ async fn of_sources(
         let within = source.names.into_iter().take(NAMES_MAX).map(|(kind, name)| AskedName { kind, name, measurement });
         let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
         let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
-        let notices = match is_of_drift {
-            true => {
+        let notices = match kind {
+            NoticeKind::Drift => {
                 let range = range_of(source.condition, asked.now);
                 drift_of(engine, asked.budget, asked.by, (&database, range), &names).await?
             }
-            false => unknown_of(engine, asked.budget, asked.by, &database, &names).await?,
+            NoticeKind::Unknown => unknown_of(engine, asked.budget, asked.by, &database, &names).await?,
         };
         for notice in notices {
             if !told.contains(&notice) {

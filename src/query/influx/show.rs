@@ -18,7 +18,7 @@ use crate::influxql::{
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::DirectoryEntry;
-use crate::query::engine::filter::{Lookup, ResolvedReference, holds};
+use crate::query::engine::filter::{Lookup, Operand, holds};
 use crate::query::engine::kinds::Kinds;
 use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
 use crate::query::engine::plan::{rank, steps};
@@ -174,11 +174,11 @@ pub(super) fn of_sources<'a>(
 struct Tags<'a>(&'a DirectoryEntry);
 
 impl Lookup for Tags<'_> {
-    fn find(&self, name: &str, _: Option<ReferenceKind>) -> ResolvedReference {
+    fn find(&self, name: &str, _: Option<ReferenceKind>) -> Operand {
         if name == "_name" {
-            return ResolvedReference::Tag(self.0.sensor.measurement.to_string());
+            return Operand::Tag(self.0.sensor.measurement.to_string());
         }
-        ResolvedReference::Tag(self.0.tag(name).map(Cow::into_owned).unwrap_or_default())
+        Operand::Tag(self.0.tag(name).map(Cow::into_owned).unwrap_or_default())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sensor documents with planted errors, checked against pages.
 
 use super::*;
-use crate::bucket::{Meta, Reading};
+use crate::bucket::{Meta, Reading, StorageError};
 use crate::reading::{Hour, Value};
 use crate::verify::finding::Difference;
 
