@@ -38,7 +38,7 @@ fn code(file: &Path) -> String {
 /// above itself in this list. Lower a bound when code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
     ("kinds", 490),
-    ("config", 1_960),
+    ("config", 1_840),
     ("telemetry", 1_000),
     ("access", 2_020),
     ("edge", 1_360),
@@ -47,8 +47,8 @@ const ROOMS: &[(&str, usize)] = &[
     ("members", 1_420),
     ("buffer", 5_530),
     ("ingest", 4_330),
-    ("query", 7_470),
-    ("backup", 1_810),
+    ("query", 7_450),
+    ("backup", 1_800),
     ("verify", 1_090),
     ("edits", 390),
     ("upkeep", 2_140),
@@ -64,8 +64,8 @@ const CRATES: &[(&str, usize)] = &[
     ("demo", 720),
     ("influxql", 3_360),
     ("model", 5_570),
-    ("store", 9_760),
-    ("store-api", 500),
+    ("store", 9_570),
+    ("store-api", 490),
     ("wal", 2_290),
     ("wire", 1_420),
 ];
