@@ -264,9 +264,9 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         lines V2;
     "POST" "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", params::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
         lines V3;
-    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", params::QUERY, &[], &[RESULTS], true, route (get(query::by_get));
+    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", params::QUERY, &[], &[RESULTS], true, route (get(query::query));
     "POST" "/query", Token, "InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form", params::QUERY, FORM, &[RESULTS, FORM_READ], true,
-        route (post(query::by_post));
+        route (post(query::query));
     "GET" "/ping", Nothing, "204, or the version with ?verbose=true", params::PING, &[],
         &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], false, route (get(status::ping));
     "GET" "/health", Nothing, "whether writes are acked, and the state of log, store and databases", &[], &[], &[HEALTHY], false, route (get(status::health));

@@ -117,6 +117,12 @@ impl From<QueryError> for ApiError {
     }
 }
 
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        self.respond(Dialect::Native)
+    }
+}
+
 impl ApiError {
     /// The status: 503 if a retry may succeed, never 5xx for data that can never be accepted.
     pub fn status(&self) -> StatusCode {

@@ -1,16 +1,20 @@
 //! Parses and checks the query parameters of the read endpoints. Every error names its parameter.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use axum::extract::Query;
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
 
 use super::App;
+use super::endpoints::Endpoint;
 use super::errors::ApiError;
-use super::params::{Parameter, TAG_NAME};
+use super::params::TAG_NAME;
 use super::render::json::Times;
-use crate::access::{Caller, Pin};
+use crate::access::{Caller, Event, Pin};
 use crate::bucket::settings::Settings;
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
@@ -23,23 +27,53 @@ use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, as_if_in_utc, parse_rfc3339};
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
-use axum::Extension;
 
 /// The database of a request that names none.
 pub const DEFAULT_DATABASE: &str = "default";
 
-/// The caller, added by the service to every request that has an endpoint.
-pub type By = Extension<Caller>;
+/// The sender of a request, added by the service to every request that has an endpoint.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    pub by: Caller,
+    /// The client's address.
+    pub address: Option<IpAddr>,
+}
+
+impl Sender {
+    /// Records a change in the audit trail.
+    pub fn note(&self, app: &App, statement: String, database: &str, outcome: impl Into<String>) {
+        let Self { by, address } = self;
+        app.audit.note(&Event::Change { by, address: *address, statement, database, outcome: outcome.into() });
+    }
+
+    /// Checks that the caller administers a database.
+    pub fn check_manages(&self, database: &str) -> Result<(), ApiError> {
+        if self.by.may_manage(database) {
+            return Ok(());
+        }
+        Err(ApiError::Forbidden(format!("{} may not manage database {database:?}", self.by.name())))
+    }
+}
+
+/// The variable parts of a request's path.
+pub struct InPath<T>(pub T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for InPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let path = Path::from_request_parts(parts, app).await;
+        path.map(|Path(named)| Self(named)).map_err(|error| ApiError::Bad(error.body_text()))
+    }
+}
 
 /// One nanosecond after the last possible timestamp, as a client may write it.
 const END: &str = "9223372036854775807";
 const END_RFC3339: &str = "2262-04-11T23:47:16.854775807Z";
 
-pub type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>;
-
 /// Parameters by name, each known to the endpoint and given at most once.
 pub struct Parameters {
-    by: Caller,
+    pub sender: Sender,
     settings: Arc<Settings>,
     plain: HashMap<String, String>,
     tags: Vec<TagFilter>,
@@ -60,9 +94,13 @@ impl Selected {
     }
 }
 
-impl Parameters {
-    pub fn of(app: &App, query: Pairs, known: &[Parameter], by: Caller) -> Result<Self, ApiError> {
+impl FromRequestParts<Arc<App>> for Parameters {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
         let Query(pairs) = query.map_err(|error| ApiError::Bad(error.body_text()))?;
+        let known = parts.extensions.get::<&'static Endpoint>().map_or(&[][..], |endpoint| endpoint.query);
         let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
         let is_known = |name: &str| names.contains(&name);
         let (mut plain, mut tags) = (HashMap::new(), Vec::new());
@@ -82,24 +120,27 @@ impl Parameters {
                 return Err(ApiError::Bad(format!("parameter {name} is given twice")));
             }
         }
-        Ok(Self { by, settings: app.query.settings(), plain, tags })
+        let sender = parts.extensions.get().cloned().unwrap_or(Sender { by: Caller::Anybody, address: None });
+        Ok(Self { sender, settings: app.query.settings(), plain, tags })
     }
+}
 
+impl Parameters {
     /// Starts the query's budget, described by the parameters.
     pub fn budget(&self, app: &App) -> Budget {
         let mut text: Vec<String> = self.plain.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.extend(self.tags.iter().map(|tag| format!("tag.{}", tag.key)));
         text.sort_unstable();
-        app.query.begin(&self.by, &text.join("&"))
+        app.query.begin(&self.sender.by, &text.join("&"))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
         self.plain.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// A parameter that is given, even without a value.
-    pub fn given(&self, name: &str) -> Option<&str> {
-        self.plain.get(name).map(String::as_str)
+    /// A switch: on if it is given without a value, off if it is missing.
+    pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        Ok(flag(name, self.plain.get(name).map(String::as_str))?.unwrap_or(false))
     }
 
     /// The database that is meant, its default policy included, if the caller may read it.
@@ -110,8 +151,8 @@ impl Parameters {
     /// The database of exactly this name in the store, if the caller may read it.
     pub fn stored_database(&self) -> Result<String, ApiError> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
-        if !self.by.may_read(name) {
-            return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.by.name())));
+        if !self.sender.by.may_read(name) {
+            return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.sender.by.name())));
         }
         check_database_name(name)?;
         Ok(name.to_owned())
@@ -159,17 +200,18 @@ impl Parameters {
 
     /// The sensor, if the caller may read it.
     fn pinned(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
-        match self.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
+        match self.sender.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
-            Some(Pin { key, .. }) => {
-                Err(ApiError::Forbidden(format!("{} may not read this sensor, by its tag {key:?}", self.by.name())))
-            }
+            Some(Pin { key, .. }) => Err(ApiError::Forbidden(format!(
+                "{} may not read this sensor, by its tag {key:?}",
+                self.sender.by.name()
+            ))),
         }
     }
 
     /// The tag values that every sensor the caller reads must have.
     pub fn pins(&self) -> &[Pin] {
-        self.by.pins()
+        self.sender.by.pins()
     }
 
     /// Database, range and fields; the sensor's key is empty if not one sensor is selected.
@@ -259,7 +301,7 @@ impl Parameters {
         let has_more = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());
         let mut notices = Vec::new();
         if is_first && (is_empty || has_more) {
-            notices = app.query.notices(budget, &self.by, &names).await;
+            notices = app.query.notices(budget, &self.sender.by, &names).await;
         }
         notices.extend(expired);
         if is_first {
@@ -369,6 +411,16 @@ fn relative(text: &str) -> Option<i64> {
     match back.strip_prefix('-') {
         Some(duration) => step(duration).ok(),
         None => (text == "now").then_some(0),
+    }
+}
+
+/// Parses the value of a switch, which is on if it is empty.
+pub fn flag(name: &str, value: Option<&str>) -> Result<Option<bool>, ApiError> {
+    match value {
+        None => Ok(None),
+        Some("" | "true" | "1") => Ok(Some(true)),
+        Some("false" | "0") => Ok(Some(false)),
+        Some(other) => Err(ApiError::Bad(format!("parameter {name}: {other:?} is neither true nor false"))),
     }
 }
 

@@ -5,23 +5,22 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::access::{Caller, Event, TokenStoreError};
+use crate::access::TokenStoreError;
 use crate::backup::form::{Frames, HEAD};
 use crate::backup::read::list_days;
 use crate::backup::{Parts, ReadBounds, Sensors, SetDigest, proved as kept};
 use crate::bucket::registry::settled_before;
 use crate::bucket::{StorageError, Store};
 use crate::faults;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::influx::query::Address;
-use crate::http::parameters::{By, Pairs, Parameters};
-use crate::http::{App, params};
+use crate::http::App;
+use crate::http::errors::ApiError;
+use crate::http::parameters::Parameters;
 use crate::ingest::settings_to_json;
 use crate::query::QueryError;
 use crate::reading::{Day, Hour};
@@ -32,38 +31,27 @@ const CLOCKS_MS: u64 = 1000;
 /// Days that a timestamp may be in.
 const DAYS: std::ops::RangeInclusive<i64> = -106_752..=106_751;
 
-fn answered(outcome: Result<Response, ApiError>) -> Response {
-    outcome.unwrap_or_else(|error| error.respond(Dialect::Native))
-}
-
 fn failed(error: StorageError) -> ApiError {
     ApiError::Query(QueryError::Storage(error))
 }
 
 /// `GET /api/v1/backup`.
-pub async fn begin(State(app): State<Arc<App>>, Extension(by): By, address: Address, query: Pairs) -> Response {
-    answered(begun(&app, by, address, query).await)
-}
-
-async fn begun(app: &App, by: Caller, Extension(address): Address, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(app, query, params::BACKUP, by.clone())?;
+pub async fn begin(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
     let (opening, now_ms) = app.ingest.opening();
     let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
     let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
     if since.is_some() {
-        return Ok(Json(json!({ "behind": behind })).into_response());
+        return Ok(Json(json!({ "behind": behind })));
     }
     let tokens = app.access.stored().await;
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
-    let (statement, outcome) = ("BACKUP".to_owned(), "begun".to_owned());
-    app.audit.note(&Event::Change { by: &by, address, statement, database: "", outcome });
+    parameters.sender.note(&app, "BACKUP".to_owned(), "", "begun");
     let databases = app.store.raw().databases().await.map_err(failed)?;
     let rows = app.store.raw().read_settings().await.map_err(failed)?;
     let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
-    let begun = json!({
+    Ok(Json(json!({
         "began_ms": now_ms, "databases": databases, "tokens": tokens, "settings": settings, "behind": behind,
-    });
-    Ok(Json(begun).into_response())
+    })))
 }
 
 /// The other instances that may have acknowledged something before this time that is not in the store.
@@ -78,29 +66,20 @@ async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>
 }
 
 /// `GET /api/v1/backup/days`.
-pub async fn days(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    let listed = async {
-        let database = Parameters::of(&app, query, params::BACKUP_DAYS, by)?.stored_database()?;
-        let days = list_days(&app.store, &database).await.map_err(failed)?;
-        Ok(Json(json!({ "days": days.iter().map(|day| day.0).collect::<Vec<_>>() })).into_response())
-    };
-    answered(listed.await)
+pub async fn days(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+    let days = list_days(&app.store, &parameters.stored_database()?).await.map_err(failed)?;
+    Ok(Json(json!({ "days": days.iter().map(|day| day.0).collect::<Vec<_>>() })))
 }
 
 /// `GET /api/v1/backup/day`.
-pub async fn day(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    answered(of_day(app, by, query).await)
-}
-
-async fn of_day(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(&app, query, params::BACKUP_DAY, by.clone())?;
+pub async fn day(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
     let (database, text) = (parameters.stored_database()?, parameters.get("day").unwrap_or_default());
     let day = text.parse().ok().filter(|day| DAYS.contains(day)).map(Day);
     let day =
         day.ok_or_else(|| ApiError::Bad(format!("parameter day: {text:?} is not a day counted from 1970-01-01")))?;
     let known = known(&parameters)?;
     let turn = app.backups.clone().acquire_owned().await;
-    let budget = app.query.begin(&by, "backup");
+    let budget = app.query.begin(&parameters.sender.by, "backup");
     let memory = budget.hold(app.backup_bytes())?;
     let bounds = ReadBounds::of_memory(app.backup_bytes());
     let hours = day.hours();
@@ -133,15 +112,10 @@ fn streamed() -> (mpsc::Sender<Bytes>, Response) {
 }
 
 /// `GET /api/v1/backup/sensors`.
-pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    answered(of_sensors(app, by, query).await)
-}
-
-async fn of_sensors(app: Arc<App>, by: Caller, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(&app, query, params::BACKUP_SENSORS, by.clone())?;
+pub async fn sensors(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
     let (database, known) = (parameters.stored_database()?, known(&parameters)?);
     let turn = app.backups.clone().acquire_owned().await;
-    let budget = app.query.begin(&by, "backup");
+    let budget = app.query.begin(&parameters.sender.by, "backup");
     let memory = budget.hold(app.backup_bytes())?;
     if let Some(known) = known {
         let (mut sensors, mut frames) = (Sensors::new(&app.store, &database), Frames::default());
@@ -245,17 +219,12 @@ async fn send_day(
 }
 
 /// `POST /api/v1/backup/proved`.
-pub async fn proved(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    let noted = async {
-        let parameters = Parameters::of(&app, query, params::BACKUP_PROVED, by)?;
-        let began = parameters.get("began").and_then(|began| began.parse::<u64>().ok());
-        let began =
-            began.ok_or_else(|| ApiError::Bad("parameter began is missing: milliseconds since 1970".to_owned()))?;
-        let folder = app.settings.server.data_dir.clone();
-        let written = apart(move || kept::keep(&folder, began)).await.map_err(failed)?;
-        written.map_err(|error| ApiError::Unreadable(format!("the time of the last proved backup: {error}")))?;
-        app.metrics.backup_proved(began);
-        Ok(StatusCode::NO_CONTENT.into_response())
-    };
-    answered(noted.await)
+pub async fn proved(State(app): State<Arc<App>>, parameters: Parameters) -> Result<StatusCode, ApiError> {
+    let began = parameters.get("began").and_then(|began| began.parse::<u64>().ok());
+    let began = began.ok_or_else(|| ApiError::Bad("parameter began is missing: milliseconds since 1970".to_owned()))?;
+    let folder = app.settings.server.data_dir.clone();
+    let written = apart(move || kept::keep(&folder, began)).await.map_err(failed)?;
+    written.map_err(|error| ApiError::Unreadable(format!("the time of the last proved backup: {error}")))?;
+    app.metrics.backup_proved(began);
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -6,31 +6,26 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::extract::{Extension, State};
+use axum::http::HeaderMap;
 use serde_json::{Map, Value, json};
 
-use crate::access::{Caller, Event};
 use crate::bucket::settings::{AUTOGEN, Drift, Settings, policy_database};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::now_ns;
+use crate::http::App;
 use crate::http::api::sensors;
-use crate::http::api::write::flag;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::influx::query::Address;
-use crate::http::parameters::{By, Pairs, Parameters};
+use crate::http::errors::ApiError;
+use crate::http::parameters::{InPath, Parameters, Sender};
 use crate::http::server::body;
-use crate::http::{App, params};
-use crate::ingest::{PolicyError, SetSettings, SettingChange, check_database_name};
+use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange, check_database_name};
 use crate::query::Budget;
 use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate, WindowSeries};
 use crate::query::selector::Selector;
 use crate::reading::Value as ReadingValue;
 use crate::reading::duration::{DURATION_UNITS, parse_duration, show_duration};
-use crate::reading::time::{TIMESTAMP_MIN, write_rfc3339};
+use crate::reading::time::{TIMESTAMP_MIN, rfc3339};
 
 /// What keeps readings for ever, as in `InfluxQL`.
 const FOREVER: &str = "inf";
@@ -39,78 +34,50 @@ const COUNTED_AT_A_TIME: usize = 1000;
 const COUNTED_MAX: usize = 1_000_000;
 const DAY: i64 = 24 * 3_600_000_000_000;
 
-type Name = Result<Path<String>, PathRejection>;
-
 /// `GET /api/v1/databases/NAME`.
-pub async fn show(State(app): State<Arc<App>>, Extension(by): By, name: Name) -> Response {
-    shown(&app, &by, name).await.map_or_else(|error| error.respond(Dialect::Native), |body| Json(body).into_response())
-}
-
-async fn shown(app: &App, by: &Caller, name: Name) -> Result<Value, ApiError> {
-    let name = managed(by, name)?;
+pub async fn show(
+    State(app): State<Arc<App>>,
+    Extension(sender): Extension<Sender>,
+    InPath(name): InPath<String>,
+) -> Result<Json<Value>, ApiError> {
+    let name = managed(&sender, &name)?;
     let settings = app.ingest.settings_now().await?;
     let has_it = settings.by_database.contains_key(&name) || settings.policies(&name).next().is_some();
     if !has_it && !app.query.all_databases().await?.contains(&name) {
-        return Err(ApiError::from(crate::ingest::IngestError::from(PolicyError::NoDatabase(name))));
+        return Err(IngestError::from(PolicyError::NoDatabase(name)).into());
     }
-    Ok(described(&name, &settings))
+    Ok(Json(described(&name, &settings)))
 }
 
 /// `PUT /api/v1/databases/NAME`: changes the settings that are sent, or tells what would expire.
 pub async fn put(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
-    name: Name,
-    query: Pairs,
+    InPath(name): InPath<String>,
+    parameters: Parameters,
     headers: HeaderMap,
-    body: Body,
-) -> Response {
-    let sent = (&headers, body);
-    match changed(&app, &by, (name, query), sent).await {
-        Ok((body, None)) => Json(body).into_response(),
-        Ok((body, Some((database, text)))) => {
-            let (statement, outcome) = (format!("SETTINGS {text}"), "done".to_owned());
-            app.audit.note(&Event::Change { by: &by, address, statement, database: &database, outcome });
-            (StatusCode::OK, Json(body)).into_response()
-        }
-        Err(error) => error.respond(Dialect::Native),
-    }
-}
-
-/// The settings; and for the audit trail the database and what was set, if it was.
-async fn changed(
-    app: &App,
-    by: &Caller,
-    (name, query): (Name, Pairs),
-    (headers, mut body): (&HeaderMap, Body),
-) -> Result<(Value, Option<(String, String)>), ApiError> {
-    let name = managed(by, name)?;
-    let parameters = Parameters::of(app, query, params::DATABASE, by.clone())?;
-    let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
-    let (bytes, _admission) = body::read(app, headers, &mut body).await?;
+    mut body: Body,
+) -> Result<Json<Value>, ApiError> {
+    let name = managed(&parameters.sender, &name)?;
+    let is_dry = parameters.flag("dry_run")?;
+    let (bytes, _admission) = body::read(&app, &headers, &mut body).await?;
     let wanted = wanted(&bytes)?;
     app.ingest.check_settings(&name, &wanted).await?;
-    let text = String::from_utf8_lossy(&bytes).into_owned();
     if is_dry {
-        return Ok((would_go_by(app, &parameters.budget(app), &name, &wanted).await?, None));
+        return Ok(Json(would_go_by(&app, &parameters.budget(&app), &name, &wanted).await?));
     }
-    app.ingest.put_settings(&name, &wanted, by).await?;
+    app.ingest.put_settings(&name, &wanted, &parameters.sender.by).await?;
     let settings = app.ingest.settings_now().await?;
-    Ok((described(&name, &settings), Some((name, text))))
+    parameters.sender.note(&app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
+    Ok(Json(described(&name, &settings)))
 }
 
 /// The database, which the caller must administer: the whole of it, also if it is named as the policy `autogen`, since its settings
 /// are what its policies go by.
-fn managed(by: &Caller, name: Name) -> Result<String, ApiError> {
-    let Path(name) = name.map_err(|error| ApiError::Bad(error.body_text()))?;
-    let autogen = format!("/{AUTOGEN}");
-    let name = name.strip_suffix(&autogen).map_or(name.clone(), str::to_owned);
-    if !by.may_manage(&name) {
-        return Err(ApiError::Forbidden(format!("{} may not manage database {name:?}", by.name())));
-    }
-    check_database_name(&name)?;
-    Ok(name)
+fn managed(sender: &Sender, name: &str) -> Result<String, ApiError> {
+    let name = name.strip_suffix(&format!("/{AUTOGEN}")).unwrap_or(name);
+    sender.check_manages(name)?;
+    check_database_name(name)?;
+    Ok(name.to_owned())
 }
 
 /// The body of a PUT: a key that is not sent stays as it is, `null` is the default.
@@ -167,12 +134,6 @@ fn text_of(kept: Keep) -> String {
     }
 }
 
-fn time_of(ns: i64) -> String {
-    let mut text = String::new();
-    write_rfc3339(&mut text, ns);
-    text
-}
-
 fn described(name: &str, settings: &Settings) -> Value {
     let (own, kept, now) = (settings.of(name), settings.kept(name), now_ns());
     let policy = |(policy, of): (&str, &DatabaseSettings)| {
@@ -191,14 +152,14 @@ fn described(name: &str, settings: &Settings) -> Value {
         "drift": own.drift.map(Drift::name),
         "drift_as": settings.drift(name).name(),
         "kept": text_of(kept),
-        "expired_before": from.or_else(|| kept.cutoff(now)).map(time_of),
+        "expired_before": from.or_else(|| kept.cutoff(now)).map(rfc3339),
         "policies": settings.policies(name).map(policy).collect::<Vec<_>>(),
     });
     if from.is_some() || summaries != kept {
         described["summaries_kept"] = json!(text_of(summaries));
         described["removed_before"] =
-            json!(own.expired_readings.map(|gone| gone.done).filter(|done| *done > TIMESTAMP_MIN).map(time_of));
-        described["summaries_expired_before"] = json!(settings.gone_before(name, now).map(time_of));
+            json!(own.expired_readings.map(|gone| gone.done).filter(|done| *done > TIMESTAMP_MIN).map(rfc3339));
+        described["summaries_expired_before"] = json!(settings.gone_before(name, now).map(rfc3339));
     }
     described
 }
@@ -262,9 +223,9 @@ async fn would_go(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> 
     let oldest = known.oldest.filter(|_| !has_none);
     let days = |first: i64| cutoff.div_euclid(DAY) - first.div_euclid(DAY) + i64::from(cutoff.rem_euclid(DAY) > 0);
     Ok(json!({
-        "dry_run": true, "before": time_of(cutoff), "sensors": sensors,
+        "dry_run": true, "before": rfc3339(cutoff), "sensors": sensors,
         "sensors_wholly": sensors.map(|sensors| known.wholly.min(sensors)),
-        "days": if has_none { Some(0) } else { oldest.map(days) }, "oldest": oldest.map(time_of),
+        "days": if has_none { Some(0) } else { oldest.map(days) }, "oldest": oldest.map(rfc3339),
         "readings": counts.map(|counts| counts.iter().sum::<i64>()),
     }))
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::access::Caller;
-use crate::http::errors::{ApiError, DEAD_LETTERS, Dialect};
-use crate::http::parameters::{By, Pairs, Parameters};
-use crate::http::{App, params};
+use crate::http::App;
+use crate::http::errors::{ApiError, DEAD_LETTERS};
+use crate::http::parameters::Parameters;
 use crate::ingest::dead_letters::{DeadLetter, Outstanding};
 
 /// Maximum bytes of one dead letter's lines, and approximately of all in an answer.
@@ -21,17 +20,9 @@ const ANSWER_BYTES: usize = 1 << 20;
 const LETTERS: (usize, usize) = (100, 1000);
 
 /// `GET /api/v1/dead-letters`.
-pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    match listed(&app, by, query).await {
-        Ok(body) => Json(body).into_response(),
-        Err(error) => error.respond(Dialect::Native),
-    }
-}
-
-async fn listed(app: &App, by: Caller, query: Pairs) -> Result<Value, ApiError> {
-    let parameters = Parameters::of(app, query, params::DEAD_LETTERS, by)?;
+pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
     let count_max = parameters.limit(LETTERS.0, LETTERS.1)?;
-    let cursor = parameters.get("cursor").filter(|cursor| !cursor.is_empty()).map_or(Ok(0), str::parse);
+    let cursor = parameters.get("cursor").map_or(Ok(0), str::parse);
     let cursor = cursor
         .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;
     let letters = app.ingest.dead_letters();
@@ -39,13 +30,13 @@ async fn listed(app: &App, by: Caller, query: Pairs) -> Result<Value, ApiError> 
     let outstanding = letters.outstanding().await.map_err(unreadable)?;
     let (found, has_more) = letters.page(cursor, count_max, ANSWER_BYTES).await.map_err(unreadable)?;
     let next = found.last().filter(|_| has_more).map(|(id, _)| id.to_string());
-    Ok(json!({
+    Ok(Json(json!({
         "readings": outstanding.readings(),
         "databases": outstanding.by_database,
         "metadata": outstanding.metadata,
         "letters": found.iter().map(|(id, letter)| shown(*id, letter)).collect::<Vec<_>>(),
         "next": next,
-    }))
+    })))
 }
 
 fn shown(id: u64, letter: &DeadLetter) -> Value {

@@ -6,18 +6,17 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::access::{Caller, Event};
+use crate::access::Caller;
 use crate::bucket::settings::owner;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::influx::query::Address;
-use crate::http::parameters::{By, DEFAULT_DATABASE, Pairs, Parameters};
-use crate::http::{App, params};
+use crate::http::App;
+use crate::http::errors::ApiError;
+use crate::http::parameters::{DEFAULT_DATABASE, Parameters};
 use crate::ingest::{KeptLine, KeptLines, plain};
-use crate::reading::time::write_rfc3339;
+use crate::reading::time::rfc3339;
 
 /// Lines per answer: by default, and at most.
 const LIMITS: (usize, usize) = (100, 1000);
@@ -27,50 +26,30 @@ const EXPORT_BYTES: usize = 1 << 20;
 const TEXT_CHARS: usize = 256;
 
 /// `GET /api/v1/rejections`.
-pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    let listed = async {
-        let parameters = Parameters::of(&app, query, params::REJECTIONS, by.clone())?;
-        let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
-        let selection = Selection::new(&parameters, by, parameters.get("db").map(str::to_owned))?;
-        let after = id(&parameters, "after")?.unwrap_or_default();
-        match parameters.get("format").unwrap_or("json") {
-            "json" => on_lines(&app, move |lines| listed(lines, after, limit, &selection))
-                .await
-                .map(Json)
-                .map(Json::into_response),
-            "lp" => {
-                let text = on_lines(&app, move |lines| exported(lines, after, limit, &selection)).await?;
-                Ok(([("content-type", "text/plain; charset=utf-8")], text).into_response())
-            }
-            other => Err(ApiError::Bad(format!("parameter format: {other:?} is neither \"json\" nor \"lp\""))),
+pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+    let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
+    let selection = Selection::new(&parameters, parameters.get("db"))?;
+    let after = id(&parameters, "after")?.unwrap_or_default();
+    match parameters.get("format").unwrap_or("json") {
+        "json" => {
+            let body = on_lines(&app, move |lines| listed(lines, after, limit, &selection)).await?;
+            Ok(Json(body).into_response())
         }
-    };
-    listed.await.unwrap_or_else(|error| error.respond(Dialect::Native))
+        "lp" => Ok(on_lines(&app, move |lines| exported(lines, after, limit, &selection)).await?.into_response()),
+        other => Err(ApiError::Bad(format!("parameter format: {other:?} is neither \"json\" nor \"lp\""))),
+    }
 }
 
 /// `DELETE /api/v1/rejections`.
-pub async fn remove(
-    State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
-    query: Pairs,
-) -> Response {
-    let removed = async {
-        let parameters = Parameters::of(&app, query, params::REJECTIONS_DONE, by.clone())?;
-        let database = parameters.get("db").unwrap_or(DEFAULT_DATABASE).to_owned();
-        let selection = Selection::new(&parameters, by.clone(), Some(database.clone()))?;
-        let through = id(&parameters, "through")?;
-        let through = through.ok_or_else(|| ApiError::Bad("parameter through is missing".to_owned()))?;
-        let removed = on_lines(&app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
-        let outcome = removed.as_ref().map_or_else(ApiError::message, |removed| format!("{removed} removed"));
-        let statement = "REMOVE REJECTIONS".to_owned();
-        app.audit.note(&Event::Change { by: &by, address, statement, database: &database, outcome });
-        removed
-    };
-    match removed.await {
-        Ok(removed) => Json(json!({ "removed": removed })).into_response(),
-        Err(error) => error.respond(Dialect::Native),
-    }
+pub async fn remove(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+    let database = parameters.get("db").unwrap_or(DEFAULT_DATABASE);
+    let selection = Selection::new(&parameters, Some(database))?;
+    let through = id(&parameters, "through")?;
+    let through = through.ok_or_else(|| ApiError::Bad("parameter through is missing".to_owned()))?;
+    let removed = on_lines(&app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
+    let outcome = removed.as_ref().map_or_else(ApiError::message, |removed| format!("{removed} removed"));
+    parameters.sender.note(&app, "REMOVE REJECTIONS".to_owned(), database, outcome);
+    Ok(Json(json!({ "removed": removed? })))
 }
 
 /// Reads or changes the kept lines where nobody waits for the disk.
@@ -134,7 +113,9 @@ struct Selection {
 }
 
 impl Selection {
-    fn new(parameters: &Parameters, by: Caller, database: Option<String>) -> Result<Self, ApiError> {
+    fn new(parameters: &Parameters, database: Option<&str>) -> Result<Self, ApiError> {
+        let by = parameters.sender.by.clone();
+        let database = database.map(str::to_owned);
         let (may_see, what) = match &database {
             Some(database) => (by.may_manage(database), format!("rejections of database {database:?}")),
             None => (by.may_manage_some(), "rejections".to_owned()),
@@ -170,10 +151,8 @@ fn id(parameters: &Parameters, name: &str) -> Result<Option<u64>, ApiError> {
 
 fn shown(id: u64, line: &KeptLine) -> Value {
     let KeptLine { received, database, token, address, number, column, text, reason, code, .. } = line;
-    let mut time = String::new();
-    write_rfc3339(&mut time, *received);
     json!({
-        "id": id.to_string(), "time": time, "database": database, "token": token, "address": address, "line": number,
+        "id": id.to_string(), "time": rfc3339(*received), "database": database, "token": token, "address": address, "line": number,
         "column": column, "text": plain(text, TEXT_CHARS), "reason": reason, "code": code,
     })
 }

@@ -1,23 +1,18 @@
 //! `/api/v1/renames`: the names under which sensors are shown, listed, set and deleted.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use crate::access::{Caller, Event};
 use crate::bucket::{Rename, RenameKind, Renames};
-use crate::http::api::write::flag;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::influx::query::Address;
-use crate::http::parameters::{By, Pairs, Parameters};
+use crate::http::App;
+use crate::http::errors::ApiError;
+use crate::http::parameters::Parameters;
 use crate::http::server::body;
-use crate::http::{App, params};
 use crate::ingest::{IngestError, RenameRefusal};
 use crate::query::native::renames::RenameEffect;
 
@@ -25,78 +20,57 @@ use crate::query::native::renames::RenameEffect;
 const ATTEMPTS: usize = 8;
 
 /// `GET /api/v1/renames`.
-pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    let listed = async {
-        let parameters = Parameters::of(&app, query, params::RENAMES, by.clone())?;
-        let renames = app.ingest.renames(&managed(&by, &parameters)?).await?;
-        Ok(json!({ "renames": renames.entries().iter().map(shown).collect::<Vec<_>>() }))
-    };
-    answered(listed.await)
+pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+    let renames = app.ingest.renames(&managed(&parameters)?).await?;
+    Ok(Json(json!({ "renames": renames.entries().iter().map(shown).collect::<Vec<_>>() })))
 }
 
 /// `PUT /api/v1/renames`: adds an entry, or edits the one of the same name; with `dry_run` only counts.
 pub async fn put(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
-    query: Pairs,
+    parameters: Parameters,
     headers: HeaderMap,
     mut body: Body,
-) -> Response {
-    let put = async {
-        let parameters = Parameters::of(&app, query, params::RENAME, by.clone())?;
-        let database = managed(&by, &parameters)?;
-        let (bytes, _admission) = body::read(&app, &headers, &mut body).await?;
-        let mut rename = entry_of(&bytes)?;
-        let limit = app.settings.limits.name_bytes;
-        if rename.kind == RenameKind::Sensor {
-            Parameters::key(&app, &rename.to)?;
-            let stored = app.query.stored_key(&parameters.budget(&app), &database, &rename.from).await?;
-            rename.from = stored.unwrap_or(rename.from);
-        } else if let Some(bytes) = [rename.from.len(), rename.to.len()].into_iter().find(|bytes| *bytes > limit) {
-            return Err(IngestError::from(RenameRefusal::Long { bytes, limit }).into());
-        }
-        let statement = format!("RENAME {}", shown(&rename));
-        let with = |held: &Renames| Ok(held.with(rename.clone())?);
-        change(&app, (&by, address), &parameters, &database, with, statement).await
-    };
-    answered(put.await)
+) -> Result<Json<Value>, ApiError> {
+    let database = managed(&parameters)?;
+    let (bytes, _admission) = body::read(&app, &headers, &mut body).await?;
+    let mut rename = entry_of(&bytes)?;
+    let limit = app.settings.limits.name_bytes;
+    if rename.kind == RenameKind::Sensor {
+        Parameters::key(&app, &rename.to)?;
+        let stored = app.query.stored_key(&parameters.budget(&app), &database, &rename.from).await?;
+        rename.from = stored.unwrap_or(rename.from);
+    } else if let Some(bytes) = [rename.from.len(), rename.to.len()].into_iter().find(|bytes| *bytes > limit) {
+        return Err(IngestError::from(RenameRefusal::Long { bytes, limit }).into());
+    }
+    let statement = format!("RENAME {}", shown(&rename));
+    change(&app, &parameters, &database, |held| Ok(held.with(rename.clone())?), statement).await
 }
 
 /// `DELETE /api/v1/renames`: deletes the entry of a stored name.
-pub async fn delete(
-    State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
-    query: Pairs,
-) -> Response {
-    let deleted = async {
-        let parameters = Parameters::of(&app, query, params::RENAME_DELETED, by.clone())?;
-        let database = managed(&by, &parameters)?;
-        let [tag, measurement, from] =
-            ["tag", "measurement", "from"].map(|name| parameters.get(name).unwrap_or_default().to_owned());
-        let kind = parameters.get("kind").and_then(RenameKind::from_name);
-        let kind = kind.ok_or_else(|| ApiError::Bad(format!("parameter kind: use {KINDS}")))?;
-        let statement = format!("DELETE RENAME {} {from:?} {tag:?} {measurement:?}", kind.name());
-        let without = |held: &Renames| {
-            let (from, database) = (from.clone(), database.clone());
-            held.without(kind, &tag, &measurement, &from).ok_or(RenameRefusal::Unknown { kind, from, database })
-        };
-        change(&app, (&by, address), &parameters, &database, without, statement).await
+pub async fn delete(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+    let database = managed(&parameters)?;
+    let [tag, measurement, from] =
+        ["tag", "measurement", "from"].map(|name| parameters.get(name).unwrap_or_default().to_owned());
+    let kind = parameters.get("kind").and_then(RenameKind::from_name);
+    let kind = kind.ok_or_else(|| ApiError::Bad(format!("parameter kind: use {KINDS}")))?;
+    let statement = format!("DELETE RENAME {} {from:?} {tag:?} {measurement:?}", kind.name());
+    let without = |held: &Renames| {
+        let unknown = || RenameRefusal::Unknown { kind, from: from.clone(), database: database.clone() };
+        held.without(kind, &tag, &measurement, &from).ok_or_else(unknown)
     };
-    answered(deleted.await)
+    change(&app, &parameters, &database, without, statement).await
 }
 
 /// Changes the renames of a database, unless two sensors would have one name; with `dry_run` only counts.
 async fn change(
     app: &App,
-    (by, address): (&Caller, Option<IpAddr>),
     parameters: &Parameters,
     database: &str,
     change: impl Fn(&Renames) -> Result<Renames, RenameRefusal>,
     statement: String,
-) -> Result<Value, ApiError> {
-    let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
+) -> Result<Json<Value>, ApiError> {
+    let is_dry = parameters.flag("dry_run")?;
     let budget = parameters.budget(app);
     for _ in 0..ATTEMPTS {
         let held = app.ingest.renames(database).await?;
@@ -107,26 +81,19 @@ async fn change(
         }
         if is_dry || app.ingest.set_renames(database, &held, &changed).await? {
             if !is_dry {
-                let outcome = "done".to_owned();
-                app.audit.note(&Event::Change { by, address, statement, database, outcome });
+                parameters.sender.note(app, statement, database, "done");
             }
-            return Ok(told(is_dry, &effect));
+            return Ok(Json(told(is_dry, &effect)));
         }
     }
     Err(IngestError::from(RenameRefusal::Contended { database: database.to_owned() }).into())
 }
 
-fn answered(answer: Result<Value, ApiError>) -> Response {
-    answer.map_or_else(|error| error.respond(Dialect::Native), |body| Json(body).into_response())
-}
-
 /// The database, which the caller must administer.
-fn managed(by: &Caller, parameters: &Parameters) -> Result<String, ApiError> {
+fn managed(parameters: &Parameters) -> Result<String, ApiError> {
     let name = parameters.stored_database()?;
-    if by.may_manage(&name) {
-        return Ok(name);
-    }
-    Err(ApiError::Forbidden(format!("{} may not manage database {name:?}", by.name())))
+    parameters.sender.check_manages(&name)?;
+    Ok(name)
 }
 
 const KINDS: &str = "sensor, measurement, tag_key or tag_value";

@@ -5,25 +5,22 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::access::{Caller, Event, NewToken, NotMade, OsUser, Pin, Scopes, Token, is_glob};
 use crate::clock::now_seconds;
 use crate::http::App;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::influx::query::Address;
-use crate::http::parameters::By;
+use crate::http::errors::ApiError;
+use crate::http::parameters::{InPath, Sender};
 use crate::http::server::body;
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
-use crate::reading::time::write_rfc3339;
+use crate::reading::time::rfc3339;
 
 /// `GET /api/v1/caller`: who the caller is to this service, and what it may do.
-pub async fn caller(State(app): State<Arc<App>>, Extension(by): By) -> Response {
+pub async fn caller(State(app): State<Arc<App>>, Extension(Sender { by, .. }): Extension<Sender>) -> Json<Value> {
     let enforced = app.access.is_enforced();
     let body = match &by {
         Caller::Anybody => {
@@ -34,64 +31,49 @@ pub async fn caller(State(app): State<Arc<App>>, Extension(by): By) -> Response 
             "scopes": scopes(&holder.token.scopes), "expires": holder.token.expires.map(time),
         }),
     };
-    Json(body).into_response()
+    Json(body)
 }
 
 /// `GET /api/v1/tokens`.
-pub async fn list(State(app): State<Arc<App>>) -> Response {
+pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
     let now = now_seconds();
     let tokens: Vec<Value> = app.access.list().iter().map(|(token, used)| shown(token, *used, now)).collect();
-    Json(json!({ "tokens": tokens })).into_response()
+    Json(json!({ "tokens": tokens }))
 }
 
 /// `POST /api/v1/tokens`: makes a token, and answers its text this once.
 pub async fn create(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
+    Extension(sender): Extension<Sender>,
     headers: HeaderMap,
     body: Body,
-) -> Response {
-    match created(&app, &by, &headers, body).await {
-        Ok((token, text)) => {
-            note(&app, &by, address, "created", &token);
-            let mut body = shown(&token, None, now_seconds());
-            body["token"] = json!(text);
-            (StatusCode::CREATED, Json(body)).into_response()
-        }
-        Err(error) => error.respond(Dialect::Native),
-    }
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let (token, text) = created(&app, &sender.by, &headers, body).await?;
+    note(&app, &sender, "created", &token);
+    let mut body = shown(&token, None, now_seconds());
+    body["token"] = json!(text);
+    Ok((StatusCode::CREATED, Json(body)))
 }
 
 /// `POST /api/v1/tokens/{key}/revoke`.
 pub async fn revoke(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
-    name: Result<Path<String>, PathRejection>,
-) -> Response {
-    let revoked = async {
-        let Path(name) = name.map_err(|error| ApiError::Bad(error.body_text()))?;
-        if name == by.name() {
-            return Err(ApiError::Conflict(
-                "a token does not revoke itself: use another one, or hourglass token revoke".to_owned(),
-            ));
-        }
-        app.access.revoke(&name, now_seconds()).await.map_err(not_made)
-    };
-    match revoked.await {
-        Ok(token) => {
-            note(&app, &by, address, "revoked", &token);
-            Json(shown(&token, None, now_seconds())).into_response()
-        }
-        Err(error) => error.respond(Dialect::Native),
+    Extension(sender): Extension<Sender>,
+    InPath(name): InPath<String>,
+) -> Result<Json<Value>, ApiError> {
+    if name == sender.by.name() {
+        let text = "a token does not revoke itself: use another one, or hourglass token revoke";
+        return Err(ApiError::Conflict(text.to_owned()));
     }
+    let token = app.access.revoke(&name, now_seconds()).await.map_err(not_made)?;
+    note(&app, &sender, "revoked", &token);
+    Ok(Json(shown(&token, None, now_seconds())))
 }
 
-fn note(app: &App, by: &Caller, address: Option<std::net::IpAddr>, action: &'static str, token: &Token) {
+fn note(app: &App, Sender { by, address }: &Sender, action: &'static str, token: &Token) {
     let Token { name, scopes, quota, expires, .. } = token;
     let (user, by) = (OsUser::default(), Some(by.name()));
-    app.audit.note(&Event::Token { action, name, scopes, quota, expires: *expires, user, by, address });
+    app.audit.note(&Event::Token { action, name, scopes, quota, expires: *expires, user, by, address: *address });
 }
 
 /// The body of a request for a token.
@@ -168,7 +150,5 @@ fn scopes(Scopes { write, read, admin, metrics, pins }: &Scopes) -> Value {
 }
 
 fn time(seconds: i64) -> String {
-    let mut text = String::new();
-    write_rfc3339(&mut text, seconds.saturating_mul(1_000_000_000));
-    text
+    rfc3339(seconds.saturating_mul(1_000_000_000))
 }

@@ -4,23 +4,22 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, Query, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::write::{Sender, WriteTerms};
+use super::write::WriteTerms;
 use crate::bucket::bucket_name;
 use crate::http::App;
 use crate::http::errors::{ApiError, Dialect, REJECTED, is_forbidden};
-use crate::http::influx::query::Address;
-use crate::http::parameters::By;
+use crate::http::parameters::Sender;
 use crate::http::params::EXPLAIN;
 use crate::http::render::json;
 use crate::http::server::body;
 use crate::http::server::unknown_parameters::only_known;
 use crate::ingest::{ExplainedField, ExplainedPoint, Explanation, IngestError};
-use crate::reading::time::write_rfc3339;
+use crate::reading::time::rfc3339;
 use crate::reading::{Hour, Limits, Reason, Rejection};
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
@@ -33,13 +32,12 @@ const MEMORY_PER_BYTE: usize = 48;
 /// `POST /api/v1/explain`.
 pub async fn explain(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
+    Extension(sender): Extension<Sender>,
     uri: Uri,
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
-    match explained(&app, Sender { by: &by, address }, &uri, &headers, &mut body).await {
+    match explained(&app, &sender, &uri, &headers, &mut body).await {
         Ok(explained) => Json(explained).into_response(),
         Err(error) => {
             if !matches!(error, ApiError::BodyTimeout) {
@@ -52,17 +50,15 @@ pub async fn explain(
 
 async fn explained(
     app: &App,
-    Sender { by, address }: Sender<'_>,
+    sender: &Sender,
     uri: &Uri,
     headers: &HeaderMap,
     body: &mut Body,
 ) -> Result<Value, ApiError> {
     only_known(uri.query(), EXPLAIN)?;
     // Whoever may not write learns nothing, whatever the body is.
-    let (of_lines, of_json) = (
-        WriteTerms::of_lines(Query::try_from_uri(uri), headers, Dialect::V1, by),
-        WriteTerms::of_json(Query::try_from_uri(uri), headers, by),
-    );
+    let of_lines = WriteTerms::of_lines(uri, headers, Dialect::V1, &sender.by);
+    let of_json = WriteTerms::of_json(uri, headers, &sender.by);
     if let (Err(error), Err(_)) = (&of_lines, &of_json) {
         return Err(error.clone());
     }
@@ -74,7 +70,7 @@ async fn explained(
     admission.grow(bytes.len() * MEMORY_PER_BYTE)?;
     let is_json = is_json(&bytes);
     let terms = if is_json { of_json } else { of_lines }?;
-    let (arrival, precision, length) = (terms.arrival(&bytes, by, address), terms.precision, bytes.len());
+    let (arrival, precision, length) = (terms.arrival(&bytes, sender), terms.precision, bytes.len());
     let explanation = match is_json {
         true => app.ingest.explain(arrival, |limits: Limits| Items::new(&bytes, precision, limits), length).await,
         false => app.ingest.explain(arrival, |limits: Limits| Lines::new(&bytes, precision, limits), length).await,
@@ -144,10 +140,9 @@ fn line(explanation: &Explanation, point: &ExplainedPoint) -> Value {
         line.insert("fields".to_owned(), point.fields.iter().map(field).collect());
     }
     if let (Some(time), Some(sensor)) = (point.time, &point.sensor) {
-        let (hour, mut text, mut start) = (Hour::of(time), String::new(), String::new());
-        write_rfc3339(&mut text, time);
-        write_rfc3339(&mut start, hour.start_ns());
-        line.insert("time".to_owned(), json!(text));
+        let hour = Hour::of(time);
+        let start = rfc3339(hour.start_ns());
+        line.insert("time".to_owned(), json!(rfc3339(time)));
         line.insert("ns".to_owned(), json!(time));
         line.insert("undated".to_owned(), json!(point.undated));
         let bucket = json!({ "database": explanation.database, "hour": start, "id": bucket_name(&sensor.key, hour) });

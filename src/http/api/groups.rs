@@ -3,43 +3,37 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::State;
 use axum::response::Response;
 
 use super::sensors::{is_silent, of_stored};
 use crate::bucket::GroupRule;
 use crate::clock::now_ns;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::parameters::{By, Pairs, Parameters};
-use crate::http::render::format::Format;
-use crate::http::render::json::{comma, end_with_next, sensor, string};
+use crate::http::App;
+use crate::http::errors::ApiError;
+use crate::http::parameters::{InPath, Parameters};
+use crate::http::render::json::{end_with_next, pair, sensor};
 use crate::http::render::text::Text;
-use crate::http::{App, params};
 
 /// Sensors whose documents are read together.
 const BATCH: usize = 256;
 
 /// `GET /api/v1/groups`.
-pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    let listed = async {
-        let parameters = Parameters::of(&app, query, params::GROUPS, by)?;
-        let (budget, database) = (parameters.budget(&app), parameters.database()?);
-        let mut text = Text::new(&budget)?;
-        text.out.push_str("{\"groups\":[");
-        for (number, rule) in app.groups.of(&database).into_iter().enumerate() {
-            comma(&mut text.out, number);
-            text.out.push_str("{\"group\":");
-            string(&mut text.out, &rule.name);
-            text.out.push_str(",\"by\":");
-            string(&mut text.out, &rule.by);
-            text.out.push('}');
-        }
-        text.out.push_str("]}");
-        budget.answered();
-        Ok(text.respond(Format::Json.media_type())?)
-    };
-    listed.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+    let budget = parameters.budget(&app);
+    let mut text = Text::list(&budget, "groups")?;
+    for rule in app.groups.of(&parameters.database()?) {
+        text.item(|out| {
+            out.push('{');
+            pair(out, "group", &rule.name);
+            out.push(',');
+            pair(out, "by", &rule.by);
+            out.push('}');
+        })
+        .await?;
+    }
+    text.out.push_str("]}");
+    Ok(text.respond_json(&budget)?)
 }
 
 /// The group of a database that a path names.
@@ -55,76 +49,61 @@ fn rule(app: &App, database: &str, name: &str) -> Result<GroupRule, ApiError> {
 /// `GET /api/v1/groups/NAME`.
 pub async fn values(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    name: Result<Path<String>, PathRejection>,
-    query: Pairs,
-) -> Response {
-    let listed = async {
-        let Path(name) = name.map_err(|error| ApiError::Bad(error.body_text()))?;
-        let parameters = Parameters::of(&app, query, params::GROUP, by)?;
-        let (budget, database) = (parameters.budget(&app), parameters.database()?);
-        let (rule, max) = (rule(&app, &database, &name)?, app.settings.query.sensors_max);
-        let limit = parameters.limit(max, max)?;
-        let found = app.query.group_values(&budget, (&database, &parameters.all()), &rule).await?;
-        let after = parameters.get("cursor");
-        let mut values = found.values.iter().filter(|(value, _)| after.is_none_or(|after| value.as_str() > after));
-        let mut text = Text::new(&budget)?;
-        text.out.push_str("{\"values\":[");
-        let mut last = None;
-        for (number, (value, sensors)) in values.by_ref().take(limit).enumerate() {
-            comma(&mut text.out, number);
-            text.out.push_str("{\"value\":");
-            string(&mut text.out, value);
-            text.out.push_str(",\"sensors\":");
-            text.out.push_str(&sensors.to_string());
-            text.out.push('}');
-            text.row().await?;
-            last = Some(value.as_str());
-        }
-        let next = last.filter(|_| values.next().is_some());
-        end_with_next(&mut text.out, next, &[]);
-        budget.answered();
-        Ok(text.respond(Format::Json.media_type())?)
-    };
-    listed.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+    InPath(name): InPath<String>,
+    parameters: Parameters,
+) -> Result<Response, ApiError> {
+    let budget = parameters.budget(&app);
+    let database = parameters.database()?;
+    let rule = rule(&app, &database, &name)?;
+    let max = app.settings.query.sensors_max;
+    let limit = parameters.limit(max, max)?;
+    let found = app.query.group_values(&budget, (&database, &parameters.all()), &rule).await?;
+    let after = parameters.get("cursor");
+    let mut values = found.values.iter().filter(|(value, _)| after.is_none_or(|after| value.as_str() > after));
+    let mut text = Text::list(&budget, "values")?;
+    let mut last = None;
+    for (value, sensors) in values.by_ref().take(limit) {
+        text.item(|out| {
+            out.push('{');
+            pair(out, "value", value);
+            out.push_str(&format!(",\"sensors\":{sensors}}}"));
+        })
+        .await?;
+        last = Some(value.as_str());
+    }
+    let next = last.filter(|_| values.next().is_some());
+    end_with_next(&mut text.out, next, &[]);
+    Ok(text.respond_json(&budget)?)
 }
 
 /// `GET /api/v1/groups/NAME/VALUE`.
 pub async fn members(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    path: Result<Path<(String, String)>, PathRejection>,
-    query: Pairs,
-) -> Response {
-    let listed = async {
-        let Path((name, value)) = path.map_err(|error| ApiError::Bad(error.body_text()))?;
-        let parameters = Parameters::of(&app, query, params::GROUP_MEMBERS, by)?;
-        let (budget, database) = (parameters.budget(&app), parameters.database()?);
-        let (rule, max) = (rule(&app, &database, &name)?, app.settings.query.sensors_max);
-        let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
-        let (all, after) = (parameters.all(), parameters.get("cursor"));
-        let asked = (&rule, value.as_str());
-        let mut members =
-            app.query.group_members(&budget, (&database, &all), asked, (after, limit.saturating_add(1))).await?;
-        let is_cut = members.len() > limit;
-        members.truncate(limit);
-        let next = members.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
-        let (now, groups) = (now_ns(), app.groups.of(&database));
-        let mut text = Text::new(&budget)?;
-        text.out.push_str("{\"sensors\":[");
-        let mut number = 0;
-        for some in members.chunks(BATCH) {
-            let keys: Vec<&str> = some.iter().map(|member| &*member.stored.key).collect();
-            for listed in of_stored(&app, &budget, &database, &keys).await? {
-                comma(&mut text.out, number);
-                number += 1;
-                sensor(&mut text.out, (&listed, &groups, is_silent(&app, &listed, now)), times, false);
-                text.row().await?;
-            }
+    InPath((name, value)): InPath<(String, String)>,
+    parameters: Parameters,
+) -> Result<Response, ApiError> {
+    let budget = parameters.budget(&app);
+    let database = parameters.database()?;
+    let rule = rule(&app, &database, &name)?;
+    let max = app.settings.query.sensors_max;
+    let limit = parameters.limit(max, max)?;
+    let times = parameters.times()?;
+    let all = parameters.all();
+    let part = (parameters.get("cursor"), limit.saturating_add(1));
+    let mut members = app.query.group_members(&budget, (&database, &all), (&rule, value.as_str()), part).await?;
+    let is_cut = members.len() > limit;
+    members.truncate(limit);
+    let next = members.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
+    let now = now_ns();
+    let groups = app.groups.of(&database);
+    let mut text = Text::list(&budget, "sensors")?;
+    for some in members.chunks(BATCH) {
+        let keys: Vec<&str> = some.iter().map(|member| &*member.stored.key).collect();
+        for listed in of_stored(&app, &budget, &database, &keys).await? {
+            let silent = is_silent(&app, &listed, now);
+            text.item(|out| sensor(out, (&listed, &groups, silent), times, false)).await?;
         }
-        end_with_next(&mut text.out, next.as_deref(), &[]);
-        budget.answered();
-        Ok(text.respond(Format::Json.media_type())?)
-    };
-    listed.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+    }
+    end_with_next(&mut text.out, next.as_deref(), &[]);
+    Ok(text.respond_json(&budget)?)
 }

@@ -4,22 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::write::{ack_level, flag};
+use super::write::ack_level;
 use crate::access::{Caller, Pin};
 use crate::bucket::Meta;
 use crate::clock::now_ns;
-use crate::http::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
-use crate::http::parameters::{By, Pairs, Parameters};
-use crate::http::render::json::{comma, string};
+use crate::http::App;
+use crate::http::errors::{ApiError, WARNING_HEADER, in_header};
+use crate::http::parameters::{InPath, Parameters};
+use crate::http::render::json::{end_with_next, pair, string};
 use crate::http::render::text::Text;
 use crate::http::server::body;
-use crate::http::{App, params};
 use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 use crate::kinds::KindFault;
 use crate::reading::Sensor;
@@ -33,16 +32,15 @@ const NAME_MAX: usize = 16 << 10;
 /// The column of a CSV body that names the sensor.
 const SENSOR: &str = "sensor";
 
-type Key = Result<Path<String>, PathRejection>;
-
 /// `GET /api/v1/sensors/KEY/meta`.
-pub async fn show(State(app): State<Arc<App>>, Extension(by): By, key: Key, query: Pairs) -> Response {
-    let shown = async {
-        let (sensor, parameters) = named(&app, &by, key, query, params::META)?;
-        let database = parameters.database()?;
-        Ok(told(app.ingest.sensor_meta(&database, &sensor).await?.json(string)))
-    };
-    shown.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+pub async fn show(
+    State(app): State<Arc<App>>,
+    InPath(key): InPath<String>,
+    parameters: Parameters,
+) -> Result<Response, ApiError> {
+    let sensor = sensor_of(&app, &parameters.sender.by, &key)?;
+    let database = parameters.database()?;
+    Ok(told(app.ingest.sensor_meta(&database, &sensor).await?.json(string)))
 }
 
 /// The answer that tells metadata, with its ETag.
@@ -86,20 +84,6 @@ fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> Result<
     }
 }
 
-/// The sensor of a path, if the caller may see it, and the request's parameters.
-fn named(
-    app: &App,
-    by: &Caller,
-    key: Key,
-    query: Pairs,
-    known: &[params::Parameter],
-) -> Result<(Sensor, Parameters), ApiError> {
-    let Path(key) = key.map_err(|error| ApiError::Bad(error.body_text()))?;
-    let parameters = Parameters::of(app, query, known, by.clone())?;
-    let sensor = sensor_of(app, by, &key)?;
-    Ok((sensor, parameters))
-}
-
 /// A sensor by its key, if the caller's token is not pinned to others.
 fn sensor_of(app: &App, by: &Caller, key: &str) -> Result<Sensor, ApiError> {
     let sensor = Parameters::key(app, key)?;
@@ -114,69 +98,65 @@ fn sensor_of(app: &App, by: &Caller, key: &str) -> Result<Sensor, ApiError> {
 /// `PUT /api/v1/sensors/KEY/meta`: replaces the metadata.
 pub async fn put(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    key: Key,
-    query: Pairs,
+    InPath(key): InPath<String>,
+    parameters: Parameters,
     headers: HeaderMap,
     body: Body,
-) -> Response {
-    change(&app, &by, (key, query), (&headers, body), Wish::Put).await
+) -> Result<Response, ApiError> {
+    change(&app, &key, &parameters, (&headers, body), Wish::Put).await
 }
 
 /// `PATCH /api/v1/sensors/KEY/meta`: a merge patch (RFC 7396).
 pub async fn patch(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    key: Key,
-    query: Pairs,
+    InPath(key): InPath<String>,
+    parameters: Parameters,
     headers: HeaderMap,
     body: Body,
-) -> Response {
-    change(&app, &by, (key, query), (&headers, body), Wish::Patch).await
+) -> Result<Response, ApiError> {
+    change(&app, &key, &parameters, (&headers, body), Wish::Patch).await
 }
 
 async fn change(
     app: &App,
-    by: &Caller,
-    (key, query): (Key, Pairs),
+    key: &str,
+    parameters: &Parameters,
     (headers, mut body): (&HeaderMap, Body),
     wish: impl FnOnce(Map<String, Value>) -> Wish,
-) -> Response {
-    let changed = async {
-        let (sensor, parameters) = named(app, by, key, query, params::META_CHANGE)?;
-        let database = writable(&parameters, by)?;
-        check_conditions(headers, by, &database)?;
-        let (bytes, mut admission) = body::read(app, headers, &mut body).await?;
-        let most = app.ingest.meta_text_max();
-        if bytes.len() > most {
-            return Err(ApiError::Bad(format!("the body has more than {most} bytes (limits.meta_bytes)")));
-        }
-        admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
-        let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
-            return Err(ApiError::Bad("the body is no JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
-        };
-        let arrival =
-            MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, headers)?, is_dry: false };
-        let wish = MetaWish { sensor, wish: wish(values) };
-        let (may, mut outcome) = (|meta: &Meta| is_as_known(headers, meta), None);
-        app.ingest.change_meta(arrival, std::iter::once((0, Ok(wish))), may, |_, of| outcome = Some(of)).await?;
-        match outcome {
-            Some(Ok(MetaOutcome { values, unlike, .. })) => {
-                // Who may only write is not told what there is.
-                let response = match by.may_read(&database) {
-                    true => told(Value::Object(values).to_string()),
-                    false => StatusCode::NO_CONTENT.into_response(),
-                };
-                Ok(warned(response, usize::from(unlike.is_some()), unlike.as_ref()))
-            }
-            Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
-            Some(Err(refused @ MetaRefusal::Pinned { .. })) => Err(ApiError::Forbidden(refused.to_string())),
-            Some(Err(refused @ MetaRefusal::TooManyRemoved { .. })) => Err(ApiError::Busy(refused.to_string())),
-            Some(Err(refused)) => Err(ApiError::Bad(told_to(&refused, by, &database))),
-            None => Err(ApiError::Bad("nothing was asked for".to_owned())),
-        }
+) -> Result<Response, ApiError> {
+    let by = &parameters.sender.by;
+    let sensor = sensor_of(app, by, key)?;
+    let database = writable(parameters)?;
+    check_conditions(headers, by, &database)?;
+    let (bytes, mut admission) = body::read(app, headers, &mut body).await?;
+    let most = app.ingest.meta_text_max();
+    if bytes.len() > most {
+        return Err(ApiError::Bad(format!("the body has more than {most} bytes (limits.meta_bytes)")));
+    }
+    admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
+    let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
+        return Err(ApiError::Bad("the body is no JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
     };
-    changed.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+    let arrival =
+        MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, headers)?, is_dry: false };
+    let wish = MetaWish { sensor, wish: wish(values) };
+    let (may, mut outcome) = (|meta: &Meta| is_as_known(headers, meta), None);
+    app.ingest.change_meta(arrival, std::iter::once((0, Ok(wish))), may, |_, of| outcome = Some(of)).await?;
+    match outcome {
+        Some(Ok(MetaOutcome { values, unlike, .. })) => {
+            // Who may only write is not told what there is.
+            let response = match by.may_read(&database) {
+                true => told(Value::Object(values).to_string()),
+                false => StatusCode::NO_CONTENT.into_response(),
+            };
+            Ok(warned(response, usize::from(unlike.is_some()), unlike.as_ref()))
+        }
+        Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
+        Some(Err(refused @ MetaRefusal::Pinned { .. })) => Err(ApiError::Forbidden(refused.to_string())),
+        Some(Err(refused @ MetaRefusal::TooManyRemoved { .. })) => Err(ApiError::Busy(refused.to_string())),
+        Some(Err(refused)) => Err(ApiError::Bad(told_to(&refused, by, &database))),
+        None => Err(ApiError::Bad("nothing was asked for".to_owned())),
+    }
 }
 
 /// Adds the warning about metadata that is not as a kind says.
@@ -192,7 +172,8 @@ fn warned(mut response: Response, count: usize, first: Option<&KindFault>) -> Re
 }
 
 /// The database of a change, if the caller may write to it.
-fn writable(parameters: &Parameters, by: &Caller) -> Result<String, ApiError> {
+fn writable(parameters: &Parameters) -> Result<String, ApiError> {
+    let by = &parameters.sender.by;
     let name = parameters.get("db").unwrap_or(crate::http::parameters::DEFAULT_DATABASE);
     match by.may_write(name) {
         true => Ok(name.to_owned()),
@@ -203,38 +184,33 @@ fn writable(parameters: &Parameters, by: &Caller) -> Result<String, ApiError> {
 /// `POST /api/v1/meta`: patches the metadata of many sensors.
 pub async fn import(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    query: Pairs,
+    parameters: Parameters,
     headers: HeaderMap,
     mut body: Body,
-) -> Response {
-    let imported = async {
-        let parameters = Parameters::of(&app, query, params::META_IMPORT, by.clone())?;
-        let database = writable(&parameters, &by)?;
-        let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
-        let (bytes, mut admission) = body::read(&app, &headers, &mut body).await?;
-        admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
-        let most = app.ingest.meta_text_max();
-        let rows: Box<dyn Iterator<Item = Row> + Send> = match is_csv(&headers) {
-            true => Box::new(of_csv(&bytes, most)?),
-            false => Box::new(of_lines(&bytes, most)),
-        };
-        let rows = rows.map(|(line, row)| {
-            let wish = row.and_then(|(key, values)| {
-                let sensor = sensor_of(&app, &by, &key).map_err(|error| error.message())?;
-                Ok(MetaWish { sensor, wish: Wish::Patch(values) })
-            });
-            (line, wish.map_err(MetaRefusal::Unreadable))
-        });
-        let arrival =
-            MetaArrival { database: &database, received: now_ns(), by: &by, ack: ack_level(None, &headers)?, is_dry };
-        let mut told = Imported::default();
-        let tell = |line, outcome| told.add((line, outcome), &by, &database);
-        app.ingest.change_meta(arrival, rows, |_| true, tell).await?;
-        let (unlike, first) = (told.unlike, told.first_unlike.take());
-        Ok(warned(told.answer(is_dry, by.may_read(&database)), unlike, first.as_ref()))
+) -> Result<Response, ApiError> {
+    let by = &parameters.sender.by;
+    let database = writable(&parameters)?;
+    let is_dry = parameters.flag("dry_run")?;
+    let (bytes, mut admission) = body::read(&app, &headers, &mut body).await?;
+    admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
+    let most = app.ingest.meta_text_max();
+    let rows: Box<dyn Iterator<Item = Row> + Send> = match is_csv(&headers) {
+        true => Box::new(of_csv(&bytes, most)?),
+        false => Box::new(of_lines(&bytes, most)),
     };
-    imported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+    let rows = rows.map(|(line, row)| {
+        let wish = row.and_then(|(key, values)| {
+            let sensor = sensor_of(&app, by, &key).map_err(|error| error.message())?;
+            Ok(MetaWish { sensor, wish: Wish::Patch(values) })
+        });
+        (line, wish.map_err(MetaRefusal::Unreadable))
+    });
+    let arrival = MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry };
+    let mut told = Imported::default();
+    let tell = |line, outcome| told.add((line, outcome), by, &database);
+    app.ingest.change_meta(arrival, rows, |_| true, tell).await?;
+    let (unlike, first) = (told.unlike, told.first_unlike.take());
+    Ok(warned(told.answer(is_dry, by.may_read(&database)), unlike, first.as_ref()))
 }
 
 /// Whether a body is CSV by its type.
@@ -401,43 +377,39 @@ pub fn cell_of(value: &Value) -> String {
 }
 
 /// `GET /api/v1/meta`: the metadata of all sensors that have some, in lines as [`import`] takes them.
-pub async fn export(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    let exported = async {
-        let parameters = Parameters::of(&app, query, params::META_EXPORT, by)?;
-        let budget = parameters.budget(&app);
-        let max = app.settings.query.sensors_max;
-        let (database, limit) = (parameters.database()?, parameters.limit(max, max)?);
-        let settings = app.query.settings();
-        let shown = |stored: &Arc<Sensor>| {
-            let shown = settings.renames(&database).and_then(|renames| renames.shown(stored));
-            shown.map_or_else(|| stored.clone(), Arc::new)
-        };
-        let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
-        let takes = |document: &crate::bucket::SensorDocument| {
-            !document.meta.is_without_values() && is_theirs(&shown(&document.sensor))
-        };
-        let after = parameters.get("cursor").map(str::to_owned);
-        let all = super::sensors::all_of(&app, &budget, (database.clone(), after, limit), takes);
-        let (documents, next, mut held) = all.await?;
-        let metas: Vec<(Arc<Sensor>, Meta)> =
-            documents.into_iter().map(|document| (shown(&document.sensor), document.meta)).collect();
-        held.grow(metas.iter().map(|(sensor, meta)| sensor.key.len() + meta.memory()).sum())?;
-        let mut text = Text::new(&budget)?;
-        text.out.push_str("{\"sensors\":[");
-        for (number, (sensor, meta)) in metas.iter().enumerate() {
-            comma(&mut text.out, number);
-            text.out.push_str("{\"sensor\":");
-            string(&mut text.out, &sensor.key);
-            text.out.push_str(",\"meta\":");
-            text.out.push_str(&meta.json(string));
-            text.out.push('}');
-            text.row().await?;
-        }
-        crate::http::render::json::end_with_next(&mut text.out, next.as_deref(), &[]);
-        budget.answered();
-        Ok(text.respond(crate::http::render::format::Format::Json.media_type())?)
+pub async fn export(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+    let budget = parameters.budget(&app);
+    let max = app.settings.query.sensors_max;
+    let database = parameters.database()?;
+    let limit = parameters.limit(max, max)?;
+    let settings = app.query.settings();
+    let shown = |stored: &Arc<Sensor>| {
+        let shown = settings.renames(&database).and_then(|renames| renames.shown(stored));
+        shown.map_or_else(|| stored.clone(), Arc::new)
     };
-    exported.await.unwrap_or_else(|error: ApiError| error.respond(Dialect::Native))
+    let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
+    let takes = |document: &crate::bucket::SensorDocument| {
+        !document.meta.is_without_values() && is_theirs(&shown(&document.sensor))
+    };
+    let after = parameters.get("cursor").map(str::to_owned);
+    let all = super::sensors::all_of(&app, &budget, (database.clone(), after, limit), takes);
+    let (documents, next, mut held) = all.await?;
+    let metas: Vec<(Arc<Sensor>, Meta)> =
+        documents.into_iter().map(|document| (shown(&document.sensor), document.meta)).collect();
+    held.grow(metas.iter().map(|(sensor, meta)| sensor.key.len() + meta.memory()).sum())?;
+    let mut text = Text::list(&budget, "sensors")?;
+    for (sensor, meta) in &metas {
+        text.item(|out| {
+            out.push('{');
+            pair(out, SENSOR, &sensor.key);
+            out.push_str(",\"meta\":");
+            out.push_str(&meta.json(string));
+            out.push('}');
+        })
+        .await?;
+    }
+    end_with_next(&mut text.out, next.as_deref(), &[]);
+    Ok(text.respond_json(&budget)?)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::status;
@@ -12,11 +11,11 @@ use crate::backup::proved;
 use crate::clock::now_seconds;
 use crate::http::admin::jobs;
 use crate::http::{App, Health};
-use crate::reading::time::write_rfc3339;
+use crate::reading::time::rfc3339;
 use crate::telemetry::recent::{Sample, resident_bytes};
 
 /// `GET /api/v1/overview`.
-pub async fn overview(State(app): State<Arc<App>>) -> Response {
+pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
     let (lag, log, health) = (app.ingest.lag(), app.ingest.wal_stats(), app.health.borrow().clone());
     let recent = &app.metrics.recent;
     let (samples, disk) = (recent.samples(), recent.disk());
@@ -57,7 +56,6 @@ pub async fn overview(State(app): State<Arc<App>>) -> Response {
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
         "samples": samples.iter().map(sample).collect::<Vec<_>>(),
     }))
-    .into_response()
 }
 
 fn sample(sample: &Sample) -> Value {
@@ -70,10 +68,4 @@ fn sample(sample: &Sample) -> Value {
 
 fn of_millis(millis: u64) -> Option<String> {
     Some(rfc3339(i64::try_from(millis).ok()?.checked_mul(1_000_000)?))
-}
-
-fn rfc3339(time: i64) -> String {
-    let mut text = String::new();
-    write_rfc3339(&mut text, time);
-    text
 }

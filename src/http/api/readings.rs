@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
-use crate::access::Caller;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::parameters::{By, Pairs, Parameters};
+use crate::http::App;
+use crate::http::errors::ApiError;
+use crate::http::parameters::Parameters;
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::series::{self, SensorReadings, TableColumns};
 use crate::http::render::text::Text;
-use crate::http::{App, params};
 use crate::query::native::Selection;
 use crate::query::native::many::{ManySelection, TagWords};
 use crate::query::native::notices::RequestNames;
@@ -22,11 +21,6 @@ use crate::query::native::thinning::Thinned;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes};
 use crate::reading::Sensor;
-
-/// `GET /api/v1/readings`.
-pub async fn readings(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
-    read(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
-}
 
 /// The parsed parameters.
 struct ReadingsQuery {
@@ -37,10 +31,15 @@ struct ReadingsQuery {
     cursor: Option<String>,
 }
 
-async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(app, query, params::READINGS, by)?;
+/// `GET /api/v1/readings`.
+pub async fn readings(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    parameters: Parameters,
+) -> Result<Response, ApiError> {
+    let app = &*app;
     let budget = parameters.budget(app);
-    let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
+    let (format, times) = (Format::of(&parameters, &headers)?, parameters.times()?);
     let selected = parameters.selector(app, &budget).await?;
     let asked = ReadingsQuery {
         selector: selected.selector.clone(),
@@ -75,7 +74,7 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
     drop((series, held));
     budget.answered();
-    Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(headers)?)
+    Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(&headers)?)
 }
 
 fn order(parameters: &Parameters) -> Result<TimeOrder, ApiError> {

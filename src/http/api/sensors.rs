@@ -2,23 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
-use super::write::flag;
-use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
 use crate::clock::now_ns;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::parameters::{By, Pairs, Parameters, Selected};
+use crate::http::App;
+use crate::http::errors::ApiError;
+use crate::http::parameters::{Parameters, Selected};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::json;
 use crate::http::render::series::{self, TableColumns};
 use crate::http::render::text::Text;
-use crate::http::{App, params};
 use crate::ingest::IngestError;
 use crate::kinds::Kind;
 use crate::query::native::many::TagWords;
@@ -191,16 +189,15 @@ pub async fn of_stored(
     Ok(sensors)
 }
 
-/// `GET /api/v1/latest`.
-pub async fn latest(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
-    read_latest(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
-}
-
-/// Answers with the latest reading of each selected sensor, from its document plus unflushed readings.
-async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(app, query, params::LATEST, by)?;
+/// `GET /api/v1/latest`: the latest reading of each selected sensor, from its document plus unflushed readings.
+pub async fn latest(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    parameters: Parameters,
+) -> Result<Response, ApiError> {
+    let app = &*app;
     let budget = parameters.budget(app);
-    let format = Format::of(&parameters, headers)?;
+    let format = Format::of(&parameters, &headers)?;
     let max = app.settings.query.sensors_max;
     let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
     let database = parameters.database()?;
@@ -235,13 +232,12 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     };
     let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
     let series: Vec<_> = found.into_iter().map(|of| of.document).filter_map(series).collect();
-    let names =
-        RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
+    let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
     budget.answered();
-    Ok(Answer { format, body, next, is_past: false, notices }.respond(headers)?)
+    Ok(Answer { format, body, next, is_past: false, notices }.respond(&headers)?)
 }
 
 /// Whether the sensor's key, or a text of its metadata, contains a text in lower case. Costs as much as the document has bytes,
@@ -254,11 +250,6 @@ fn has_text(document: &SensorDocument, part: &str) -> bool {
         || names.any(|name| document.meta.text(name, unquoted).is_some_and(|text| text.to_lowercase().contains(part)))
 }
 
-/// `GET /api/v1/sensors`.
-pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    read_sensors(&app, by, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
-}
-
 /// Whether a sensor's latest reading is older than its kind, or else the configuration, lets one be.
 pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now: i64) -> bool {
     let of_kind = kind.as_ref().and_then(|kind| kind.silent_after());
@@ -267,14 +258,14 @@ pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now:
     !after.is_zero() && document.last_seen.is_some_and(|last| last < heard_since)
 }
 
-async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(app, query, params::SENSORS, by)?;
+/// `GET /api/v1/sensors`.
+pub async fn sensors(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+    let app = &*app;
     let budget = parameters.budget(app);
     let max = app.settings.query.sensors_max;
     let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
-    let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
-    let silent = flag("silent", parameters.get("silent"))?.unwrap_or(false);
-    let recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
+    let [outliers, silent, recent] =
+        [parameters.flag("outlier")?, parameters.flag("silent")?, parameters.flag("recent")?];
     let kinds = &app.settings.kinds;
     if silent && app.settings.sensors.silent_after.is_zero() && !kinds.have_intervals() {
         let how = "parameter silent: set the config key sensors.silent_after, or the interval of a kind";
@@ -296,18 +287,14 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit, as_stored: false };
     let (sensors, next, _held) = chosen(app, &budget, wanted, takes).await?;
     let selected = Selected::of(parameters.all());
-    let names =
-        RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[], range: None };
+    let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(app, &budget, &selected, names, sensors.is_empty()).await;
     let groups = app.groups.of(&database);
-    let mut text = Text::new(&budget)?;
-    text.out.push_str("{\"sensors\":[");
-    for (number, sensor) in sensors.iter().enumerate() {
-        json::comma(&mut text.out, number);
-        json::sensor(&mut text.out, (sensor, &groups, is_silent(app, sensor, now)), times, recent);
-        text.row().await?;
+    let mut text = Text::list(&budget, "sensors")?;
+    for sensor in &sensors {
+        let silent = is_silent(app, sensor, now);
+        text.item(|out| json::sensor(out, (sensor, &groups, silent), times, recent)).await?;
     }
     json::end_with_next(&mut text.out, next.as_deref(), &notices);
-    budget.answered();
-    Ok(text.respond(Format::Json.media_type())?)
+    Ok(text.respond_json(&budget)?)
 }

@@ -20,7 +20,7 @@ use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::format::preferred;
 use crate::http::{App, Health, SeesDetails, ui};
 use crate::ingest::{FailingDatabase, Ledger};
-use crate::reading::time::write_rfc3339;
+use crate::reading::time::rfc3339;
 use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
 /// The media types of each.
@@ -180,8 +180,7 @@ fn of_database(failing: &FailingDatabase) -> serde_json::Value {
 /// `GET /ready`: 200 while writes are acked, whether or not the store is available.
 pub async fn ready(State(app): State<Arc<App>>) -> Response {
     let health = app.health.borrow().clone();
-    let mut started = String::new();
-    write_rfc3339(&mut started, app.started.0);
+    let started = rfc3339(app.started.0);
     let up = format!("{}s", app.started.1.elapsed().as_secs());
     match refusal(&app, &health) {
         None => {

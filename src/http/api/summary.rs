@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
-use crate::access::Caller;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::parameters::{By, Pairs, Parameters, Selected, step};
+use crate::http::App;
+use crate::http::errors::ApiError;
+use crate::http::parameters::{Parameters, Selected, step};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::series::WindowTable;
 use crate::http::render::text::Text;
-use crate::http::{App, params};
 use crate::influxql::Fill;
 use crate::query::Budget;
 use crate::query::influx::is_zone;
@@ -21,14 +20,14 @@ use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggr
 use crate::query::native::notices::RequestNames;
 
 /// `GET /api/v1/summary`.
-pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers: HeaderMap, query: Pairs) -> Response {
-    read(&app, caller, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
-}
-
-async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(app, query, params::SUMMARY, caller)?;
+pub async fn summary(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    parameters: Parameters,
+) -> Result<Response, ApiError> {
+    let app = &*app;
     let budget = parameters.budget(app);
-    let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
+    let (format, times) = (Format::of(&parameters, &headers)?, parameters.times()?);
     let (selected, is_past) = (parameters.selector(app, &budget).await?, Parameters::is_past(&parameters.range()?));
     let group_by = group_by(&parameters);
     let by = if group_by == GroupBy::Sensor { "sensor" } else { "measurement" };
@@ -48,7 +47,7 @@ async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> R
     let mut body = Text::new(&budget)?;
     windows.write(&mut body, format, times, &notices).await?;
     budget.answered();
-    Ok(Answer { format, body, next: None, is_past, notices }.respond(headers)?)
+    Ok(Answer { format, body, next: None, is_past, notices }.respond(&headers)?)
 }
 
 fn group_by(parameters: &Parameters) -> GroupBy {

@@ -24,11 +24,11 @@ use crate::access::{Caller, Presented};
 use crate::bucket::settings::named_in_full;
 use crate::clock::now_seconds;
 use crate::edge::Peer;
-use crate::http::errors::{ApiError, Dialect};
-use crate::http::parameters::{By, Pairs, Parameters};
+use crate::http::errors::ApiError;
+use crate::http::parameters::Parameters;
 use crate::http::render::json::{self, Times};
 use crate::http::server::auth;
-use crate::http::{App, Health, params};
+use crate::http::{App, Health};
 use crate::ingest::tail::{Heard, Listener, TailPlace, TailReading, TailRecord};
 use crate::query::selector::{Chooser, Selector};
 use crate::reading::Sensor;
@@ -53,20 +53,13 @@ pub struct Endless;
 /// `GET /api/v1/tail`.
 pub async fn tail(
     State(app): State<Arc<App>>,
-    Extension(by): By,
     Extension(peer): Extension<Option<Arc<Peer>>>,
-    (uri, headers): (Uri, HeaderMap),
-    query: Pairs,
-) -> Response {
+    uri: Uri,
+    headers: HeaderMap,
+    parameters: Parameters,
+) -> Result<Response, ApiError> {
     let secret = auth::token(&headers, &uri).and_then(|text| Some(Presented::parse(&text)?.id.to_owned()));
-    match begin(app, Session { by, secret, peer }, &headers, query).await {
-        Ok(response) => response,
-        Err(error) => error.respond(Dialect::Native),
-    }
-}
-
-async fn begin(app: Arc<App>, session: Session, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(&app, query, params::TAIL, session.by.clone())?;
+    let session = Session { by: parameters.sender.by.clone(), secret, peer };
     let database = parameters.database()?;
     if let Some(key) = parameters.tag_keys().find(|key| key.starts_with("meta.")) {
         let text = format!("parameter tag.{key}: acked readings are chosen by measurement and tags, not by metadata");

@@ -1,7 +1,6 @@
 //! The write endpoints, in the format of each client family; line protocol is answered with an empty 204 if all of it
 //! was accepted.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +11,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use crate::access::{Caller, Event};
+use crate::access::Caller;
 use crate::clock::now_ns;
 use crate::http::admin::dead_letters::not_stored;
 use crate::http::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is_forbidden, respond_partial};
-use crate::http::influx::query::Address;
-use crate::http::parameters::{By, DEFAULT_DATABASE};
+use crate::http::parameters::{DEFAULT_DATABASE, Sender, flag};
 use crate::http::params::WRITE;
 use crate::http::render::json::ack_json;
 use crate::http::server::body;
@@ -42,15 +40,6 @@ pub struct WriteParameters {
 /// The names of [`WriteParameters`].
 const ACTED_ON: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
 
-/// Who sends a request, and from where.
-#[derive(Debug, Clone, Copy)]
-pub struct Sender<'a> {
-    pub by: &'a Caller,
-    pub address: Option<IpAddr>,
-}
-
-pub(crate) type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
-
 /// Handles line protocol in the format of a client family.
 pub async fn lines(
     app: &App,
@@ -58,18 +47,9 @@ pub async fn lines(
     headers: &HeaderMap,
     mut body: Body,
     dialect: Dialect,
-    sender: Sender<'_>,
+    sender: &Sender,
 ) -> Response {
-    let taken = match unknown_of(uri.query(), ACTED_ON) {
-        Ok(unknown) => {
-            take_lines(app, Query::try_from_uri(uri), headers, &mut body, dialect, sender).await.map(|mut ack| {
-                ack.warnings.extend(unknown);
-                ack
-            })
-        }
-        Err(error) => Err(error),
-    };
-    match taken {
+    match take_lines(app, uri, headers, &mut body, dialect, sender).await {
         Ok(ack) if ack.rejected.count == 0 => with_notes(StatusCode::NO_CONTENT.into_response(), &ack),
         Ok(ack) => with_notes(respond_partial(dialect, ack.accepted, &ack.rejected), &ack),
         Err(error) => refuse(app, headers, body, &error, dialect).await,
@@ -78,17 +58,20 @@ pub async fn lines(
 
 async fn take_lines(
     app: &App,
-    query: Parameters,
+    uri: &Uri,
     headers: &HeaderMap,
     body: &mut Body,
     dialect: Dialect,
-    Sender { by, address }: Sender<'_>,
+    sender: &Sender,
 ) -> Result<Ack, ApiError> {
-    let terms = WriteTerms::of_lines(query, headers, dialect, by)?;
+    let unknown = unknown_of(uri.query(), ACTED_ON)?;
+    let terms = WriteTerms::of_lines(uri, headers, dialect, &sender.by)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = terms.arrival(&body, by, address);
     let precision = terms.precision;
-    Ok(app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?)
+    let lines = |limits| Lines::new(&body, precision, limits);
+    let mut ack = app.ingest.take(terms.arrival(&body, sender), lines, admission).await?;
+    ack.warnings.extend(unknown);
+    Ok(ack)
 }
 
 /// What the parameters of a write say.
@@ -103,8 +86,8 @@ pub(crate) struct WriteTerms {
 
 impl WriteTerms {
     /// Of line protocol.
-    pub fn of_lines(query: Parameters, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> Result<Self, ApiError> {
-        let parameters = parameters(query)?;
+    pub fn of_lines(uri: &Uri, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> Result<Self, ApiError> {
+        let parameters = parameters(uri)?;
         let database = database(&parameters, dialect, by)?;
         let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
         let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
@@ -113,8 +96,8 @@ impl WriteTerms {
     }
 
     /// Of JSON.
-    pub fn of_json(query: Parameters, headers: &HeaderMap, by: &Caller) -> Result<Self, ApiError> {
-        let parameters = parameters(query)?;
+    pub fn of_json(uri: &Uri, headers: &HeaderMap, by: &Caller) -> Result<Self, ApiError> {
+        let parameters = parameters(uri)?;
         let database = database(&parameters, Dialect::Native, by)?;
         let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
         let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
@@ -124,32 +107,32 @@ impl WriteTerms {
     }
 
     /// A request with these terms and this body that was received now.
-    pub fn arrival<'a>(&'a self, body: &[u8], by: &'a Caller, address: Option<IpAddr>) -> Arrival<'a> {
-        let Self { database, precision, declared, partial, ack, key } = self;
-        let key = key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) });
-        let (precision, declared, partial, ack) = (*precision, *declared, *partial, *ack);
-        let (received, patient) = (now_ns(), false);
-        Arrival { database, precision, declared, received, partial, ack, patient, key, by, address }
+    pub fn arrival<'a>(&'a self, body: &[u8], sender: &'a Sender) -> Arrival<'a> {
+        let body_hash = || rapidhash::v3::rapidhash_v3(body);
+        Arrival {
+            database: &self.database,
+            precision: self.precision,
+            declared: self.declared,
+            received: now_ns(),
+            partial: self.partial,
+            ack: self.ack,
+            patient: false,
+            key: self.key.as_deref().map(|key| RequestKey { key, body_hash: body_hash() }),
+            by: &sender.by,
+            address: sender.address,
+        }
     }
 }
 
 /// `POST /api/v1/readings`.
 pub async fn native(
     State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
+    Extension(sender): Extension<Sender>,
     uri: Uri,
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
-    let taken = match only_known(uri.query(), WRITE) {
-        Ok(()) => {
-            let sender = Sender { by: &by, address };
-            take_json(&app, Query::try_from_uri(&uri), &headers, &mut body, sender).await
-        }
-        Err(error) => Err(error),
-    };
-    match taken {
+    match take_json(&app, &uri, &headers, &mut body, &sender).await {
         Ok(ack) => {
             let status = match ack.rejected.count {
                 0 => StatusCode::OK,
@@ -164,21 +147,22 @@ pub async fn native(
 
 async fn take_json(
     app: &App,
-    query: Parameters,
+    uri: &Uri,
     headers: &HeaderMap,
     body: &mut Body,
-    Sender { by, address }: Sender<'_>,
+    sender: &Sender,
 ) -> Result<Ack, ApiError> {
-    let terms = WriteTerms::of_json(query, headers, by)?;
+    only_known(uri.query(), WRITE)?;
+    let terms = WriteTerms::of_json(uri, headers, &sender.by)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = terms.arrival(&body, by, address);
     let precision = terms.precision;
-    Ok(app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?)
+    let items = |limits| Items::new(&body, precision, limits);
+    Ok(app.ingest.take(terms.arrival(&body, sender), items, admission).await?)
 }
 
 /// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store; 409 if all but dead letters
 /// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away` for an unavailable one.
-pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(address): Address) -> Response {
+pub async fn flush(State(app): State<Arc<App>>, Extension(sender): Extension<Sender>) -> Response {
     let flushed = flushed(&app).await;
     let refused = app.ingest.dead_letters().outstanding().await;
     let outcome = match (&flushed, &refused) {
@@ -186,7 +170,7 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
         (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done, except for {}", refused.described()),
         (Ok(()), _) => "done".to_owned(),
     };
-    app.audit.note(&Event::Change { by: &by, address, statement: "FLUSH".to_owned(), database: "", outcome });
+    sender.note(&app, "FLUSH".to_owned(), "", outcome);
     match (flushed, refused) {
         (Err(error), _) => ApiError::from(error).respond(Dialect::Native),
         (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead letters: {error}")).respond(Dialect::Native),
@@ -278,7 +262,8 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     text.map(|text| Some(text.to_owned())).ok_or_else(invalid)
 }
 
-fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {
+fn parameters(uri: &Uri) -> Result<WriteParameters, ApiError> {
+    let query = Query::try_from_uri(uri);
     query.map(|Query(parameters)| parameters).map_err(|error| ApiError::Bad(error.body_text()))
 }
 
@@ -319,13 +304,4 @@ fn precision(name: Option<&str>, dialect: Dialect) -> Result<(Precision, bool), 
             Dialect::V3 => format!("invalid precision {name:?} (use auto, ns, us, ms or s)"),
         })
     })
-}
-
-pub fn flag(name: &str, value: Option<&str>) -> Result<Option<bool>, ApiError> {
-    match value {
-        None => Ok(None),
-        Some("" | "true" | "1") => Ok(Some(true)),
-        Some("false" | "0") => Ok(Some(false)),
-        Some(other) => Err(ApiError::Bad(format!("parameter {name}: {other:?} is neither true nor false"))),
-    }
 }

@@ -1,28 +1,27 @@
 //! `/query`: runs InfluxQL statements in order and returns one result per statement.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Form, Query, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::extract::{Extension, Form, FromRequest, Query, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
-use crate::access::{Caller, Event, cut};
+use crate::access::{Event, cut};
 use crate::bucket::Keep;
 use crate::clock::now_ns;
 use crate::edits::ValueDeletion;
 use crate::http::App;
 use crate::http::admin::preview::previewed;
-use crate::http::api::write::{flag, stays_away};
+use crate::http::api::write::stays_away;
 use crate::http::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
-use crate::http::parameters::By;
+use crate::http::parameters::{Sender, flag};
 use crate::http::render::answer::NOTICE_HEADER;
 use crate::http::render::guard::Guard;
+use crate::http::server::body;
 use crate::http::server::unknown_parameters::unknown_of;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
@@ -36,8 +35,7 @@ const PARSED_BYTES: usize = 64;
 const CHUNK_ROWS: usize = 10_000;
 
 /// The names of [`QueryParameters`].
-const ACTED_ON: &[&str] =
-    &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run", "undo"];
+const ACTED_ON: &[&str] = &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run"];
 
 /// The parameters of `/query`; unknown ones are ignored with a warning.
 #[derive(Debug, Default, Deserialize)]
@@ -52,7 +50,6 @@ pub struct QueryParameters {
     params: Option<String>,
     guard: Option<String>,
     dry_run: Option<String>,
-    undo: Option<String>,
 }
 
 impl QueryParameters {
@@ -69,111 +66,59 @@ impl QueryParameters {
             params: self.params.or(other.params),
             guard: self.guard.or(other.guard),
             dry_run: self.dry_run.or(other.dry_run),
-            undo: self.undo.or(other.undo),
         }
     }
 }
 
-type Url = Result<Query<QueryParameters>, QueryRejection>;
-
-/// The client's address, added to the request by the service.
-pub type Address = Extension<Option<IpAddr>>;
-
-/// The sender of a request, and the parts of the request that statements need.
-#[derive(Clone, Copy)]
-struct Sender<'a> {
-    by: &'a Caller,
-    address: Option<IpAddr>,
+/// A request for statements, without its parameters.
+struct Asking<'a> {
+    sender: &'a Sender,
     method: &'a Method,
     headers: &'a HeaderMap,
 }
 
-/// `GET /query`.
-pub async fn by_get(
-    State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
-    method: Method,
-    headers: HeaderMap,
-    uri: Uri,
-    url: Url,
-) -> Response {
-    let sender = Sender { by: &by, address, method: &method, headers: &headers };
-    let unknown = match unknown_of(uri.query(), ACTED_ON) {
-        Ok(unknown) => unknown,
-        Err(error) => return error.respond(Dialect::V1),
-    };
-    match url {
-        Ok(Query(url)) => warned(answer(&app, sender, url).await, unknown),
-        Err(error) => ApiError::Bad(error.body_text()).respond(Dialect::V1),
-    }
+/// `/query`: parameters in the URL, or with POST in a form body, too.
+pub async fn query(State(app): State<Arc<App>>, Extension(sender): Extension<Sender>, request: Request) -> Response {
+    sent(&app, &sender, request).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-/// The response with a header that names unknown parameters.
-fn warned(mut response: Response, unknown: Option<String>) -> Response {
+async fn sent(app: &Arc<App>, sender: &Sender, request: Request) -> Result<Response, ApiError> {
+    let (parts, mut body) = request.into_parts();
+    let url = Query::<QueryParameters>::try_from_uri(&parts.uri);
+    let Query(mut parameters) = url.map_err(|error| ApiError::Bad(error.body_text()))?;
+    let mut unknown = unknown_of(parts.uri.query(), ACTED_ON)?;
+    if parts.method == Method::POST {
+        let (body, _admission) = body::read(app, &parts.headers, &mut body).await?;
+        let request = Request::from_parts(parts.clone(), body.clone().into());
+        // A body that is not a form counts as empty.
+        if let Ok(Form(form)) = <Form<QueryParameters> as FromRequest<()>>::from_request(request, &()).await {
+            parameters = parameters.or(form);
+            unknown = together(unknown, unknown_of(std::str::from_utf8(&body).ok(), ACTED_ON)?);
+        }
+    }
+    let asking = Asking { sender, method: &parts.method, headers: &parts.headers };
+    let mut response = match answered(app, &asking, parameters).await {
+        Ok(response) => response,
+        Err(error) => error.respond(Dialect::V1),
+    };
     if let Some(unknown) = unknown.and_then(|unknown| in_header(&unknown)) {
         response.headers_mut().insert(WARNING_HEADER, unknown);
     }
-    response
+    Ok(response)
 }
 
-/// `POST /query`: parameters in the URL or in a form body.
-pub async fn by_post(
-    State(app): State<Arc<App>>,
-    Extension(by): By,
-    Extension(address): Address,
-    method: Method,
-    url: Url,
-    request: axum::extract::Request,
-) -> Response {
-    let headers = request.headers().clone();
-    let sender = Sender { by: &by, address, method: &method, headers: &headers };
-    let Query(url) = match url {
-        Ok(url) => url,
-        Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
-    };
-    let unknown = match unknown_of(request.uri().query(), ACTED_ON) {
-        Ok(unknown) => unknown,
-        Err(error) => return error.respond(Dialect::V1),
-    };
-    match form(&app, request).await {
-        Ok((form, unknown_too)) => {
-            let unknown: Vec<String> = [unknown, unknown_too].into_iter().flatten().collect();
-            let unknown = (!unknown.is_empty()).then(|| unknown.join("; "));
-            warned(answer(&app, sender, url.or(form)).await, unknown)
-        }
-        Err(error) => error.respond(Dialect::V1),
-    }
-}
-
-/// The parameters of a form body, and a warning about those that are ignored.
-async fn form(app: &App, request: axum::extract::Request) -> Result<(QueryParameters, Option<String>), ApiError> {
-    let (parts, mut body) = request.into_parts();
-    let (body, _admission) = crate::http::server::body::read(app, &parts.headers, &mut body).await?;
-    let request = axum::extract::Request::from_parts(parts, body.clone().into());
-    match <Form<QueryParameters> as axum::extract::FromRequest<()>>::from_request(request, &()).await {
-        Ok(Form(form)) => Ok((form, unknown_of(std::str::from_utf8(&body).ok(), ACTED_ON)?)),
-        // A body that is not a form counts as empty.
-        Err(_) => Ok((QueryParameters::default(), None)),
-    }
-}
-
-async fn answer(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameters) -> Response {
-    answered(app, sender, parameters).await.unwrap_or_else(|error| error.respond(Dialect::V1))
-}
-
-async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameters) -> Result<Response, ApiError> {
+async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: QueryParameters) -> Result<Response, ApiError> {
     let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
     Guard::named(parameters.guard.as_deref())?;
     let is_dry = flag("dry_run", parameters.dry_run.as_deref())?.unwrap_or(false);
-    let budget = app.query.begin(sender.by, q);
+    let budget = app.query.begin(&asking.sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match statements(q, parameters.params.as_deref()) {
         Ok(statements) => statements,
         Err(error) => {
-            let style = style(&parameters, sender.headers);
+            let style = style(&parameters, asking.headers);
             let body = refusal(&error.message(), &style);
             return Ok((error.status(), [(header::CONTENT_TYPE, style.format.media_type())], body).into_response());
         }
@@ -193,10 +138,10 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
             policy: policy.as_deref(),
             now,
             budget: &budget,
-            by: sender.by,
+            by: &asking.sender.by,
         };
         let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
-        let series = match run(app, sender, is_dry, statement, asked).await {
+        let series = match run(app, asking, is_dry, statement, asked).await {
             Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
             Ok(Outcome::Changed(message)) => {
                 said = message;
@@ -231,7 +176,7 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
         messages.extend(said);
         outcomes.push(StatementResult { series, messages, zone });
     }
-    let style = style(&parameters, sender.headers);
+    let style = style(&parameters, asking.headers);
     let text = render(&budget, &outcomes, &style).await?;
     let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
     budget.answered();
@@ -310,7 +255,7 @@ enum Outcome {
 
 async fn run(
     app: &Arc<App>,
-    sender: Sender<'_>,
+    asking: &Asking<'_>,
     is_dry: bool,
     statement: &Statement,
     asked: StatementContext<'_>,
@@ -319,12 +264,12 @@ async fn run(
         Ok(Some(answer)) => Ok(Outcome::Answer(answer)),
         Ok(None) => {
             check_change(asked, statement)?;
-            may_change(sender.method, statement)?;
+            may_change(asking.method, statement)?;
             if is_dry {
                 return previewed(app, statement, asked).await.map(Outcome::Answer);
             }
             let changed = change(app, statement, asked).await;
-            note_change(app, sender, statement, asked.database, &changed);
+            note_change(app, asking.sender, statement, asked.database, &changed);
             changed.map(Outcome::Changed)
         }
         Err(failed) => Err(failed.into()),
@@ -334,7 +279,7 @@ async fn run(
 /// Writes a change to the audit log.
 fn note_change(
     app: &App,
-    sender: Sender<'_>,
+    sender: &Sender,
     statement: &Statement,
     database: Option<&str>,
     changed: &Result<Option<String>, ApiError>,
@@ -345,7 +290,7 @@ fn note_change(
     }
     let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |_| "done".to_owned());
     let (statement, database) = (cut(&statement.to_string()), &*cut(changed_database(statement, database)));
-    let event = Event::Change { by: sender.by, address: sender.address, statement, database, outcome };
+    let event = Event::Change { by: &sender.by, address: sender.address, statement, database, outcome };
     match changed {
         Ok(_) => app.audit.note(&event),
         Err(_) => app.audit.note_denied(&event, Instant::now()),

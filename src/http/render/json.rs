@@ -204,7 +204,8 @@ pub fn sensor(
     put(out, format_args!(",\"silent\":{is_silent}}}"));
 }
 
-fn pair(out: &mut String, name: &str, text: &str) {
+/// A member of an object that is text.
+pub fn pair(out: &mut String, name: &str, text: &str) {
     string(out, name);
     out.push(':');
     string(out, text);

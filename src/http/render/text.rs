@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 
+use super::format::Format;
 use crate::query::{Budget, HeldBytes, QueryError};
 
 /// A piece ends with the first row that brings it to this many bytes.
@@ -26,6 +27,7 @@ pub struct Text {
     hash: u64,
     /// Rewrites each complete piece.
     style: Option<Style>,
+    has_items: bool,
 }
 
 /// The bytes of an answer's body before compression. Attached to the response as an extension.
@@ -50,7 +52,15 @@ impl Text {
     /// When the query's budget is used up.
     pub fn new(budget: &Budget) -> Result<Self, QueryError> {
         let held = budget.hold(0)?;
-        Ok(Self { out: String::new(), held, pieces: VecDeque::new(), length: 0, hash: 0, style: None })
+        Ok(Self {
+            out: String::new(),
+            held,
+            pieces: VecDeque::new(),
+            length: 0,
+            hash: 0,
+            style: None,
+            has_items: false,
+        })
     }
 
     /// As [`Text::new`], but `style` rewrites each complete piece.
@@ -59,6 +69,35 @@ impl Text {
     /// When the query's budget is used up.
     pub fn styled(budget: &Budget, style: impl FnMut(&str) -> String + Send + 'static) -> Result<Self, QueryError> {
         Ok(Self { style: Some(Box::new(style)), ..Self::new(budget)? })
+    }
+
+    /// Begins a JSON object with a list, `{"NAME":[`, to which [items](Self::item) are added.
+    ///
+    /// # Errors
+    /// When the query's budget is used up.
+    pub fn list(budget: &Budget, name: &str) -> Result<Self, QueryError> {
+        Ok(Self { out: format!("{{\"{name}\":["), ..Self::new(budget)? })
+    }
+
+    /// Appends an item of a list, behind a comma unless it is the first one.
+    ///
+    /// # Errors
+    /// When the query's budget is used up.
+    pub async fn item(&mut self, write: impl FnOnce(&mut String)) -> Result<(), QueryError> {
+        if std::mem::replace(&mut self.has_items, true) {
+            self.out.push(',');
+        }
+        write(&mut self.out);
+        self.row().await
+    }
+
+    /// Ends the query, and makes the response.
+    ///
+    /// # Errors
+    /// When the query's budget is used up.
+    pub fn respond_json(self, budget: &Budget) -> Result<Response, QueryError> {
+        budget.answered();
+        self.respond(Format::Json.media_type())
     }
 
     /// To be called after each row: counts the memory, and ends the piece if it is full.

@@ -23,6 +23,7 @@ use crate::edge::{Peer, StaleCertificate};
 use crate::http::api::{status, write};
 use crate::http::endpoints::{self, Endpoint, Handler};
 use crate::http::errors::{ApiError, Dialect};
+use crate::http::parameters::Sender;
 use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::text::Length;
 use crate::http::{App, SeesDetails};
@@ -146,12 +147,14 @@ impl HttpService {
         let response = match by {
             Some(Handler::Lines(dialect)) => {
                 let (parts, body) = request.into_parts();
-                let sender = write::Sender { by: &caller, address: asked.address };
-                write::lines(&self.app, &parts.uri, &parts.headers, body, *dialect, sender).await
+                let sender = Sender { by: caller.clone(), address: asked.address };
+                write::lines(&self.app, &parts.uri, &parts.headers, body, *dialect, &sender).await
             }
             Some(Handler::Route(_)) | None => {
-                request.extensions_mut().insert(caller.clone());
-                request.extensions_mut().insert(asked.address);
+                request.extensions_mut().insert(Sender { by: caller.clone(), address: asked.address });
+                if let Some(endpoint) = endpoint {
+                    request.extensions_mut().insert(endpoint);
+                }
                 request.extensions_mut().insert(self.peer.clone());
                 if asked.route == "/health" {
                     let sees = SeesDetails(self.sees_details(&request));

@@ -40,6 +40,14 @@ pub struct RequestNames<'a> {
     pub range: Option<(i64, i64)>,
 }
 
+impl<'a> RequestNames<'a> {
+    /// The names of a request for sensors, whatever their fields and times.
+    #[must_use]
+    pub fn of(database: &'a str, selector: &'a Selector) -> Self {
+        Self { database, selector, fields: &[], group_by: &[], range: None }
+    }
+}
+
 /// A notice for each name that no sensor has which the caller may read.
 ///
 /// # Errors

@@ -235,6 +235,14 @@ pub fn write_rfc3339(out: &mut String, timestamp_ns: i64) {
     out.push('Z');
 }
 
+/// A timestamp as RFC 3339 in UTC.
+#[must_use]
+pub fn rfc3339(timestamp_ns: i64) -> String {
+    let mut text = String::new();
+    write_rfc3339(&mut text, timestamp_ns);
+    text
+}
+
 /// Appends seconds since the epoch as `2026-01-15T14:00:00`, in UTC and without a zone.
 pub fn write_seconds(out: &mut String, seconds: i64) {
     let instant = jiff::Timestamp::from_second(seconds).unwrap_or_default();
@@ -261,9 +269,7 @@ pub fn as_if_in_utc(text: &str) -> Option<String> {
     let local: jiff::civil::DateTime = if text.contains('[') { return None } else { text.parse().ok()? };
     let instant = jiff::tz::Offset::UTC.to_timestamp(local).ok()?;
     let ns = i64::try_from(instant.as_nanosecond()).ok()?;
-    let mut out = String::new();
-    write_rfc3339(&mut out, ns);
-    Some(out)
+    Some(rfc3339(ns))
 }
 
 #[cfg(test)]
