@@ -124,82 +124,31 @@ impl IntoResponse for ApiError {
 }
 
 impl ApiError {
-    /// The status: 503 if a retry may succeed, never 5xx for data that can never be accepted.
     pub fn status(&self) -> StatusCode {
-        match self {
-            Self::Bad(_) => StatusCode::BAD_REQUEST,
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTimeout | Self::Unreadable(_) | Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Conflict(_) => StatusCode::CONFLICT,
-            Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Denied(Denied::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Denied(_) => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::Changed(_) => StatusCode::PRECONDITION_FAILED,
-            Self::Ingest(error) => match error {
-                IngestError::Storage(error) => of_storage(error),
-                IngestError::Overloaded { .. }
-                | IngestError::KeyInFlight
-                | IngestError::KeyUnwritten { .. }
-                | IngestError::TimesTaken
-                | IngestError::Log(_)
-                | IngestError::Timeout { .. }
-                | IngestError::StoreTimeout { .. }
-                | IngestError::DeletionTimeout(_)
-                | IngestError::OthersBehind { .. }
-                | IngestError::StillDeleting(_)
-                | IngestError::BeingDropped { .. }
-                | IngestError::DatabaseFailing { .. }
-                | IngestError::TooManyDeletions { .. }
-                | IngestError::Member(_)
-                | IngestError::LongDeletions { .. }
-                | IngestError::Behind(_)
-                | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-                IngestError::TooLarge { .. } | IngestError::LinesToExplain { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-                IngestError::OverQuota(_) => StatusCode::TOO_MANY_REQUESTS,
-                // Not 429, which clients repeat.
-                IngestError::DatabaseQuota { .. } => StatusCode::FORBIDDEN,
-                IngestError::TooManyDatabases { .. }
-                | IngestError::CutsExpired(_)
-                | IngestError::DatabaseName { .. }
-                | IngestError::KeyOfOtherBody
-                | IngestError::Policy(_)
-                | IngestError::Rename(_) => StatusCode::BAD_REQUEST,
-            },
-            Self::Query(error) => match error {
-                QueryError::Storage(error) => of_storage(error),
-                QueryError::TooLarge { .. }
-                | QueryError::HourTooLarge { .. }
-                | QueryError::TooLong { .. }
-                | QueryError::TooManySensors { .. }
-                | QueryError::TooManyColumns
-                | QueryError::TooManyPatterns
-                | QueryError::Pattern { .. } => StatusCode::BAD_REQUEST,
-                QueryError::Full { .. }
-                | QueryError::TokenFull { .. }
-                | QueryError::Timeout { .. }
-                | QueryError::Overloaded { .. }
-                | QueryError::Behind(_) => StatusCode::SERVICE_UNAVAILABLE,
-            },
-        }
+        self.class().0
     }
 
     /// What programs may branch on: it stays while texts change. Each stands in `/openapi.json`.
     pub fn code(&self) -> &'static str {
+        self.class().1
+    }
+
+    /// The status and the code. The status is 503 if a retry may succeed, never 5xx for data that can never be accepted.
+    fn class(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Bad(_) => "invalid",
-            Self::TooLarge { .. } => "too_large",
-            Self::BodyTimeout => "body_timeout",
-            Self::Encoding(_) => "unsupported_encoding",
-            Self::Unreadable(_) => "unreadable_file",
-            Self::Denied(Denied::Unavailable) => "tokens_not_loaded",
-            Self::Denied(_) => "unauthorized",
-            Self::Forbidden(_) => "forbidden",
-            Self::Changed(_) => "changed",
-            Self::Busy(_) => "busy",
-            Self::Conflict(_) => "conflict",
-            Self::Ingest(error) => code_of_ingest(error),
-            Self::Query(error) => code_of_query(error),
+            Self::Bad(_) => (StatusCode::BAD_REQUEST, "invalid"),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Self::BodyTimeout => (StatusCode::SERVICE_UNAVAILABLE, "body_timeout"),
+            Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding"),
+            Self::Unreadable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unreadable_file"),
+            Self::Denied(Denied::Unavailable) => (StatusCode::SERVICE_UNAVAILABLE, "tokens_not_loaded"),
+            Self::Denied(_) => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::Changed(_) => (StatusCode::PRECONDITION_FAILED, "changed"),
+            Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Self::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
+            Self::Ingest(error) => class_of_ingest(error),
+            Self::Query(error) => class_of_query(error),
         }
     }
 
@@ -262,66 +211,74 @@ impl ApiError {
     }
 }
 
-fn code_of_ingest(error: &IngestError) -> &'static str {
-    match error {
-        IngestError::Storage(error) => code_of_storage(error),
+fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
+    let code = match error {
+        IngestError::Storage(error) => return class_of_storage(error),
+        IngestError::TooLarge { .. } | IngestError::LinesToExplain { .. } => {
+            return (StatusCode::PAYLOAD_TOO_LARGE, "too_large");
+        }
+        IngestError::OverQuota(_) => return (StatusCode::TOO_MANY_REQUESTS, "over_quota"),
+        // Not 429, which clients repeat.
+        IngestError::DatabaseQuota { .. } => return (StatusCode::FORBIDDEN, "database_quota"),
+        IngestError::TooManyDatabases { .. } => return (StatusCode::BAD_REQUEST, "too_many_databases"),
+        IngestError::CutsExpired(_) => return (StatusCode::BAD_REQUEST, "expired_hours"),
+        IngestError::DatabaseName { .. } => return (StatusCode::BAD_REQUEST, "invalid_database"),
+        IngestError::KeyOfOtherBody => return (StatusCode::BAD_REQUEST, "key_of_other_body"),
+        IngestError::Policy(_) => return (StatusCode::BAD_REQUEST, "retention_policy"),
+        IngestError::Rename(_) => return (StatusCode::BAD_REQUEST, "rename"),
         IngestError::Overloaded { .. } => "overloaded",
         IngestError::KeyInFlight => "key_in_flight",
-        IngestError::KeyOfOtherBody => "key_of_other_body",
         IngestError::KeyUnwritten { .. } => "key_unwritten",
         IngestError::TimesTaken => "times_taken",
-        IngestError::TooLarge { .. } | IngestError::LinesToExplain { .. } => "too_large",
         IngestError::Log(_) => "log_unwritable",
         IngestError::Timeout { .. } => "timeout",
         IngestError::StoreTimeout { .. } => "store_timeout",
         IngestError::DeletionTimeout(_) | IngestError::StillDeleting(_) => "deletion_timeout",
         IngestError::OthersBehind { .. } => "others_behind",
         IngestError::Behind(_) => "replaying",
-        IngestError::TooManyDatabases { .. } => "too_many_databases",
         IngestError::BeingDropped { .. } => "being_deleted",
         IngestError::DatabaseFailing { .. } => "database_failing",
         IngestError::Member(MemberError::NotJoined) => "not_registered",
-        IngestError::LongDeletions { .. } | IngestError::TooManyDeletions { .. } => "too_many_deletions",
         IngestError::Member(MemberError::Clock { .. } | MemberError::Ahead { .. }) => "clock",
-        IngestError::OverQuota(_) => "over_quota",
-        IngestError::DatabaseQuota { .. } => "database_quota",
-        IngestError::DatabaseName { .. } => "invalid_database",
-        IngestError::CutsExpired(_) => "expired_hours",
-        IngestError::Policy(_) => "retention_policy",
-        IngestError::Rename(_) => "rename",
+        IngestError::LongDeletions { .. } | IngestError::TooManyDeletions { .. } => "too_many_deletions",
         IngestError::Stopping => "stopping",
-    }
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, code)
 }
 
-fn code_of_query(error: &QueryError) -> &'static str {
+fn class_of_query(error: &QueryError) -> (StatusCode, &'static str) {
     match error {
-        QueryError::Storage(error) => code_of_storage(error),
-        QueryError::Behind(_) => "replaying",
+        QueryError::Storage(error) => class_of_storage(error),
         QueryError::TooLarge { .. }
         | QueryError::HourTooLarge { .. }
         | QueryError::TooLong { .. }
         | QueryError::TooManySensors { .. }
         | QueryError::TooManyColumns
-        | QueryError::TooManyPatterns => "query_too_large",
-        QueryError::Pattern { .. } => "invalid",
-        QueryError::Full { .. } | QueryError::TokenFull { .. } | QueryError::Overloaded { .. } => "overloaded",
-        QueryError::Timeout { .. } => "timeout",
+        | QueryError::TooManyPatterns => (StatusCode::BAD_REQUEST, "query_too_large"),
+        QueryError::Pattern { .. } => (StatusCode::BAD_REQUEST, "invalid"),
+        QueryError::Behind(_) => (StatusCode::SERVICE_UNAVAILABLE, "replaying"),
+        QueryError::Full { .. } | QueryError::TokenFull { .. } | QueryError::Overloaded { .. } => {
+            (StatusCode::SERVICE_UNAVAILABLE, "overloaded")
+        }
+        QueryError::Timeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "timeout"),
     }
 }
 
-fn code_of_storage(error: &StorageError) -> &'static str {
-    match error {
+fn class_of_storage(error: &StorageError) -> (StatusCode, &'static str) {
+    let code = match error {
+        StorageError::Refused { .. } => return (StatusCode::BAD_REQUEST, "store_refused"),
+        StorageError::Address { .. } => return (StatusCode::BAD_REQUEST, "store_unusable"),
+        StorageError::HourTooLarge { .. } => return (StatusCode::BAD_REQUEST, "query_too_large"),
         StorageError::Unavailable { .. } => "store_unavailable",
         StorageError::Unknown { .. } => "store_unconfirmed",
         StorageError::Contended { .. } | StorageError::Busy { .. } | StorageError::ReadAgain { .. } => "store_busy",
         StorageError::Failing { .. } => "store_failing",
-        StorageError::Refused { .. } => "store_refused",
-        StorageError::Unusable { .. } | StorageError::Address { .. } => "store_unusable",
+        StorageError::Unusable { .. } => "store_unusable",
         StorageError::Database { .. } => "store_database",
         StorageError::Unreadable { .. } => "store_unreadable",
         StorageError::Newer { .. } => "store_newer",
-        StorageError::HourTooLarge { .. } => "query_too_large",
-    }
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, code)
 }
 
 /// The codes of errors that are no [`ApiError`].
@@ -330,24 +287,6 @@ pub const WRONG_METHOD: &str = "method_not_allowed";
 pub const DEAD_LETTERS: &str = "dead_letters";
 /// The code of a write some of whose readings were rejected.
 pub const REJECTED: &str = "rejected";
-
-fn of_storage(error: &StorageError) -> StatusCode {
-    match error {
-        StorageError::Refused { .. } | StorageError::Address { .. } | StorageError::HourTooLarge { .. } => {
-            StatusCode::BAD_REQUEST
-        }
-        StorageError::Unavailable { .. }
-        | StorageError::Contended { .. }
-        | StorageError::Busy { .. }
-        | StorageError::ReadAgain { .. }
-        | StorageError::Failing { .. }
-        | StorageError::Unknown { .. }
-        | StorageError::Unusable { .. }
-        | StorageError::Database { .. }
-        | StorageError::Unreadable { .. }
-        | StorageError::Newer { .. } => StatusCode::SERVICE_UNAVAILABLE,
-    }
-}
 
 fn v2_code(status: StatusCode) -> &'static str {
     match status {

@@ -68,38 +68,78 @@ pub async fn readings(
     times: Times,
     (next, notices): (Option<&str>, &[String]),
 ) -> Result<(), QueryError> {
-    match format {
-        Format::Json => {
+    if let Format::Csv(guard) = format {
+        table(text, series, &columns.with(series), (times, guard)).await?;
+        return text.row().await;
+    }
+    let nested = Nested {
+        series,
+        names: ["readings", "reading"],
+        head: |out: &mut String, (sensor, _): &SensorReadings| head(out, sensor),
+        rows: |(_, readings): &SensorReadings| readings.len(),
+        row: |out: &mut String, (_, readings): &SensorReadings, row| json::reading(out, &readings[row], times),
+    };
+    nested.write(text, format, (next, notices)).await
+}
+
+/// Rows by series, as JSON writes them.
+struct Nested<'a, S, Head, Rows, Row> {
+    series: &'a [S],
+    /// The names of all rows of a series, and of one.
+    names: [&'static str; 2],
+    head: Head,
+    /// The number of rows.
+    rows: Rows,
+    row: Row,
+}
+
+impl<S, Head, Rows, Row> Nested<'_, S, Head, Rows, Row>
+where
+    Head: Fn(&mut String, &S),
+    Rows: Fn(&S) -> usize,
+    Row: Fn(&mut String, &S, usize),
+{
+    /// Writes one JSON object, which ends with the cursor `next` and the notices, or a line for each row.
+    async fn write(
+        self,
+        text: &mut Text,
+        format: Format,
+        (next, notices): (Option<&str>, &[String]),
+    ) -> Result<(), QueryError> {
+        let Self { series, names: [all, one], head, rows, row } = self;
+        let is_json = format == Format::Json;
+        if is_json {
             text.out.push_str("{\"series\":[");
-            for (number, (sensor, readings)) in series.iter().enumerate() {
+        }
+        for (number, series) in series.iter().enumerate() {
+            let mut start = String::new();
+            head(&mut start, series);
+            start.push_str(&format!(",\"{}\":", if is_json { all } else { one }));
+            if is_json {
                 json::comma(&mut text.out, number);
-                head(&mut text.out, sensor);
-                text.out.push_str(",\"readings\":[");
-                for (number, reading) in readings.iter().enumerate() {
+                text.out.push_str(&start);
+                text.out.push('[');
+            }
+            for number in 0..rows(series) {
+                if is_json {
                     json::comma(&mut text.out, number);
-                    json::reading(&mut text.out, reading, times);
-                    text.row().await?;
+                    row(&mut text.out, series, number);
+                } else {
+                    text.out.push_str(&start);
+                    row(&mut text.out, series, number);
+                    text.out.push_str("}\n");
                 }
+                text.row().await?;
+            }
+            if is_json {
                 text.out.push_str("]}");
             }
+        }
+        if is_json {
             json::end_with_next(&mut text.out, next, notices);
         }
-        Format::Lines => {
-            for (sensor, readings) in series {
-                let mut start = String::new();
-                head(&mut start, sensor);
-                for reading in readings {
-                    text.out.push_str(&start);
-                    text.out.push_str(",\"reading\":");
-                    json::reading(&mut text.out, reading, times);
-                    text.out.push_str("}\n");
-                    text.row().await?;
-                }
-            }
-        }
-        Format::Csv(guard) => table(text, series, &columns.with(series), (times, guard)).await?,
+        text.row().await
     }
-    text.row().await
 }
 
 fn head(out: &mut String, sensor: &Sensor) {
@@ -182,37 +222,21 @@ impl WindowTable {
         times: Times,
         notices: &[String],
     ) -> Result<(), QueryError> {
-        let fields = self.fields();
-        match format {
-            Format::Json => {
-                text.out.push_str("{\"series\":[");
-                for (number, series) in self.found.series.iter().enumerate() {
-                    json::comma(&mut text.out, number);
-                    self.head(&mut text.out, series);
-                    text.out.push_str(",\"windows\":[");
-                    for row in 0..series.windows.len() {
-                        json::comma(&mut text.out, row);
-                        window(&mut text.out, (series, row), &fields, self.sparse, times);
-                        text.row().await?;
-                    }
-                    text.out.push_str("]}");
-                }
-                json::end_with_next(&mut text.out, None, notices);
-            }
-            Format::Lines => {
-                for series in &self.found.series {
-                    for row in 0..series.windows.len() {
-                        self.head(&mut text.out, series);
-                        text.out.push_str(",\"window\":");
-                        window(&mut text.out, (series, row), &fields, self.sparse, times);
-                        text.out.push_str("}\n");
-                        text.row().await?;
-                    }
-                }
-            }
-            Format::Csv(guard) => self.table(text, times, guard).await?,
+        if let Format::Csv(guard) = format {
+            self.table(text, times, guard).await?;
+            return text.row().await;
         }
-        text.row().await
+        let fields = self.fields();
+        let nested = Nested {
+            series: &self.found.series,
+            names: ["windows", "window"],
+            head: |out: &mut String, series: &WindowSeries| self.head(out, series),
+            rows: |series: &WindowSeries| series.windows.len(),
+            row: |out: &mut String, series: &WindowSeries, row| {
+                window(out, (series, row), &fields, self.sparse, times);
+            },
+        };
+        nested.write(text, format, (None, notices)).await
     }
 
     fn head(&self, out: &mut String, series: &WindowSeries) {
