@@ -91,6 +91,15 @@ pub(crate) fn ended(done: anyhow::Result<()>) -> ExitCode {
     }
 }
 
+/// As [`ended`], where `false` is a failure without an error.
+pub(crate) fn ended_as(is_good: anyhow::Result<bool>) -> ExitCode {
+    match is_good {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => failed(&error),
+    }
+}
+
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
     if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }

@@ -1,7 +1,6 @@
 //! The command line: from flags to settings, or to a list of problems.
 
 mod requests;
-mod service;
 mod store;
 mod tokens;
 
@@ -9,16 +8,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub use self::service::{
-    DatabaseFlags, DeadLettersCommand, JobCommand, RejectedFlags, RejectionsCommand, RenameCommand, RenameScope,
-    SendFlags, SensorCommand, SensorsFormat, TargetFlags,
-};
 pub use self::store::{
-    AuditCommand, BackupCommand, BackupFlags, ConfigCommand, CopyFlags, DemoFlags, FolderFlags, HealthFlags,
-    OutputFlags, ServeFlags, StoreFlags, WalCommand,
+    AuditCommand, BackupCommand, BackupFlags, ConfigCommand, CopyFlags, DeadLettersCommand, DemoFlags, FolderFlags,
+    HealthFlags, OutputFlags, ServeFlags, StoreFlags, WalCommand,
 };
 pub use self::tokens::{AddFlags, TokenCommand, tokens};
-use crate::commands::Exchange;
+use crate::commands::{Exchange, JobCommand, RejectionsCommand, RenameCommand, SensorCommand};
 use crate::config::{self, Overrides, Problem, Settings};
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 

@@ -1,12 +1,10 @@
 //! The `hourglass` command: dispatches each subcommand to the library.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use hourglass::cli::{
-    self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, JobCommand, Request, WalCommand,
-    with_settings,
+    self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, Request, WalCommand, with_settings,
 };
 use hourglass::{app, commands, config};
 use hourglass_demo::Simulation;
@@ -62,12 +60,12 @@ fn run(command: Command) -> ExitCode {
         }
         Command::Audit { command: AuditCommand::List(flags) } => with_settings(flags, commands::print_audit),
         Command::Audit { command: AuditCommand::Verify(flags) } => with_settings(flags, commands::check_audit),
-        Command::Sensor { command } => sensors(command),
+        Command::Sensor { command } => commands::sensors(&command),
         Command::DeadLetters { command: DeadLettersCommand::List(flags) } => {
             with_settings(flags, commands::list_dead_letters)
         }
-        Command::DeadLetters { command: DeadLettersCommand::Send(flags) } => {
-            with_settings(flags.folder, |settings| commands::send_dead_letters(settings, &flags.target.into()))
+        Command::DeadLetters { command: DeadLettersCommand::Send { service, folder } } => {
+            with_settings(folder, |settings| commands::send_dead_letters(settings, &service))
         }
         Command::DeadLetters { command: DeadLettersCommand::Done { ids, folder } } => {
             with_settings(folder, |settings| commands::dead_letters_done(settings, ids))
@@ -77,10 +75,9 @@ fn run(command: Command) -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Compact(flags) => with_settings(flags, commands::compact),
-        Command::Job { command: JobCommand::List(flags) } => commands::list_jobs(&flags.into()),
-        Command::Job { command: JobCommand::Run { name, target } } => commands::run_job(&target.into(), &name),
-        Command::Rejections { command } => rejections(command),
-        Command::Rename { command } => rename(command),
+        Command::Job { command } => commands::jobs(&command),
+        Command::Rejections { command } => commands::rejections(&command),
+        Command::Rename { command } => commands::rename(&command),
     }
 }
 
@@ -101,44 +98,4 @@ fn backup(command: BackupCommand) -> ExitCode {
             with_settings(store, |settings| commands::digest(settings, output.is_json()))
         }
     }
-}
-
-fn rename(command: cli::RenameCommand) -> ExitCode {
-    let (task, flags) = match command {
-        cli::RenameCommand::Add { scope, shown, dry_run, target } => {
-            let mut entry = scope.fields();
-            entry.push(("to", shown));
-            (commands::RenameTask::Add { entry, is_dry: dry_run }, target)
-        }
-        cli::RenameCommand::List(flags) => (commands::RenameTask::List, flags),
-        cli::RenameCommand::Remove { scope, target } => (commands::RenameTask::Remove(scope.fields()), target),
-    };
-    commands::rename(&commands::RenameRequest { database: flags.db, service: flags.service.into(), task })
-}
-
-fn sensors(command: cli::SensorCommand) -> ExitCode {
-    let is_csv = |format| format == cli::SensorsFormat::Csv;
-    let (what, flags) = match command {
-        cli::SensorCommand::Import { file, format, dry_run, target } => {
-            let ends = |file: &PathBuf| file.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
-            let is_csv = format.map_or_else(|| file.as_ref().is_some_and(ends), is_csv);
-            (commands::SensorsTask::Import { file, is_csv, is_dry: dry_run }, target)
-        }
-        cli::SensorCommand::Export { format, target } => {
-            (commands::SensorsTask::Export { is_csv: is_csv(format) }, target)
-        }
-    };
-    commands::sensors(&commands::SensorsRequest { database: flags.db, service: flags.service.into(), what })
-}
-
-fn rejections(command: cli::RejectionsCommand) -> ExitCode {
-    let (task, selection) = match command {
-        cli::RejectionsCommand::List(selection) => (commands::RejectionsTask::List, selection),
-        cli::RejectionsCommand::Export(selection) => (commands::RejectionsTask::Export, selection),
-        cli::RejectionsCommand::Done { through, selection } => (commands::RejectionsTask::Done(through), selection),
-    };
-    let cli::RejectedFlags { code, measurement, contains, from, target: flags } = selection;
-    let selection = [("code", code), ("measurement", measurement), ("contains", contains), ("from", from)];
-    let (database, service) = (flags.db, flags.service.into());
-    commands::rejections(&commands::RejectionsRequest { database, selection, service, task })
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use serde_json::Value;
 
-use super::{OutputFlags, TargetFlags};
-use crate::commands::Exchange;
+use super::OutputFlags;
+use crate::commands::{Exchange, Service};
 
 /// A command of this table.
 struct Row {
@@ -144,7 +144,7 @@ impl Row {
     }
 
     fn command(&self, name: &'static str) -> Command {
-        let command = TargetFlags::augment_args(Command::new(name).about(self.about));
+        let command = Service::augment_args(Command::new(name).about(self.about));
         let mut command = OutputFlags::augment_args(command);
         for name in self.arguments() {
             command = command.arg(Arg::new(name).required(true));
@@ -166,7 +166,7 @@ impl Row {
     fn exchange(&self, matches: &ArgMatches) -> Result<Exchange, clap::Error> {
         let value = |name: &str| matches.get_one::<String>(name).cloned();
         Ok(Exchange {
-            service: TargetFlags::from_arg_matches(matches)?.into(),
+            service: Service::from_arg_matches(matches)?,
             is_json: OutputFlags::from_arg_matches(matches)?.is_json(),
             method: self.method,
             path: self.path,

@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::lifetime;
-use super::service::TargetFlags;
 use crate::commands::{BackupRequest, Service};
 
 /// The flags that name a data folder.
@@ -122,6 +121,29 @@ pub enum AuditCommand {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum DeadLettersCommand {
+    /// Print the dead letters that were not yet resent, as line protocol, each below a comment with its id and reason.
+    List(FolderFlags),
+    /// Resend the dead letters to a running service, and mark each one that it accepts. Exits with 0 if the service
+    /// accepted all of them and flushed them to the store, for which the token must be an admin's. It is safe to run the
+    /// command again.
+    Send {
+        #[command(flatten)]
+        service: Service,
+        #[command(flatten)]
+        folder: FolderFlags,
+    },
+    /// Mark dead letters that need no more attention.
+    Done {
+        /// Their ids, as `list` prints them.
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<u64>,
+        #[command(flatten)]
+        folder: FolderFlags,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub enum WalCommand {
     /// Flush the write-ahead log of a stopped service to the store. Exit status: 0 if it is empty, 75 if records are left,
     /// 1 if it failed.
@@ -166,7 +188,7 @@ pub struct BackupFlags {
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
     #[command(flatten)]
-    pub service: TargetFlags,
+    pub service: Service,
     /// Every service on the store is stopped: read the store itself.
     #[arg(long)]
     pub stopped: bool,
@@ -187,7 +209,7 @@ impl BackupFlags {
     pub fn request(self) -> (StoreFlags, BackupRequest) {
         let request = BackupRequest {
             folder: self.folder,
-            from: (!self.stopped).then(|| Service::from(self.service)),
+            from: (!self.stopped).then_some(self.service),
             config: self.store.folder.config.clone(),
             patience: Duration::from_secs(self.patience.unsigned_abs()),
             prove: self.prove,

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use super::post::{PostAnswer, Service, Target, escaped};
+use crate::app::ended_as;
 use crate::config::Settings;
 use crate::ingest::dead_letters::{DeadLetter, DeadLetters, ReadingsLetter, parts};
 
@@ -20,7 +21,7 @@ const BATCH_BYTES: usize = 16 << 20;
 /// Prints the dead letters that were not yet resent.
 #[must_use]
 pub fn list_dead_letters(settings: &Settings) -> ExitCode {
-    ended(open(settings).and_then(|letters| list(&letters).map(|()| true)))
+    ended_as(open(settings).and_then(|letters| list(&letters).map(|()| true)))
 }
 
 /// Sends the dead letters that were not yet resent. Succeeds if the service accepted all of them and did not fail to flush
@@ -33,7 +34,7 @@ pub fn send_dead_letters(settings: &Settings, service: &Service) -> ExitCode {
     };
     let sent = Target::of(service).and_then(|target| send(&letters, &target));
     let is_plain = !service.url.starts_with("https://");
-    ended(match settings.server.listen {
+    ended_as(match settings.server.listen {
         None if is_plain => sent.context(
             "this configuration has no plain HTTP listener (server.listen is empty): name the one with TLS, --server https://HOST:PORT",
         ),
@@ -44,7 +45,7 @@ pub fn send_dead_letters(settings: &Settings, service: &Service) -> ExitCode {
 /// Marks dead letters as done.
 #[must_use]
 pub fn dead_letters_done(settings: &Settings, ids: Vec<u64>) -> ExitCode {
-    ended(open(settings).and_then(|letters| {
+    ended_as(open(settings).and_then(|letters| {
         letters.mark_done(ids).and_then(|()| letters.remove_done()).context("marking dead letters")?;
         Ok(true)
     }))
@@ -53,14 +54,6 @@ pub fn dead_letters_done(settings: &Settings, ids: Vec<u64>) -> ExitCode {
 fn open(settings: &Settings) -> anyhow::Result<DeadLetters> {
     crate::app::data_folder::must_exist(settings)?;
     Ok(DeadLetters::new(settings.dead_letters_dir()))
-}
-
-fn ended(done: anyhow::Result<bool>) -> ExitCode {
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => crate::app::failed(&error),
-    }
 }
 
 fn list(letters: &DeadLetters) -> anyhow::Result<()> {

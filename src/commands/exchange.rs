@@ -37,11 +37,7 @@ pub struct Exchange {
 /// Sends the request and prints the answer. Exit status: 0 if the service did what it was asked for.
 #[must_use]
 pub fn exchange(exchange: &Exchange) -> ExitCode {
-    match exchange.run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => crate::app::failed(&error),
-    }
+    crate::app::ended_as(exchange.run())
 }
 
 impl Exchange {
@@ -61,7 +57,7 @@ impl Exchange {
             if self.is_json {
                 println!("{}", text.trim_end());
             }
-            let told: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
+            let told = answer.json()?;
             if !self.is_json {
                 self.print(&told);
             }

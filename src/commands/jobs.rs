@@ -4,37 +4,47 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use clap::Subcommand;
 use serde_json::Value;
 
 use super::post::{PostAnswer, Service, Target, escaped};
+use crate::app::ended_as;
 
-/// Prints all jobs.
-#[must_use]
-pub fn list_jobs(service: &Service) -> ExitCode {
-    crate::app::ended(Target::of(service).and_then(|target| list(&target)))
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// Print each job with its state, its progress, and when it ran and runs.
+    List(Service),
+    /// Run a job now and print its progress. Exit status: 0 if it left nothing to do, else 1.
+    Run {
+        /// The job: seal, expire, strip, sweep, outliers, compact, refresh, group or index.
+        name: String,
+        #[command(flatten)]
+        service: Service,
+    },
 }
 
-/// Has the service run a job, and prints how far it is until it is done. Exit status: 0 if nothing is left to do.
+/// Runs the command. Exit status: 0 if nothing is left to do.
 #[must_use]
-pub fn run_job(service: &Service, name: &str) -> ExitCode {
-    let ran = Target::of(service).and_then(|target| {
-        let mut said = String::new();
-        let on_progress = |job: &Value| {
-            let line = line(job);
-            // What is as it was is not said again.
-            if line != said {
-                println!("{line}");
-                said = line;
-            }
-            true
-        };
-        run(&target, name, on_progress)
-    });
-    match ran {
-        Ok(job) if job["note"].is_null() && job["left"].as_u64().unwrap_or_default() == 0 => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => crate::app::failed(&error),
-    }
+pub fn jobs(command: &JobCommand) -> ExitCode {
+    ended_as(match command {
+        JobCommand::List(service) => Target::of(service).and_then(|target| list(&target)).map(|()| true),
+        JobCommand::Run { name, service } => Target::of(service).and_then(|target| run_told(&target, name)),
+    })
+}
+
+/// Has the service run a job, and prints how far it is until it is done. Returns whether nothing is left to do.
+fn run_told(target: &Target, name: &str) -> anyhow::Result<bool> {
+    let mut said = String::new();
+    let job = run(target, name, |job| {
+        let line = line(job);
+        // What is as it was is not said again.
+        if line != said {
+            println!("{line}");
+            said = line;
+        }
+        true
+    })?;
+    Ok(job["note"].is_null() && job["left"].as_u64().unwrap_or_default() == 0)
 }
 
 /// Runs a job until it is done, or `on_progress` says no; returns its last state.
@@ -43,8 +53,8 @@ pub fn run(target: &Target, name: &str, mut on_progress: impl FnMut(&Value) -> b
     let mut path = first.clone();
     loop {
         let answer = target.post(&path, b"")?;
-        let PostAnswer { status: status @ (200 | 202), text } = &answer else { bail!("{answer}") };
-        let job: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
+        let PostAnswer { status: status @ (200 | 202), .. } = &answer else { bail!("{answer}") };
+        let job = answer.json()?;
         let goes_on = on_progress(&job);
         if *status == 200 {
             if let Some(error) = job["last_error"].as_str() {
@@ -61,13 +71,7 @@ pub fn run(target: &Target, name: &str, mut on_progress: impl FnMut(&Value) -> b
 }
 
 fn list(target: &Target) -> anyhow::Result<()> {
-    let answer = target.get("/api/v1/jobs")?;
-    let status = answer.status;
-    let text = answer.text()?;
-    if status != 200 {
-        bail!("the service answered {status}: {text}");
-    }
-    let body: Value = serde_json::from_str(&text).with_context(|| format!("the answer {text}"))?;
+    let body = target.json("GET", "/api/v1/jobs", None)?;
     for job in body["jobs"].as_array().context("the answer has no jobs")? {
         println!("{}", line(job));
         for time in ["last_success", "next_run"] {

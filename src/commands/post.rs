@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
 use ureq::http::{HeaderValue, Request, Response, Uri};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
@@ -29,26 +31,37 @@ const BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// A service, as the flags of a command name it.
-#[derive(Debug, Clone, Default)]
+/// A running service, and the credentials of a client.
+#[derive(Debug, Clone, Default, Args)]
 pub struct Service {
-    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    /// The address of the service: http://HOST:PORT or https://HOST:PORT.
+    #[arg(long = "server", value_name = "URL", default_value = "http://127.0.0.1:8086", env = "HOURGLASS_SERVER")]
     pub url: String,
+    /// A token that may do what the command asks for: an admin's, unless it is about the readings of a database only.
+    #[arg(long, value_name = "TOKEN", env = "HOURGLASS_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// A file with the token; it wins over `token`.
+    /// A file that contains the token; it wins over --token, which other users of the machine can see.
+    #[arg(long, value_name = "FILE", env = "HOURGLASS_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
-    pub tls: TlsFiles,
+    /// With https://, the authorities that are trusted, in PEM [default: the system's, or those of SSL_CERT_FILE].
+    #[arg(long, value_name = "FILE", env = "HOURGLASS_CA")]
+    pub ca: Option<PathBuf>,
+    /// With https://, a client's certificate chain in PEM, for a service that asks for one.
+    #[arg(long, value_name = "FILE", requires = "key", env = "HOURGLASS_CERT")]
+    pub cert: Option<PathBuf>,
+    /// The private key of --cert, in PEM.
+    #[arg(long, value_name = "FILE", requires = "cert", env = "HOURGLASS_KEY")]
+    pub key: Option<PathBuf>,
 }
 
-/// The PEM files that flags name.
-#[derive(Debug, Clone, Default)]
-pub struct TlsFiles {
-    /// The authorities that are trusted; `None` for the system's.
-    pub ca: Option<PathBuf>,
-    /// The client's certificate chain, if the service asks for one.
-    pub cert: Option<PathBuf>,
-    /// Its private key.
-    pub key: Option<PathBuf>,
+/// A database of a running service.
+#[derive(Debug, Args)]
+pub struct ServiceDatabase {
+    /// The database.
+    #[arg(long, value_name = "NAME", default_value = "default", env = "HOURGLASS_DB")]
+    pub db: String,
+    #[command(flatten)]
+    pub service: Service,
 }
 
 /// The address of a service, and the token for it.
@@ -86,6 +99,13 @@ impl GetAnswer {
     }
 }
 
+impl PostAnswer {
+    /// The body as JSON.
+    pub fn json(&self) -> anyhow::Result<Value> {
+        serde_json::from_str(&self.text).with_context(|| format!("the answer {}", self.text))
+    }
+}
+
 impl fmt::Display for PostAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the service answered {}: {}", self.status, self.text.trim())
@@ -118,10 +138,10 @@ impl Target {
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(TIMEOUT))
             .timeout_per_write(Some(TIMEOUT));
-        let TlsFiles { ca, cert, key } = &service.tls;
+        let files = [&service.ca, &service.cert, &service.key];
         if base.starts_with("https:") {
-            config = config.tls_config(tls_config(&service.tls)?);
-        } else if ca.is_some() || cert.is_some() || key.is_some() {
+            config = config.tls_config(tls_config(service)?);
+        } else if files.iter().any(|file| file.is_some()) {
             bail!("{:?}: --ca, --cert and --key are for https://", service.url);
         }
         Ok(Self { agent: config.build().into(), base, authorization })
@@ -137,9 +157,15 @@ impl Target {
         self.send("POST", path, Some((kind, body)))
     }
 
-    /// Sends a DELETE and reads the answer.
-    pub fn delete(&self, path: &str) -> anyhow::Result<PostAnswer> {
-        self.send("DELETE", path, None)
+    /// Sends a request and reads the answer, which is an error unless its status is 200.
+    pub fn text(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<PostAnswer> {
+        let answer = self.send(method, path, body)?;
+        if answer.status == 200 { Ok(answer) } else { bail!("{answer}") }
+    }
+
+    /// As [`Target::text`], with the answer as JSON.
+    pub fn json(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<Value> {
+        self.text(method, path, body)?.json()
     }
 
     /// Sends a request, with the media type of its body and the body, and reads the answer.
@@ -184,7 +210,7 @@ fn base(url: &str) -> anyhow::Result<String> {
 }
 
 /// Which authorities are trusted, and which certificate is shown.
-fn tls_config(files: &TlsFiles) -> anyhow::Result<TlsConfig> {
+fn tls_config(files: &Service) -> anyhow::Result<TlsConfig> {
     let named = || std::env::var_os(VARIABLE).map(PathBuf::from);
     let systems = || named().or_else(|| BUNDLES.iter().map(PathBuf::from).find(|file| file.exists()));
     let ca = files.ca.clone().or_else(systems).context("this system has no list of authorities: name one with --ca")?;

@@ -1,72 +1,82 @@
 //! `hourglass rejections`: lists or exports the rejected lines of a running service, or removes those that are done.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use serde_json::Value;
+use anyhow::Context;
+use clap::{Args, Subcommand};
 
-use super::post::{PostAnswer, Service, Target, escaped};
+use super::post::{ServiceDatabase, Target, escaped};
 
-/// A call of `hourglass rejections`.
-#[derive(Debug)]
-pub struct RejectionsRequest {
-    pub database: String,
-    /// Query parameters that choose rejections.
-    pub selection: [(&'static str, Option<String>); 4],
-    pub service: Service,
-    pub task: RejectionsTask,
+#[derive(Debug, Subcommand)]
+pub enum RejectionsCommand {
+    /// Print the number of rejected lines by code, and the last ones, newest first.
+    List(RejectedFlags),
+    /// Print all rejected lines as line protocol, oldest first, each below a comment with the reason. Correct them, write them
+    /// again, and then use `done` with the id in the last comment.
+    Export(RejectedFlags),
+    /// Remove rejected lines that need no more attention.
+    Done {
+        /// The id of the last of them, as `list` and `export` print it.
+        #[arg(long, value_name = "ID")]
+        through: u64,
+        #[command(flatten)]
+        selection: RejectedFlags,
+    },
 }
 
-/// What is done with the chosen rejections.
-#[derive(Debug)]
-pub enum RejectionsTask {
-    List,
-    Export,
-    /// Remove those up to this id.
-    Done(u64),
+/// Which rejections of a running service.
+#[derive(Debug, Args)]
+pub struct RejectedFlags {
+    /// Only rejections with this code: syntax, family, unit and others.
+    #[arg(long)]
+    pub code: Option<String>,
+    /// Only lines of this measurement.
+    #[arg(long, value_name = "NAME")]
+    pub measurement: Option<String>,
+    /// Only those whose line or reason contains this text.
+    #[arg(long, value_name = "TEXT")]
+    pub contains: Option<String>,
+    /// Only those received at or after this time: RFC 3339, or a duration before now such as -24h.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub from: Option<String>,
+    #[command(flatten)]
+    pub database: ServiceDatabase,
 }
 
 /// Carries out the command. Exit status: 0 unless it fails.
 #[must_use]
-pub fn rejections(request: &RejectionsRequest) -> ExitCode {
-    let done = Target::of(&request.service).and_then(|target| match request.task {
-        RejectionsTask::List => list(&target, &request.query()),
-        RejectionsTask::Export => export(&target, &request.query()),
-        RejectionsTask::Done(through) => remove(&target, &request.query(), through),
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::app::failed(&error),
-    }
+pub fn rejections(command: &RejectionsCommand) -> ExitCode {
+    crate::app::ended(run(command))
 }
 
-impl RejectionsRequest {
-    fn query(&self) -> String {
-        let mut query = format!("db={}", escaped(&self.database));
-        for (name, value) in &self.selection {
-            if let Some(value) = value {
-                // Writing to a String cannot fail.
-                let _ = write!(query, "&{name}={}", escaped(value));
-            }
+fn run(command: &RejectionsCommand) -> anyhow::Result<()> {
+    let (RejectionsCommand::List(flags)
+    | RejectionsCommand::Export(flags)
+    | RejectionsCommand::Done { selection: flags, .. }) = command;
+    let target = Target::of(&flags.database.service)?;
+    let selection = [
+        ("code", &flags.code),
+        ("measurement", &flags.measurement),
+        ("contains", &flags.contains),
+        ("from", &flags.from),
+    ];
+    let mut path = format!("/api/v1/rejections?db={}", escaped(&flags.database.db));
+    for (name, value) in selection {
+        path.extend(value.as_ref().map(|value| format!("&{name}={}", escaped(value))));
+    }
+    match command {
+        RejectionsCommand::List(_) => list(&target, &path),
+        RejectionsCommand::Export(_) => export(&target, &path),
+        RejectionsCommand::Done { through, .. } => {
+            let body = target.json("DELETE", &format!("{path}&through={through}"), None)?;
+            println!("{} rejections removed", body["removed"]);
+            Ok(())
         }
-        query
     }
 }
 
-fn ask(target: &Target, query: &str) -> anyhow::Result<String> {
-    let answer = target.get(&format!("/api/v1/rejections?limit=1000&{query}"))?;
-    let status = answer.status;
-    let text = answer.text()?;
-    if status != 200 {
-        bail!("the service answered {status}: {}", text.trim());
-    }
-    Ok(text)
-}
-
-fn list(target: &Target, query: &str) -> anyhow::Result<()> {
-    let text = ask(target, query)?;
-    let body: Value = serde_json::from_str(&text).with_context(|| format!("the answer {text}"))?;
+fn list(target: &Target, path: &str) -> anyhow::Result<()> {
+    let body = target.json("GET", &format!("{path}&limit=1000"), None)?;
     for (code, count) in body["codes"].as_object().into_iter().flatten() {
         println!("{code}: {count}");
     }
@@ -79,21 +89,13 @@ fn list(target: &Target, query: &str) -> anyhow::Result<()> {
 }
 
 /// Prints all lines, part by part.
-fn export(target: &Target, query: &str) -> anyhow::Result<()> {
+fn export(target: &Target, path: &str) -> anyhow::Result<()> {
     let mut after = "0".to_owned();
     loop {
-        let text = ask(target, &format!("{query}&format=lp&after={after}"))?;
+        let text = target.text("GET", &format!("{path}&limit=1000&format=lp&after={after}"), None)?.text;
         let Some(last) = text.lines().last() else { return Ok(()) };
         let (_, id) = last.rsplit_once(' ').context("the export has no last line")?;
         id.clone_into(&mut after);
         print!("{text}");
     }
-}
-
-fn remove(target: &Target, query: &str, through: u64) -> anyhow::Result<()> {
-    let answer = target.delete(&format!("/api/v1/rejections?{query}&through={through}"))?;
-    let PostAnswer { status: 200, text } = &answer else { bail!("{answer}") };
-    let body: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
-    println!("{} rejections removed", body["removed"]);
-    Ok(())
 }

@@ -2,53 +2,85 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
-use super::post::{PostAnswer, Service, Target, escaped};
+use super::post::{ServiceDatabase, Target, escaped};
 
-/// A run of `hourglass rename`.
-#[derive(Debug)]
-pub struct RenameRequest {
-    pub database: String,
-    pub service: Service,
-    pub task: RenameTask,
+#[derive(Debug, Subcommand)]
+pub enum RenameCommand {
+    /// Show a name under another one, or edit the entry of a name that is shown already.
+    Add {
+        #[command(flatten)]
+        scope: RenameScope,
+        /// The name to show.
+        shown: String,
+        /// Only count what would be renamed.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        database: ServiceDatabase,
+    },
+    /// List the renames of a database.
+    List(ServiceDatabase),
+    /// Show a stored name again.
+    Remove {
+        #[command(flatten)]
+        scope: RenameScope,
+        #[command(flatten)]
+        database: ServiceDatabase,
+    },
 }
 
-/// The task, with the texts of the entry by name.
-#[derive(Debug)]
-pub enum RenameTask {
-    Add { entry: Vec<(&'static str, String)>, is_dry: bool },
-    List,
-    Remove(Vec<(&'static str, String)>),
+/// An entry by its stored name.
+#[derive(Debug, Args)]
+pub struct RenameScope {
+    /// The kind of the name: sensor, measurement, tag_key or tag_value.
+    pub kind: String,
+    /// The stored name; of a sensor, its key: climate,room=lab,sensor=s1.
+    pub stored: String,
+    /// The key of the tag of which a value is renamed.
+    #[arg(long, value_name = "KEY")]
+    pub tag: Option<String>,
+    /// Only values of the tag in this measurement.
+    #[arg(long, value_name = "NAME")]
+    pub measurement: Option<String>,
+}
+
+impl RenameScope {
+    /// The texts of the entry by name.
+    fn fields(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let optional = [("tag", &self.tag), ("measurement", &self.measurement)];
+        let optional = optional.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        [("kind", &*self.kind), ("from", &*self.stored)].into_iter().chain(optional)
+    }
 }
 
 /// Runs the command. Exit status: 0 if it was done.
 #[must_use]
-pub fn rename(request: &RenameRequest) -> ExitCode {
-    let target = Target::of(&request.service);
-    crate::app::ended(target.and_then(|target| ask(&target, &escaped(&request.database), &request.task)))
+pub fn rename(command: &RenameCommand) -> ExitCode {
+    crate::app::ended(run(command))
 }
 
-fn ask(target: &Target, database: &str, task: &RenameTask) -> anyhow::Result<()> {
-    let path = format!("/api/v1/renames?db={database}");
-    let told = match task {
-        RenameTask::Add { entry, is_dry } => {
-            let text = |(name, text): &(&str, String)| ((*name).to_owned(), Value::from(text.as_str()));
-            let body = Value::Object(entry.iter().map(text).collect::<Map<_, _>>()).to_string();
-            answer(target.send(
-                "PUT",
-                &format!("{path}&dry_run={is_dry}"),
-                Some(("application/json", body.as_bytes())),
-            )?)?
+fn run(command: &RenameCommand) -> anyhow::Result<()> {
+    let (RenameCommand::Add { database, .. } | RenameCommand::List(database) | RenameCommand::Remove { database, .. }) =
+        command;
+    let target = Target::of(&database.service)?;
+    let path = format!("/api/v1/renames?db={}", escaped(&database.db));
+    let told = match command {
+        RenameCommand::Add { scope, shown, dry_run, .. } => {
+            let fields = scope.fields().chain([("to", &**shown)]);
+            let body: Map<String, Value> = fields.map(|(name, text)| (name.to_owned(), text.into())).collect();
+            let body = Value::from(body).to_string();
+            let sent = Some(("application/json", body.as_bytes()));
+            target.json("PUT", &format!("{path}&dry_run={dry_run}"), sent)?
         }
-        RenameTask::Remove(entry) => {
-            let of = entry.iter().map(|(name, text)| format!("&{name}={}", escaped(text))).collect::<String>();
-            answer(target.delete(&format!("{path}{of}"))?)?
+        RenameCommand::Remove { scope, .. } => {
+            let fields: String = scope.fields().map(|(name, text)| format!("&{name}={}", escaped(text))).collect();
+            target.json("DELETE", &format!("{path}{fields}"), None)?
         }
-        RenameTask::List => {
-            let listed = target.get(&path)?;
-            let listed = answer(PostAnswer { status: listed.status, text: listed.text()? })?;
+        RenameCommand::List(_) => {
+            let listed = target.json("GET", &path, None)?;
             listed["renames"].as_array().into_iter().flatten().for_each(|entry| println!("{}", line(entry)));
             return Ok(());
         }
@@ -59,12 +91,6 @@ fn ask(target: &Target, database: &str, task: &RenameTask) -> anyhow::Result<()>
     let verb = if told["dry_run"] == true { "would get" } else { "get" };
     println!("{} sensors {verb} another name", told["renamed"]);
     Ok(())
-}
-
-/// The body of an answer that says that it was done.
-fn answer(answer: PostAnswer) -> anyhow::Result<Value> {
-    let PostAnswer { status: 200, text } = &answer else { bail!("{answer}") };
-    serde_json::from_str(text).with_context(|| format!("the answer {text}"))
 }
 
 fn text(value: &Value) -> &str {

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::post::{PostAnswer, Service, Target, escaped};
+use super::post::{PostAnswer, ServiceDatabase, Target, escaped};
 use super::progress::Progress;
+use crate::app::ended_as;
 use crate::http::api::meta::cell_of;
 
 /// Lines that are sent together.
@@ -18,35 +20,60 @@ const LINES: usize = 2000;
 /// Bytes of them from which on no line is added: what a service takes at a time is bounded by its memory, whatever the lines' length.
 const BYTES: usize = 256 * 1024;
 
-/// What `hourglass sensor` was asked for.
-#[derive(Debug)]
-pub struct SensorsRequest {
-    pub database: String,
-    pub service: Service,
-    pub what: SensorsTask,
+#[derive(Debug, Subcommand)]
+pub enum SensorCommand {
+    /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. Each changes what it
+    /// names and leaves the rest. Exit status: 0 if no line was refused, else 1.
+    Import {
+        /// The file; `-` or nothing for the standard input.
+        file: Option<PathBuf>,
+        /// What it holds; without it, CSV if its name ends with .csv, else lines of JSON.
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        format: Option<SensorsFormat>,
+        /// Only count what would change.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        database: ServiceDatabase,
+    },
+    /// Print the metadata of all sensors that have some, as `import` takes it.
+    Export {
+        #[arg(long, value_enum, value_name = "FORMAT", default_value = "ndjson")]
+        format: SensorsFormat,
+        #[command(flatten)]
+        database: ServiceDatabase,
+    },
 }
 
-#[derive(Debug)]
-pub enum SensorsTask {
-    /// CSV or NDJSON of a file; of the standard input if there is none, or it is `-`.
-    Import { file: Option<PathBuf>, is_csv: bool, is_dry: bool },
-    /// CSV or NDJSON to the standard output.
-    Export { is_csv: bool },
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SensorsFormat {
+    /// Lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}.
+    Ndjson,
+    /// A row per sensor, and a column per name.
+    Csv,
 }
 
-/// Does what was asked for. Exit status: 0 if nothing was refused.
+/// Runs the command. Exit status: 0 if nothing was refused.
 #[must_use]
-pub fn sensors(request: &SensorsRequest) -> ExitCode {
-    let done = Target::of(&request.service).and_then(|target| match &request.what {
-        SensorsTask::Import { file, is_csv, is_dry } => {
-            import(&target, &request.database, (file.as_deref(), *is_csv), *is_dry)
+pub fn sensors(command: &SensorCommand) -> ExitCode {
+    ended_as(run(command))
+}
+
+fn run(command: &SensorCommand) -> anyhow::Result<bool> {
+    let (SensorCommand::Import { database, .. } | SensorCommand::Export { database, .. }) = command;
+    let target = Target::of(&database.service)?;
+    match command {
+        SensorCommand::Import { file, format, dry_run, .. } => {
+            let is_csv_file = |file: &PathBuf| file.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+            let is_csv = match format {
+                Some(format) => *format == SensorsFormat::Csv,
+                None => file.as_ref().is_some_and(is_csv_file),
+            };
+            Ok(import(&target, &database.db, (file.as_deref(), is_csv), *dry_run)? == 0)
         }
-        SensorsTask::Export { is_csv } => export(&target, &request.database, *is_csv).map(|()| 0),
-    });
-    match done {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => crate::app::failed(&error),
+        SensorCommand::Export { format, .. } => {
+            export(&target, &database.db, *format == SensorsFormat::Csv).map(|()| true)
+        }
     }
 }
 
@@ -63,8 +90,8 @@ fn import(target: &Target, database: &str, (file, is_csv): (Option<&Path>, bool)
     let mut send = |before: usize, batch: &str| {
         let kind = if is_csv { "text/csv" } else { "application/x-ndjson" };
         let answer = target.post_as(&path, kind, batch.as_bytes())?;
-        let PostAnswer { status: 200 | 400, text } = &answer else { bail!("{answer}") };
-        let told: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
+        let PostAnswer { status: 200 | 400, .. } = &answer else { bail!("{answer}") };
+        let told = answer.json()?;
         let Some(reasons) = told["reasons"].as_array() else { bail!("{answer}") };
         for (total, name) in totals.iter_mut().zip(["changed", "new", "unchanged", "rejected"]) {
             *total += told[name].as_u64().unwrap_or_default();
@@ -154,12 +181,8 @@ fn each_sensor(
 ) -> anyhow::Result<()> {
     let mut cursor = String::new();
     loop {
-        let answer = target.get(&format!("/api/v1/meta?db={}&cursor={}", escaped(database), escaped(&cursor)))?;
-        let status = answer.status;
-        if status != 200 {
-            bail!("the service answered {status}: {}", answer.text()?.trim());
-        }
-        let page: Value = serde_json::from_reader(answer.body).context("reading the answer")?;
+        let path = format!("/api/v1/meta?db={}&cursor={}", escaped(database), escaped(&cursor));
+        let page = target.json("GET", &path, None)?;
         for of in page["sensors"].as_array().into_iter().flatten() {
             let (Some(sensor), Some(meta)) = (of["sensor"].as_str(), of["meta"].as_object()) else {
                 bail!("the service answered with no sensor: {of}");
