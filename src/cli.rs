@@ -9,13 +9,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use self::store::{
-    AuditCommand, BackupCommand, BackupFlags, ConfigCommand, CopyFlags, DeadLettersCommand, DemoFlags, FolderFlags,
-    HealthFlags, OutputFlags, ServeFlags, StoreFlags, WalCommand,
+    AuditCommand, BackupCommand, ConfigCommand, CopyFlags, DeadLettersCommand, FolderFlags, HealthFlags, OutputFlags,
+    ServeFlags, StoreFlags, WalCommand,
 };
 pub use self::tokens::{AddFlags, TokenCommand, tokens};
-use crate::commands::{Exchange, JobCommand, RejectionsCommand, RenameCommand, SensorCommand};
+use crate::commands::{DemoRequest, Exchange, JobCommand, RejectionsCommand, RenameCommand, SensorCommand};
 use crate::config::{self, Overrides, Problem, Settings};
-use crate::reading::duration::{DURATION_UNITS, parse_duration};
 
 /// Exit status for flags that contradict each other; clap uses the same.
 const EXIT_USAGE: u8 = 2;
@@ -39,7 +38,7 @@ pub enum Command {
     /// Accept readings and answer queries, until SIGTERM or SIGINT.
     Serve(ServeFlags),
     /// Show what hourglass does with a simulated factory of 50 sensors, until Ctrl-C. Takes no configuration.
-    Demo(DemoFlags),
+    Demo(DemoRequest),
     /// Find out why `serve` does not start or is slow. Exit status: 0 if nothing is wrong, 78 if something is.
     Doctor(ServeFlags),
     /// Ask the running service whether it acknowledges writes, for containers. Exit status: 0 if it does, else 1.
@@ -108,14 +107,6 @@ pub enum Command {
         #[command(subcommand)]
         command: RejectionsCommand,
     },
-}
-
-/// Parses a duration such as `90d` into seconds.
-fn lifetime(text: &str) -> Result<i64, String> {
-    let nanoseconds =
-        parse_duration(text, &DURATION_UNITS[5..]).map_err(|fault| format!("{fault}; expected for example 90d"))?;
-    let seconds = nanoseconds / 1_000_000_000;
-    if seconds > 0 { Ok(seconds) } else { Err("expected at least one second".to_owned()) }
 }
 
 /// Variables of the environment that set flags, not keys of the configuration.

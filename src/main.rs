@@ -7,7 +7,6 @@ use hourglass::cli::{
     self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, Request, WalCommand, with_settings,
 };
 use hourglass::{app, commands, config};
-use hourglass_demo::Simulation;
 use mimalloc::MiMalloc;
 
 /// Memory is often freed by another thread than the one that allocated it; the system allocator is several times slower
@@ -28,14 +27,7 @@ fn run(command: Command) -> ExitCode {
             Ok(settings) => app::run(settings),
             Err(problems) => cli::report(&problems),
         },
-        Command::Demo(flags) => commands::demo(&commands::DemoRequest {
-            simulation: Simulation { seed: flags.seed, days: flags.days },
-            store: flags.store,
-            port: flags.port,
-            folder: flags.data_dir,
-            keeps: flags.keep,
-            opens: flags.open,
-        }),
+        Command::Demo(request) => commands::demo(&request),
         Command::Doctor(flags) => with_settings(flags, |settings| commands::examine(settings, true)),
         Command::Healthcheck(flags) => match cli::settings(flags) {
             Ok(settings) => commands::healthcheck(&settings),
@@ -83,9 +75,9 @@ fn run(command: Command) -> ExitCode {
 
 fn backup(command: BackupCommand) -> ExitCode {
     match command {
-        BackupCommand::Create(flags) => {
-            let (store, request) = flags.request();
-            with_settings(store, |settings| commands::backup(settings, &request))
+        BackupCommand::Create { request, store } => {
+            let config = store.folder.config.clone();
+            with_settings(store, |settings| commands::backup(settings, &request, config.as_deref()))
         }
         BackupCommand::Restore { folder, store } => {
             with_settings(store, |settings| commands::restore(settings, &folder))

@@ -3,37 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use serde_json::Value;
 
 use super::OutputFlags;
-use crate::commands::{Exchange, Service};
-
-/// A command of this table.
-struct Row {
-    /// The words of the command: a group, unless it is in none, and a verb.
-    words: &'static [&'static str],
-    about: &'static str,
-    method: &'static str,
-    /// Each `{NAME}` is an argument of the command.
-    path: &'static str,
-    /// Flags that become parameters of the request.
-    flags: &'static [Flag],
-    /// Whether the request has a body: a file, or the standard input.
-    has_body: bool,
-    /// Where the answer has its rows; empty if all of it is one.
-    rows: &'static str,
-    /// The title of each column and where a row has it. Without columns, each member of a row is a line.
-    columns: &'static [(&'static str, &'static str)],
-    /// Whether the command succeeded, by the answer.
-    is_good: fn(&Value) -> bool,
-}
-
-struct Flag {
-    name: &'static str,
-    about: &'static str,
-    /// The environment's variable, if there is one.
-    variable: Option<&'static str>,
-}
+use crate::commands::{Exchange, Flag, Row, Service};
 
 const DB: Flag = Flag { name: "db", about: "The database [default: default].", variable: Some("HOURGLASS_DB") };
 const CONTAINS: Flag =
@@ -52,33 +24,23 @@ const ROWS: &[Row] = &[
         about: "List the databases.",
         method: "GET",
         path: "/query?q=SHOW%20DATABASES",
-        flags: &[],
-        has_body: false,
         rows: "/results/0/series/0/values",
         columns: &[("database", "/0")],
-        is_good: |_| true,
+        ..Row::PLAIN
     },
     Row {
         words: &["db", "show"],
         about: "Show how long a database keeps its readings, and its retention policies.",
         method: "GET",
         path: "/api/v1/databases/{NAME}",
-        flags: &[],
-        has_body: false,
-        rows: "",
-        columns: &[],
-        is_good: |_| true,
+        ..Row::PLAIN
     },
     Row {
         words: &["db", "flush"],
         about: "Have the service store everything that it acknowledged.",
         method: "POST",
         path: "/api/v1/flush",
-        flags: &[],
-        has_body: false,
-        rows: "",
-        columns: &[],
-        is_good: |_| true,
+        ..Row::PLAIN
     },
     Row {
         words: &["sensor", "list"],
@@ -86,10 +48,9 @@ const ROWS: &[Row] = &[
         method: "GET",
         path: "/api/v1/sensors",
         flags: &[DB, CONTAINS],
-        has_body: false,
         rows: "/sensors",
         columns: &[("sensor", "/sensor"), ("last seen", "/last_seen"), ("metadata", "/meta")],
-        is_good: |_| true,
+        ..Row::PLAIN
     },
     Row {
         words: &["explain"],
@@ -119,8 +80,8 @@ pub fn added_to(mut command: Command) -> Command {
     }
     for row in ROWS {
         command = match row.words {
-            [group, verb] => command.mut_subcommand(group, |group| group.subcommand(row.command(verb))),
-            words => command.subcommand(row.command(words.first().unwrap_or(&""))),
+            [group, verb] => command.mut_subcommand(group, |group| group.subcommand(self::command(row, verb))),
+            words => command.subcommand(self::command(row, words.first().unwrap_or(&""))),
         };
     }
     command
@@ -134,50 +95,39 @@ pub fn of_matches(matches: &ArgMatches) -> Option<Result<Exchange, clap::Error>>
         matches = below;
     }
     let row = ROWS.iter().find(|row| *row.words == *words)?;
-    Some(row.exchange(matches))
+    Some(exchange(row, matches))
 }
 
-impl Row {
-    /// The names of the command's arguments.
-    fn arguments(&self) -> impl Iterator<Item = &'static str> {
-        self.path.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0))
+fn command(row: &'static Row, name: &'static str) -> Command {
+    let command = Service::augment_args(Command::new(name).about(row.about));
+    let mut command = OutputFlags::augment_args(command);
+    for name in row.arguments() {
+        command = command.arg(Arg::new(name).required(true));
     }
+    if row.has_body {
+        let file = Arg::new("FILE").help("The file; `-` or nothing for the standard input.");
+        command = command.arg(file.value_parser(value_parser!(PathBuf)));
+    }
+    for flag in row.flags {
+        let arg = Arg::new(flag.name).long(flag.name).help(flag.about);
+        command = command.arg(match flag.variable {
+            Some(variable) => arg.env(variable),
+            None => arg,
+        });
+    }
+    command
+}
 
-    fn command(&self, name: &'static str) -> Command {
-        let command = Service::augment_args(Command::new(name).about(self.about));
-        let mut command = OutputFlags::augment_args(command);
-        for name in self.arguments() {
-            command = command.arg(Arg::new(name).required(true));
-        }
-        if self.has_body {
-            let file = Arg::new("FILE").help("The file; `-` or nothing for the standard input.");
-            command = command.arg(file.value_parser(value_parser!(PathBuf)));
-        }
-        for flag in self.flags {
-            let arg = Arg::new(flag.name).long(flag.name).help(flag.about);
-            command = command.arg(match flag.variable {
-                Some(variable) => arg.env(variable),
-                None => arg,
-            });
-        }
-        command
-    }
-
-    fn exchange(&self, matches: &ArgMatches) -> Result<Exchange, clap::Error> {
-        let value = |name: &str| matches.get_one::<String>(name).cloned();
-        Ok(Exchange {
-            service: Service::from_arg_matches(matches)?,
-            is_json: OutputFlags::from_arg_matches(matches)?.is_json(),
-            method: self.method,
-            path: self.path,
-            arguments: self.arguments().map(|name| (name, value(name).unwrap_or_default())).collect(),
-            parameters: self.flags.iter().filter_map(|flag| Some((flag.name, value(flag.name)?))).collect(),
-            body: self.has_body.then(|| matches.get_one::<PathBuf>("FILE").cloned()),
-            rows: self.rows,
-            columns: self.columns,
-            is_good: self.is_good,
-        })
-    }
+fn exchange(row: &'static Row, matches: &ArgMatches) -> Result<Exchange, clap::Error> {
+    let value = |name: &str| matches.get_one::<String>(name).cloned();
+    Ok(Exchange {
+        row,
+        service: Service::from_arg_matches(matches)?,
+        is_json: OutputFlags::from_arg_matches(matches)?.is_json(),
+        arguments: row.arguments().map(|name| (name, value(name).unwrap_or_default())).collect(),
+        parameters: row.flags.iter().filter_map(|flag| Some((flag.name, value(flag.name)?))).collect(),
+        body: if row.has_body { matches.get_one::<PathBuf>("FILE").cloned() } else { None },
+    })
 }
 
 #[cfg(test)]

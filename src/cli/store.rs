@@ -1,12 +1,10 @@
 //! The flags of commands that open a store, a data folder or a configuration.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::lifetime;
-use crate::commands::{BackupRequest, Service};
+use crate::commands::{BackupRequest, Service, lifetime};
 
 /// The flags that name a data folder.
 #[derive(Debug, Clone, Default, Args)]
@@ -52,32 +50,6 @@ impl From<FolderFlags> for ServeFlags {
     fn from(folder: FolderFlags) -> Self {
         StoreFlags { folder, store: None }.into()
     }
-}
-
-/// The flags of `demo`.
-#[derive(Debug, Args)]
-pub struct DemoFlags {
-    /// The number that the simulation starts from: the same one makes the same factory.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub seed: u64,
-    /// How many days of history to make.
-    #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
-    pub days: u32,
-    /// The port of the page, on the loopback address [default: 8086, or a free one if that is taken].
-    #[arg(long, value_name = "PORT")]
-    pub port: Option<u16>,
-    /// A `mongodb://` URI of an empty database, in which everything is left [default: embedded].
-    #[arg(long, value_name = "STORE")]
-    pub store: Option<String>,
-    /// A folder that is new or empty [default: a new one in the system's temp folder].
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// Leave the folder at the end, to `serve` from it.
-    #[arg(long)]
-    pub keep: bool,
-    /// Open the page in a browser.
-    #[arg(long)]
-    pub open: bool,
 }
 
 /// The flags of `healthcheck`.
@@ -160,7 +132,12 @@ pub enum WalCommand {
 pub enum BackupCommand {
     /// Write a backup into a folder: everything acknowledged before it began, with tokens and the configuration file. Into
     /// the folder of an earlier backup, only the days that changed are written.
-    Create(BackupFlags),
+    Create {
+        #[command(flatten)]
+        request: BackupRequest,
+        #[command(flatten)]
+        store: StoreFlags,
+    },
     /// Write a backup into an empty store, read it back, and compare. Run it again if it was interrupted.
     Restore {
         /// The folder of the backup.
@@ -179,43 +156,6 @@ pub enum BackupCommand {
         #[command(flatten)]
         store: StoreFlags,
     },
-}
-
-/// The flags of `backup create`.
-#[derive(Debug, Args)]
-pub struct BackupFlags {
-    /// The folder of the backup. It is made.
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
-    #[command(flatten)]
-    pub service: Service,
-    /// Every service on the store is stopped: read the store itself.
-    #[arg(long)]
-    pub stopped: bool,
-    /// Restore the backup into its subfolder `proof`, verify that, compare, and remove it; then the service's metric
-    /// hourglass_backup_proved_timestamp_seconds tells the time of this backup.
-    #[arg(long)]
-    pub prove: bool,
-    /// How long to wait until other instances on the same store have stored what they acknowledged.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = lifetime)]
-    pub patience: i64,
-    #[command(flatten)]
-    pub store: StoreFlags,
-}
-
-impl BackupFlags {
-    /// The backup to make, and the flags of the store.
-    #[must_use]
-    pub fn request(self) -> (StoreFlags, BackupRequest) {
-        let request = BackupRequest {
-            folder: self.folder,
-            from: (!self.stopped).then_some(self.service),
-            config: self.store.folder.config.clone(),
-            patience: Duration::from_secs(self.patience.unsigned_abs()),
-            prove: self.prove,
-        };
-        (self.store, request)
-    }
 }
 
 /// The flags of `backup copy`.

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{EXIT_USAGE, StoreFlags, lifetime, with_settings};
+use super::{EXIT_USAGE, StoreFlags, with_settings};
 use crate::access::{Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
+use crate::commands::lifetime;
 use crate::config::Settings;
 
 #[derive(Debug, Subcommand)]

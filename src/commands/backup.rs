@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::Args;
 use indicatif::ProgressBar;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
+use super::lifetime;
 use super::origin::{Begun, Origin, is_refused};
 use super::post::{Service, Target};
 use super::progress::Progress;
@@ -28,18 +30,24 @@ const SCRATCH: &str = "proof";
 /// Everything but these is escaped in the names of folders.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
 
-/// What `hourglass backup` is asked for.
-#[derive(Debug)]
+/// The flags of `backup create`.
+#[derive(Debug, Args)]
 pub struct BackupRequest {
-    /// The folder of the backup.
+    /// The folder of the backup. It is made.
+    #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// The service; `None` for a store whose service is stopped.
-    pub from: Option<Service>,
-    /// The configuration file, which becomes a part of the backup.
-    pub config: Option<PathBuf>,
-    /// How long to wait for other instances.
-    pub patience: Duration,
+    #[command(flatten)]
+    pub service: Service,
+    /// Every service on the store is stopped: read the store itself.
+    #[arg(long)]
+    pub stopped: bool,
+    /// Restore the backup into its subfolder `proof`, verify that, compare, and remove it; then the service's metric
+    /// hourglass_backup_proved_timestamp_seconds tells the time of this backup.
+    #[arg(long)]
     pub prove: bool,
+    /// How long to wait until other instances on the same store have stored what they acknowledged.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = lifetime)]
+    pub patience: i64,
 }
 
 /// What a backup wrote.
@@ -54,19 +62,20 @@ struct Work {
 
 /// Makes a backup.
 #[must_use]
-pub fn backup(settings: &Settings, request: &BackupRequest) -> ExitCode {
+pub fn backup(settings: &Settings, request: &BackupRequest, config: Option<&Path>) -> ExitCode {
     logs::start("warn", &settings.telemetry);
-    crate::app::ended(crate::app::run_to_end(run(settings, request)))
+    crate::app::ended(crate::app::run_to_end(run(settings, request, config)))
 }
 
-async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()> {
+async fn run(settings: &Settings, request: &BackupRequest, config: Option<&Path>) -> anyhow::Result<()> {
     let folder = Folder::create(&request.folder)?;
     let before = folder.manifest()?.unwrap_or_default();
-    let origin = match &request.from {
-        None => Origin::stopped(settings).await?,
-        Some(service) => Origin::Service(Target::of(service)?),
+    let origin = match request.stopped {
+        true => Origin::stopped(settings).await?,
+        false => Origin::Service(Target::of(&request.service)?),
     };
-    let Begun { began_ms, databases, tokens, .. } = origin.begin(request.patience).await?;
+    let patience = Duration::from_secs(request.patience.unsigned_abs());
+    let Begun { began_ms, databases, tokens, .. } = origin.begin(patience).await?;
     let mut manifest = Manifest::begin(began_ms);
     let (mut work, mut progress) = (Work::default(), Progress::new("backup"));
     for name in databases {
@@ -86,7 +95,7 @@ async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()>
     // Last: they say up to where readings may have expired while they were read.
     let kept = origin.settings().await.context("reading the databases' settings")?;
     manifest.settings = Some(keep_small(&folder, "settings", "json", &serde_json::to_vec_pretty(&kept)?)?);
-    if let Some(config) = &request.config {
+    if let Some(config) = config {
         let content = std::fs::read(config).with_context(|| format!("reading {}", config.display()))?;
         manifest.config = Some(keep_small(&folder, "config", "toml", &content)?);
     }

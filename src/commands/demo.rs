@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use clap::Args;
 use hourglass_demo::{History, Simulation};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -35,20 +36,30 @@ const FIRST_VIEW: &str = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%
 /// What is logged: the factory's events, and of the service what people should know.
 const LOG_LEVEL: &str = "warn,hourglass_demo=info,hourglass::http::service=error";
 
-/// What `hourglass demo` is asked for.
-#[derive(Debug)]
+/// The flags of `demo`.
+#[derive(Debug, Args)]
 pub struct DemoRequest {
-    pub simulation: Simulation,
-    /// `None` for the embedded store.
-    pub store: Option<String>,
-    /// `None` for the usual port, or a free one.
+    /// The number that the simulation starts from: the same one makes the same factory.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// How many days of history to make.
+    #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
+    pub days: u32,
+    /// The port of the page, on the loopback address [default: 8086, or a free one if that is taken].
+    #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// `None` for a new folder in the system's temp folder.
-    pub folder: Option<PathBuf>,
-    /// Whether the folder stays.
-    pub keeps: bool,
-    /// Whether to open the page in a browser.
-    pub opens: bool,
+    /// A `mongodb://` URI of an empty database, in which everything is left [default: embedded].
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// A folder that is new or empty [default: a new one in the system's temp folder].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Leave the folder at the end, to `serve` from it.
+    #[arg(long)]
+    pub keep: bool,
+    /// Open the page in a browser.
+    #[arg(long)]
+    pub open: bool,
 }
 
 /// Runs the demo until SIGINT, SIGTERM or SIGHUP.
@@ -70,7 +81,7 @@ fn run(request: &DemoRequest) -> anyhow::Result<ExitCode> {
     if !is_embedded {
         crate::app::run_to_end(must_be_empty(&settings))?;
     }
-    let folder = make_folder(request.folder.as_deref())?;
+    let folder = make_folder(request.data_dir.as_deref())?;
     settings.server.data_dir.clone_from(&folder);
     let asked = &Arc::new(Notify::new());
     let (mut worked, mut code) = (Ok(()), ExitCode::FAILURE);
@@ -93,7 +104,7 @@ fn run(request: &DemoRequest) -> anyhow::Result<ExitCode> {
         }
     });
     // What MongoDB does not have yet is in the folder.
-    let is_kept = request.keeps || (!is_embedded && code != ExitCode::SUCCESS);
+    let is_kept = request.keep || (!is_embedded && code != ExitCode::SUCCESS);
     end(request, &folder, is_kept)?;
     worked.map(|()| code)
 }
@@ -104,9 +115,10 @@ fn simulate(
     is_stopping: impl Fn() -> bool + Send + Sync + 'static,
     began: Instant,
 ) -> anyhow::Result<()> {
-    let (mut progress, days) = (Progress::new("history"), request.simulation.days);
+    let (mut progress, days) = (Progress::new("history"), request.days);
     let on_days = move |sent: usize| progress.tell(|| format!("{sent} of {days} days"));
-    hourglass_demo::run(request.simulation, base, is_stopping, on_days, |history| tell(days, history, began.elapsed()))
+    let simulation = Simulation { seed: request.seed, days };
+    hourglass_demo::run(simulation, base, is_stopping, on_days, |history| tell(days, history, began.elapsed()))
 }
 
 async fn must_be_empty(settings: &Settings) -> anyhow::Result<()> {
@@ -189,17 +201,13 @@ async fn ask_on_hangup(asked: Arc<Notify>) {
 
 fn print(request: &DemoRequest, ready: &Ready<'_>, is_usual: bool) {
     let (base, banner) = (ready.addresses.base(), Banner::new());
-    banner.title(&format!(
-        "hourglass {} demo: a simulated factory, seed {}",
-        env!("CARGO_PKG_VERSION"),
-        request.simulation.seed
-    ));
-    let fate = if request.keeps { "stays" } else { "removed at the end" };
+    banner.title(&format!("hourglass {} demo: a simulated factory, seed {}", env!("CARGO_PKG_VERSION"), request.seed));
+    let fate = if request.keep { "stays" } else { "removed at the end" };
     banner.row("folder", &format!("{}  ({fate})", ready.settings.server.data_dir.display()));
     let port = if is_usual { String::new() } else { format!("  (port {USUAL_PORT} is taken)") };
     let page = format!("{base}/#{FIRST_VIEW}");
     banner.row("page", &format!("{}{port}", banner.link(&page)));
-    if request.opens {
+    if request.open {
         open(&page);
     }
 }

@@ -13,25 +13,67 @@ use super::post::{PostAnswer, Service, Target, escaped};
 /// Maximum bytes of a body; services take less.
 const BODY_BYTES: u64 = 64 << 20;
 
-/// A request, and how its answer is printed.
+/// A command that sends one request to a running service and prints its answer.
 #[derive(Debug)]
-pub struct Exchange {
-    pub service: Service,
-    /// Whether the answer is printed as it is.
-    pub is_json: bool,
+pub struct Row {
+    /// The words of the command: a group, unless it is in none, and a verb.
+    pub words: &'static [&'static str],
+    pub about: &'static str,
     pub method: &'static str,
-    /// With `{NAME}` in the place of each argument.
+    /// Each `{NAME}` is an argument of the command.
     pub path: &'static str,
-    pub arguments: Vec<(&'static str, String)>,
-    pub parameters: Vec<(&'static str, String)>,
-    /// The file that is the body, if the request has one: `None` or `-` for the standard input.
-    pub body: Option<Option<PathBuf>>,
+    /// Flags that become parameters of the request.
+    pub flags: &'static [Flag],
+    /// Whether the request has a body: a file, or the standard input.
+    pub has_body: bool,
     /// Where the answer has its rows; empty if all of it is one.
     pub rows: &'static str,
     /// The title of each column and where a row has it. Without columns, each member of a row is a line.
     pub columns: &'static [(&'static str, &'static str)],
     /// Whether the command succeeded, by the answer.
     pub is_good: fn(&Value) -> bool,
+}
+
+/// A flag of such a command.
+#[derive(Debug)]
+pub struct Flag {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// The environment's variable, if there is one.
+    pub variable: Option<&'static str>,
+}
+
+impl Row {
+    /// A row without flags and body, whose whole answer is printed.
+    pub const PLAIN: Self = Self {
+        words: &[],
+        about: "",
+        method: "GET",
+        path: "",
+        flags: &[],
+        has_body: false,
+        rows: "",
+        columns: &[],
+        is_good: |_| true,
+    };
+
+    /// The names of the command's arguments.
+    pub fn arguments(&self) -> impl Iterator<Item = &'static str> {
+        self.path.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0))
+    }
+}
+
+/// A request by a row.
+#[derive(Debug)]
+pub struct Exchange {
+    pub row: &'static Row,
+    pub service: Service,
+    /// Whether the answer is printed as it is.
+    pub is_json: bool,
+    pub arguments: Vec<(&'static str, String)>,
+    pub parameters: Vec<(&'static str, String)>,
+    /// The file that is the body, if the request has one: `None` or `-` for the standard input.
+    pub body: Option<PathBuf>,
 }
 
 /// Sends the request and prints the answer. Exit status: 0 if the service did what it was asked for.
@@ -46,10 +88,10 @@ impl Exchange {
         let target = Target::of(&self.service)?;
         let mut path = self.filled_path();
         let first = path.clone();
-        let body = self.body.as_ref().map(|file| read_body(file.as_deref())).transpose()?;
+        let body = self.row.has_body.then(|| read_body(self.body.as_deref())).transpose()?;
         let body = body.as_ref().map(|body| ("text/plain", &**body));
         loop {
-            let answer = target.send(self.method, &path, body)?;
+            let answer = target.send(self.row.method, &path, body)?;
             let PostAnswer { status: 200 | 202 | 204, text } = &answer else { bail!("{answer}") };
             if text.is_empty() {
                 return Ok(true);
@@ -61,13 +103,13 @@ impl Exchange {
             if !self.is_json {
                 self.print(&told);
             }
-            let Some(next) = told["next"].as_str() else { return Ok((self.is_good)(&told)) };
+            let Some(next) = told["next"].as_str() else { return Ok((self.row.is_good)(&told)) };
             path = with_parameters(first.clone(), &[("cursor", next.to_owned())]);
         }
     }
 
     fn filled_path(&self) -> String {
-        let mut path = self.path.to_owned();
+        let mut path = self.row.path.to_owned();
         for (name, value) in &self.arguments {
             path = path.replace(&format!("{{{name}}}"), &escaped(value));
         }
@@ -76,21 +118,21 @@ impl Exchange {
 
     fn print(&self, body: &Value) {
         let whole = std::slice::from_ref(body);
-        let rows = match self.rows {
+        let rows = match self.row.rows {
             "" => whole,
             place => body.pointer(place).and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
         };
-        if self.columns.is_empty() {
+        if self.row.columns.is_empty() {
             let members = rows.iter().filter_map(Value::as_object).flat_map(Map::iter);
             return members.for_each(|(name, value)| println!("{name}: {}", shown(value)));
         }
-        let titles = self.columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+        let titles = self.row.columns.iter().map(|(title, _)| (*title).to_owned()).collect();
         let cell = |row: &Value, place: &str| row.pointer(place).map(shown).unwrap_or_default();
-        let cells = |row: &Value| self.columns.iter().map(|(_, place)| cell(row, place)).collect();
+        let cells = |row: &Value| self.row.columns.iter().map(|(_, place)| cell(row, place)).collect();
         let mut table: Vec<Vec<String>> = vec![titles];
         table.extend(rows.iter().map(cells));
         let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let widths: Vec<usize> = (0..self.row.columns.len()).map(width).collect();
         for row in &table {
             let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
             println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());

@@ -23,6 +23,8 @@ mod sensors;
 mod tokens;
 mod verify;
 
+use crate::reading::duration::{DURATION_UNITS, parse_duration};
+
 pub use audit::check_audit;
 pub use audit::print_audit;
 pub use backup::BackupRequest;
@@ -37,6 +39,8 @@ pub use demo::demo;
 pub use digest::digest;
 pub use examine::examine;
 pub use exchange::Exchange;
+pub use exchange::Flag;
+pub use exchange::Row;
 pub use exchange::exchange;
 pub use flush_wal::flush_wal;
 pub use healthcheck::healthcheck;
@@ -56,3 +60,14 @@ pub use sensors::SensorsFormat;
 pub use sensors::sensors;
 pub use tokens::tokens;
 pub use verify::verify;
+
+/// Parses a duration such as `90d` into seconds.
+///
+/// # Errors
+/// If it is none, or shorter than a second.
+pub fn lifetime(text: &str) -> Result<i64, String> {
+    let nanoseconds =
+        parse_duration(text, &DURATION_UNITS[5..]).map_err(|fault| format!("{fault}; expected for example 90d"))?;
+    let seconds = nanoseconds / 1_000_000_000;
+    if seconds > 0 { Ok(seconds) } else { Err("expected at least one second".to_owned()) }
+}

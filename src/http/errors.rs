@@ -211,6 +211,12 @@ impl ApiError {
     }
 }
 
+/// Returns true if a retry of the same lines over TCP may succeed. After a timeout they may have been written.
+pub fn can_pass(error: &IngestError) -> bool {
+    let is_over = matches!(error, IngestError::Timeout { .. } | IngestError::Stopping);
+    !is_over && class_of_ingest(error).0 == StatusCode::SERVICE_UNAVAILABLE
+}
+
 fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
     let code = match error {
         IngestError::Storage(error) => return class_of_storage(error),

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 
+pub use errors::can_pass;
 pub use server::cors::Cors;
 pub use server::hosts::Hosts;
 pub use server::senders::{Senders, Told};

@@ -13,9 +13,9 @@ use super::batches::{Batches, count, halves};
 use super::hello::{self, FirstLine, Hello};
 use super::{TcpService, TcpShared};
 use crate::access::{Caller, Rate};
-use crate::bucket::StorageError;
 use crate::clock::now_ns;
 use crate::edge::{self, Connection, Stream};
+use crate::http::can_pass;
 use crate::ingest::{AckLevel, Arrival, BytesInFlight, IngestError};
 use crate::reading::Precision;
 use crate::wire::line_protocol::Lines;
@@ -304,7 +304,7 @@ impl Conversation {
             match taken {
                 // The sender gets no answer: the log and the list of rejections tell its owner.
                 Ok(_) => return Ok(()),
-                Err(error) if passes(&error) => {
+                Err(error) if can_pass(&error) => {
                     if let IngestError::Overloaded { key, .. } = &error {
                         self.shared().metrics.shed(key);
                     }
@@ -363,38 +363,4 @@ async fn say_goodbye(stream: &mut Stream, text: &str) {
     };
     // A client that does not read gets no reason.
     let _ = tokio::time::timeout(FAREWELL, goodbye).await;
-}
-
-/// Whether a retry of the same lines may succeed.
-fn passes(error: &IngestError) -> bool {
-    match error {
-        IngestError::Overloaded { .. }
-        | IngestError::Log(_)
-        | IngestError::StoreTimeout { .. }
-        | IngestError::DeletionTimeout(_)
-        | IngestError::OthersBehind { .. }
-        | IngestError::StillDeleting(_)
-        | IngestError::BeingDropped { .. }
-        | IngestError::DatabaseFailing { .. }
-        | IngestError::TooManyDeletions { .. }
-        | IngestError::Member(_)
-        | IngestError::KeyInFlight
-        | IngestError::KeyUnwritten { .. }
-        | IngestError::TimesTaken
-        | IngestError::LongDeletions { .. }
-        | IngestError::Behind(_) => true,
-        IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. } | StorageError::Address { .. }),
-        IngestError::TooLarge { .. }
-        | IngestError::LinesToExplain { .. }
-        | IngestError::KeyOfOtherBody
-        | IngestError::TooManyDatabases { .. }
-        | IngestError::DatabaseQuota { .. }
-        | IngestError::CutsExpired(_)
-        | IngestError::DatabaseName { .. }
-        | IngestError::Policy(_)
-        | IngestError::Rename(_)
-        | IngestError::OverQuota(_)
-        | IngestError::Timeout { .. }
-        | IngestError::Stopping => false,
-    }
 }

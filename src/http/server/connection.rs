@@ -70,10 +70,10 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
 
 impl Shared {
     async fn answer(self: &Arc<Self>, request: Request<Incoming>, has_body: bool) -> Response<Body> {
-        if let Some(unsound) = head::unsound(&request, &self.state) {
-            tracing::debug!(reason = %unsound, "request head refused");
-            let mut response = ApiError::Bad(unsound.to_string()).respond(Dialect::Native);
-            *response.status_mut() = unsound.status();
+        if let Some((status, reason)) = head::unsound(&request, &self.state) {
+            tracing::debug!(reason, "request head refused");
+            let mut response = ApiError::Bad(reason).respond(Dialect::Native);
+            *response.status_mut() = status;
             // The start of the next request is uncertain.
             if request.version() != Version::HTTP_2 {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

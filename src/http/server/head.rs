@@ -4,8 +4,6 @@
 //! `Authorization` headers, a proxy may have judged the one that the service does not. Names: of bytes that are no UTF-8, decoders make
 //! the same text.
 
-use std::fmt;
-
 use axum::http::{Request, StatusCode, Version, header};
 use percent_encoding::percent_decode_str;
 
@@ -14,63 +12,26 @@ use crate::edge::ConnectionState;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 64;
 
-/// Why a head is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsound {
-    /// Two `Authorization` headers, of whatever forms.
-    Credentials,
-    /// HTTP/1.1 without a `Host` header, or any version with several.
-    Host,
-    /// A transfer encoding other than `chunked`, or several.
-    TransferEncoding,
-    /// A length beside a transfer encoding, or the head's bytes are not available to tell.
-    Length,
-    /// Too many headers.
-    Headers,
-    /// A parameter that is no UTF-8: what took the place of its bytes would be the name of another database.
-    Query,
-}
-
-impl Unsound {
-    pub fn status(self) -> StatusCode {
-        match self {
-            Self::Headers => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Credentials | Self::Host | Self::TransferEncoding | Self::Length | Self::Query => {
-                StatusCode::BAD_REQUEST
-            }
-        }
-    }
-}
-
-impl fmt::Display for Unsound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Credentials => f.write_str("the request has more than one Authorization header: send one"),
-            Self::Host => f.write_str("the request must have exactly one Host header"),
-            Self::TransferEncoding => f.write_str("Transfer-Encoding must be chunked, and given only once"),
-            Self::Length => f.write_str("a chunked request must have no Content-Length and must not be pipelined"),
-            Self::Query => f.write_str("the parameters of the URL are not UTF-8: percent-encode UTF-8 bytes"),
-            Self::Headers => write!(f, "the request has more than {HEADERS_MAX} headers"),
-        }
-    }
-}
-
 /// What is wrong with a request's head, if anything. Hyper drops a `Content-Length` beside `Transfer-Encoding`, so the
 /// bytes of the head are checked again, for chunked requests only.
-pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<Unsound> {
+pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<(StatusCode, String)> {
+    let bad = |text: &str| Some((StatusCode::BAD_REQUEST, text.to_owned()));
     let headers = request.headers();
     if headers.len() > HEADERS_MAX {
-        return Some(Unsound::Headers);
+        let text = format!("the request has more than {HEADERS_MAX} headers");
+        return Some((StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text));
     }
     if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
-        return Some(Unsound::Credentials);
+        // Whatever their forms.
+        return bad("the request has more than one Authorization header: send one");
     }
     if request
         .uri()
         .query()
         .is_some_and(|query| query.contains('%') && percent_decode_str(query).decode_utf8().is_err())
     {
-        return Some(Unsound::Query);
+        // What took the place of its bytes would be the name of another database.
+        return bad("the parameters of the URL are not UTF-8: percent-encode UTF-8 bytes");
     }
     if request.version() == Version::HTTP_2 {
         return None;
@@ -78,15 +39,18 @@ pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<Unsou
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, second) = (hosts.next(), hosts.next());
     if second.is_some() || (host.is_none() && request.version() == Version::HTTP_11) {
-        return Some(Unsound::Host);
+        return bad("the request must have exactly one Host header");
     }
     let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let encoding = encodings.next()?;
     if encodings.next().is_some() || !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-        return Some(Unsound::TransferEncoding);
+        return bad("Transfer-Encoding must be chunked, and given only once");
     }
     let opening = watch.opening().unwrap_or_default();
-    (!is_chunked_alone(&opening, request)).then_some(Unsound::Length)
+    if is_chunked_alone(&opening, request) {
+        return None;
+    }
+    bad("a chunked request must have no Content-Length and must not be pipelined")
 }
 
 /// Whether the bytes begin with this request's head, and that head is chunked and has no length.
