@@ -10,13 +10,9 @@ mod rejections;
 mod strangers;
 mod terms;
 
-use std::path::Path;
 use std::process::Output;
-use std::time::Duration;
 
-use crate::support::http::{Answer, get, request};
-use crate::support::poll;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,16 +1,11 @@
 //! The account of readings: at every scrape, whatever happens meanwhile,
 //! `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
-use crate::support::http::{get, post, request};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::server::{Launch, Server};
-use crate::support::{eventually, poll};
+use crate::support::prelude::*;
 
 const WRITERS: i64 = 4;
 /// More than one, since a scrape must not see what another one is about to say.

@@ -29,8 +29,7 @@ use std::sync::OnceLock;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::support::http::{self, Answer};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// The server that most tests of this module share, with the defaults, and room for a database per test.
 fn shared() -> &'static Server {

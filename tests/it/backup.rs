@@ -10,16 +10,11 @@ mod snapshots;
 mod stopped;
 mod under_load;
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::http::post;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::flush;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 /// 2026-01-15T00:00:00Z, in seconds.
 const START: u64 = 1_768_435_200;

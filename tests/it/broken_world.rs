@@ -16,15 +16,9 @@ mod refused;
 mod transactions;
 mod waits;
 
-use std::time::{Duration, Instant};
-
 use self::load::{Load, Outcome, check_acked};
-use crate::support::http::{get, post, request};
-use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::prelude::*;
 use crate::support::process::peak_bytes;
-use crate::support::series::flush;
-use crate::support::server::{Launch, Server};
-use crate::support::{eventually, poll};
 
 /// How long the store is away in the tests that pause or kill it.
 const AWAY: Duration = Duration::from_secs(20);

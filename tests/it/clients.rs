@@ -1,15 +1,12 @@
 //! Clients as they come from their packages, unmodified: what they write is there with equal values, and what is
 //! refused they report as they report any refusal. The scripts beside this file only write; reading back is done here.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::http;
-use crate::support::packages::{Package, require};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const HOUR_START: i64 = 1_768_485_600_000_000_000;
 const MINUTE: i64 = 60_000_000_000;

@@ -6,14 +6,12 @@ mod modes;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Output};
+use std::process::Output;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::http;
-use crate::support::packages::{self, Package};
-use crate::support::process::Folder;
-use crate::support::server::{Launch, Server, program};
+use crate::support::packages;
+use crate::support::prelude::*;
 
 /// `EX_CONFIG` of sysexits.h, by which systemd and people tell a wrong configuration from a crash.
 const EXIT_CONFIG: i32 = 78;

@@ -8,16 +8,9 @@ mod model;
 mod racing;
 mod values;
 
-use std::time::Duration;
-
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::support::eventually;
-use crate::support::http::{Answer, get, post};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::pages::Stored;
-use crate::support::series::{flush, metric, readings};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const DATABASE: &str = "doomed";
 /// 2024-06-01T00:00:00Z.

@@ -2,18 +2,11 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::browser::Browser;
-use crate::support::eventually;
-use crate::support::http;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::{Folder, Process};
-use crate::support::server::{Launch, program};
+use crate::support::prelude::*;
+use crate::support::process::Process;
 
 /// A debug build on a busy machine makes two days of history in seconds.
 const READY: Duration = Duration::from_secs(120);

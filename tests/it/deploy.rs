@@ -4,14 +4,11 @@
 
 mod prometheus;
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::process::Folder;
-use crate::support::server::{Launch, program};
+use crate::support::prelude::*;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -1,10 +1,9 @@
 //! Values of another type than their field's: rejected, or kept beside it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::http::{get, post, request};
-use crate::support::series::{Seen, await_fed, flush, metric, readings};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
+use crate::support::series::Seen;
 
 const KEEP: &str = "[ingest]\ndrift = \"keep\"\n";
 /// 2024-06-01T00:00:00Z, in seconds.

@@ -1,19 +1,12 @@
 //! Groups of sensors: the endpoints answer from what is acked, on both stores; groups' documents in MongoDB follow the sensors'
 //! documents, whoever writes, moves and deletes, and whenever a process dies.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::eventually;
-use crate::support::http::{get, post, request};
 use crate::support::jobs::{job, progress};
-use crate::support::mongod::{Mongod, fresh_database_name, mongod};
-use crate::support::random::Random;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(60);
 

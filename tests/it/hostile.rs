@@ -13,12 +13,10 @@ mod sockets;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use crate::support::http::{Answer, get, request};
+use crate::support::prelude::*;
 use crate::support::process::{peak_bytes, resident_bytes};
 use crate::support::series::readings_for;
-use crate::support::server::Server;
 
 /// The good client's database.
 const GOOD: &str = "good";

@@ -1,19 +1,12 @@
 //! Indexes that the configuration declares: made in the background where they are missing, dropped once they are not declared any
 //! more, and each used by queries for what it is about, on a real mongod.
 
-use std::process::Command;
-use std::time::Duration;
-
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
-use serde_json::json;
 
-use crate::support::eventually;
-use crate::support::http::{get, post};
 use crate::support::jobs::run_job;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::packages::{self, Package};
-use crate::support::server::{Launch, Server};
+use crate::support::packages;
+use crate::support::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(90);
 

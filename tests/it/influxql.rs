@@ -13,12 +13,11 @@ mod statements;
 mod teeth;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use self::run::{Outcome, Side, run, run_dashboards};
 use crate::support::influxd::Influxd;
 use crate::support::packages::not_run;
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 /// Small pages, so that an hour of readings has several.
 const CONFIG: &str = "

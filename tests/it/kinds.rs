@@ -1,15 +1,8 @@
 //! Kinds of sensors: what is admitted is as the kind says, or the sender is told; what was there before stays.
 
-use std::time::Duration;
+use serde_json::Value;
 
-use serde_json::{Value, json};
-
-use crate::support::eventually;
-use crate::support::http::{Answer, get, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 const T: u64 = 1_768_489_200;
 const WITHIN: Duration = Duration::from_secs(30);

@@ -6,20 +6,15 @@ mod instances;
 mod model;
 mod traffic;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use hourglass::bucket::Caps;
 
 use self::model::{Model, Tally};
 use self::traffic::Writer;
-use crate::support::eventually;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::series::{await_fed, flush, metric};
-use crate::support::server::{Launch, Server};
+
+use crate::support::prelude::*;
 
 const DATABASE: &str = "lawful";
 /// Pages are small, so that buckets overflow and pages are split; hot memory is the least there is, so that buckets

@@ -4,19 +4,14 @@
 
 mod remembered;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::Range;
 
 use jiff::tz::TimeZone;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::random::Random;
-use crate::support::series::windows;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// 2026-03-27T00:00:00Z: two days before clocks are set forward in Berlin.
 const START: i64 = 1_774_569_600 * SECOND;

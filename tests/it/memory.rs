@@ -1,14 +1,7 @@
 //! `server.memory`: all that hourglass does fits into it.
 
-use std::time::Duration;
-
-use serde_json::json;
-
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::prelude::*;
 use crate::support::process::{file_bytes, peak_bytes};
-use crate::support::scale::scaled;
-use crate::support::server::{Launch, Server};
 
 /// What `server.memory` is here.
 const MEMORY: u64 = 64 << 20;

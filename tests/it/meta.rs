@@ -1,20 +1,13 @@
 //! Metadata of sensors: what is acked stays, through kills, deletions and other instances, and queries choose and group by it.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::Stdio;
-use std::time::Duration;
 
 use bson::{Document, doc};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::support::eventually;
-use crate::support::http::{Answer, get, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::{Folder, peak_bytes};
-use crate::support::random::Random;
-use crate::support::series::{flush, metric};
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
+use crate::support::process::peak_bytes;
 
 const WITHIN: Duration = Duration::from_secs(30);
 const T: u64 = 1_768_489_200;

@@ -1,19 +1,14 @@
 //! Copies of metadata in pages and days of MongoDB: new documents have them, older ones follow a change, whoever writes
 //! meanwhile and whenever a process dies, and no reading changes with them.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::eventually;
-use crate::support::http::{get, post, request};
 use crate::support::jobs::{ask_job, job, progress, seal};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::random::Random;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(60);
 const DAY: u64 = 86_400;

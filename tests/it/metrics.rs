@@ -1,20 +1,11 @@
 //! `/metrics`: each counter moves as its help says, no sensor is ever a label, and `promtool` finds nothing to say.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
-use serde_json::json;
-
-use crate::support::eventually;
-use crate::support::http;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::packages::{Package, require};
-use crate::support::series::flush;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// Samples by name and labels, as they stand in the text.
 fn scrape(server: &Server) -> BTreeMap<String, f64> {

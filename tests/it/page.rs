@@ -1,6 +1,8 @@
 //! The page for browsers: what it is made of and what it lets run, each view's flow in a real Chromium, hostile names, snippets that are run, and what
 //! listeners hear.
 
+use crate::support::prelude::*;
+
 mod assets;
 mod away;
 mod charts;
@@ -20,10 +22,6 @@ mod snippets;
 mod tail;
 mod texts;
 mod views;
-
-use crate::support::browser::Browser;
-use crate::support::http::post;
-use crate::support::server::{Launch, Server};
 
 /// A server, and a browser that shows its page; `None` where there is no browser.
 fn page() -> Option<(Server, Browser)> {

@@ -2,16 +2,9 @@
 //! `mongosh` on the same database, in the order of the page; both print what the `text` blocks after them show. And what other pages
 //! ask in `mongosh` is answered.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
-
 use crate::readme::{blocks, run};
-use crate::support::eventually;
-use crate::support::http::{post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::packages::{self, Package};
-use crate::support::server::Launch;
+use crate::support::packages;
+use crate::support::prelude::*;
 
 const PAGE: &str = "docs/patterns.md";
 const WITHIN: Duration = Duration::from_secs(60);

@@ -16,16 +16,12 @@ mod shortest;
 mod tampered;
 
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
 
 use hourglass::bucket::Caps;
 
 use self::oracle::{Oracle, Violation};
-use crate::support::http::request;
-use crate::support::pages::Stored;
-use crate::support::poll;
-use crate::support::scale::scaled;
-use crate::support::server::{Launch, Server};
+
+use crate::support::prelude::*;
 
 const DATABASE: &str = "proof";
 /// So seldom that nothing is flushed unless it is asked for.

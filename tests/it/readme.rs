@@ -4,13 +4,10 @@
 //! requests that it sends. README stays short, and no link between documents is broken.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::support::http;
-use crate::support::packages::{self, Package};
+use crate::support::packages;
 use crate::support::packed::gzip;
-use crate::support::server::{Server, program};
+use crate::support::prelude::*;
 
 /// A fenced block: its language, its text, and the text of a `text` block right after it.
 pub(crate) struct Block {

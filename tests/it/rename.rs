@@ -2,17 +2,9 @@
 
 mod model;
 
-use std::collections::BTreeSet;
-use std::process::Command;
-use std::time::Duration;
+use serde_json::Value;
 
-use serde_json::{Value, json};
-
-use crate::support::eventually;
-use crate::support::http::{Answer, get, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::await_fed;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(30);
 const T: i64 = 1_768_489_200;

@@ -8,14 +8,10 @@ mod policies;
 mod settings;
 mod summaries;
 
-use std::time::Duration;
-
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::support::http::{Answer, get, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3600 * SECOND;

@@ -12,11 +12,8 @@ mod shell;
 
 use serde_json::Value;
 
-use crate::support::http::{get, post};
 use crate::support::jobs;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::poll;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 /// 2026-01-15T00:00:00Z, in seconds.
 const START: u64 = 1_768_435_200;

@@ -1,18 +1,10 @@
 //! Space comes back to the disk while the service runs: acks and queries go on, and a kill at any step leaves a whole store.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use serde_json::json;
-
-use crate::support::http::{get, post, request};
 use crate::support::jobs::{job, run_job, run_url};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::poll;
-use crate::support::series::{flush, metric};
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 const START: u64 = 1_768_435_200;
 const SENSORS: u64 = 40;

@@ -2,19 +2,11 @@
 //! while one is being deleted.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::support::eventually;
-use crate::support::http::{get, post, request};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::process::Folder;
-use crate::support::scale::scaled;
-use crate::support::series::{flush, metric, readings};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;

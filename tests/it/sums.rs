@@ -2,18 +2,12 @@
 //! pages or on the store. The oracle is Python's `fractions.Fraction`.
 
 use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use hourglass::bucket::exact::{ExactSum, SumRest};
-use serde_json::json;
 
-use crate::support::http::{get, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::packages::{not_run, on_path};
-use crate::support::random::Random;
-use crate::support::series::{flush, windows};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const DATABASE: &str = "sums";
 /// 2026-01-15T14:00:00Z.

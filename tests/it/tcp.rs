@@ -1,17 +1,10 @@
 //! Line protocol over plain TCP: what is sent is kept, though nobody says so, and strangers learn where they are.
 
 use std::net::{Shutdown, SocketAddr};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
 use crate::support::certificates::Certificates;
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::packages::{Package, require};
-use crate::support::process::Folder;
-use crate::support::raw::{PATIENCE, Raw};
-use crate::support::series::{metric, readings};
-use crate::support::server::{Launch, Server};
-use crate::support::{eventually, http};
+use crate::support::prelude::*;
 
 const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\n";
 

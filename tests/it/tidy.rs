@@ -1,8 +1,8 @@
 //! What ARCHITECTURE.md says of rooms and arrows, held by reading the sources.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use crate::support::prelude::*;
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();

@@ -1,16 +1,13 @@
 //! `hourglass verify` on both stores: a volume that hourglass filled is clean; every kind of damage, made by hand, is
 //! found and named and hides no other; `--repair` mends what can be, and changes no reading.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::Output;
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
-use crate::support::http::post;
-use crate::support::mongod::{Mongod, fresh_database_name, mongod};
-use crate::support::pages::{Kind, Stored};
-use crate::support::server::{Launch, Server, program};
+use crate::support::pages::Kind;
+use crate::support::prelude::*;
 
 const CONFIG: &str = "[page]\nmax_readings = 60\n";
 /// 2026-01-15T14:00:00Z.

@@ -1,19 +1,13 @@
 //! What other versions stored: what is newer is waited for, what is older than version 1 stops the start.
 
-use std::time::Duration;
-
 use hourglass::bucket::{StorageError, Store};
 use hourglass::reading::{Hour, Stamp};
 use hourglass::store::{EmbeddedStore, MongoOptions, MongoStore};
 use mongodb::bson::{Document, doc};
 use serde_json::Value;
 
-use crate::support::http::{get, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::{Kind, Stored};
-use crate::support::series::readings;
-use crate::support::server::{Launch, Server};
-use crate::support::{eventually, poll};
+use crate::support::pages::Kind;
+use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The hour is the first of 1970: the page of a sensor is `1970-01-01T00 m,s=a 0`.

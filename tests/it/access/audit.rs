@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Output;
-use std::time::{Duration, Instant};
+
+use crate::support::prelude::*;
 
 use super::{await_status, create};
-use crate::support::server::{Launch, Server, program};
 
 /// So many requests are sent before their answers are read.
 const PIPELINED: usize = 50;

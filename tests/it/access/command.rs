@@ -2,11 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use crate::support::prelude::*;
+
 use super::{PATIENCE, await_status, create, guarded, token_command, with};
-use crate::support::http::{get, post, request};
-use crate::support::mongod::{Mongod, fresh_database_name, mongod};
-use crate::support::poll;
-use crate::support::server::{Launch, Server, program};
 
 #[test]
 fn tokens_come_and_go_while_the_service_runs() {

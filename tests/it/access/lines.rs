@@ -2,11 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+
+use crate::support::prelude::*;
 
 use super::{PATIENCE, await_status, create, guarded, token_command, with};
-use crate::support::poll;
-use crate::support::server::Server;
 
 const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n";
 

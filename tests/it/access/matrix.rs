@@ -1,13 +1,11 @@
 //! Every route with every kind of token. A route that is not in the table fails the test: somebody has to say what it
 //! needs.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
+use crate::support::prelude::*;
+
 use super::{PATIENCE, await_status, create, guarded, token_command, with};
-use crate::support::http::{get, request};
-use crate::support::poll;
-use crate::support::server::Server;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Needs {

@@ -1,10 +1,8 @@
 //! Tokens for sensors with a tag: they write no other, and see no other, whatever is asked and however.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{await_status, create, guarded, with};
-use crate::support::http::request;
-use crate::support::server::Server;
 
 #[test]
 fn a_pinned_token_writes_its_sensors_and_no_other() {

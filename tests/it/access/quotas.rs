@@ -1,11 +1,8 @@
 //! How much a token, or a database, may bring in.
 
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 
 use super::{await_status, create, guarded, with};
-use crate::support::http::{get, post};
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server};
 
 fn lines(measurement: &str, from: usize, count: usize) -> String {
     (from..from + count).map(|n| format!("{measurement} v={n} {n}\n")).collect()

@@ -1,14 +1,10 @@
 //! Rejected lines are shown to those who administer the database that they were sent to.
 
-use std::time::Instant;
+use serde_json::Value;
 
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 
 use super::{PATIENCE, await_status, create, guarded, with};
-use crate::support::http::{get, post};
-use crate::support::poll;
-use crate::support::raw::Raw;
-use crate::support::server::{Launch, Server, program};
 
 const PATH: &str = "/api/v1/rejections";
 

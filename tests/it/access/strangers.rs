@@ -4,9 +4,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use super::{guarded, with};
+use crate::support::prelude::*;
 use crate::support::process::resident_bytes;
 
 /// So many requests are under way on each connection.

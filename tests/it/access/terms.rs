@@ -2,9 +2,7 @@
 
 use hourglass::clock::now_seconds;
 
-use crate::support::http::{get, post};
-use crate::support::series::metric;
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 #[test]
 fn readings_outside_the_window_are_rejected_beside_the_others() {

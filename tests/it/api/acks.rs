@@ -1,11 +1,9 @@
 //! What an ack promises: asked for by the query, by a header, or else by the config, and said in every ack.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::writes::ENDPOINTS;
 use super::{client, shared};
-use crate::support::http::{get, post};
-use crate::support::server::{Launch, Server};
 
 const HEADER: &str = "x-hourglass-ack";
 

@@ -3,12 +3,12 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::Client;
 use super::writes::gzip;
-use crate::support::http;
-use crate::support::server::{Launch, Server};
 
 const LIMIT: usize = 4096;
 

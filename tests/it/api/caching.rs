@@ -1,7 +1,8 @@
 //! What a cache may do with an answer: ask each time whether it still holds, and get 304 while it does.
 
+use crate::support::prelude::*;
+
 use super::{Client, client};
-use crate::support::http::{Answer, request};
 
 #[track_caller]
 fn ask(client: &Client<'_>, path: &str, parameters: &str, known: Option<&str>) -> Answer {

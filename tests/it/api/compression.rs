@@ -4,8 +4,9 @@ use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
 
+use crate::support::prelude::*;
+
 use super::{Client, client};
-use crate::support::http::{Answer, request};
 
 #[track_caller]
 fn ask(client: &Client<'_>, path: &str, parameters: &str, headers: &[(&str, &str)]) -> Answer {

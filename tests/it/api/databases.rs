@@ -1,10 +1,8 @@
 //! Which database a write goes to, and which names one may have.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{Client, client, encode, shared, text_at};
-use crate::support::http;
-use crate::support::server::{Launch, Server};
 
 fn names(server: &Server) -> Vec<String> {
     let answer = http::get(&server.url("/query?q=SHOW%20DATABASES")).expect(200).json();

@@ -1,13 +1,10 @@
 //! The dry run of a write says what the write then does, and leaves nothing behind.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::client;
-use crate::support::http::{self, Answer};
 use crate::support::packed::gzip;
-use crate::support::process::Folder;
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 fn explain(server: &Server, query: &str, body: &str) -> Value {
     http::post(&server.url(&format!("/api/v1/explain?{query}")), body, &[]).expect(200).json()

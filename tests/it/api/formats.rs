@@ -1,7 +1,8 @@
 //! JSON, NDJSON and CSV of readings, windows and latest values: one shape each, whatever was asked.
 
+use crate::support::prelude::*;
+
 use super::{Client, client};
-use crate::support::http::{Answer, request};
 
 /// Three sensors of two measurements; a text that needs quotes, and a field that is called as a column is.
 fn filled(database: &str) -> Client<'_> {

@@ -1,13 +1,10 @@
 //! A write with a key may be repeated: its undated readings get the same times again.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
+use crate::support::prelude::*;
+
 use super::{Client, client};
-use crate::support::http::{self, Answer};
-use crate::support::poll;
-use crate::support::server::{Launch, Server};
 
 const KEY: &str = "Idempotency-Key";
 

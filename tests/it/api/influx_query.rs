@@ -1,9 +1,10 @@
 //! `/query`: what clients send before they write.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{client, encode, shared, text_at};
-use crate::support::http;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 

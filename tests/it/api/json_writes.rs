@@ -1,9 +1,10 @@
 //! `POST /api/v1/readings`: one object, an array, NDJSON, shorthand; what comes back for each.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{client, keys, text_at};
-use crate::support::http;
 
 fn kept(count: usize) -> Value {
     json!({"accepted": count, "rejected": []})

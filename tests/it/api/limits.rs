@@ -1,9 +1,8 @@
 //! The limits on one reading and on sensors: each refusal names the config key that made it.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{Client, text_at};
-use crate::support::server::{Launch, Server};
 
 const LIMITS: &str = r#"
 [limits]

@@ -1,12 +1,10 @@
 //! `/openapi.json`: every endpoint is described, and what is described is served.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
+use crate::support::prelude::*;
+
 use super::shared;
-use crate::support::http::{get, request};
-use crate::support::server::Launch;
 
 fn document() -> Value {
     get(&shared().url("/openapi.json")).expect(200).json()

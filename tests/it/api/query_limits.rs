@@ -1,8 +1,8 @@
 //! The limits on what one query may be about: each refusal names the config key that made it.
 
+use crate::support::prelude::*;
+
 use super::{Client, text_at};
-use crate::support::series::flush;
-use crate::support::server::Launch;
 
 /// Readings of an hour each, a day apart.
 const EARLY: &str = "SELECT v FROM n WHERE time >= 0 AND time < 1h";

@@ -1,9 +1,10 @@
 //! `GET /api/v1/readings`: ranges, fields, limits, cursors, formats, and the parameters it refuses.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{Client, client, encode, keys, text_at};
-use crate::support::server::Launch;
 
 const PATH: &str = "/api/v1/readings";
 /// 2026-01-15T14:00:00Z.

@@ -1,10 +1,10 @@
 //! What is not kept, and how each dialect is told: partial writes and conflicts of families.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{client, keys, text_at};
-use crate::support::http;
-use crate::support::server::Server;
 
 const MISSING: &str = "missing fields: a line is 'measurement[,tag=value…] field=value[,…] [timestamp]'";
 

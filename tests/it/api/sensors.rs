@@ -1,13 +1,10 @@
 //! `GET /api/v1/sensors`: who is there, since when, with what, and who takes more than one page an hour.
 
-use std::time::Duration;
+use serde_json::Value;
 
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 
 use super::{Client, client, encode, keys, text_at};
-use crate::support::eventually;
-use crate::support::series::{flush, metric};
-use crate::support::server::Launch;
 
 const PATH: &str = "/api/v1/sensors";
 

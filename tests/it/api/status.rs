@@ -1,10 +1,8 @@
 //! What the service says of itself, and what every answer carries.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{keys, shared, text_at};
-use crate::support::http::{self, Answer};
-use crate::support::server::Server;
 
 fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     http::request(method, &shared().url(path), b"", headers).unwrap_or_else(|error| panic!("{method} {path}: {error}"))

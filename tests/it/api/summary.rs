@@ -1,11 +1,10 @@
 //! `GET /api/v1/summary`: whole hours from stored summaries, ragged edges from readings, and both as if they were one.
 
-use std::collections::BTreeMap;
+use serde_json::Value;
 
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 
 use super::{Client, client, keys, text_at};
-use crate::support::server::{Launch, Server};
 
 const PATH: &str = "/api/v1/summary";
 const SECOND: i64 = 1_000_000_000;

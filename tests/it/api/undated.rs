@@ -1,10 +1,11 @@
 //! Readings without a time: they get that of their receipt, and none of them is lost to another one.
 
 use hourglass::clock::now_ns;
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{Client, client};
-use crate::support::http;
 
 fn times(readings: &[Value]) -> Vec<i64> {
     readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()

@@ -1,10 +1,8 @@
 //! What is kept: the three line-protocol endpoints, precisions, compression.
 
-use serde_json::json;
-
 use super::{client, encode, shared};
-use crate::support::http::{self, Answer};
 use crate::support::packed;
+use crate::support::prelude::*;
 
 /// A gzip member that holds `text`.
 pub fn gzip(text: &str) -> Vec<u8> {

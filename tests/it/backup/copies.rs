@@ -1,9 +1,8 @@
 //! `hourglass backup copy`: from one kind of store to the other and back, with an equal digest, through kills.
 
+use crate::support::prelude::*;
+
 use super::{PAGES, SEALS, START, digest, filled, flush, folder, hourglass, path, ran, restored, write};
-use crate::support::http::{get, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::server::{Launch, Server, program};
 
 #[test]
 fn a_copy_there_and_back_has_the_same_digest() {

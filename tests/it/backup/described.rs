@@ -1,15 +1,12 @@
 //! Metadata of sensors, and sensors without readings, in backups, copies and digests.
 
-use std::time::Duration;
+use serde_json::Value;
 
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 
 use super::{
     PAGES, SEALS, START, backup, delete, digest, filled, flush, folder, hourglass, path, restore, stores, write,
 };
-use crate::support::eventually;
-use crate::support::http::{get, request};
-use crate::support::server::{Launch, Server};
 
 #[track_caller]
 fn put(server: &Server, key: &str, meta: &Value) {

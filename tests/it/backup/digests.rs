@@ -1,9 +1,8 @@
 //! The digest is of the set: the same in both stores, in hour pages and in sealed days, and of every bit.
 
+use crate::support::prelude::*;
+
 use super::{PAGES, SEALS, START, delete, digest, flush, hourglass, line, path, stores, three_days, write};
-use crate::support::eventually;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::server::Launch;
 
 #[test]
 fn the_same_readings_have_the_same_digest_in_every_form() {

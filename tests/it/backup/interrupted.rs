@@ -1,18 +1,13 @@
 //! A second backup writes what changed; a backup, a restore and the service are killed in the middle; files are damaged.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{
     DAY, PAGES, SEALS, START, backup, delete, digest, filled, flush, folder, hourglass, path, ran, restore, stores,
     write,
 };
-use crate::support::http::{post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::poll;
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server, program};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

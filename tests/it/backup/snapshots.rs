@@ -4,10 +4,9 @@
 use mongodb::Client;
 use mongodb::bson::doc;
 
+use crate::support::prelude::*;
+
 use super::{PAGES, START, digest, flush, folder, hourglass, path, write};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::await_fed;
-use crate::support::server::Launch;
 
 /// Copies all collections of a database into another one, which is dropped before.
 fn copy_collections(from: &str, to: &str) {

@@ -1,9 +1,9 @@
 //! `backup create --stopped` and `copy` of a MongoDB database that several instances use: what is in the WAL of any of them is missing in the
 //! store, and neither goes on without it.
 
+use crate::support::prelude::*;
+
 use super::{PAGES, START, digest, folder, hourglass, path, restore, write};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::server::Launch;
 
 /// Only the WAL in `--data-dir` was looked at. Of two instances one was stopped, and 1,440 readings that the other one had acknowledged
 /// were missing, in a backup of its data folder that was called proved, and in a copy that was called equal.

@@ -5,15 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::support::prelude::*;
+
 use super::{PAGES, SEALS, START, backup, folder, hourglass, path, restored, stores};
-use crate::support::eventually;
-use crate::support::http::{get, request};
-use crate::support::scale::scaled;
-use crate::support::server::{Launch, Server};
 
 const SENDERS: u64 = 3;
 /// Readings per request.

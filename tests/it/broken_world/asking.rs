@@ -2,13 +2,10 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+
+use crate::support::prelude::*;
 
 use super::eventually;
-use crate::support::http::{get, post};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::series::{flush, metric};
-use crate::support::server::Launch;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,16 +1,10 @@
 //! A store that is away, as operators see it: what is told of how far behind it is, and a flush that is asked for.
 
-use std::time::{Duration, Instant};
-
 use hourglass::bucket::Caps;
 
+use crate::support::prelude::*;
+
 use super::{RECOVERY, ready, status, store_health};
-use crate::support::eventually;
-use crate::support::http::{get, post};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::pages::Stored;
-use crate::support::series::flush;
-use crate::support::server::{Launch, Server};
 
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 /// How soon a flush that cannot be done is given up: 15 s that the store is away, and as long to find that out.

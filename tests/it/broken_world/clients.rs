@@ -1,13 +1,8 @@
 //! Clients that do not behave: half a request, no end, no ear for the answer, more than there is room for.
 
-use std::time::Duration;
+use crate::support::prelude::*;
 
 use super::eventually;
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::raw::{PATIENCE, Raw};
-use crate::support::series::{metric, readings};
-use crate::support::server::{Launch, Server};
 
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;

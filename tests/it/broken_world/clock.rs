@@ -1,16 +1,11 @@
 //! A machine whose clock is so far off that nobody knows what its "later" means: a device that came up without the time.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::eventually;
-use crate::support::http::{get, post, request};
 use crate::support::jobs::{progress, run_job};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::{flush, metric};
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3600 * SECOND;

@@ -1,18 +1,11 @@
 //! One database that MongoDB does not take, among others that it takes: those drain, whoever looks is told which one and
 //! why, what waits of it is bounded, and when the cause is mended it drains by itself.
 
-use std::time::Duration;
-
 use bson::{Document, doc};
 use hourglass::bucket::Caps;
 use serde_json::Value;
 
-use crate::support::eventually;
-use crate::support::http::{get, post};
-use crate::support::mongod::{Mongod, fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 const HOUR: i64 = 1_768_485_600_000_000_000;

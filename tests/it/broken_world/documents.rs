@@ -3,10 +3,7 @@
 
 use bson::{Document, doc};
 
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::{flush, metric, readings};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// Runs a command.
 fn run(uri: &str, command: Document) -> Document {

@@ -1,12 +1,8 @@
 //! Stops that say what they leave behind, and `hourglass wal flush`, which leaves nothing.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
-use crate::support::http::{get, post};
-use crate::support::mongod::{Mongod, fresh_database_name, mongod};
-use crate::support::series::{flush, metric};
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 const HOUR: i64 = 1_768_485_600_000_000_000;
 const BODIES: usize = 40;

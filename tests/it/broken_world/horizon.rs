@@ -1,16 +1,11 @@
 //! How long others wait for a log that is silent, and what they remember for it meanwhile.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::eventually;
-use crate::support::http::{get, post};
 use crate::support::jobs::ask_job;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::{flush, metric, readings};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// Nothing is stored unless somebody asks for it.
 const QUIET: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";

@@ -5,12 +5,10 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+
+use crate::support::prelude::*;
 
 use super::{ANSWER_MAX, eventually, poll};
-use crate::support::http::request;
-use crate::support::series::{await_fed, windows};
-use crate::support::server::Server;
 
 const DATABASE: &str = "load";
 /// A client's body: so many readings, one a second, of each of its sensors.

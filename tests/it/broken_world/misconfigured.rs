@@ -1,15 +1,10 @@
 //! MongoDB that answers and cannot be used as it is configured: whoever looks is told the class, the operator is told
 //! who was refused and where, and devices lose nothing.
 
-use std::time::{Duration, Instant};
-
 use bson::{Document, doc};
 use serde_json::Value;
 
-use crate::support::eventually;
-use crate::support::http::{Answer, get, post, request};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// Within which health must tell the cause.
 const TOLD: Duration = Duration::from_secs(10);

@@ -2,17 +2,12 @@
 //! the dead-letter file, where they can be sent again from, and nobody is told that they are stored.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use bson::{Document, doc};
 use hourglass::bucket::Caps;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::series::{flush, metric, readings};
-use crate::support::server::{Server, program};
+use crate::support::prelude::*;
 
 const DATABASE: &str = "default";
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };

@@ -1,11 +1,6 @@
 //! What a write that is refused leaves behind: nothing.
 
-use std::time::Duration;
-
-use crate::support::eventually;
-use crate::support::http::{get, post};
-use crate::support::process::Folder;
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 /// A device sent a new field as a number while the log was full, and was answered 503. Then it was mended to send text,
 /// and that was refused until the server was started again: the field was a number, although nothing of it was ever kept.

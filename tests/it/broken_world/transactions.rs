@@ -2,18 +2,13 @@
 //! readings wait for all of them, and none becomes a dead letter.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use bson::{Document, doc};
 use mongodb::Client;
 
 use super::RECOVERY;
-use crate::support::eventually;
-use crate::support::http::post;
-use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::prelude::*;
 use crate::support::proxy::{Fault, Proxy};
-use crate::support::series::{flush, metric, readings};
-use crate::support::server::{Launch, Server};
 
 /// Pages that a few texts outgrow.
 const SMALL_PAGES: &str = "[page]\nmax_readings = 8\nmax_bytes = \"2KiB\"\nhard_bytes = \"4KiB\"\n";

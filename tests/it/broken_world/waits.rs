@@ -1,15 +1,7 @@
 //! Queries while the log is read back, or the store is away: only those wait that ask for what is still to come, for a
 //! while, and get their answer when it has come.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use crate::support::eventually;
-use crate::support::http::{Answer, get, post};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::process::Folder;
-use crate::support::series::{await_fed, flush, metric};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// 2026-01-15T14:00:00Z, and the hour after it.
 const HOUR: i64 = 1_768_485_600_000_000_000;

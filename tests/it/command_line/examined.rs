@@ -1,14 +1,10 @@
 //! `config check --probe` and `doctor` find what `serve` would meet, and start nothing.
 
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 
 use super::{EXIT_CONFIG, run};
 use crate::support::certificates::{Certificates, shown};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::server::program;
+use crate::support::prelude::*;
 
 /// `config check` said of each of these that it is valid, and `serve` then refused: a token missing for 0.0.0.0, a
 /// certificate missing, a key that does not fit, one port three times, an unwritable folder, a file as folder,

@@ -1,16 +1,8 @@
 //! Whose log a data folder holds: one process's at a time, and one store's as long as that lacks something.
 
-use std::time::Duration;
-
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{readings, run, write};
-use crate::support::eventually;
-use crate::support::http::get;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::await_fed;
-use crate::support::server::{Launch, Server, program};
 
 /// The second has a store of its own to serve, and only the log is in use.
 #[test]

@@ -2,11 +2,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+
+use crate::support::prelude::*;
 
 use super::{readings, write};
-use crate::support::http::request;
-use crate::support::server::Launch;
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -1,13 +1,9 @@
 //! `CREATE DATABASE` beside `DROP DATABASE`: a database whose creation was answered is there, with its settings, whatever was
 //! killed, and whenever a drop that was logged before is carried out.
 
+use crate::support::prelude::*;
+
 use super::{CONFIG, DATABASE, SECOND, START, WITHIN, run, times, write};
-use crate::support::http::{get, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::{await_fed, flush};
-use crate::support::server::{Launch, Server};
-use crate::support::{eventually, poll};
 
 /// Where a drop is killed once it is in the log.
 const POINTS: [&str; 7] = [

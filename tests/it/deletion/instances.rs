@@ -1,17 +1,9 @@
 //! Two instances on one MongoDB: what one deletes the other does not list within five seconds, and what it writes
 //! then has its documents again.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use crate::support::prelude::*;
 
 use super::{CAPS, CONFIG, DATABASE, SECOND, START, WITHIN, listed, run, times, write};
-use crate::support::eventually;
-use crate::support::http::get;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::process::Folder;
-use crate::support::series::flush;
-use crate::support::server::{Launch, Server};
 
 /// `query.cache_max_age`, with which another instance's deletions are learnt, and some time for a busy machine.
 const LEARNT: Duration = Duration::from_secs(5 + 2);

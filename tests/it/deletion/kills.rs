@@ -3,12 +3,9 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use crate::support::prelude::*;
+
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, send, times, write};
-use crate::support::http::request;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::poll;
-use crate::support::series::{await_fed, flush};
-use crate::support::server::{Launch, Server};
 
 /// Where the server is told to kill itself, and whether the deletion is certain to be in the log by then.
 const POINTS: [(&str, Certainty); 11] = [

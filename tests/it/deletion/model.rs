@@ -1,15 +1,10 @@
 //! Random writes, flushes, kills and deletions, against a plain map of readings.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use crate::support::prelude::*;
+
 use super::{CAPS, CONFIG, DATABASE, HOUR, SECOND, START, run, write};
-use crate::support::http::get;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::random::Random;
-use crate::support::series::{flush, readings, windows};
-use crate::support::server::{Launch, Server};
 
 const STEPS: usize = 60;
 const LINES: i64 = 60;

@@ -1,17 +1,12 @@
 //! Writers and deletions at the same time: what was acked before a deletion was asked for is gone, what was sent after
 //! its answer is there, and what ran beside it may be either; after a kill, too.
 
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+
+use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, SECOND, START, run, times};
-use crate::support::eventually;
-use crate::support::http::request;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::flush;
-use crate::support::server::{Launch, Server};
 
 const WRITERS: usize = 3;
 const DELETIONS: usize = 12;

@@ -1,18 +1,12 @@
 //! Deletions by value: what their condition selects is gone, whole, and nothing else is.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::support::prelude::*;
+
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, run, write};
-use crate::support::http::{Answer, post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::random::Random;
-use crate::support::series::{await_fed, flush, readings};
-use crate::support::server::{Launch, Server};
-use crate::support::{eventually, poll};
 
 /// Days are sealed while all of this goes on.
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";

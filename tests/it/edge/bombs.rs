@@ -1,11 +1,8 @@
 //! Bodies that grow: a gigabyte out of a megabyte, by every encoding. 413, and no more memory than the limit asks for.
 
-use crate::support::http::{self, post};
 use crate::support::packed::{ENCODINGS, Pack, gzip};
+use crate::support::prelude::*;
 use crate::support::process::peak_bytes;
-use crate::support::raw::Raw;
-use crate::support::series::readings;
-use crate::support::server::Launch;
 
 const PLAIN: &str = "packed v=1 1\npacked v=2 2\n";
 

@@ -1,13 +1,8 @@
 //! Caps, and who gives way when they are reached.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use crate::support::eventually;
-use crate::support::http::{get, post};
-use crate::support::raw::{PATIENCE, Raw};
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const PING: &str = "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const POST_HEAD: &str = "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n";

@@ -1,13 +1,8 @@
 //! Clients that take their time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use crate::support::eventually;
-use crate::support::http::post;
-use crate::support::raw::{PATIENCE, Raw};
-use crate::support::series::metric;
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 #[test]
 fn each_wait_has_its_own_deadline() {

@@ -1,7 +1,6 @@
 //! Heads that two readers could read differently: 400 or 431, and nothing more is read of that connection.
 
-use crate::support::raw::Raw;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const LINE: &str = "m v=1 1";
 

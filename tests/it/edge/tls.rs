@@ -1,16 +1,11 @@
 //! TLS by real clients: curl and openssl.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
 
 use crate::support::certificates::{Certificates, shown};
-use crate::support::http::post;
-use crate::support::packages::{Package, require};
-use crate::support::raw::{PATIENCE, Raw};
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server, program as hourglass};
-use crate::support::{eventually, http};
+use crate::support::prelude::*;
+use crate::support::server::program as hourglass;
 
 /// What curl says: whether it got an answer, the status and headers, and its own words.
 struct Said {

@@ -1,9 +1,7 @@
 //! Web pages of other origins.
 
 use crate::access::{create, guarded};
-use crate::support::http::{Answer, request};
-use crate::support::raw::{PATIENCE, Raw};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 fn ask(server: &Server, method: &str, path: &str, origin: &str) -> Answer {
     let headers = [("origin", origin), ("access-control-request-method", "POST")];

@@ -3,9 +3,9 @@
 
 use std::io::{ErrorKind, Read};
 
+use crate::support::prelude::*;
+
 use super::{Memory, while_a_good_client_is_served};
-use crate::support::raw::{PATIENCE, Raw};
-use crate::support::server::{Launch, Server};
 
 /// How many connections do harm at a time, and how often each comes back.
 const CONNECTIONS: usize = 16;

@@ -1,13 +1,11 @@
 //! Names that mean something to a database, a language or a terminal, in every place where a name may stand, on both stores:
 //! each is read back as it was sent, or is refused and nothing is stored.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{START, while_a_good_client_is_served};
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::{flush, readings};
-use crate::support::server::{Launch, Server};
 
 /// Where a name may stand.
 const PLACES: [&str; 4] = ["measurement", "tag key", "tag value", "field key"];

@@ -1,10 +1,9 @@
 //! Numbers at the edges of their types and beyond, in line protocol and in JSON: kept to the bit, or refused, and no answer
 //! becomes unreadable by them.
 
+use crate::support::prelude::*;
+
 use super::{START, while_a_good_client_is_served};
-use crate::support::http::{get, post};
-use crate::support::series::{flush, readings};
-use crate::support::server::Launch;
 
 /// As line protocol has it, as JSON has it, and the bits of what is kept, if it is.
 fn cases() -> Vec<(String, String, Option<f64>)> {

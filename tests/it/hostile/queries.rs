@@ -5,12 +5,10 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use super::{Memory, print, while_a_good_client_is_served};
-use crate::support::http::{post, request};
+use crate::support::prelude::*;
 use crate::support::process::forget_peak;
-use crate::support::server::{Launch, Server};
 
 /// What a query may make the server grow by.
 pub const GROWTH_BYTES: u64 = 200 << 20;

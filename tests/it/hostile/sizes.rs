@@ -2,13 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
 
 use super::{Memory, START, print, while_a_good_client_is_served};
-use crate::support::http::post;
 use crate::support::packed::gzip;
-use crate::support::series::readings;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const LEVELS: usize = 100_000;
 /// `limits.body_bytes` where nothing else is said.

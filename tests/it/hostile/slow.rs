@@ -4,13 +4,10 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
 
 use super::{Memory, print, while_a_good_client_is_served};
-use crate::support::eventually;
-use crate::support::http::get;
-use crate::support::series::{metric, sample};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
+use crate::support::series::sample;
 
 const CONNECTIONS: usize = 2000;
 const THREADS: usize = 4;

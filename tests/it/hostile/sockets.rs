@@ -5,12 +5,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use super::{START, print, while_a_good_client_is_served};
-use crate::support::random::Random;
-use crate::support::scale::{scaled, seed};
-use crate::support::server::Launch;
+use crate::support::prelude::*;
+use crate::support::scale::seed;
 
 const CONNECTIONS: u64 = 4;
 /// How long an answer is given to come before what was sent is taken for a request without an end.

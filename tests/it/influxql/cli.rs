@@ -1,14 +1,9 @@
 //! The unmodified `influx` shell, run on both servers: what it prints is the same, byte by byte.
 
-use std::path::Path;
-use std::process::Command;
-
 use super::data::BASE;
 use super::run::Side;
 use crate::support::influxd::Influxd;
-use crate::support::packages::{Package, require};
-use crate::support::process::Folder;
-use crate::support::server::Server;
+use crate::support::prelude::*;
 
 const DATABASE: &str = "shell";
 /// Made through the shell too, so that what `insert` sends is part of the test.

@@ -1,17 +1,14 @@
 //! Gives two servers the same readings, asks both the same, and keeps what they answered.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::json;
 
 use super::compare::{Answer, difference};
 use super::data::Readings;
 use super::statements::{DELETES, Options, Sequence, Statement, Step, all, sequences};
-use crate::support::http;
 use crate::support::influxd::Influxd;
-use crate::support::server::Server;
+use crate::support::prelude::*;
 
 /// The database of the readings that all statements but the sequences are asked of.
 pub const DATABASE: &str = "conf";

@@ -1,7 +1,7 @@
 //! The statements, as they stand in `statements/*.txt`: one in a line, `#` begins a comment line, and a line may begin
 //! with options in square brackets, which say how the statement is sent.
 
-use std::path::{Path, PathBuf};
+use crate::support::prelude::*;
 
 /// A line of a file of statements.
 pub struct Statement {

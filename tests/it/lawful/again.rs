@@ -1,14 +1,10 @@
 //! Readings that are sent again: they count as duplicates, and no stored document changes.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::support::prelude::*;
 
 use super::DATABASE;
-use crate::support::eventually;
-use crate::support::http::post;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::series::{flush, metric};
-use crate::support::server::Server;
 
 const START: i64 = 1_768_485_600_000_000_000;
 /// Enough readings of a sensor within one hour to fill several pages with the default configuration.

@@ -1,19 +1,11 @@
 //! Two instances on one MongoDB that write the same sensors at the same time: nothing is lost or doubled, every field
 //! holds a value that somebody wrote, and a correction sent after an ack wins, whoever sends it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
 use hourglass::reading::Value;
 
+use crate::support::prelude::*;
+
 use super::{CAPS, CONFIG, DATABASE};
-use crate::support::eventually;
-use crate::support::http::{post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::random::Random;
-use crate::support::series::{metric, readings};
-use crate::support::server::{Launch, Server};
 
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;

@@ -1,13 +1,11 @@
 //! The plain map that the law is, and what it says of answers, windows and sensors' documents.
 
-use std::collections::BTreeMap;
-
 use hourglass::reading::Value;
 
 use crate::support::exact::Exact;
 use crate::support::pages::{Sensor, millis};
-use crate::support::series::{Window, readings, windows};
-use crate::support::server::Server;
+use crate::support::prelude::*;
+use crate::support::series::Window;
 
 /// A sensor's readings by time, each with its fields.
 pub type Series = BTreeMap<i64, BTreeMap<String, Value>>;

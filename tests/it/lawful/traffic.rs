@@ -1,16 +1,13 @@
 //! Random bodies for a few sensors, and one connection that sends them: a body is sent until it is acked, as an agent
 //! does, and only then the next one.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Duration;
 
 use hourglass::reading::Value;
 
+use crate::support::prelude::*;
+
 use super::model::{Model, Tally};
-use crate::support::eventually;
-use crate::support::http::request;
-use crate::support::random::Random;
 
 const SENSORS: usize = 6;
 const SECOND: i64 = 1_000_000_000;

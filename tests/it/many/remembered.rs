@@ -1,14 +1,8 @@
 //! What an instance remembers of the store while another one writes there too.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
-use crate::support::eventually;
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const MAX_AGE: Duration = Duration::from_secs(1);
 const CONFIG: &str = "[query]\ncache_max_age = \"1s\"\n[flush]\ninterval = \"10m\"\n";

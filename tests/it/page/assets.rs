@@ -1,8 +1,6 @@
 //! What `GET /` and `/ui/…` answer, without a browser: who gets what, by which headers, and how much of it.
 
-use crate::support::http::{Answer, get, request};
-use crate::support::packages::{Package, require};
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 

@@ -1,13 +1,8 @@
 //! What the page is for where the store is away: who looks after it sees Health, and devices go on.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::rights::sign_in;
-use crate::support::browser::Browser;
-use crate::support::eventually;
-use crate::support::http::request;
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::server::Launch;
 
 /// The page asked which databases there are, and showed nothing but its failure where the store could not say; a token that was entered then was
 /// forgotten.

@@ -1,16 +1,10 @@
 //! What is copied from a chart says the same elsewhere: the same sensors, the same windows, in the reader's zone, and nothing but that.
 
-use std::process::Command;
-
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::now;
 use crate::access::{create, guarded};
-use crate::support::browser::Browser;
-use crate::support::http::request;
-use crate::support::packages::{Package, require};
-use crate::support::process::Folder;
-use crate::support::server::Server;
+use crate::support::prelude::*;
 
 /// What stands in every name. It would leave a file behind if any of it ran.
 const NAMES: &[&str] = &["plain", "'; touch ran; '", "$(touch ran) `touch ran`", "a, b=c \u{202e}d", "\\\"quoted\\'"];

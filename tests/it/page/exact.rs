@@ -1,11 +1,8 @@
 //! What one takes from the page is what is stored: all readings, every digit, and of the sensors that were chosen.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{now, page, write};
-use crate::support::browser::Browser;
-use crate::support::http::{get, post, request};
-use crate::support::server::Launch;
 
 /// Keeps what is downloaded in `window.kept`.
 const KEEP: &str = "window.kept = null; const real = URL.createObjectURL.bind(URL);

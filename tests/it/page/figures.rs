@@ -2,15 +2,13 @@
 //! default, so that the measurement itself keeps working.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{now, page, write};
-use crate::support::browser::Browser;
-use crate::support::http::post;
-use crate::support::scale::scaled;
-use crate::support::server::{Launch, Server};
 
 const SERIES: u64 = 100;
 /// Readings of a POST while readings come in, and POSTs per second.

@@ -1,9 +1,10 @@
 //! What Explore's choosers offer is all that there is.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{now, page, write};
-use crate::support::http::post;
 
 /// Names and values of metadata came from the first 1,000 sensors that had any.
 #[test]

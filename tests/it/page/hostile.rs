@@ -1,9 +1,8 @@
 //! Names and texts that would like to be markup, code or another address: on no view does any of it run, and each is shown as what it is.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::page;
-use crate::support::http::{post, request};
 
 const NAMES: &[&str] = &[
     "<img src=x onerror=alarm(1)>",

@@ -1,13 +1,11 @@
 //! The page by keyboard alone: after a key is pressed, the focus stays where the next key is expected. Screen readers are not told of values that change
 //! several times a second.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{climate, now, page, write};
 use crate::access::guarded;
-use crate::support::browser::Browser;
-use crate::support::http::request;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// Presses a key, wherever the focus is.
 fn press(browser: &Browser, key: &str, code: u32) {

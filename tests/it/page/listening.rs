@@ -1,11 +1,9 @@
 //! Who listens is told why nothing comes, and in Connect first of the sensor that was asked for.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::tail::Ear;
 use super::{now, page, write};
-use crate::support::browser::Browser;
-use crate::support::server::Launch;
 
 const STATE: &str = "document.querySelector('.state')?.textContent";
 const WAITING: &str = "document.querySelector('.waiting')?.textContent";

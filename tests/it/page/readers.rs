@@ -2,15 +2,14 @@
 //! compiler, with a device that prints what it would send. Names come back as data, and nothing else is there.
 
 use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::snippets::{NAMES, snippet, steers};
-use crate::support::packages::{Package, require};
-use crate::support::process::Folder;
 
 const ORIGIN: &str = "https://hourglass.example:8443";
 

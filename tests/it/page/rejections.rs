@@ -1,9 +1,8 @@
 //! Rejected lines on the page: shown with the place of the fault, counted by code, exported and removed.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::page;
-use crate::support::http::{get, post};
 
 #[test]
 fn rejections_are_counted_exported_and_removed() {

@@ -1,11 +1,9 @@
 //! Tokens: the page asks for one where one is needed, keeps it in the tab alone, and shows nobody a control that the token cannot use.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::access::{create, guarded};
-use crate::support::browser::Browser;
-use crate::support::http::{Answer, request};
-use crate::support::server::Server;
+use crate::support::prelude::*;
 
 pub fn sign_in(server: &Server, browser: &Browser, token: &str) {
     browser.load(&server.url("/"));

@@ -1,14 +1,8 @@
 //! The view Sensors: what it sorts, what it says of each sensor, and that it goes on doing so.
 
-use std::time::Duration;
-
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{now, page, write};
-use crate::support::browser::Browser;
-use crate::support::eventually;
-use crate::support::http::{get, request};
-use crate::support::server::Launch;
 
 const FIRST: &str = "document.querySelector('tbody tr')?.textContent";
 

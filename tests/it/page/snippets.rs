@@ -1,13 +1,9 @@
 //! Snippets are run as they are pasted, with names that would like to be code.
 
-use std::process::Command;
+use serde_json::Value;
 
-use serde_json::{Value, json};
-
-use crate::support::http::get;
-use crate::support::packages::{Package, not_run, on_path, require};
-use crate::support::process::Folder;
-use crate::support::server::{Launch, Server};
+use crate::support::packages::{not_run, on_path};
+use crate::support::prelude::*;
 
 /// What stands in the place of a measurement and of a sensor. Each would leave a file behind if any of it ran.
 pub(super) const NAMES: &[&str] = &[

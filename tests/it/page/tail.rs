@@ -2,15 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::write;
 use crate::access::{create, guarded};
-use crate::support::http::{get, request};
-use crate::support::server::{Launch, Server};
-use crate::support::{eventually, poll};
+use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

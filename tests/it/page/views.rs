@@ -1,12 +1,8 @@
 //! Each view as a user goes through it, without a finding of axe-core, and with a picture.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{climate, now, page, write};
-use crate::support::browser::Browser;
-use crate::support::eventually;
-use crate::support::http::{get, request};
-use crate::support::server::{Launch, Server};
 
 /// Address, what must be on the page, and the name of its picture.
 const VIEWS: &[(&str, &str, &str)] = &[

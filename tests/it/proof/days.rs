@@ -9,16 +9,12 @@ mod clients;
 mod summaries;
 mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
 use self::clients::{Clients, Kept};
 use self::world::{Break, World};
-use crate::support::poll;
-use crate::support::random::Random;
-use crate::support::scale::scaled;
+
+use crate::support::prelude::*;
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;

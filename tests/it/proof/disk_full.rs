@@ -4,19 +4,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Stdio};
 
 use super::oracle::START;
 use super::{DATABASE, flush};
-use crate::support::eventually;
-use crate::support::http::{Answer, get, request};
-use crate::support::mongod::{Mongod, fresh_database_name};
 use crate::support::packages::not_run;
-use crate::support::process::Folder;
-use crate::support::random::Random;
-use crate::support::series::windows;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// Small segments and a small budget, so that it is used up soon. Flushes are rare, so that the log is what is full.
 const BUDGET: &str = r#"

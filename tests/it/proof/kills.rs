@@ -1,16 +1,12 @@
 //! `kill -9` at random moments and at each point that a write passes, again and again on one data folder: nothing that
 //! was acked is lost or doubled, and the server goes on by itself.
 
-use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
+
+use crate::support::prelude::*;
 
 use super::oracle::Oracle;
 use super::{RECOVERY, World, config, cycles};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::poll;
-use crate::support::random::Random;
-use crate::support::server::Launch;
 
 /// Where a server can be told to kill itself.
 const POINTS: [&str; 11] = [

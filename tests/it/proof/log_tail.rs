@@ -3,13 +3,10 @@
 
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::http::{get, post};
-use crate::support::series::readings;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 // The format as `crates/wal/src/format.rs` draws it.
 const HEADER: usize = 4096;

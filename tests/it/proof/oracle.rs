@@ -5,21 +5,17 @@ mod expected;
 mod seen;
 mod traffic;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 pub use self::traffic::START;
 
 use self::seen::Found;
 use self::traffic::{Kind, Traffic, body};
+use crate::support::prelude::*;
+
 use super::DATABASE;
-use crate::support::http::request;
-use crate::support::pages::Stored;
-use crate::support::poll;
-use crate::support::server::Server;
 
 /// Something that must never be.
 #[allow(dead_code, reason = "what they hold is for those who read them")]

@@ -1,24 +1,16 @@
 //! The store is away while clients send at full rate, and more than hot memory holds: every reading is acked by the
 //! log, in bounded memory, and is in the store once that is back.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::time::{Duration, Instant};
 
 use hourglass::bucket::Caps;
 use hourglass::reading::Value;
 
 use super::DATABASE;
 use super::oracle::START;
-use crate::support::eventually;
-use crate::support::http::{get, request};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::pages::Stored;
+use crate::support::prelude::*;
 use crate::support::process::peak_bytes;
-use crate::support::scale::scaled;
-use crate::support::series::{await_fed, windows};
-use crate::support::server::{Launch, Server};
 
 const CONNECTIONS: i64 = 4;
 const LINES: i64 = 5000;

@@ -1,21 +1,12 @@
 //! Two instances on one MongoDB, and what nothing but stamps can tell: corrections, duplicates, deletions, folders that
 //! were restored or cloned, and clocks that differ. Each story is a test of [`super::shortest`].
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
-
 use hourglass::reading::Value;
 
 use super::oracle::{Oracle, START, Violation};
 use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush};
-use crate::support::http::{post, request};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::poll;
+use crate::support::prelude::*;
 use crate::support::proxy::{Fault, Proxy};
-use crate::support::series::readings;
-use crate::support::server::{Launch, Server};
 
 const SECOND: i64 = 1_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(15);

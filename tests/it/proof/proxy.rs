@@ -2,8 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
 
+use crate::support::prelude::*;
 use crate::support::proxy::{Fault, Proxy};
 
 const PATIENCE: Duration = Duration::from_secs(10);

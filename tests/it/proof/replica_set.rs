@@ -2,17 +2,13 @@
 //! that was acked is lost or doubled, not even by a rollback, which a control written beside hourglass shows to have
 //! taken place.
 
-use std::time::Duration;
-
 use mongodb::bson::{Document, doc};
 
 use super::oracle::{Oracle, Progress, Violation};
 use super::{RECOVERY, World, config, flush};
-use crate::support::eventually;
-use crate::support::mongod::fresh_database_name;
+use crate::support::prelude::*;
 use crate::support::proxy::Fault;
 use crate::support::replica_set::{Front, ReplicaSet};
-use crate::support::server::{Launch, Server};
 
 const CONNECTIONS: usize = 3;
 const FLUSH_INTERVAL: &str = "200ms";

@@ -2,24 +2,17 @@
 //! again and again, and is away meanwhile: no timestamp is there twice, every field holds the latest acked value or one
 //! that was on its way at that time, what was deleted is gone, and all instances answer the same.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use hourglass::reading::Value;
+
+use crate::support::prelude::*;
 
 use super::history::{Delete, History, Place};
 use super::oracle::{START, StopAtEnd};
 use super::{CAPS, DATABASE, RECOVERY, config, cycles, flush};
-use crate::support::eventually;
-use crate::support::http::request;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::random::Random;
-use crate::support::series::{metric, readings};
-use crate::support::server::{Launch, Server};
 
 const WRITERS: usize = 4;
 const SENSORS: i64 = 3;

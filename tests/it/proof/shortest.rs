@@ -1,11 +1,10 @@
 //! The shortest scenarios that each show one kind of mistake: one fault, or none, and the checks after it.
 //! `tests/mutants.toml` lists the mistakes, and which test must notice which.
 
+use crate::support::prelude::*;
+
 use super::oracle::{Oracle, Violation};
 use super::{NEVER, RECOVERY, World, config, ends_by_itself, flush, pair};
-use crate::support::mongod::{Mongod, fresh_database_name};
-use crate::support::poll;
-use crate::support::server::Launch;
 
 const OFTEN: &str = "100ms";
 const CONNECTIONS: usize = 2;

@@ -4,11 +4,10 @@
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
 
+use crate::support::prelude::*;
+
 use super::oracle::{Oracle, START, Violation};
 use super::{DATABASE, RECOVERY, World, config, flush};
-use crate::support::http::post;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::server::Launch;
 
 const HOUR: i64 = 3_600_000_000_000;
 

@@ -1,14 +1,10 @@
 //! Renames in any order against a plain model of what is stored and how it is shown.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{T, change, delete, influxql, listed, put, readings, sensor, stores, value, write};
 use crate::support::jobs::ask_job;
-use crate::support::random::Random;
-use crate::support::series::await_fed;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 /// A sensor: measurement, room, s.
 type Name = (String, String, String);

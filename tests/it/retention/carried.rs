@@ -1,15 +1,11 @@
 //! Summaries whose readings have expired go along: in backups, copies and digests, to the last bit.
 
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::summaries::{await_gone, fill, first_day, kept_from, launch, whole_hours};
 use super::{HOUR, STORES, now, put};
-use crate::support::http::post;
-use crate::support::process::Folder;
-use crate::support::server::{Launch, Server, program};
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 

@@ -1,16 +1,10 @@
 //! What is older than the retention is refused at once, hidden at once, and removed from the store.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, now, put, shown, start, values};
-use crate::support::eventually;
-use crate::support::http::{get, post};
 use crate::support::jobs::progress;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::pages::Stored;
-use crate::support::process::Folder;
-use crate::support::series::{flush, metric};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const CAPS: hourglass::bucket::Caps =
     hourglass::bucket::Caps { max_readings: 8, max_bytes: 1 << 20, hard_bytes: 4 << 20 };

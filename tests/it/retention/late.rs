@@ -1,21 +1,13 @@
 //! What other instances do to days while their readings expire.
 
-use std::path::Path;
-use std::time::Duration;
-
 use mongodb::Collection;
 use mongodb::bson::{DateTime, Document, doc};
 use serde_json::Value;
 
 use super::summaries::{SEALS, await_gone, fill, first_day, kept_from, launch, whole_hours};
 use super::{CONFIG, HOUR, SECOND, WITHIN, put, shown};
-use crate::support::http::{get, post};
 use crate::support::jobs::progress;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::flush;
-use crate::support::server::{Launch, Server};
-use crate::support::{eventually, poll};
+use crate::support::prelude::*;
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 

@@ -1,15 +1,10 @@
 //! Retention policies in InfluxQL, in writes, and in imports. What InfluxDB 1.6 answers was asked of InfluxDB 1.6.
 
-use std::process::Command;
+use serde_json::Value;
 
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 
 use super::{DAY, HOUR, STORES, WITHIN, answer, ask, now, put, run, start, values};
-use crate::support::eventually;
-use crate::support::http::{get, post};
-use crate::support::packages::{Package, require};
-use crate::support::process::Folder;
-use crate::support::server::Server;
 
 #[track_caller]
 fn error(server: &Server, statement: &str, error: &str) {

@@ -1,10 +1,10 @@
 //! `/api/v1/databases/NAME`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{CONFIG, DAY, HOUR, STORES, ask, now, put, shown, start};
-use crate::support::http::{post, request};
-use crate::support::server::{Launch, Server};
 
 fn dry_run(server: &Server, name: &str, body: &str) -> Value {
     let url = server.url(&format!("/api/v1/databases/{name}?dry_run=true"));

@@ -1,15 +1,10 @@
 //! Readings that expire while their summaries stay.
 
-use std::process::Command;
+use serde_json::Value;
 
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 
 use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, now, put, shown};
-use crate::support::http::{get, post};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::flush;
-use crate::support::server::{Launch, Server, program};
-use crate::support::{eventually, poll};
 
 /// Days from this age on have readings, and days before `KEPT` lose them.
 const DAYS: i64 = 5;

@@ -2,17 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::Duration;
-
-use serde_json::json;
 
 use super::{START, line};
-use crate::support::eventually;
-use crate::support::http::post;
 use crate::support::jobs::{ask_job, job, progress, run_url};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(60);
 /// Nothing is flushed unless somebody asks, and nothing is sealed.

@@ -1,15 +1,11 @@
 //! What is larger than a document may be, or cannot be read, stops nothing else.
 
 use mongodb::bson::{Document, doc};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{PAGES, START, line};
-use crate::support::http::{get, post};
 use crate::support::jobs::seal;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::random::Random;
-use crate::support::series::readings;
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 const TEXT_BYTES: usize = 16 << 10;
 

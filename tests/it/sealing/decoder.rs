@@ -1,22 +1,15 @@
 //! docs/sealed_days.py, which was written from docs/sealed-days.md alone, reads from `<db>.days` what was written, to the
 //! last bit.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use mongodb::Client;
 use mongodb::bson::{Bson, Document, doc};
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::support::prelude::*;
 
 use super::{START, await_sealed};
-use crate::support::http::post;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::packages::{Package, require};
-use crate::support::process::Folder;
-use crate::support::server::Launch;
 
 /// Every cell by sensor, time and field: floats as their bits, others as line protocol.
 type Cells = BTreeMap<(String, i64, String), String>;

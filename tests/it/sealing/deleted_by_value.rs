@@ -1,16 +1,11 @@
 //! A deletion by value is about to cut the parts of a day that it has listed, when another instance moves their readings on. Nobody
 //! remembers such a deletion, so what it misses stays.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::START;
-use crate::support::eventually;
-use crate::support::http::post;
 use crate::support::jobs;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::{flush, metric, readings};
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const CONFIG: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 /// Days are sealed when somebody asks for it.

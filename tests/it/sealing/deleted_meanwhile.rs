@@ -1,19 +1,12 @@
 //! One instance has read the pages of a day to seal it, when another one deletes some of their readings, and the deletion is
 //! forgotten before the day is written: what was deleted is not in the day.
 
-use std::time::Duration;
-
 use mongodb::bson::{Document, doc};
 
 use super::{PAGES, START, line};
-use crate::support::eventually;
-use crate::support::http::{get, post};
 use crate::support::jobs;
 use crate::support::jobs::run_url;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
 const WITHIN: Duration = Duration::from_secs(60);

@@ -1,14 +1,8 @@
 //! A database is dropped while its days are being sealed, or its months added up: it does not come back as an empty one.
 
-use std::time::Duration;
-
 use super::{PAGES, line};
-use crate::support::eventually;
-use crate::support::http::{get, post};
 use crate::support::jobs::{ask_job, run_url};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::server::{Launch, Server};
+use crate::support::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(60);
 

@@ -1,18 +1,12 @@
 //! `seal.form`: packed days, days in columns that one reads in `mongosh`, and databases that are not sealed.
 
-use std::time::Duration;
-
 use mongodb::bson::{Bson, Document, doc};
-use serde_json::json;
 
 use super::decoder::documents;
 use super::{MINUTES, PAGES, SEALS, START, await_sealed, compare, line};
-use crate::support::http::{get, post, request};
 use crate::support::jobs;
 use crate::support::jobs::ask_job;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::poll;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 fn choose(server: &Server, database: &str, form: &str) {
     let body = format!("{{\"seal_form\":\"{form}\"}}");

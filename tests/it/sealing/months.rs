@@ -1,19 +1,12 @@
 //! Totals of months answer questions about many days, and never for a day that changed since.
 
-use std::time::Duration;
-
 use mongodb::bson::{Document, doc};
 use serde_json::Value;
 
 use super::decoder::documents;
 use super::{PAGES, START, line};
-use crate::support::eventually;
-use crate::support::http::{get, post};
 use crate::support::jobs::{run_url, seal};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
-use crate::support::series::metric;
-use crate::support::server::{Launch, Server, program};
+use crate::support::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(60);
 const CONFIG: &str = "[seal]\nafter = \"0s\"\n";

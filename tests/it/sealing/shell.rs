@@ -1,18 +1,11 @@
 //! The `js` blocks of docs/sealed-days.md, in `mongosh` on days that a service sealed. One of them failed at every day that had a
 //! chunk beside it.
 
-use std::process::Command;
-use std::time::Duration;
-
 use super::START;
 use super::decoder::documents;
 use crate::readme::blocks;
-use crate::support::eventually;
-use crate::support::http::post;
 use crate::support::jobs::ask_job;
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::packages::{Package, require};
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 const PAGE: &str = "docs/sealed-days.md";
 /// Chunks stay until they are asked for.

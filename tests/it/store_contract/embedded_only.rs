@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::task::{Context, Waker};
-use std::time::Duration;
 
 use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, SensorFilter, Written};
 use hourglass::bucket::{Reading, SensorDocument, StorageError};
@@ -11,11 +10,12 @@ use hourglass::store::document::page_id;
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME, FileOpenError};
 use redb::{Database, TableDefinition};
 
+use crate::support::prelude::*;
+
 use super::place::{
     CAPS, DB, Documents, Embedded, PAGES, Place, SENSORS, assert_stored, bucket_id, bucket_of, merge, page_row, put,
     read, reading, row_with, seconds, sensor,
 };
-use crate::support::process::Folder;
 
 const HOUR: Hour = Hour(491_150);
 

@@ -1,7 +1,6 @@
 //! Groups' documents of MongoDB: where none is declared there is nothing to do; two stores that set them at the
 //! same time, while sensors move, come and go, leave each sensor in one document of its group at every moment, and where it belongs in the end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,9 +10,9 @@ use hourglass::reading::{Family, Sensor};
 use hourglass::store::{MongoOptions, MongoStore};
 use mongodb::bson::{Document, doc};
 
+use crate::support::prelude::*;
+
 use super::place::{DB, sensor};
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::random::Random;
 
 const SENSORS: i64 = 5;
 const ROUNDS: u64 = 400;

@@ -1,7 +1,6 @@
 //! The stores under test, what the cases may do behind their backs, and what every case needs:
 //! readings, merges, and the write loop that ingest runs too.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,8 +14,7 @@ use hourglass::store::{MongoOptions, MongoStore};
 use mongodb::bson::{Document, doc};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::process::Folder;
+use crate::support::prelude::*;
 
 /// The database that the cases write to unless they are about databases.
 pub const DB: &str = "plant";

@@ -14,6 +14,7 @@ pub mod mongod;
 pub mod packages;
 pub mod packed;
 pub mod pages;
+pub mod prelude;
 pub mod process;
 pub mod proxy;
 pub mod random;

@@ -6,11 +6,10 @@
 
 mod nest;
 
-use std::collections::BTreeSet;
+use crate::support::prelude::*;
 
 use super::super::data::{BASE, HOUR, MINUTE, SECOND};
 use super::data::{MEASUREMENTS, Measurement, TIES};
-use crate::support::random::Random;
 
 /// Functions of a window's numbers that make one row; what follows the field is in `arguments`.
 const AGGREGATES: [&str; 13] = [

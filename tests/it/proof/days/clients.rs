@@ -1,21 +1,19 @@
 //! The clients: what each sends is a function of a seed, and every ack is noted before anything else happens.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::support::prelude::*;
 
 use super::super::history::{Delete, History, Place};
 use super::super::oracle::StopAtEnd;
 use super::world::World;
 use super::{DAY, SECOND, WITHIN};
-use crate::support::eventually;
-use crate::support::http::{Answer, request};
-use crate::support::random::Random;
 
 /// What clients write to, and what readings expire from.
 pub const DATABASE: &str = "h";

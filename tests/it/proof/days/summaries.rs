@@ -1,14 +1,12 @@
 //! Summaries are what the readings say: a fold over what was found, written a second time.
 
-use std::collections::BTreeMap;
-
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+use crate::support::prelude::*;
+
 use super::super::history::Place;
 use super::{DAY, SECOND};
-use crate::support::http::get;
-use crate::support::server::Server;
 
 /// Count, least, greatest and sum, all in quarters or all in wholes.
 type Fold = (i64, i64, i64, i64);

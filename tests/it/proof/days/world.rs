@@ -1,25 +1,17 @@
 //! The service and its store, what breaks them, and what they say.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use mongodb::bson::doc;
 
 use super::super::history::Place;
 use super::clients::{Acks, Clients, noted, sensors};
 use super::{CONFIG, POINT_WITHIN, WITHIN, summaries};
-use crate::support::http::{Answer, request};
-use crate::support::mongod::{Mongod, fresh_database_name, mongod};
-use crate::support::process::Folder;
+use crate::support::prelude::*;
 use crate::support::proxy::{Fault, Proxy};
-use crate::support::random::Random;
 use crate::support::series::readings_for;
-use crate::support::server::{Launch, Server, program};
-use crate::support::{eventually, poll};
 
 /// A service of one instance or several, and its store.
 pub struct World {

@@ -1,6 +1,6 @@
 //! What must be there: all requests folded in the order they were sent, those without an ack as their markers say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use crate::support::prelude::*;
 
 use super::seen::{Found, Series};
 use super::traffic::{Kind, MARKERS, Traffic};

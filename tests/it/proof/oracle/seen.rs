@@ -1,7 +1,6 @@
 //! What is there: read by the query API, and from the documents themselves. A failed check of either is a violation
 //! like any other, not the end of the test.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hourglass::reading::Value;
@@ -9,9 +8,8 @@ use hourglass::reading::Value;
 use super::Violation;
 use crate::proof::{CAPS, DATABASE};
 use crate::support::exact::Exact;
-use crate::support::pages::Stored;
-use crate::support::series::{Window, readings, windows};
-use crate::support::server::Server;
+use crate::support::prelude::*;
+use crate::support::series::Window;
 
 /// By sensor and time, the fields.
 pub type Found = BTreeMap<String, Series>;
