@@ -1,9 +1,7 @@
 //! The account of readings: at every scrape, whatever happens meanwhile,
 //! `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
 
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use crate::support::prelude::*;
 

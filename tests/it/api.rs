@@ -26,9 +26,6 @@ mod writes;
 
 use std::sync::OnceLock;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 /// The server that most tests of this module share, with the defaults, and room for a database per test.
@@ -85,11 +82,6 @@ impl Client<'_> {
         let url = format!("{path}?db={}&{parameters}", encode(self.database));
         self.server.url(url.trim_end_matches('&'))
     }
-}
-
-/// Text as a value in a URL.
-fn encode(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// The keys of a JSON object, in order.

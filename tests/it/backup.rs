@@ -10,10 +10,6 @@ mod snapshots;
 mod stopped;
 mod under_load;
 
-use std::process::Output;
-
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 /// 2026-01-15T00:00:00Z, in seconds.
@@ -22,53 +18,6 @@ const DAY: u64 = 86_400;
 /// Small pages, so that some hours have several.
 const PAGES: &str = "[page]\nmax_readings = 4\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n";
-
-/// A new store of each kind.
-fn stores() -> [String; 2] {
-    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
-}
-
-/// A command, and its exit status as a number; without one it was killed.
-fn hourglass(arguments: &[&str]) -> Ran {
-    ran(program().args(arguments))
-}
-
-fn ran(command: &mut Command) -> Ran {
-    let Output { status, stdout, stderr } = command.output().expect("hourglass can be run");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    Ran { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
-}
-
-#[derive(Debug)]
-struct Ran {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Ran {
-    #[track_caller]
-    fn good(self) -> Self {
-        assert_eq!(self.status, Some(0), "{self:?}");
-        self
-    }
-
-    #[track_caller]
-    fn refused(self, because: &str) -> Self {
-        assert!(self.status == Some(1) && self.stderr.contains(because), "{because}: {self:?}");
-        self
-    }
-
-    #[track_caller]
-    fn killed(self) -> Self {
-        assert_eq!(self.status, None, "{self:?}");
-        self
-    }
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
 
 /// The digest of a store whose service is stopped.
 #[track_caller]

@@ -16,9 +16,8 @@ mod refused;
 mod transactions;
 mod waits;
 
-use self::load::{Load, Outcome, check_acked};
+use self::load::{Load, check_acked};
 use crate::support::prelude::*;
-use crate::support::process::peak_bytes;
 
 /// How long the store is away in the tests that pause or kill it.
 const AWAY: Duration = Duration::from_secs(20);
@@ -88,24 +87,6 @@ fn a_paused_store_costs_neither_memory_nor_acks() {
 }
 
 #[test]
-fn a_killed_store_costs_no_acks() {
-    let mut mongod = Mongod::start();
-    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(ACK_STORE).start();
-    let load = Load::start(&server, 8);
-    load.await_acks("before the kill", 2, Duration::from_secs(60));
-    mongod.kill();
-    let killed = Instant::now();
-    load.await_refusals("while the store is away", 1, ANSWER_MAX);
-    eventually("the store is missed", RECOVERY, || (store_health(&server) == "fail").then_some(()));
-    let back = Instant::now();
-    mongod.restart();
-    load.await_acks("after the store's return", 1, RECOVERY);
-    let report = load.stop();
-    report.assert_refused_between(killed, back);
-    check_acked(&server, &report);
-}
-
-#[test]
 fn a_store_that_is_away_at_the_start_is_waited_for() {
     let mut mongod = Mongod::start();
     let config = "[ingest]\nack_timeout = \"2s\"\n";
@@ -160,26 +141,4 @@ fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers
 /// The status of `/ready`.
 fn ready(server: &Server) -> Option<u16> {
     request("GET", &server.url("/ready"), b"", &[]).ok().map(|answer| answer.status)
-}
-
-#[test]
-fn a_stop_under_load_keeps_every_ack_in_the_embedded_store() {
-    keeps_every_ack(Launch::embedded().start());
-}
-
-#[test]
-fn a_stop_under_load_keeps_every_ack_in_mongodb() {
-    keeps_every_ack(Server::start(&mongod().uri(&fresh_database_name())));
-}
-
-/// Kills under load are in `proof::kills`.
-fn keeps_every_ack(mut server: Server) {
-    let load = Load::start(&server, 8);
-    load.await_acks("before the end", 6, Duration::from_secs(120));
-    assert!(server.stop().success());
-    let report = load.stop();
-    let other = |outcome: &Outcome| !matches!(outcome, Outcome::Acked | Outcome::Refused | Outcome::Broken(_));
-    assert!(!report.attempts.iter().any(|attempt| other(&attempt.outcome)));
-    server.restart("127.0.0.1:0");
-    check_acked(&server, &report);
 }

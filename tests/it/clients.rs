@@ -4,7 +4,6 @@
 use std::process::Output;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
 
 use crate::support::prelude::*;
 

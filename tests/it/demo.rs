@@ -1,9 +1,6 @@
 //! `hourglass demo`: what it shows is there, and nothing of it is left; no other folder is touched.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
-
-use serde_json::Value;
 
 use crate::support::prelude::*;
 use crate::support::process::Process;
@@ -189,10 +186,8 @@ fn it_serves_only_from_a_folder_that_holds_nothing_else() {
     let foreign = temp.file("mine");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("hourglass.redb"), "mine").unwrap();
-    let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&foreign).output().unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("hourglass: ") && said.contains("is not empty"), "{said}");
+    let said = hourglass(&["demo", "--port", "0", "--data-dir", path(&foreign)]).refused("is not empty").stderr;
+    assert!(said.starts_with("hourglass: "), "{said}");
     assert_eq!(entries(&foreign), ["hourglass.redb"]);
 }
 
@@ -207,9 +202,7 @@ fn with_mongodb_it_needs_an_empty_database_and_removes_nothing() {
     demo.end_by("INT");
     assert!(demo.said().contains("everything is left in the database: hourglass serve --store"), "{}", demo.said());
     assert!(!folder.exists());
-    let refused = program().args(["demo", "--port", "0", "--store", &store]).output().unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(refused.status.code() == Some(1) && said.contains("needs an empty database"), "{said}");
+    hourglass(&["demo", "--port", "0", "--store", &store]).refused("needs an empty database");
     let server = Launch::with_store(&store).start();
     let url = server.url("/api/v1/measurements");
     eventually("it is there", READY, || asked(&url).to_string().contains("vibration").then_some(()));
@@ -233,8 +226,7 @@ fn a_kept_folder_is_a_data_folder_like_others_and_a_taken_port_is_told() {
     );
     let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&kept).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    let checked = program().args(["verify", "--data-dir"]).arg(&kept).output().unwrap();
-    assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+    verify("embedded", &kept, &[]).good();
 }
 
 /// On a terminal, lines have colours and are short; a terminal that is closed ends the demo.

@@ -6,13 +6,7 @@ mod prometheus;
 
 use std::fs;
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -224,10 +218,10 @@ fn the_container_is_healthy_while_writes_are_acked() {
 
     // It hangs: the check ends by itself.
     server.signal("STOP");
-    let asked = std::time::Instant::now();
+    let asked = Instant::now();
     let hangs = ask(&[of_service.clone(), of_status.clone()]);
     assert!(hangs.0 == Some(1) && hangs.1.contains("no answer within 3s"), "{hangs:?}");
-    assert!(asked.elapsed() < std::time::Duration::from_secs(30));
+    assert!(asked.elapsed() < Duration::from_secs(30));
     server.signal("CONT");
     server.stop();
     let gone = ask(&[of_service, of_status]);
@@ -324,9 +318,9 @@ fn every_log_line_is_short_and_json() {
     for hostile in ["\u{1}", "é", "\"", "\\\\", "𝄞"] {
         let key = hostile.repeat(300);
         let line = format!("m,{key}=\u{202e}{key} v=1 1\n{key}\n");
-        crate::support::http::request("POST", &embedded.url("/write?db=d"), line.as_bytes(), &[]).unwrap();
+        request("POST", &embedded.url("/write?db=d"), line.as_bytes(), &[]).unwrap();
         let query = format!("{{\"q\":{}}}", Value::from(key));
-        crate::support::http::request("POST", &embedded.url("/query?db=d"), query.as_bytes(), &[]).unwrap();
+        request("POST", &embedded.url("/query?db=d"), query.as_bytes(), &[]).unwrap();
     }
     for server in [&away, &embedded] {
         let said = server.stderr();

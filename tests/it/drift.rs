@@ -1,7 +1,5 @@
 //! Values of another type than their field's: rejected, or kept beside it.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 use crate::support::series::Seen;
 
@@ -117,9 +115,7 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
             answer["results"][0]["messages"][0]["text"].as_str().is_some_and(|text| text.contains("\"temp@")),
             "{answer}"
         );
-        server.kill();
-        server.restart("127.0.0.1:0");
-        await_fed(&server);
+        server.kill_and_restart();
     }
     assert_eq!(set(&server, "plant", "{}")["drift_as"], "keep", "what is not sent stays");
     // What the configuration says holds again. What was kept stays.

@@ -2,8 +2,6 @@
 //! documents, whoever writes, moves and deletes, and whenever a process dies.
 
 use mongodb::Client;
-use mongodb::bson::{Document, doc};
-use serde_json::Value;
 
 use crate::support::jobs::{job, progress};
 use crate::support::prelude::*;
@@ -13,13 +11,10 @@ const WITHIN: Duration = Duration::from_secs(60);
 const CONFIG: &str = "[flush]\ninterval = \"50ms\"\n[sensors]\nwrite_interval = \"50ms\"\n\
                       [[groups]]\nname = \"site\"\nby = \"meta.site\"\n[[groups]]\nname = \"gateway\"\nby = \"gw\"\ndatabase = \"d\"\n";
 
+/// Acked by the log alone.
 fn describe(server: &Server, key: &str, meta: &Value) {
-    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", key.replace(',', "%2C").replace('=', "%3D")));
+    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
     request("PATCH", &url, meta.to_string().as_bytes(), &[]).unwrap().expect(200);
-}
-
-fn write(server: &Server, lines: &str) {
-    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
 }
 
 fn asked(server: &Server, path: &str) -> Value {
@@ -38,24 +33,11 @@ struct Stored {
 }
 
 impl Stored {
-    fn find(&self, collection: &str, filter: Document) -> Vec<Document> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let client = Client::with_uri_str(&self.uri).await.unwrap();
-            let collection = client.default_database().unwrap().collection::<Document>(collection);
-            let (mut found, mut all) = (collection.find(filter).sort(doc! { "_id": 1 }).await.unwrap(), Vec::new());
-            while found.advance().await.unwrap() {
-                all.push(found.deserialize_current().unwrap());
-            }
-            all
-        })
-    }
-
     /// The members of a group, by value and sensor, each with its latest value of `v`. Fails if one is listed twice, or if a
     /// document is larger than it may be.
     fn members(&self, group: &str) -> BTreeMap<String, BTreeMap<String, i64>> {
         let mut found: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
-        for document in self.find("d.groups", doc! { "group": group }) {
+        for document in find(&self.uri, "d.groups", doc! { "group": group }) {
             let members = document.get_array("members").unwrap();
             assert!((1..=200).contains(&members.len()), "{}", members.len());
             assert_eq!(document.get_i32("count").unwrap(), i32::try_from(members.len()).unwrap());
@@ -73,8 +55,7 @@ impl Stored {
     }
 
     fn names(&self) -> Vec<String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
+        block_on(async {
             let client = Client::with_uri_str(&self.uri).await.unwrap();
             client.default_database().unwrap().list_collection_names().await.unwrap()
         })
@@ -148,7 +129,7 @@ fn groups_documents_follow_the_sensors_documents() {
     let lab = expected(&[("lab", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2), ("m,s=3", 3)])]);
     eventually("they are members", WITHIN, || (stored.members("site") == lab).then_some(()));
     assert_eq!(stored.members("gateway"), expected(&[("g1", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2)])]));
-    let sensor = stored.find("d.sensors", doc! { "_id": "m,gw=g1,s=1" }).pop().unwrap();
+    let sensor = find(&stored.uri, "d.sensors", doc! { "_id": "m,gw=g1,s=1" }).pop().unwrap();
     assert_eq!(sensor.get_document("groups").unwrap(), &doc! { "gateway": "g1", "site": "lab" });
     // A new reading, a move, and one that leaves.
     write(&server, "m,gw=g1,s=2 v=22 20\n");
@@ -156,7 +137,8 @@ fn groups_documents_follow_the_sensors_documents() {
     describe(&server, "m,s=3", &json!({"site": null}));
     let moved = expected(&[("lab", &[("m,gw=g1,s=2", 22)]), ("the roof", &[("m,gw=g1,s=1", 1)])]);
     eventually("they moved", WITHIN, || (stored.members("site") == moved).then_some(()));
-    let no_groups = || stored.find("d.sensors", doc! { "_id": "m,s=3", "groups": { "$exists": true } }).is_empty();
+    let no_groups =
+        || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=3", "groups": { "$exists": true } }).is_empty();
     eventually("its document says so", WITHIN, || no_groups().then_some(()));
     post(&server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'2'"), "", &[]).expect(200);
     let left = expected(&[("the roof", &[("m,gw=g1,s=1", 1)])]);
@@ -202,7 +184,7 @@ fn without_groups_nothing_is_made() {
     write(&server, "m,gw=g1,s=1 v=1 10\n");
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     eventually("the document is written", WITHIN, || {
-        (!stored.find("d.sensors", doc! { "latest": { "$exists": true } }).is_empty()).then_some(())
+        (!find(&stored.uri, "d.sensors", doc! { "latest": { "$exists": true } }).is_empty()).then_some(())
     });
     assert!(!stored.names().contains(&"d.groups".to_owned()), "{:?}", stored.names());
     assert_eq!(asked(&server, "?db=d"), json!({"groups": []}));
@@ -324,7 +306,7 @@ fn a_large_group_has_several_documents() {
     eventually("half of them", WITHIN, || (stored.members("gateway").get("g")?.len() == 350).then_some(()));
     write(&server, &lines(1, 1));
     eventually("all of them", WITHIN, || (stored.members("gateway").get("g")?.len() == 700).then_some(()));
-    let documents = stored.find("d.groups", doc! { "group": "gateway", "value": "g" });
+    let documents = find(&stored.uri, "d.groups", doc! { "group": "gateway", "value": "g" });
     assert!((4..=10).contains(&documents.len()), "{}", documents.len());
     let mut last = String::new();
     for document in &documents {
@@ -336,5 +318,5 @@ fn a_large_group_has_several_documents() {
         }
     }
     post(&server.url("/query?db=d&q=DROP%20MEASUREMENT%20m"), "", &[]).expect(200);
-    eventually("none of them", WITHIN, || stored.find("d.groups", doc! {}).is_empty().then_some(()));
+    eventually("none of them", WITHIN, || find(&stored.uri, "d.groups", doc! {}).is_empty().then_some(()));
 }

@@ -11,11 +11,8 @@ mod sizes;
 mod slow;
 mod sockets;
 
-use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::support::prelude::*;
-use crate::support::process::{peak_bytes, resident_bytes};
+use crate::support::process::resident_bytes;
 use crate::support::series::readings_for;
 
 /// The good client's database.

@@ -2,7 +2,6 @@
 //! more, and each used by queries for what it is about, on a real mongod.
 
 use mongodb::Client;
-use mongodb::bson::{Document, doc};
 
 use crate::support::jobs::run_job;
 use crate::support::packages;
@@ -22,8 +21,7 @@ fn settle(server: &Server) {
 
 /// The names of a collection's indexes.
 fn stored(uri: &str, collection: &str) -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let client = Client::with_uri_str(uri).await.unwrap();
         client.default_database().unwrap().collection::<Document>(collection).list_index_names().await.unwrap()
     })
@@ -69,8 +67,7 @@ fn declared_indexes_are_made_used_and_dropped() {
 }
 
 fn make_own(uri: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let client = Client::with_uri_str(uri).await.unwrap();
         let options = mongodb::options::IndexOptions::builder().name("own".to_owned()).build();
         let model = mongodb::IndexModel::builder().keys(doc! { "meta.own": 1 }).options(options).build();

@@ -12,8 +12,6 @@ mod run;
 mod statements;
 mod teeth;
 
-use std::fmt::Write as _;
-
 use self::run::{Outcome, Side, run, run_dashboards};
 use crate::support::influxd::Influxd;
 use crate::support::packages::not_run;

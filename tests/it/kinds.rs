@@ -1,7 +1,5 @@
 //! Kinds of sensors: what is admitted is as the kind says, or the sender is told; what was there before stays.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 const T: u64 = 1_768_489_200;
@@ -26,17 +24,8 @@ fields = { properties = { total = { type = "integer", minimum = 0 }, state = { e
 meta = { properties = { floor = { type = "integer" } } }
 "#;
 
-fn stores() -> [String; 2] {
-    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
-}
-
 fn write(server: &Server, lines: &str) -> Answer {
     post(&server.url("/write?db=d&precision=s"), lines, &[])
-}
-
-fn describe(server: &Server, method: &str, key: &str, meta: &Value) -> Answer {
-    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", key.replace(',', "%2C").replace('=', "%3D")));
-    request(method, &url, meta.to_string().as_bytes(), &[("x-hourglass-ack", "store")]).unwrap()
 }
 
 fn warning(answer: &Answer) -> String {
@@ -72,8 +61,7 @@ fn readings_are_held_to_the_kind_of_their_sensor() {
         let explained = post(&server.url("/api/v1/explain?db=d&precision=s"), &line, &[]).expect(200).text().to_owned();
         assert!(explained.contains("the kind meter says"), "{explained}");
         // After a kill the kind is known again.
-        server.kill();
-        server.restart("127.0.0.1:0");
+        server.kill_and_restart();
         eventually("a warning again", WITHIN, || {
             let answer = write(&server, &line);
             (answer.status == 204 && warning(&answer).contains("meter")).then_some(())

@@ -6,9 +6,6 @@ mod instances;
 mod model;
 mod traffic;
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use hourglass::bucket::Caps;
 
 use self::model::{Model, Tally};

@@ -39,6 +39,7 @@
 //! | `tidy` | the arrows between rooms, and other rules that a test can hold |
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[macro_use]
 mod support;
 
 mod access;

@@ -4,12 +4,10 @@
 
 mod remembered;
 
-use std::fmt::Write;
 use std::ops::Range;
 
 use jiff::tz::TimeZone;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
 
 use crate::support::prelude::*;
 
@@ -44,14 +42,11 @@ struct Model {
     readings: Vec<BTreeMap<i64, Fields>>,
 }
 
-#[test]
-fn windows_of_many_sensors_agree_with_a_plain_map_in_the_embedded_store() {
-    agree(&Launch::embedded().config(CONFIG).start(), 1);
-}
-
-#[test]
-fn windows_of_many_sensors_agree_with_a_plain_map_in_mongodb() {
-    agree(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start(), 2);
+tests! {
+    fn windows_of_many_sensors_agree_with_a_plain_map_in_the_embedded_store() =>
+        agree(&Launch::embedded().config(CONFIG).start(), 1);
+    fn windows_of_many_sensors_agree_with_a_plain_map_in_mongodb() =>
+        agree(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start(), 2);
 }
 
 #[track_caller]

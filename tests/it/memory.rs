@@ -1,7 +1,7 @@
 //! `server.memory`: all that hourglass does fits into it.
 
 use crate::support::prelude::*;
-use crate::support::process::{file_bytes, peak_bytes};
+use crate::support::process::file_bytes;
 
 /// What `server.memory` is here.
 const MEMORY: u64 = 64 << 20;
@@ -15,16 +15,11 @@ fn rate() -> u64 {
     scaled([100, 250, 1000])
 }
 
-/// An hour of a sensor that sends a thousand readings per second took 500 MB: every flush read, unpacked and packed all its
-/// pages, whatever `memtable.max_bytes` was. And nothing told what all the bounds of memory added up to.
-#[test]
-fn an_hour_of_a_fast_sensor_fits_into_64_mib_embedded() {
-    an_hour_fits("embedded");
-}
-
-#[test]
-fn an_hour_of_a_fast_sensor_fits_into_64_mib_in_mongodb() {
-    an_hour_fits(mongod().uri(&fresh_database_name()));
+tests! {
+    /// An hour of a sensor that sends a thousand readings per second took 500 MB: every flush read, unpacked and packed all its
+    /// pages, whatever `memtable.max_bytes` was. And nothing told what all the bounds of memory added up to.
+    fn an_hour_of_a_fast_sensor_fits_into_64_mib_embedded() => an_hour_fits("embedded");
+    fn an_hour_of_a_fast_sensor_fits_into_64_mib_in_mongodb() => an_hour_fits(mongod().uri(&fresh_database_name()));
 }
 
 fn an_hour_fits(store: impl Into<String>) {
@@ -178,13 +173,13 @@ fn send(server: &Server, hour: u64, from: u64, value: impl Fn(u64) -> u64) {
 
 /// While memory is full, hourglass may answer 503: the client sends again.
 fn send_body(server: &Server, path: &str, body: &str) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let answer = post(&server.url(path), body, &[]);
         if answer.status == 204 {
             return;
         }
-        assert!(answer.status == 503 && std::time::Instant::now() < deadline, "{}", answer.text());
+        assert!(answer.status == 503 && Instant::now() < deadline, "{}", answer.text());
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,27 +1,14 @@
 //! Metadata of sensors: what is acked stays, through kills, deletions and other instances, and queries choose and group by it.
 
-use std::io::Write;
-use std::process::Stdio;
-
-use bson::{Document, doc};
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use crate::support::prelude::*;
-use crate::support::process::peak_bytes;
 
 const WITHIN: Duration = Duration::from_secs(30);
 const T: u64 = 1_768_489_200;
 
-fn stores() -> [String; 2] {
-    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
-}
-
-fn escaped(key: &str) -> String {
-    key.bytes().map(|byte| format!("%{byte:02X}")).collect()
-}
-
 fn path(key: &str) -> String {
-    format!("/api/v1/sensors/{}/meta?db=d", escaped(key))
+    format!("/api/v1/sensors/{}/meta?db=d", encode(key))
 }
 
 fn send(server: &Server, method: &str, key: &str, body: &Value, headers: &[(&str, &str)]) -> Answer {
@@ -34,25 +21,8 @@ fn meta(server: &Server, key: &str) -> Option<Value> {
     (answer != json!({})).then_some(answer)
 }
 
-fn run(uri: &str, command: Document) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
-        client.default_database().unwrap().run_command(command).await.unwrap();
-    });
-}
-
 fn replayed(server: &Server) {
     eventually("the log is replayed", WITHIN, || (get(&server.url(&path("m,s=0"))).status == 200).then_some(()));
-}
-
-fn write(server: &Server, lines: &str) {
-    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
-}
-
-fn influxql(server: &Server, statement: &str) -> Value {
-    let answer = get(&server.url(&format!("/query?db=d&epoch=s&q={}", escaped(statement)))).expect(200).json();
-    answer["results"][0]["series"].clone()
 }
 
 #[test]
@@ -82,8 +52,7 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
             let refused = send(&server, "PATCH", "m,s=1", &body, &[]).expect(400);
             assert!(refused.text().contains(why), "{body}: {}", refused.text());
         }
-        server.kill();
-        server.restart("127.0.0.1:0");
+        server.kill_and_restart();
         replayed(&server);
         assert_eq!(meta(&server, "m,s=1"), Some(second.clone()));
         // Readings and metadata of one document do not get into each other's way.
@@ -116,8 +85,7 @@ fn of_lines_for_one_sensor_the_later_one_wins() {
             assert_eq!(meta(server, "m,s=3"), Some(json!({"site": "attic"})));
         };
         check(&server);
-        server.kill();
-        server.restart("127.0.0.1:0");
+        server.kill_and_restart();
         replayed(&server);
         check(&server);
         // A dry run looked at each 500 lines by themselves.
@@ -192,7 +160,7 @@ fn sensors_are_found_by_the_texts_of_their_metadata() {
     send(&server, "PUT", "m,s=mill", &json!({"name": "Mühle"}), &[]).expect(200);
     write(&server, &format!("m,s=plain v=1 {T}\n"));
     let found = |part: &str| -> Vec<String> {
-        let answer = get(&server.url(&format!("/api/v1/sensors?db=d&contains={}", escaped(part)))).expect(200).json();
+        let answer = get(&server.url(&format!("/api/v1/sensors?db=d&contains={}", encode(part)))).expect(200).json();
         let sensors = answer["sensors"].as_array().unwrap().iter();
         sensors.map(|sensor| sensor["sensor"].as_str().unwrap().to_owned()).collect()
     };
@@ -246,7 +214,7 @@ fn thousands_of_lines_are_imported_and_exported() {
                 seen.insert(of["sensor"].as_str().unwrap().to_owned(), of["meta"].clone());
             }
             let Some(next) = page["next"].as_str() else { break };
-            cursor = format!("&cursor={}", escaped(next));
+            cursor = format!("&cursor={}", encode(next));
         }
         assert_eq!((seen.len(), &seen["m,s=19"]), (2001, &json!({"site": 9})));
         // What one service exports another one imports; CSV in parts, with a record of two lines at the border.
@@ -361,7 +329,7 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         let delete = |server: &Server, statement: &str| {
-            let url = server.url(&format!("/query?db=d&q={}", escaped(statement)));
+            let url = server.url(&format!("/query?db=d&q={}", encode(statement)));
             let told = post(&url, "", &[]).expect(200).json();
             assert!(!told.to_string().contains("error"), "{told}");
         };
@@ -373,21 +341,19 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
         assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [1, 2].map(|s| Some(json!({"site": s}))));
         post(&server.url("/api/v1/flush"), "", &[]).expect(204);
         // It once dropped whatever had this metadata at the moment, which no other instance and no replay could know.
-        let url = server.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m WHERE \"meta.site\" = '2'")));
+        let url = server.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m WHERE \"meta.site\" = '2'")));
         post(&url, "", &[]).expect(200);
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
         delete(&server, "DROP SERIES FROM m WHERE s = '1'");
         assert_eq!(meta(&server, "m,s=1"), None);
         send(&server, "PATCH", "m,s=1", &json!({"unit": "K"}), &[]).expect(200);
-        server.kill();
-        server.restart("127.0.0.1:0");
+        server.kill_and_restart();
         replayed(&server);
         assert_eq!(meta(&server, "m,s=1"), Some(json!({"unit": "K"})));
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
         // Of a sensor without readings nothing is deleted, and lists went on to show its metadata.
         send(&server, "PUT", "m,s=3", &json!({"site": 3}), &[("x-hourglass-ack", "store")]).expect(200);
-        server.kill();
-        server.restart("127.0.0.1:0");
+        server.kill_and_restart();
         replayed(&server);
         let found = |server: &Server| {
             let url = server.url("/api/v1/readings?db=d&measurement=m&tag.meta.site=3");
@@ -449,8 +415,7 @@ fn random_changes_survive_kills() {
                 7..9 => write(&server, &format!("{key} v={step} {}\n", T + step)),
                 9 => drop(post(&server.url("/api/v1/flush"), "", &[]).expect(204)),
                 10 => {
-                    server.kill();
-                    server.restart("127.0.0.1:0");
+                    server.kill_and_restart();
                     replayed(&server);
                 }
                 _ => {}
@@ -486,7 +451,7 @@ fn two_instances_agree() {
     eventually("both have everything", WITHIN, || (all(&a)? == all(&b)?).then_some(()));
     let listed = get(&b.url("/api/v1/meta?db=d")).expect(200).json();
     assert_eq!(listed["sensors"][0]["meta"]["x"], 109);
-    let url = a.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m")));
+    let url = a.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m")));
     post(&url, "", &[]).expect(200);
     eventually("it is gone for both", WITHIN, || {
         (meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none()).then_some(())
@@ -505,7 +470,7 @@ fn metadata_stored_while_a_deletion_settles_stays() {
     write(&a, &format!("m,s=1 v=1 {T}\n"));
     post(&a.url("/api/v1/flush"), "", &[]).expect(204);
     std::thread::scope(|scope| {
-        let url = a.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m")));
+        let url = a.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m")));
         let dropped = scope.spawn(move || post(&url, "", &[]).expect(200));
         eventually("the deletion hides the reading, and goes on to the document", WITHIN, || {
             let left = get(&b.url("/api/v1/readings?db=d&measurement=m"));
@@ -556,7 +521,7 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
     let mut server = Launch::with_store(&uri).start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
     let validator = doc! { "meta.site": { "$ne": "refused" } };
-    run(&uri, doc! { "collMod": "d.sensors", "validator": validator, "validationLevel": "strict" });
+    run_command(&uri, None, doc! { "collMod": "d.sensors", "validator": validator, "validationLevel": "strict" });
     let refused =
         send(&server, "PATCH", "m,s=1", &json!({"site": "refused", "unit": null}), &[("x-hourglass-ack", "store")]);
     assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("store_refused")));
@@ -587,7 +552,7 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
     let mut server = launch.env("FAULT_HALT_AT", format!("before_truncate:{}", halt.display())).start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
     write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
-    let url = server.url(&format!("/query?db=d&q={}", escaped("DROP SERIES FROM m WHERE s = '1'")));
+    let url = server.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m WHERE s = '1'")));
     post(&url, "", &[]).expect(200);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     eventually("the deletion is forgotten", WITHIN, || {

@@ -3,10 +3,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mongodb::Client;
-use mongodb::bson::{Document, doc};
-use serde_json::Value;
-
 use crate::support::jobs::{ask_job, job, progress, seal};
 use crate::support::prelude::*;
 
@@ -26,11 +22,6 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn describe(server: &Server, method: &str, key: &str, meta: &Value) {
-    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", key.replace(',', "%2C").replace('=', "%3D")));
-    request(method, &url, meta.to_string().as_bytes(), &[("x-hourglass-ack", "store")]).unwrap().expect(200);
-}
-
 fn write(server: &Server, lines: &str) {
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
@@ -46,21 +37,8 @@ impl Stored {
         Self { uri: uri.to_owned() }
     }
 
-    fn find(&self, collection: &str, filter: Document) -> Vec<Document> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let client = Client::with_uri_str(&self.uri).await.unwrap();
-            let collection = client.default_database().unwrap().collection::<Document>(collection);
-            let (mut found, mut all) = (collection.find(filter).sort(doc! { "_id": 1 }).await.unwrap(), Vec::new());
-            while found.advance().await.unwrap() {
-                all.push(found.deserialize_current().unwrap());
-            }
-            all
-        })
-    }
-
     fn documents(&self, sensor: &str) -> Vec<Document> {
-        let of = |name: &str| self.find(name, doc! { "sensor": sensor });
+        let of = |name: &str| find(&self.uri, name, doc! { "sensor": sensor });
         ["d.buckets", "d.overflow", "d.days"].into_iter().flat_map(of).collect()
     }
 
@@ -85,8 +63,8 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(config("2s")).start();
     let stored = Stored::of(&uri);
-    describe(&server, "PUT", "m,s=1", &json!({"site": "lab", "floor": 3, "secret": "x"}));
-    describe(&server, "PUT", "m,s=2", &json!({"secret": "x"}));
+    describe(&server, "PUT", "m,s=1", &json!({"site": "lab", "floor": 3, "secret": "x"})).expect(200);
+    describe(&server, "PUT", "m,s=2", &json!({"secret": "x"})).expect(200);
     let old = now() - 3 * DAY;
     write(&server, &format!("m,s=1 v=1 {old}\nm,s=2 v=1 {old}\nm,s=3 v=1 {old}\n"));
     seal(&server);
@@ -96,7 +74,7 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     assert_eq!(stored.copies("m,s=1"), [Some(lab)]);
     assert_eq!((stored.copies("m,s=2"), stored.copies("m,s=3")), (vec![None], vec![None]));
     let before = stored.rest("m,s=1");
-    describe(&server, "PATCH", "m,s=1", &json!({"site": "roof", "floor": null}));
+    describe(&server, "PATCH", "m,s=1", &json!({"site": "roof", "floor": null})).expect(200);
     let roof = [Some(doc! { "site": "roof" })];
     eventually("all copies follow", WITHIN, || (stored.copies("m,s=1") == roof).then_some(()));
     eventually("nothing lags behind", WITHIN, || (job(&server, "refresh")["left"] == 0).then_some(()));
@@ -108,7 +86,7 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     assert_eq!(count["results"][0]["series"][0]["values"][0][1], 3, "{count}");
     // What names no copied name changes no page.
     let told = job(&server, "refresh")["progress"].take();
-    describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"}));
+    describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"})).expect(200);
     eventually("it was looked at", WITHIN, || {
         let now = job(&server, "refresh");
         (now["progress"]["sensors"] != told["sensors"] && now["left"] == 0).then_some(())
@@ -124,10 +102,10 @@ fn copies_follow_to_values_that_mongodb_takes_for_equal() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(config("2s")).start();
     let stored = Stored::of(&uri);
-    describe(&server, "PUT", "m,s=1", &json!({"site": ["lab", "roof"], "floor": 3}));
+    describe(&server, "PUT", "m,s=1", &json!({"site": ["lab", "roof"], "floor": 3})).expect(200);
     write(&server, &format!("m,s=1 v=1 {}\n", now()));
     for (site, floor) in [(json!("lab"), json!(3.0)), (json!(["lab"]), json!(3)), (json!("lab"), json!(0.0))] {
-        describe(&server, "PUT", "m,s=1", &json!({"site": site, "floor": floor}));
+        describe(&server, "PUT", "m,s=1", &json!({"site": site, "floor": floor})).expect(200);
         let mut said = mongodb::bson::serialize_to_document(&json!({"floor": floor, "site": site})).unwrap();
         if let Some(whole) = floor.as_i64() {
             said.insert("floor", whole);
@@ -145,7 +123,7 @@ fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
     let stored = Stored::of(&uri);
     let old = now() - 3 * DAY;
     write(&server, &format!("m,s=1 v=1 {old}\n"));
-    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"}));
+    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
     eventually("it is dead", WITHIN, || server.exited());
     assert_eq!(stored.copies("m,s=1"), [None]);
     server.restart_as(Launch::with_store(&uri).config(config("1s")).listen("127.0.0.1:0"));
@@ -154,7 +132,7 @@ fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
     server.stop();
     let more = config("1s") + "[[meta.copy]]\nname = \"unit\"\n";
     server.restart_as(Launch::with_store(&uri).config(more).listen("127.0.0.1:0"));
-    describe(&server, "PATCH", "m,s=1", &json!({"unit": "K"}));
+    describe(&server, "PATCH", "m,s=1", &json!({"unit": "K"})).expect(200);
     let both = [Some(doc! { "site": "lab", "unit": "K" })];
     eventually("both names", WITHIN, || (stored.copies("m,s=1") == both).then_some(()));
 }
@@ -169,14 +147,14 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
     let mut server = fast().start();
     let stored = Stored::of(&uri);
     let old = now() - 3 * DAY;
-    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"}));
+    describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
     write(&server, &format!("m,s=1 v=1 {old}\n"));
-    let document = || stored.find("d.sensors", doc! { "_id": "m,s=1" }).remove(0);
+    let document = || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=1" }).remove(0);
     eventually("the document says that copies are set", WITHIN, || document().get("copied").map(drop));
     // All copies are set four minutes after the change; the process stops before, and all is stored.
     server.stop();
     server.restart_as(slow().listen("127.0.0.1:0"));
-    describe(&server, "PATCH", "m,s=1", &json!({"site": null}));
+    describe(&server, "PATCH", "m,s=1", &json!({"site": null})).expect(200);
     server.stop();
     server.restart_as(slow().listen("127.0.0.1:0"));
     let mut time = now();
@@ -186,7 +164,7 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
         document().get("metaStamps").is_none().then_some(())
     });
     server.kill();
-    let of_old = || stored.find("d.buckets", doc! { "sensor": "m,s=1", "meta.site": "lab" }).len();
+    let of_old = || find(&stored.uri, "d.buckets", doc! { "sensor": "m,s=1", "meta.site": "lab" }).len();
     assert_eq!(of_old(), 1, "the old page still has its copy");
     server.restart_as(fast().listen("127.0.0.1:0"));
     eventually("it goes", WITHIN, || (of_old() == 0).then_some(()));
@@ -206,7 +184,7 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
         match random.below(8) {
             0..=2 => {
                 let site = if random.below(5) == 0 { Value::Null } else { json!(format!("site{}", random.below(4))) };
-                describe(server, "PATCH", &format!("m,s={sensor}"), &json!({"site": site}));
+                describe(server, "PATCH", &format!("m,s={sensor}"), &json!({"site": site})).expect(200);
             }
             3..=6 => {
                 let time = start + u64::try_from(random.below(4)).unwrap() * DAY + step * 60;
@@ -219,7 +197,7 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
     for sensor in 0..3 {
         let key = format!("m,s={sensor}");
         eventually("copies are as the document", WITHIN, || {
-            let of = stored.find("d.sensors", doc! { "_id": &key }).pop()?;
+            let of = find(&stored.uri, "d.sensors", doc! { "_id": &key }).pop()?;
             let said = of.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
             let site = |held: &Option<Document>| held.as_ref().and_then(|held| held.get("site").cloned());
             let is_agreed = |held: &Option<Document>| site(held) == said;

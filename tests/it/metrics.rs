@@ -1,9 +1,6 @@
 //! `/metrics`: each counter moves as its help says, no sensor is ever a label, and `promtool` finds nothing to say.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
-use std::process::Stdio;
 
 use crate::support::prelude::*;
 

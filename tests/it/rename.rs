@@ -2,28 +2,10 @@
 
 mod model;
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 const WITHIN: Duration = Duration::from_secs(30);
 const T: i64 = 1_768_489_200;
-
-fn stores() -> [String; 2] {
-    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
-}
-
-fn escaped(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
-}
-
-fn write(server: &Server, lines: &str) {
-    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
-}
-
-fn flush(server: &Server) {
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-}
 
 fn put(server: &Server, entry: &Value, query: &str) -> Answer {
     let url = server.url(&format!("/api/v1/renames?db=d{query}"));
@@ -36,7 +18,7 @@ fn rename(server: &Server, entry: &Value) {
 
 /// Deletes an entry by its stored name.
 fn delete(server: &Server, entry: &Value) -> Answer {
-    let field = |name: &str| entry[name].as_str().map(|text| format!("&{name}={}", escaped(text))).unwrap_or_default();
+    let field = |name: &str| entry[name].as_str().map(|text| format!("&{name}={}", encode(text))).unwrap_or_default();
     let query = ["kind", "tag", "measurement", "from"].map(field).concat();
     request("DELETE", &server.url(&format!("/api/v1/renames?db=d{query}")), b"", &[]).unwrap()
 }
@@ -53,19 +35,14 @@ fn renames(server: &Server) -> Value {
     get(&server.url("/api/v1/renames?db=d")).expect(200).json()["renames"].clone()
 }
 
-fn influxql(server: &Server, statement: &str) -> Value {
-    let answer = get(&server.url(&format!("/query?db=d&epoch=s&q={}", escaped(statement)))).expect(200).json();
-    answer["results"][0]["series"].clone()
-}
-
 fn change(server: &Server, statement: &str) {
-    let answer = post(&server.url(&format!("/query?db=d&q={}", escaped(statement))), "", &[]).expect(200).json();
+    let answer = post(&server.url(&format!("/query?db=d&q={}", encode(statement))), "", &[]).expect(200).json();
     assert!(answer["results"][0].get("error").is_none(), "{statement}: {answer}");
 }
 
 /// The readings of a sensor's field `v`, by time.
 fn readings(server: &Server, key: &str) -> Vec<(i64, i64)> {
-    let url = format!("/api/v1/readings?db=d&limit=1000&epoch=s&sensor={}", escaped(key));
+    let url = format!("/api/v1/readings?db=d&limit=1000&epoch=s&sensor={}", encode(key));
     let answer = get(&server.url(&url)).expect(200).json();
     let rows =
         answer["series"].as_array().into_iter().flatten().flat_map(|series| series["readings"].as_array().unwrap());
@@ -116,7 +93,7 @@ fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
             for _ in 0..2 {
                 let all = [(T, 1), (T + 7200, 3), (T + 7201, 4)];
                 assert_eq!((readings(&server, new), readings(&server, old)), (all.to_vec(), vec![]), "{entry}");
-                let latest = server.url(&format!("/api/v1/latest?db=d&epoch=s&sensor={}", escaped(new)));
+                let latest = server.url(&format!("/api/v1/latest?db=d&epoch=s&sensor={}", encode(new)));
                 let latest = get(&latest).expect(200).json();
                 assert_eq!(latest["series"][0]["readings"][0]["ts"], json!(T + 7201), "{entry}: {latest}");
                 let sums = influxql(&server, "SELECT sum(v), count(v) FROM /.*/ WHERE s =~ /1|9/");
@@ -179,9 +156,7 @@ fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
         // The second one is stored under the shown name, the third one is new. By their other names they are the same.
         write(&server, &format!("m,room=hall,s=2 v=3i {}\nm,room=hall,s=3 v=4i {T}\n", T + 1));
         write(&server, &format!("m,room=lab,s=2 v=5i {}\nm,room=lab,s=3 v=6i {}\n", T + 2, T + 1));
-        server.kill();
-        server.restart("127.0.0.1:0");
-        await_fed(&server);
+        server.kill_and_restart();
         write(&server, &format!("m,room=hall,s=3 v=7i {}\nm,s=3,room=hall v=8i {}\n", T + 2, T + 3));
         write(&server, &format!("m,room=lab,s=2 v=9i {}\n", T + 3));
         flush(&server);
@@ -274,7 +249,7 @@ fn a_deletion_goes_by_shown_names() {
         }
         assert_eq!(readings(&server, shown), [(T, 1), (T + 1, 900), (T + 2, 902)]);
         let preview = |statement: &str| -> Value {
-            let url = server.url(&format!("/query?db=d&dry_run=true&q={}", escaped(statement)));
+            let url = server.url(&format!("/query?db=d&dry_run=true&q={}", encode(statement)));
             post(&url, "", &[]).expect(200).json()["results"][0]["series"][0]["values"][0].clone()
         };
         let by_value = "DELETE FROM w WHERE room = 'c' AND v > 100";
@@ -282,9 +257,7 @@ fn a_deletion_goes_by_shown_names() {
         change(&server, by_value);
         assert_eq!((readings(&server, shown), readings(&server, "w,room=b,s=2")), (vec![(T, 1)], vec![(T, 901)]));
         change(&server, &format!("DELETE FROM w WHERE room = 'c' AND time = {T}s"));
-        server.kill();
-        server.restart("127.0.0.1:0");
-        await_fed(&server);
+        server.kill_and_restart();
         assert_eq!(listed(&server), set(&["w,room=b,s=2"]));
         write(&server, &lines);
         change(&server, "DROP MEASUREMENT w");
@@ -322,7 +295,7 @@ fn metadata_is_that_of_the_shown_name() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, &format!("m,s=1 v=1i {T}\n"));
-        let url = |key: &str| server.url(&format!("/api/v1/sensors/{}/meta?db=d", escaped(key)));
+        let url = |key: &str| server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
         let send = |method: &str, key: &str, body: &str| request(method, &url(key), body.as_bytes(), &[]).unwrap();
         send("PUT", "m,s=1", r#"{"site":"lab"}"#).expect(200);
         flush(&server);

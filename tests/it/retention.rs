@@ -9,7 +9,6 @@ mod settings;
 mod summaries;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
 
 use crate::support::prelude::*;
 
@@ -38,11 +37,6 @@ const STORES: [NewStore; 2] = [|| "embedded".to_owned(), || mongod().uri(&fresh_
 
 fn start(store: &str) -> Server {
     Launch::with_store(store).config(CONFIG).start()
-}
-
-fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
-    i64::try_from(since.as_nanos()).expect("a time")
 }
 
 /// What a statement is answered.

@@ -10,8 +10,6 @@ mod forms;
 mod months;
 mod shell;
 
-use serde_json::Value;
-
 use crate::support::jobs;
 use crate::support::prelude::*;
 
@@ -32,14 +30,11 @@ impl Chance {
     }
 }
 
-#[test]
-fn a_service_that_seals_answers_as_one_that_does_not_embedded() {
-    twins(["embedded".to_owned(), "embedded".to_owned()], 1);
-}
-
-#[test]
-fn a_service_that_seals_answers_as_one_that_does_not_in_mongodb() {
-    twins([(); 2].map(|()| mongod().uri(&fresh_database_name())), 2);
+tests! {
+    fn a_service_that_seals_answers_as_one_that_does_not_embedded() =>
+        twins(["embedded".to_owned(), "embedded".to_owned()], 1);
+    fn a_service_that_seals_answers_as_one_that_does_not_in_mongodb() =>
+        twins([(); 2].map(|()| mongod().uri(&fresh_database_name())), 2);
 }
 
 fn twins(stores: [String; 2], seed: u64) {
@@ -92,19 +87,13 @@ fn twins(stores: [String; 2], seed: u64) {
         }
     }
     await_sealed(&sealing);
-    sealing.kill();
-    sealing.restart("127.0.0.1:0");
+    sealing.kill_and_restart();
     compare(&sealing, &plain, "after a kill");
 }
 
-#[test]
-fn a_kill_at_any_step_of_sealing_changes_no_answer_embedded() {
-    kills(|| "embedded".to_owned());
-}
-
-#[test]
-fn a_kill_at_any_step_of_sealing_changes_no_answer_in_mongodb() {
-    kills(|| mongod().uri(&fresh_database_name()));
+tests! {
+    fn a_kill_at_any_step_of_sealing_changes_no_answer_embedded() => kills(|| "embedded".to_owned());
+    fn a_kill_at_any_step_of_sealing_changes_no_answer_in_mongodb() => kills(|| mongod().uri(&fresh_database_name()));
 }
 
 fn kills(store: impl Fn() -> String) {
@@ -125,7 +114,7 @@ fn kills(store: impl Fn() -> String) {
         server.stop();
         let sealing = launch.clone().config(format!("{PAGES}{SEALS}"));
         server.relaunch(sealing.clone().env("FAULT_KILL_AT", point));
-        let ended = poll(std::time::Duration::from_secs(30), || server.exited());
+        let ended = poll(Duration::from_secs(30), || server.exited());
         assert!(ended.is_some(), "{point}: {}", server.stderr());
         server.restart_as(launch.clone());
         compare(&server, &plain, point);
@@ -154,7 +143,7 @@ fn a_kill_during_backfill_changes_no_answer() {
                 let _ = std::panic::catch_unwind(|| post(&server.url("/write?db=d&precision=s"), &lines, &[]));
             }
         }
-        let ended = poll(std::time::Duration::from_secs(30), || server.exited());
+        let ended = poll(Duration::from_secs(30), || server.exited());
         assert!(ended.is_some(), "{store}: {}", server.stderr());
         server.restart_as(launch);
         for sensor in 0..2 {
@@ -227,9 +216,9 @@ fn line(sensor: u64, minute: u64, value: u64) -> String {
 fn await_sealed(server: &Server) {
     let before = sealed(server);
     // A round that found nothing to do follows one that did something.
-    let quiet = poll(std::time::Duration::from_secs(30), || {
+    let quiet = poll(Duration::from_secs(30), || {
         let now = sealed(server);
-        std::thread::sleep(std::time::Duration::from_millis(400));
+        std::thread::sleep(Duration::from_millis(400));
         (now > 0 && now == sealed(server)).then_some(now)
     });
     assert!(quiet.is_some(), "{before}: {}", server.stderr());
@@ -294,10 +283,7 @@ fn compacting_gives_back_what_sealing_freed() {
     assert!(server.stop().success());
     let file = || std::fs::metadata(server.data_dir().join("hourglass.redb")).expect("a file").len();
     let large = file();
-    let mut compact = program();
-    compact.args(["compact", "--data-dir"]).arg(server.data_dir());
-    let output = compact.output().expect("hourglass can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    hourglass(&["compact", "--data-dir", path(&server.data_dir())]).good();
     let small = file();
     println!("{large} bytes before, {small} after");
     assert!(small * 2 < large, "{large} bytes before, {small} after");

@@ -1,9 +1,6 @@
 //! Nobody waits for somebody else's work: acks and queries while sensors' documents cannot be written, other databases
 //! while one is being deleted.
 
-use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::support::prelude::*;

@@ -1,9 +1,6 @@
 //! Sums are the exact sum of the stored values, rounded once: not a bit depends on the order of arrival, on flushes, on
 //! pages or on the store. The oracle is Python's `fractions.Fraction`.
 
-use std::io::Write;
-use std::process::Stdio;
-
 use hourglass::bucket::exact::{ExactSum, SumRest};
 
 use crate::support::packages::{not_run, on_path};

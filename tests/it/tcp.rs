@@ -1,7 +1,6 @@
 //! Line protocol over plain TCP: what is sent is kept, though nobody says so, and strangers learn where they are.
 
-use std::net::{Shutdown, SocketAddr};
-use std::process::Stdio;
+use std::net::Shutdown;
 
 use crate::support::certificates::Certificates;
 use crate::support::prelude::*;

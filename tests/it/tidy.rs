@@ -18,10 +18,6 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// The name of the room a source file is in: its first folder under `src`, or its own name.
 fn room(file: &Path) -> String {
     let within = file.strip_prefix(root().join("src")).unwrap();

@@ -1,10 +1,7 @@
 //! `hourglass verify` on both stores: a volume that hourglass filled is clean; every kind of damage, made by hand, is
 //! found and named and hides no other; `--repair` mends what can be, and changes no reading.
 
-use std::fmt::Write;
-use std::process::Output;
-
-use mongodb::bson::{Bson, DateTime, Document, doc};
+use mongodb::bson::{Bson, DateTime};
 
 use crate::support::pages::Kind;
 use crate::support::prelude::*;
@@ -70,9 +67,8 @@ fn verify(store: &str, data: &std::path::Path, flags: &[&str]) -> (i32, String) 
     let mut command = program();
     command.args(["verify", "--store", store, "--data-dir"]).arg(data).args(flags);
     command.env("HOURGLASS_PAGE_MAX_READINGS", "60").env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
-    let Output { status, stdout, stderr } = command.output().expect("hourglass can be run");
-    let said = [stdout, stderr].map(|said| String::from_utf8(said).expect("UTF-8")).concat();
-    (status.code().expect("it ends by itself"), said)
+    let ran = ran(&mut command);
+    (ran.status.expect("it ends by itself"), ran.said())
 }
 
 fn page(sensor: &str, number: u32) -> String {
@@ -380,11 +376,7 @@ fn sealed(store: String) -> Server {
     }
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    let mut seal = program();
-    seal.args(["job", "run", "seal", "--server", &server.url("")]);
-    let Output { status, stdout, stderr } = seal.output().expect("hourglass can be run");
-    let said = [stdout, stderr].map(|said| String::from_utf8(said).expect("UTF-8")).concat();
-    assert!(status.success(), "{said}");
+    let said = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().said();
     assert!(said.contains("days 6,") && said.contains("large 0,") && said.contains("readings 5760"), "{said}");
     assert!(server.stop().success());
     server

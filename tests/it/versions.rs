@@ -3,8 +3,6 @@
 use hourglass::bucket::{StorageError, Store};
 use hourglass::reading::{Hour, Stamp};
 use hourglass::store::{EmbeddedStore, MongoOptions, MongoStore};
-use mongodb::bson::{Document, doc};
-use serde_json::Value;
 
 use crate::support::pages::Kind;
 use crate::support::prelude::*;
@@ -16,8 +14,7 @@ const PAGE: &str = "1970-01-01T00 m,s=a 0";
 
 /// Runs something in the database of a connection string.
 fn in_mongo<T>(uri: &str, work: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    block_on(async {
         let client = mongodb::Client::with_uri_str(uri).await.expect("a good URI");
         work(client.default_database().expect("a database")).await
     })

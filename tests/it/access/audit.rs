@@ -1,8 +1,6 @@
 //! The audit trail under attack: who may not do something cannot wipe out what administrators did, nor reach a terminal.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Output;
 
 use crate::support::prelude::*;

@@ -1,8 +1,5 @@
 //! Lines over TCP: the first one says who sends them.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use crate::support::prelude::*;
 
 use super::{PATIENCE, await_status, create, guarded, token_command, with};

@@ -1,7 +1,5 @@
 //! Rejected lines are shown to those who administer the database that they were sent to.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::{PATIENCE, await_status, create, guarded, with};
@@ -125,8 +123,7 @@ fn a_kill_leaves_what_was_written() {
         files.any(|file| file.ends_with(b"\n")).then_some(())
     };
     assert!(poll(PATIENCE, is_written).is_some());
-    server.kill();
-    server.restart("127.0.0.1:0");
+    server.kill_and_restart();
     // Without tokens everybody is shown all.
     let answer = get(&server.url(PATH)).expect(200).json();
     assert_eq!(answer["rejections"][0]["text"], "bad", "{answer}");

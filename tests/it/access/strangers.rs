@@ -1,10 +1,6 @@
 //! Ten thousand wrong tokens a second: each is answered 401, the service stays small, the record of refusals too, and whoever has a
 //! token notices nothing but time.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use super::{guarded, with};
 use crate::support::prelude::*;
 use crate::support::process::resident_bytes;

@@ -1,9 +1,6 @@
 //! The bounds on a request's body: its bytes on the wire, its bytes after decompression, its time.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
-
-use serde_json::Value;
+use std::net::Shutdown;
 
 use crate::support::prelude::*;
 

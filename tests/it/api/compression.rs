@@ -1,7 +1,5 @@
 //! Answers compressed when a client asks for it: gzip, and only where it saves something.
 
-use std::io::Read;
-
 use flate2::read::MultiGzDecoder;
 
 use crate::support::prelude::*;

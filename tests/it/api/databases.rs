@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{Client, client, encode, shared, text_at};
+use super::{Client, client, shared, text_at};
 
 fn names(server: &Server) -> Vec<String> {
     let answer = http::get(&server.url("/query?q=SHOW%20DATABASES")).expect(200).json();

@@ -1,7 +1,5 @@
 //! The dry run of a write says what the write then does, and leaves nothing behind.
 
-use serde_json::Value;
-
 use super::client;
 use crate::support::packed::gzip;
 use crate::support::prelude::*;

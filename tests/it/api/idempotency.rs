@@ -1,7 +1,5 @@
 //! A write with a key may be repeated: its undated readings get the same times again.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::{Client, client};

@@ -1,10 +1,8 @@
 //! `/query`: what clients send before they write.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
-use super::{client, encode, shared, text_at};
+use super::{client, shared, text_at};
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 

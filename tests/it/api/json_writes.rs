@@ -1,7 +1,5 @@
 //! `POST /api/v1/readings`: one object, an array, NDJSON, shorthand; what comes back for each.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::{client, keys, text_at};

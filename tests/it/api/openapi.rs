@@ -1,7 +1,5 @@
 //! `/openapi.json`: every endpoint is described, and what is described is served.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::shared;

@@ -1,10 +1,8 @@
 //! `GET /api/v1/readings`: ranges, fields, limits, cursors, formats, and the parameters it refuses.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
-use super::{Client, client, encode, keys, text_at};
+use super::{Client, client, keys, text_at};
 
 const PATH: &str = "/api/v1/readings";
 /// 2026-01-15T14:00:00Z.

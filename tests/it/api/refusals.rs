@@ -1,7 +1,5 @@
 //! What is not kept, and how each dialect is told: partial writes and conflicts of families.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::{client, keys, text_at};

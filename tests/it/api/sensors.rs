@@ -1,10 +1,8 @@
 //! `GET /api/v1/sensors`: who is there, since when, with what, and who takes more than one page an hour.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
-use super::{Client, client, encode, keys, text_at};
+use super::{Client, client, keys, text_at};
 
 const PATH: &str = "/api/v1/sensors";
 
@@ -175,8 +173,7 @@ fn sensors_of_an_earlier_run_are_there_before_they_send_again() {
     // A document keeps milliseconds of when its sensor was seen, and says so before it is stored too.
     assert_eq!((&after[0]["first_seen"], &after[0]["recent"]), (&json!(1_000_000), &recent));
     // Killed before its document was written again: what is missing there is made good.
-    server.kill();
-    server.restart("127.0.0.1:0");
+    server.kill_and_restart();
     let client = Client { server: &server, database: "d" };
     assert_eq!(client.readings("m,s=a", "").len(), 3);
     assert_eq!(names(&listed(&client, "")), ["m,s=a", "m,s=b"]);

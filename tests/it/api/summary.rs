@@ -1,7 +1,5 @@
 //! `GET /api/v1/summary`: whole hours from stored summaries, ragged edges from readings, and both as if they were one.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::{Client, client, keys, text_at};

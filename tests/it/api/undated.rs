@@ -1,7 +1,6 @@
 //! Readings without a time: they get that of their receipt, and none of them is lost to another one.
 
 use hourglass::clock::now_ns;
-use serde_json::Value;
 
 use crate::support::prelude::*;
 

@@ -1,6 +1,6 @@
 //! What is kept: the three line-protocol endpoints, precisions, compression.
 
-use super::{client, encode, shared};
+use super::{client, shared};
 use crate::support::packed;
 use crate::support::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, digest, filled, flush, folder, hourglass, path, ran, restored, write};
+use super::{PAGES, SEALS, START, digest, filled, folder, restored, write};
 
 #[test]
 fn a_copy_there_and_back_has_the_same_digest() {

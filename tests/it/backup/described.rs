@@ -1,12 +1,8 @@
 //! Metadata of sensors, and sensors without readings, in backups, copies and digests.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
-use super::{
-    PAGES, SEALS, START, backup, delete, digest, filled, flush, folder, hourglass, path, restore, stores, write,
-};
+use super::{PAGES, SEALS, START, backup, delete, digest, filled, folder, restore, write};
 
 #[track_caller]
 fn put(server: &Server, key: &str, meta: &Value) {
@@ -83,8 +79,7 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         };
         assert_eq!(described(&restored), original);
         put(&restored, "climate,s=never", &json!({"name": "later"}));
-        restored.kill();
-        restored.restart("127.0.0.1:0");
+        restored.kill_and_restart();
         let later =
             || described(&restored).into_iter().find(|(key, ..)| key.contains("never")).map(|(_, meta, _)| meta);
         eventually("it is replayed", Duration::from_secs(30), || {

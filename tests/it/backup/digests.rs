@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, delete, digest, flush, hourglass, line, path, stores, three_days, write};
+use super::{PAGES, SEALS, START, delete, digest, line, three_days, write};
 
 #[test]
 fn the_same_readings_have_the_same_digest_in_every_form() {
@@ -20,7 +20,7 @@ fn the_same_readings_have_the_same_digest_in_every_form() {
         if seals {
             // So that later corrections and deletions meet sealed days.
             let is_sealed = || server.stderr().contains("days sealed").then_some(());
-            eventually("days are sealed", std::time::Duration::from_secs(60), is_sealed);
+            eventually("days are sealed", Duration::from_secs(60), is_sealed);
         }
         write(&server, "plant", &(0..40).map(|n| line(n % 4, n * 4321 / 600 * 600 + n % 4, n)).collect::<String>());
         delete(&server, "plant", &format!("DELETE FROM climate WHERE s='2' AND time < {}s", START + 7200));
@@ -66,7 +66,7 @@ fn an_hour_that_is_larger_than_memory_is_read_in_parts() {
     for from in (0..40_000).step_by(10_000) {
         let lines: String =
             (from..from + 10_000).map(|n| format!("fast v={n}.5,w={n}i {}\n", START * 1000 + n * 10)).collect();
-        crate::support::http::post(&server.url("/write?db=plant&precision=ms"), lines, &[]).expect(204);
+        post(&server.url("/write?db=plant&precision=ms"), lines, &[]).expect(204);
     }
     assert!(server.stop().success());
     let folder = server.data_dir();

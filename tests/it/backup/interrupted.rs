@@ -1,13 +1,8 @@
 //! A second backup writes what changed; a backup, a restore and the service are killed in the middle; files are damaged.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
-use super::{
-    DAY, PAGES, SEALS, START, backup, delete, digest, filled, flush, folder, hourglass, path, ran, restore, stores,
-    write,
-};
+use super::{DAY, PAGES, SEALS, START, backup, delete, digest, filled, folder, restore, write};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -105,7 +100,7 @@ fn a_service_that_is_killed_while_it_sends_leaves_the_backup_before() {
         server.restart_as(launch.clone().env("FAULT_KILL_AT", "part_sent:1"));
         let failed = backup(&server, to.path(), &[]);
         assert_eq!(failed.status, Some(1), "{failed:?}");
-        assert!(poll(std::time::Duration::from_secs(10), || server.exited()).is_some());
+        assert!(poll(Duration::from_secs(10), || server.exited()).is_some());
         assert_eq!(manifest(to.path()), before);
         server.restart_as(launch);
         backup(&server, to.path(), &[]).good();
@@ -191,8 +186,7 @@ fn a_proof_is_told_by_the_metric_and_outlives_the_process() {
         let began = manifest(to.path())["began_ms"].as_f64().unwrap() / 1000.0;
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
         assert!(!to.file("proof").exists());
-        server.kill();
-        server.restart("127.0.0.1:0");
+        server.kill_and_restart();
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
         // A backup that is damaged is not proved. The damaged day is unchanged, so it is not written again.
         let day = files(to.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
@@ -216,7 +210,7 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
     arguments.push(path(&data));
     let token = hourglass(&arguments).good().stdout.trim().to_owned();
     let ask = || post(&server.url("/api/v1/flush"), "", &[]).status;
-    assert!(poll(std::time::Duration::from_secs(20), || (ask() == 401).then_some(())).is_some());
+    assert!(poll(Duration::from_secs(20), || (ask() == 401).then_some(())).is_some());
     let (to, into) = (folder("backup"), folder("restored"));
     backup(&server, to.path(), &[]).refused("--token-file");
     let config = into.file("own.toml");

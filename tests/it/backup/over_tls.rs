@@ -1,8 +1,8 @@
 //! Commands that ask a service speak TLS: they trust the authority that they are given, and no other, and show a certificate.
 
-use super::{folder, hourglass, path, write};
+use super::{folder, write};
 use crate::support::certificates::{Certificates, shown};
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 #[test]
 fn a_backup_is_made_over_tls() {

@@ -2,16 +2,14 @@
 //! it, put back. docs/backup.md says what becomes of the logs.
 
 use mongodb::Client;
-use mongodb::bson::doc;
 
 use crate::support::prelude::*;
 
-use super::{PAGES, START, digest, flush, folder, hourglass, path, write};
+use super::{PAGES, START, digest, folder, write};
 
 /// Copies all collections of a database into another one, which is dropped before.
 fn copy_collections(from: &str, to: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let client = Client::with_uri_str(mongod().uri("admin")).await.unwrap();
         client.database(to).drop().await.unwrap();
         let database = client.database(from);
@@ -47,7 +45,6 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
     assert_eq!(digest(&store, empty.path()), of_snapshot);
     // With its own, it replays what is in its log.
     server.restart("127.0.0.1:0");
-    await_fed(&server);
     assert!(server.stop().success());
     let now = digest(&store, &server.data_dir());
     assert_eq!((&now["total"]["readings"], &now["total"]["sensors"]), (&500.into(), &2.into()), "{now}");

@@ -3,7 +3,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, START, digest, folder, hourglass, path, restore, write};
+use super::{PAGES, START, digest, folder, restore, write};
 
 /// Only the WAL in `--data-dir` was looked at. Of two instances one was stopped, and 1,440 readings that the other one had acknowledged
 /// were missing, in a backup of its data folder that was called proved, and in a copy that was called equal.
@@ -47,12 +47,7 @@ fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
 
 /// The host and the process id of the one instance that uses a store, as its registry has them.
 fn whose(store: &str) -> String {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let registry = runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(store).await.unwrap();
-        let registry = client.default_database().unwrap().collection::<mongodb::bson::Document>("registry");
-        registry.find_one(mongodb::bson::doc! {}).await.unwrap().unwrap()
-    });
+    let registry = find(store, "registry", doc! {}).remove(0);
     let logs = registry.get_array("logs").unwrap().iter().filter_map(|log| log.as_document());
     let mut open = logs.filter(|log| !log.contains_key("takenBy"));
     let host = open.next().unwrap().get_str("host").unwrap().to_owned();

@@ -2,15 +2,12 @@
 //! half of a reading.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::thread;
-
-use serde_json::Value;
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, folder, hourglass, path, restored, stores};
+use super::{PAGES, SEALS, START, backup, folder, restored};
 
 const SENDERS: u64 = 3;
 /// Readings per request.

@@ -1,11 +1,6 @@
 //! Clients that ask and leave: their queries end with them.
 
-use std::io::Write;
-use std::net::TcpStream;
-
 use crate::support::prelude::*;
-
-use super::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -2,8 +2,6 @@
 
 use crate::support::prelude::*;
 
-use super::eventually;
-
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;
 const LINES: i64 = 5000;
@@ -27,14 +25,11 @@ fn stored(server: &Server, client: &str) -> i64 {
     (0..SENSORS).map(count).sum()
 }
 
-#[test]
-fn clients_that_leave_tear_nothing_in_the_embedded_store() {
-    clients_that_leave_tear_nothing(&Launch::embedded().start());
-}
-
-#[test]
-fn clients_that_leave_tear_nothing_in_mongodb() {
-    clients_that_leave_tear_nothing(&Server::start(&mongod().uri(&fresh_database_name())));
+tests! {
+    fn clients_that_leave_tear_nothing_in_the_embedded_store() =>
+        clients_that_leave_tear_nothing(&Launch::embedded().start());
+    fn clients_that_leave_tear_nothing_in_mongodb() =>
+        clients_that_leave_tear_nothing(&Server::start(&mongod().uri(&fresh_database_name())));
 }
 
 /// Half a body is nothing. A whole one whose sender does not wait for the answer is stored whole or not at all,

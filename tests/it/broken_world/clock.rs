@@ -1,9 +1,5 @@
 //! A machine whose clock is so far off that nobody knows what its "later" means: a device that came up without the time.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use serde_json::Value;
-
 use crate::support::jobs::{progress, run_job};
 use crate::support::prelude::*;
 
@@ -36,14 +32,6 @@ impl WallClock {
     fn of(&self, launch: Launch) -> Launch {
         launch.env("FAULT_STEP", self.0.file("step").display())
     }
-}
-
-fn now() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos()).expect("a time")
-}
-
-fn stores() -> [String; 2] {
-    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
 }
 
 fn put(server: &Server, database: &str, body: &str) {
@@ -146,7 +134,7 @@ fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
         let total = digest(0);
         assert_eq!((digest(behind), &total["readings"]), (total.clone(), &json!(48)), "{store}");
         server.restart_as(clock.of(launch.clone()));
-        crate::support::series::await_fed(&server);
+        await_fed(&server);
         assert_eq!(since(&server, "d", first), before, "{store}");
         // Others do not let it write: their clock is right.
         if store == "embedded" {
@@ -156,7 +144,7 @@ fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
         }
         server.stop();
         server.restart_as(launch);
-        crate::support::series::await_fed(&server);
+        await_fed(&server);
         let mut after = before.clone();
         if store == "embedded" {
             after[0]["v"] = json!(100);

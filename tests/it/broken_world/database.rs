@@ -1,9 +1,7 @@
 //! One database that MongoDB does not take, among others that it takes: those drain, whoever looks is told which one and
 //! why, what waits of it is bounded, and when the cause is mended it drains by itself.
 
-use bson::{Document, doc};
 use hourglass::bucket::Caps;
-use serde_json::Value;
 
 use crate::support::prelude::*;
 
@@ -22,7 +20,7 @@ impl World {
     fn new(mongod: &Mongod, before: &[Document], config: &str) -> World {
         let name = fresh_database_name();
         let uri = mongod.uri(&name);
-        before.iter().for_each(|command| run(&uri, None, command.clone()));
+        before.iter().for_each(|command| drop(run_command(&uri, None, command.clone())));
         let config = format!("[flush]\ninterval = \"100ms\"\n[sensors]\nwrite_interval = \"100ms\"\n{config}");
         let server = Launch::with_store(&uri).config(config).start();
         World { uri, name, server }
@@ -57,19 +55,6 @@ impl World {
             |check: &Value| (check["name"] == name.as_str()).then(|| check["message"].as_str().unwrap().to_owned());
         checks.iter().find_map(of)
     }
-
-    fn run(&self, command: Document) {
-        run(&self.uri, None, command);
-    }
-}
-
-fn run(uri: &str, database: Option<&str>, command: Document) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
-        let database = database.map_or_else(|| client.default_database().unwrap(), |name| client.database(name));
-        database.run_command(command).await.unwrap();
-    });
 }
 
 /// A view stood where `one.buckets` should be, and after 40 s the database `two` had none of its pages either, while
@@ -99,7 +84,7 @@ fn a_database_that_cannot_be_stored_holds_up_no_other() {
     // New ones of the other database keep draining.
     assert_eq!(world.write("two", 50), 204);
     world.await_stored("two", 51);
-    world.run(doc! { "drop": "one.buckets" });
+    run_command(&world.uri, None, doc! { "drop": "one.buckets" });
     world.await_stored("one", 50);
     eventually("health is well again", WITHIN, || world.health_of("one").is_none().then_some(()));
     eventually("nothing is pending", WITHIN, || {
@@ -136,7 +121,11 @@ fn what_waits_of_a_database_that_is_denied_is_bounded() {
         let namespace = format!("{}.one.buckets", world.name);
         let commands = ["insert", "update", "find"];
         let data = doc! { "failCommands": commands.to_vec(), "errorCode": 13, "namespace": namespace };
-        run(&world.uri, Some("admin"), doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data });
+        run_command(
+            &world.uri,
+            Some("admin"),
+            doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data },
+        );
     };
     fail("alwaysOn");
     assert_eq!((world.write("one", 0), world.write("two", 0)), (204, 204));

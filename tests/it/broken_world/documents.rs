@@ -1,32 +1,11 @@
 //! Documents that somebody changed by hand, or that a newer program wrote: what belongs to others is served all the
 //! same.
 
-use bson::{Document, doc};
-
 use crate::support::prelude::*;
-
-/// Runs a command.
-fn run(uri: &str, command: Document) -> Document {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
-        client.default_database().unwrap().run_command(command).await.unwrap()
-    })
-}
 
 /// Changes one document of a collection of the database `default`.
 fn change(uri: &str, collection: &str, which: Document, set: Document) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
-        let mongo = client.default_database().unwrap();
-        let bypass = doc! {
-            "update": format!("default.{collection}"),
-            "updates": [{ "q": which, "u": { "$set": set } }],
-            "bypassDocumentValidation": true,
-        };
-        assert_eq!(mongo.run_command(bypass).await.unwrap().get_i32("n").unwrap(), 1);
-    });
+    write_document(uri, &format!("default.{collection}"), which, set);
 }
 
 /// A server whose clients are not kept waiting for long.
@@ -108,12 +87,16 @@ fn a_refused_sensor_document_holds_its_own_pages_and_no_others() {
     post(&write, "m,s=first v=1 1", &[]).expect(204);
     let refuse = |refused: Document| {
         let validator = doc! { "_id": { "$nin": [refused.get_str("_id").unwrap_or("")] } };
-        run(&uri, doc! { "collMod": "default.sensors", "validator": validator, "validationLevel": "strict" });
+        run_command(
+            &uri,
+            None,
+            doc! { "collMod": "default.sensors", "validator": validator, "validationLevel": "strict" },
+        );
     };
     refuse(doc! { "_id": "m,s=bad" });
     post(&write, "m,s=bad v=1 1\nm,s=good v=1 1", &[]).expect(503);
     assert_eq!(readings(&server, "default", "m,s=good", None, 100).len(), 1);
-    let pages = run(&uri, doc! { "count": "default.buckets", "query": { "sensor": "m,s=bad" } });
+    let pages = run_command(&uri, None, doc! { "count": "default.buckets", "query": { "sensor": "m,s=bad" } });
     assert_eq!(pages.get_i32("n").unwrap(), 0, "no page goes before its sensor's document");
     let told = blocked(&server).expect("somebody waits");
     assert!(told.contains("the document of sensor m,s=bad"), "{told}");

@@ -1,7 +1,5 @@
 //! Stops that say what they leave behind, and `hourglass wal flush`, which leaves nothing.
 
-use std::fmt::Write as _;
-
 use crate::support::prelude::*;
 
 const HOUR: i64 = 1_768_485_600_000_000_000;
@@ -45,14 +43,10 @@ fn a_stop_finishes_the_backlog(launch: Launch) {
     check_stored(&server);
 }
 
-#[test]
-fn a_stop_finishes_the_backlog_of_a_replay_embedded() {
-    a_stop_finishes_the_backlog(Launch::embedded());
-}
-
-#[test]
-fn a_stop_finishes_the_backlog_of_a_replay_on_mongodb() {
-    a_stop_finishes_the_backlog(Launch::with_store(mongod().uri(&fresh_database_name())));
+tests! {
+    fn a_stop_finishes_the_backlog_of_a_replay_embedded() => a_stop_finishes_the_backlog(Launch::embedded());
+    fn a_stop_finishes_the_backlog_of_a_replay_on_mongodb() =>
+        a_stop_finishes_the_backlog(Launch::with_store(mongod().uri(&fresh_database_name())));
 }
 
 /// A deletion in the log is a promise as readings are.
@@ -63,7 +57,7 @@ fn a_stop_finishes_a_deletion_that_a_replay_meets() {
     post(&server.url("/write?ack=store"), format!("m v=1 {HOUR}"), &[]).expect(204);
     // The process ends before it is answered.
     let drop = server.url("/query?q=DROP+DATABASE+%22default%22");
-    assert!(crate::support::http::request("POST", &drop, b"", &[]).is_err(), "killed before it was done");
+    assert!(request("POST", &drop, b"", &[]).is_err(), "killed before it was done");
     server.kill();
     server.restart_as(launch.clone());
     let status = server.stop();
@@ -104,11 +98,8 @@ fn a_stop_that_leaves_records_in_the_log_says_so() {
 
 /// What `hourglass wal flush` says, and its status.
 fn flush_wal(data_dir: &Path, store: &str, more: &[&str]) -> (i32, String) {
-    let mut command = program();
-    command.args(["wal", "flush", "--store", store, "--data-dir"]).arg(data_dir).args(more);
-    let output = command.output().expect("hourglass can be run");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code().expect("a status"), String::from_utf8(said).expect("UTF-8"))
+    let ran = hourglass(&[&["wal", "flush", "--store", store, "--data-dir", path(data_dir)], more].concat());
+    (ran.status.expect("a status"), ran.said())
 }
 
 #[track_caller]
@@ -135,14 +126,9 @@ fn flush_wal_empties_the_log(store: &str) {
     flush(&server);
 }
 
-#[test]
-fn flush_wal_empties_the_log_into_the_embedded_store() {
-    flush_wal_empties_the_log("embedded");
-}
-
-#[test]
-fn flush_wal_empties_the_log_into_mongodb() {
-    flush_wal_empties_the_log(&mongod().uri(&fresh_database_name()));
+tests! {
+    fn flush_wal_empties_the_log_into_the_embedded_store() => flush_wal_empties_the_log("embedded");
+    fn flush_wal_empties_the_log_into_mongodb() => flush_wal_empties_the_log(&mongod().uri(&fresh_database_name()));
 }
 
 /// A folder that is not there is a mistake, and none is made.

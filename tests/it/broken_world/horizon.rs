@@ -2,8 +2,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
-
 use crate::support::jobs::ask_job;
 use crate::support::prelude::*;
 

@@ -1,14 +1,11 @@
 //! Clients that send bodies of 5,000 lines again and again and note what they were answered, and the proof that what
 //! was acked is there.
 
-use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crate::support::prelude::*;
 
-use super::{ANSWER_MAX, eventually, poll};
+use super::ANSWER_MAX;
 
 const DATABASE: &str = "load";
 /// A client's body: so many readings, one a second, of each of its sensors.
@@ -31,8 +28,6 @@ struct Log {
     attempts: Vec<Attempt>,
     /// By client, the numbers of the bodies that were acked.
     acked: Vec<Vec<i64>>,
-    /// By client.
-    refused: Vec<usize>,
 }
 
 /// One request.
@@ -69,7 +64,7 @@ pub struct Report {
 impl Load {
     /// Starts clients that send until they are stopped.
     pub fn start(server: &Server, clients: usize) -> Load {
-        let log = Log { attempts: Vec::new(), acked: vec![Vec::new(); clients], refused: vec![0; clients] };
+        let log = Log { attempts: Vec::new(), acked: vec![Vec::new(); clients] };
         let (log, stop) = (Arc::new(Mutex::new(log)), Arc::new(AtomicBool::new(false)));
         let url = server.url(&format!("/write?db={DATABASE}"));
         let start = |client: usize| {
@@ -83,12 +78,6 @@ impl Load {
     #[track_caller]
     pub fn await_acks(&self, when: &str, more: usize, within: Duration) {
         self.await_more(&format!("acks {when}"), more, within, |log| log.acked.iter().map(Vec::len).collect());
-    }
-
-    /// Waits until every client got so many refusals from now on.
-    #[track_caller]
-    pub fn await_refusals(&self, when: &str, more: usize, within: Duration) {
-        self.await_more(&format!("refusals {when}"), more, within, |log| log.refused.clone());
     }
 
     #[track_caller]
@@ -163,7 +152,6 @@ fn send(client: usize, url: &str, log: &Mutex<Log>, stop: &AtomicBool) {
             if acked {
                 log.acked[client].push(number);
             }
-            log.refused[client] += usize::from(outcome == Outcome::Refused);
             let broken = matches!(outcome, Outcome::Broken(_));
             log.attempts.push(Attempt { sent, over, outcome });
             drop(log);

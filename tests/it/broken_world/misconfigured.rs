@@ -1,9 +1,6 @@
 //! MongoDB that answers and cannot be used as it is configured: whoever looks is told the class, the operator is told
 //! who was refused and where, and devices lose nothing.
 
-use bson::{Document, doc};
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 /// Within which health must tell the cause.
@@ -27,7 +24,11 @@ impl Logins {
         for (user, role) in
             [("writer", role("readWrite")), ("reader", role("read")), ("root", doc! { "role": "root", "db": "admin" })]
         {
-            run(&mongod.uri("admin"), doc! { "createUser": user, "pwd": "right", "roles": [role] });
+            run_command(
+                &mongod.uri("admin"),
+                Some("admin"),
+                doc! { "createUser": user, "pwd": "right", "roles": [role] },
+            );
         }
         mongod.restart_with_logins();
         Logins { mongod, database }
@@ -41,16 +42,12 @@ impl Logins {
 
     fn may(&self, role: &str) {
         let root = self.uri("root:right@").replace(&format!("/{}?", self.database), "/admin?");
-        run(&root, doc! { "updateUser": "writer", "roles": [doc! { "role": role, "db": &self.database }] });
+        run_command(
+            &root,
+            Some("admin"),
+            doc! { "updateUser": "writer", "roles": [doc! { "role": role, "db": &self.database }] },
+        );
     }
-}
-
-fn run(uri: &str, command: Document) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
-        client.database("admin").run_command(command).await.unwrap();
-    });
 }
 
 /// What anybody may see must not name the store's hosts, users or databases, nor anything of the driver's.

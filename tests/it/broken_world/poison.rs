@@ -1,11 +1,7 @@
 //! Pages that the store refuses for good: whatever else was written with them is stored, their readings are kept in
 //! the dead-letter file, where they can be sent again from, and nobody is told that they are stored.
 
-use std::fmt::Write as _;
-
-use bson::{Document, doc};
 use hourglass::bucket::Caps;
-use serde_json::Value;
 
 use crate::support::prelude::*;
 
@@ -38,11 +34,7 @@ impl Volume {
     }
 
     fn run(&self, command: Document) -> Document {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let client = mongodb::Client::with_uri_str(&self.uri).await.unwrap();
-            client.default_database().unwrap().run_command(command).await.unwrap()
-        })
+        run_command(&self.uri, None, command)
     }
 
     /// Has the store refuse every page of the bad sensor, or none.
@@ -58,9 +50,7 @@ impl Volume {
 
     /// What `hourglass dead-letters list` prints.
     fn dead_letters(&self) -> String {
-        let mut command = program();
-        command.args(["dead-letters", "list", "--data-dir"]).arg(self.server.data_dir());
-        String::from_utf8(command.output().expect("hourglass can be run").stdout).expect("UTF-8")
+        hourglass(&["dead-letters", "list", "--data-dir", path(&self.server.data_dir())]).stdout
     }
 
     fn segments(&self) -> Vec<PathBuf> {

@@ -1,9 +1,6 @@
 //! Transactions that others have open, instances that meet in the store, and errors that say nothing of a document:
 //! readings wait for all of them, and none becomes a dead letter.
 
-use std::fmt::Write as _;
-
-use bson::{Document, doc};
 use mongodb::Client;
 
 use super::RECOVERY;

@@ -1,7 +1,5 @@
 //! `config check --probe` and `doctor` find what `serve` would meet, and start nothing.
 
-use std::net::TcpListener;
-
 use super::{EXIT_CONFIG, run};
 use crate::support::certificates::{Certificates, shown};
 use crate::support::prelude::*;

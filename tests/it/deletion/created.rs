@@ -40,18 +40,15 @@ fn is_there(server: &Server, what: &str) {
     assert_eq!(shown(server).as_deref(), Some(SET), "{what}: the database whose creation was answered");
 }
 
-/// `random_deletions_agree_with_a_plain_map` failed once of eight: `DROP SERIES` was answered "database not found" after a
-/// kill. Two drops of one database: the first one's mark "done" gave way to the second one's, as the second does the work of
-/// both. After the kill both were replayed; the first one passed for not done, and took the database along that was created
-/// since.
-#[test]
-fn a_database_that_was_dropped_twice_and_created_is_there_after_a_kill_in_the_embedded_store() {
-    dropped_twice(&Launch::embedded().config(SLOW));
-}
-
-#[test]
-fn a_database_that_was_dropped_twice_and_created_is_there_after_a_kill_in_mongodb() {
-    dropped_twice(&Launch::with_store(mongod().uri(&fresh_database_name())).config(SLOW));
+tests! {
+    /// `random_deletions_agree_with_a_plain_map` failed once of eight: `DROP SERIES` was answered "database not found" after a
+    /// kill. Two drops of one database: the first one's mark "done" gave way to the second one's, as the second does the work of
+    /// both. After the kill both were replayed; the first one passed for not done, and took the database along that was created
+    /// since.
+    fn a_database_that_was_dropped_twice_and_created_is_there_after_a_kill_in_the_embedded_store() =>
+        dropped_twice(&Launch::embedded().config(SLOW));
+    fn a_database_that_was_dropped_twice_and_created_is_there_after_a_kill_in_mongodb() =>
+        dropped_twice(&Launch::with_store(mongod().uri(&fresh_database_name())).config(SLOW));
 }
 
 fn dropped_twice(launch: &Launch) {
@@ -73,16 +70,13 @@ fn dropped_twice(launch: &Launch) {
     assert_eq!(shown(&server), None, "a later drop finds it");
 }
 
-/// A drop that was killed follows after the restart. A client that does not wait for that creates the database anew, is
-/// answered, and must find it.
-#[test]
-fn what_is_created_before_a_killed_drop_is_replayed_stays_in_the_embedded_store() {
-    created_before_the_replay(&Launch::embedded().config(CONFIG));
-}
-
-#[test]
-fn what_is_created_before_a_killed_drop_is_replayed_stays_in_mongodb() {
-    created_before_the_replay(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG));
+tests! {
+    /// A drop that was killed follows after the restart. A client that does not wait for that creates the database anew, is
+    /// answered, and must find it.
+    fn what_is_created_before_a_killed_drop_is_replayed_stays_in_the_embedded_store() =>
+        created_before_the_replay(&Launch::embedded().config(CONFIG));
+    fn what_is_created_before_a_killed_drop_is_replayed_stays_in_mongodb() =>
+        created_before_the_replay(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG));
 }
 
 fn created_before_the_replay(launch: &Launch) {

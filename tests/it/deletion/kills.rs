@@ -33,29 +33,15 @@ enum Certainty {
 const CUT: &str = "DELETE FROM m WHERE t = 'a'";
 const DROP: &str = "DROP DATABASE doomed";
 
-#[test]
-fn a_killed_delete_is_done_or_not_in_the_embedded_store() {
-    kills(&Launch::embedded().config(CONFIG), &range());
-}
-
-#[test]
-fn a_killed_delete_is_done_or_not_in_mongodb() {
-    kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), &range());
-}
-
-#[test]
-fn a_killed_delete_of_a_series_is_done_or_not_in_mongodb() {
-    kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), CUT);
-}
-
-#[test]
-fn a_killed_drop_is_done_or_not_in_the_embedded_store() {
-    kills(&Launch::embedded().config(CONFIG), DROP);
-}
-
-#[test]
-fn a_killed_drop_is_done_or_not_in_mongodb() {
-    kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), DROP);
+tests! {
+    fn a_killed_delete_is_done_or_not_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), &range());
+    fn a_killed_delete_is_done_or_not_in_mongodb() =>
+        kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), &range());
+    fn a_killed_delete_of_a_series_is_done_or_not_in_mongodb() =>
+        kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), CUT);
+    fn a_killed_drop_is_done_or_not_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), DROP);
+    fn a_killed_drop_is_done_or_not_in_mongodb() =>
+        kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), DROP);
 }
 
 /// Cuts hours at both ends.
@@ -131,7 +117,7 @@ fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: 
     let answer = request("POST", &url, b"", &[]);
     let answered = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));
     // At points that only what goes on by itself passes it ends a little later.
-    let ended = poll(std::time::Duration::from_secs(2), || server.exited());
+    let ended = poll(Duration::from_secs(2), || server.exited());
     if let Some(status) = ended {
         assert_eq!(status.signal(), Some(SIGKILL), "{point}: {status}");
     }

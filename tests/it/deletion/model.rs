@@ -1,7 +1,5 @@
 //! Random writes, flushes, kills and deletions, against a plain map of readings.
 
-use std::fmt::Write;
-
 use crate::support::prelude::*;
 
 use super::{CAPS, CONFIG, DATABASE, HOUR, SECOND, START, run, write};
@@ -46,9 +44,7 @@ fn agree(server: &mut Server, seed: u64) -> Model {
             0..4 => write(server, &lines(&mut random, &mut model)),
             4 => flush(server),
             5 => {
-                let address = server.address();
-                server.kill();
-                server.restart(address);
+                server.kill_and_restart();
             }
             _ => {
                 let statement = delete(&mut random, &mut model);

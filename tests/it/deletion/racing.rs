@@ -1,8 +1,7 @@
 //! Writers and deletions at the same time: what was acked before a deletion was asked for is gone, what was sent after
 //! its answer is there, and what ran beside it may be either; after a kill, too.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 
 use crate::support::prelude::*;
 
@@ -18,29 +17,15 @@ struct Acked {
     acked: Instant,
 }
 
-#[test]
-fn a_series_is_dropped_while_it_is_written_to_in_the_embedded_store() {
-    race(Launch::embedded().config(CONFIG).start(), "DROP SERIES FROM m WHERE t = 'a'");
-}
-
-#[test]
-fn a_series_is_dropped_while_it_is_written_to_in_mongodb() {
-    race(mongo(), "DROP SERIES FROM m WHERE t = 'a'");
-}
-
-#[test]
-fn readings_are_deleted_while_others_are_written_in_mongodb() {
-    race(mongo(), &format!("DELETE FROM m WHERE time >= {START}"));
-}
-
-#[test]
-fn a_database_is_dropped_while_it_is_written_to_in_mongodb() {
-    race(mongo(), "DROP DATABASE doomed");
-}
-
-#[test]
-fn a_database_is_dropped_while_it_is_written_to_in_the_embedded_store() {
-    race(Launch::embedded().config(CONFIG).start(), "DROP DATABASE doomed");
+tests! {
+    fn a_series_is_dropped_while_it_is_written_to_in_the_embedded_store() =>
+        race(Launch::embedded().config(CONFIG).start(), "DROP SERIES FROM m WHERE t = 'a'");
+    fn a_series_is_dropped_while_it_is_written_to_in_mongodb() => race(mongo(), "DROP SERIES FROM m WHERE t = 'a'");
+    fn readings_are_deleted_while_others_are_written_in_mongodb() =>
+        race(mongo(), &format!("DELETE FROM m WHERE time >= {START}"));
+    fn a_database_is_dropped_while_it_is_written_to_in_mongodb() => race(mongo(), "DROP DATABASE doomed");
+    fn a_database_is_dropped_while_it_is_written_to_in_the_embedded_store() =>
+        race(Launch::embedded().config(CONFIG).start(), "DROP DATABASE doomed");
 }
 
 fn mongo() -> Server {

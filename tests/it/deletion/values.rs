@@ -1,7 +1,5 @@
 //! Deletions by value: what their condition selects is gone, whole, and nothing else is.
 
-use std::fmt::Write as _;
-
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::support::prelude::*;
@@ -62,14 +60,10 @@ fn lines(of: &Model) -> String {
     })
 }
 
-#[test]
-fn random_deletions_by_value_agree_with_a_plain_map_in_the_embedded_store() {
-    agree(Launch::embedded(), 3);
-}
-
-#[test]
-fn random_deletions_by_value_agree_with_a_plain_map_in_mongodb() {
-    agree(Launch::with_store(mongod().uri(&fresh_database_name())), 4);
+tests! {
+    fn random_deletions_by_value_agree_with_a_plain_map_in_the_embedded_store() => agree(Launch::embedded(), 3);
+    fn random_deletions_by_value_agree_with_a_plain_map_in_mongodb() =>
+        agree(Launch::with_store(mongod().uri(&fresh_database_name())), 4);
 }
 
 /// Random writes, corrections, flushes, kills and deletions by value, while days are sealed.
@@ -95,10 +89,7 @@ fn agree(launch: Launch, seed: u64) {
             }
             4 => flush(&server),
             5 if step % 3 == 0 => {
-                let address = server.address();
-                server.kill();
-                server.restart(address);
-                await_fed(&server);
+                server.kill_and_restart();
             }
             _ => some_deletion(&server, &mut random, &mut model),
         }
@@ -167,14 +158,10 @@ fn give(server: &Server, given: &Model) {
     all.chunks(1000).for_each(|some| write(server, &some.join("\n")));
 }
 
-#[test]
-fn a_killed_deletion_by_value_is_done_in_whole_readings_in_the_embedded_store() {
-    kills(Launch::embedded, "");
-}
-
-#[test]
-fn a_killed_deletion_by_value_is_done_in_whole_readings_of_sealed_days_in_mongodb() {
-    kills(|| Launch::with_store(mongod().uri(&fresh_database_name())), SEALS);
+tests! {
+    fn a_killed_deletion_by_value_is_done_in_whole_readings_in_the_embedded_store() => kills(Launch::embedded, "");
+    fn a_killed_deletion_by_value_is_done_in_whole_readings_of_sealed_days_in_mongodb() =>
+        kills(|| Launch::with_store(mongod().uri(&fresh_database_name())), SEALS);
 }
 
 fn kills(launch: impl Fn() -> Launch, more: &str) {
@@ -236,14 +223,10 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
     }
 }
 
-#[test]
-fn what_is_written_while_a_deletion_by_value_runs_stays_in_the_embedded_store() {
-    late_writes(&Launch::embedded());
-}
-
-#[test]
-fn what_is_written_while_a_deletion_by_value_runs_stays_in_mongodb() {
-    late_writes(&Launch::with_store(mongod().uri(&fresh_database_name())));
+tests! {
+    fn what_is_written_while_a_deletion_by_value_runs_stays_in_the_embedded_store() => late_writes(&Launch::embedded());
+    fn what_is_written_while_a_deletion_by_value_runs_stays_in_mongodb() =>
+        late_writes(&Launch::with_store(mongod().uri(&fresh_database_name())));
 }
 
 /// After the condition is resolved, before anything is deleted: a correction, an equal value once more, and another field.

@@ -2,10 +2,9 @@
 //! dashboard and both sides of every alert find series, and an outage of the store wakes the alerts that are meant for it.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
 
 use super::{dashboard_expressions, read, root};
 use crate::support::certificates::Certificates;

@@ -2,7 +2,6 @@
 
 use crate::support::packed::{ENCODINGS, Pack, gzip};
 use crate::support::prelude::*;
-use crate::support::process::peak_bytes;
 
 const PLAIN: &str = "packed v=1 1\npacked v=2 2\n";
 

@@ -1,7 +1,5 @@
 //! Caps, and who gives way when they are reached.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::support::prelude::*;
 
 const PING: &str = "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n";

@@ -1,7 +1,5 @@
 //! Clients that take their time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::support::prelude::*;
 
 #[test]

@@ -1,7 +1,7 @@
 //! TLS by real clients: curl and openssl.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStdin, ChildStdout};
 
 use crate::support::certificates::{Certificates, shown};
 use crate::support::prelude::*;

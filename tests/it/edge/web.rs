@@ -368,7 +368,7 @@ fn a_trusted_proxy_names_its_clients_and_nobody_else_does() {
     };
     // Connections of the requests above may still count.
     let bounded = || (open(&doubting) == 4).then_some(());
-    assert!(crate::support::poll(PATIENCE, bounded).is_some());
+    assert!(poll(PATIENCE, bounded).is_some());
     assert_eq!(open(&trusting), 8);
 }
 
@@ -386,7 +386,7 @@ fn a_proxy_before_a_service_without_tokens_is_told_of_once() {
         request("GET", &server.url("/api/v1/sensors"), b"", &headers).unwrap().expect(200);
         request("POST", &server.url("/write"), b"m v=1", &headers).unwrap().expect(204);
     }
-    assert!(crate::support::poll(PATIENCE, || (told(&server) > 0).then_some(())).is_some());
+    assert!(poll(PATIENCE, || (told(&server) > 0).then_some(())).is_some());
     assert_eq!(told(&server), 1);
     // One that is named is known.
     let server = Launch::embedded().config("[server]\ntrusted_proxies = \"127.0.0.1\"\n").start();

@@ -1,7 +1,7 @@
 //! Frames of HTTP/2 as no decent client sends them: more streams than are allowed, streams that are taken back as soon as they
 //! are begun, heads that are too large. Each is refused or ends its connection, and memory stays where it was.
 
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 
 use crate::support::prelude::*;
 
@@ -161,7 +161,7 @@ fn answers_that_no_stream_takes_keep_no_more_than_all_may() {
     let before = super::queries::settled(&server);
     // SETTINGS_INITIAL_WINDOW_SIZE of 0: nothing of a body is ever asked for.
     let no_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-    let path = format!("/query?db=h&q={}", super::queries::encode("SELECT t FROM long LIMIT 100"));
+    let path = format!("/query?db=h&q={}", encode("SELECT t FROM long LIMIT 100"));
     // :method GET and :scheme are in the table.
     let get = [&[0x82, 0x86, 0x04][..], &text(path.as_bytes()), &[0x01], &text(b"localhost")].concat();
     let both = [(); 2].map(|()| {

@@ -1,8 +1,6 @@
 //! Names that mean something to a database, a language or a terminal, in every place where a name may stand, on both stores:
 //! each is read back as it was sent, or is refused and nothing is stored.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::{START, while_a_good_client_is_served};
@@ -73,14 +71,10 @@ fn may_stand(name: &str, place: &str) -> bool {
     fits && !(place == "measurement" && name.starts_with('#'))
 }
 
-#[test]
-fn names_come_back_or_are_refused_from_the_embedded_store() {
-    round_trips(&Launch::embedded().start());
-}
-
-#[test]
-fn names_come_back_or_are_refused_from_mongodb() {
-    round_trips(&Server::start(&mongod().uri(&fresh_database_name())));
+tests! {
+    fn names_come_back_or_are_refused_from_the_embedded_store() => round_trips(&Launch::embedded().start());
+    fn names_come_back_or_are_refused_from_mongodb() =>
+        round_trips(&Server::start(&mongod().uri(&fresh_database_name())));
 }
 
 #[track_caller]

@@ -2,10 +2,6 @@
 //! aggregates 5 GB, and clients that hardly read kept 2.4 GB. Each is answered or refused with the key that bounds it; what it
 //! costs is printed. A good client writes beside each.
 
-use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use super::{Memory, print, while_a_good_client_is_served};
 use crate::support::prelude::*;
 use crate::support::process::forget_peak;
@@ -50,11 +46,6 @@ impl Asked {
         let error = text.find("\"error\"").map_or_else(String::new, |at| text[at..].chars().take(160).collect());
         (answer.status, text.len(), error)
     }
-}
-
-/// Text as a value in a URL.
-pub fn encode(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
 /// The texts of so many items.

@@ -2,9 +2,6 @@
 //! as many; and as many as there is room for that ask and hardly read. Those who mean well still get in, and get out as fast
 //! as they would.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-
 use super::{Memory, print, while_a_good_client_is_served};
 use crate::support::prelude::*;
 use crate::support::series::sample;

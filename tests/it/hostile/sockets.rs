@@ -2,9 +2,9 @@
 //! the next client, and says nothing of a panic. Each run with one
 //! `HOURGLASS_TEST_SEED` sends the same bytes. What fails says its seed and what was sent.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{ErrorKind, Write};
+use std::net::Shutdown;
+use std::sync::atomic::AtomicU64;
 
 use super::{START, print, while_a_good_client_is_served};
 use crate::support::prelude::*;

@@ -7,10 +7,6 @@ pub mod data;
 mod rules;
 pub mod statements;
 
-use std::fmt::Write as _;
-
-use serde_json::Value;
-
 use self::rules::{RULES, Rule, series};
 use super::compare::{Answer, difference};
 use super::run::{DATABASE, Outcome, Side, ask_both};

@@ -1,9 +1,5 @@
 //! Gives two servers the same readings, asks both the same, and keeps what they answered.
 
-use std::fmt::Write as _;
-
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use super::compare::{Answer, difference};
 use super::data::Readings;
 use super::statements::{DELETES, Options, Sequence, Statement, Step, all, sequences};
@@ -191,7 +187,3 @@ impl Side {
 }
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
-
-fn encode(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}

@@ -1,7 +1,5 @@
-//! Two instances on one MongoDB that write the same sensors at the same time: nothing is lost or doubled, every field
-//! holds a value that somebody wrote, and a correction sent after an ack wins, whoever sends it.
-
-use hourglass::reading::Value;
+//! Two instances on one MongoDB that write the same sensors: a correction sent after an ack wins, whoever sends it. What they
+//! write at the same time is in `proof::several_instances`.
 
 use crate::support::prelude::*;
 
@@ -10,76 +8,11 @@ use super::{CAPS, CONFIG, DATABASE};
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;
 const SECOND: i64 = 1_000_000_000;
-const HOUR: i64 = 3600 * SECOND;
 
 fn two_instances() -> (Server, Server, Stored) {
     let name = fresh_database_name();
     let instance = || Launch::with_store(mongod().uri(&name)).config(CONFIG).start();
     (instance(), instance(), Stored::in_mongo(mongod(), &name, DATABASE))
-}
-
-/// By sensor, time and field: the value that this writer wrote last.
-type Written = BTreeMap<(String, i64, String), i64>;
-
-#[test]
-fn two_instances_make_a_union_in_which_everybody_finds_his_own() {
-    let (a, b, stored) = two_instances();
-    let writers: Vec<Written> = std::thread::scope(|scope| {
-        let start = |number: usize| {
-            let url = [&a, &b][number % 2].url(&format!("/write?precision=ns&ack=store&db={DATABASE}"));
-            scope.spawn(move || write_at_random(&url, number))
-        };
-        let threads: Vec<_> = (0..4).map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a writer is done")).collect()
-    });
-    assert!(metric(&a, "hourglass_store_conflicts_total") > 0.0, "they never met");
-    assert!(metric(&b, "hourglass_store_conflicts_total") > 0.0, "they never met");
-
-    let mut expected: BTreeMap<(String, i64, String), BTreeSet<i64>> = BTreeMap::new();
-    for (place, value) in writers.into_iter().flatten() {
-        expected.entry(place).or_default().insert(value);
-    }
-    let mut found: BTreeSet<(String, i64, String)> = BTreeSet::new();
-    let mut overflowing = 0;
-    stored.each_bucket(&CAPS, |pages| {
-        overflowing += usize::from(pages.len() > 1);
-        for reading in pages.iter().flat_map(|page| &page.readings) {
-            for (field, value) in &reading.fields {
-                let place = (pages[0].sensor.clone(), reading.time, field.clone());
-                let Value::Integer(value) = value else { panic!("{place:?}: {value:?}") };
-                let somebody = expected.get(&place).is_some_and(|values| values.contains(value));
-                assert!(somebody, "{place:?}: {value}, but the last that anybody wrote is {:?}", expected.get(&place));
-                assert!(found.insert(place.clone()), "{place:?} twice");
-            }
-        }
-    });
-    assert!(found.iter().eq(expected.keys()), "fields that were acked are missing");
-    assert!(overflowing > 2, "{overflowing} buckets overflowed");
-}
-
-/// Bodies for the sensors that all writers share: each reading has a field of the writer's own and one that all of
-/// them write.
-fn write_at_random(url: &str, writer: usize) -> Written {
-    let mut random = Random::new(u64::try_from(writer).expect("small") + 77);
-    let mut written = Written::new();
-    for body in 0..40 {
-        let mut lines = String::new();
-        for line in 0..10 {
-            let sensor = format!("shared,sensor=s{}", random.below(3));
-            let time = START + random.below(2) * HOUR + random.below(70) * 31 * SECOND;
-            let value = i64::try_from(writer).expect("small") * 1_000_000 + body * 1000 + line;
-            let own = format!("w{writer}");
-            lines.push_str(&format!("{sensor} {own}={value}i,all={value}i {time}\n"));
-            for field in [own, "all".to_owned()] {
-                written.insert((sensor.clone(), time, field), value);
-            }
-        }
-        eventually("a body is acked", Duration::from_secs(60), || {
-            let answer = request("POST", url, lines.as_bytes(), &[]).expect("an answer");
-            (answer.status != 503).then(|| answer.expect(204))
-        });
-    }
-    written
 }
 
 /// What an instance remembers of a page is what it last wrote there. A second writer's correction makes that old, and

@@ -1,8 +1,6 @@
 //! Random bodies for a few sensors, and one connection that sends them: a body is sent until it is acked, as an agent
 //! does, and only then the next one.
 
-use std::fmt::Write;
-
 use hourglass::reading::Value;
 
 use crate::support::prelude::*;

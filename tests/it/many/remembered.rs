@@ -1,7 +1,5 @@
 //! What an instance remembers of the store while another one writes there too.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 const MAX_AGE: Duration = Duration::from_secs(1);

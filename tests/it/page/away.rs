@@ -39,7 +39,7 @@ fn the_page_opens_while_the_store_is_away() {
         "return [...document.querySelectorAll('button')].some((one) => one.textContent.startsWith('Make one'));";
     assert_eq!(browser.run(offers), json!(false));
     mongod.restart();
-    eventually("the databases are known", std::time::Duration::from_secs(60), || {
+    eventually("the databases are known", Duration::from_secs(60), || {
         let asked = "const again = [...document.querySelectorAll('button')].find((one) => one.textContent === 'Ask again'); again?.click(); return Boolean(again);";
         (browser.run(asked) == json!(false)).then_some(())
     });

@@ -1,7 +1,5 @@
 //! What a chart says: every reading is seen, gaps are where nothing was measured, lines are told apart, and axes speak the reader's language.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::{climate, now, page, write};

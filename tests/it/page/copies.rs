@@ -1,7 +1,5 @@
 //! What is copied from a chart says the same elsewhere: the same sensors, the same windows, in the reader's zone, and nothing but that.
 
-use serde_json::Value;
-
 use super::now;
 use crate::access::{create, guarded};
 use crate::support::prelude::*;

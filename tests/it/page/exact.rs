@@ -67,7 +67,7 @@ fn numbers_are_shown_and_kept_with_every_digit() {
     browser.load(&server.url(&format!("/#explain?line={line}")));
     expect("tbody td", "Try a line");
     browser.load(&server.url("/#live"));
-    crate::support::eventually("a reading is heard", std::time::Duration::from_secs(20), || {
+    eventually("a reading is heard", Duration::from_secs(20), || {
         write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
         browser.run("return Boolean(document.querySelector('table.live tbody tr'));").as_bool().filter(|seen| *seen)
     });

@@ -1,10 +1,7 @@
 //! Measures the page and prints what comes out: bytes, time to a chart, memory while readings come in, and how soon one is shown. Short by
 //! default, so that the measurement itself keeps working.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use serde_json::Value;
 
 use crate::support::prelude::*;
 
@@ -55,7 +52,7 @@ fn time_to_a_chart() {
         };
         write(&server, &(first..hours.min(first + 100)).flat_map(of_hour).collect::<Vec<_>>().join("\n"));
     }
-    crate::support::eventually("everything is stored", Duration::from_secs(300), || {
+    eventually("everything is stored", Duration::from_secs(300), || {
         (post(&server.url("/api/v1/flush"), "", &[]).status < 300).then_some(())
     });
     // As the service does by itself, in the background.
@@ -160,7 +157,7 @@ fn watch_delay(server: &Server, browser: &Browser) {
            }
          }).observe(document.querySelector('table.live tbody'), { childList: true });",
     );
-    crate::support::eventually("the page listens", Duration::from_secs(30), || {
+    eventually("the page listens", Duration::from_secs(30), || {
         write(server, "probe,sensor=a number=99i");
         browser.run("return Boolean(window.shown[99]);").as_bool().filter(|shown| *shown)
     });

@@ -1,7 +1,5 @@
 //! What Explore's choosers offer is all that there is.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::{now, page, write};

@@ -1,8 +1,6 @@
 //! The page by keyboard alone: after a key is pressed, the focus stays where the next key is expected. Screen readers are not told of values that change
 //! several times a second.
 
-use serde_json::Value;
-
 use super::{climate, now, page, write};
 use crate::access::guarded;
 use crate::support::prelude::*;
@@ -88,7 +86,7 @@ fn heard(server: &Server, browser: &Browser, place: &str) {
         let found = format!("document.querySelector('{place}')?.textContent.includes('{value}')");
         move |browser: &Browser| run(browser, &found) == json!(true)
     };
-    let came = crate::support::poll(std::time::Duration::from_secs(20), || {
+    let came = poll(Duration::from_secs(20), || {
         write(server, &format!("door,sensor=front opened=471i {}", now()));
         is_there(471)(browser).then_some(())
     });

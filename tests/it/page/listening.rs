@@ -46,7 +46,7 @@ fn connect_shows_the_sensor_that_was_asked_for() {
     browser.look(1200, 900, "light");
     browser.load(&server.url("/#connect?m=door&s=front"));
     let others = "document.querySelector('.arrived + .hint')?.textContent.includes('Other sensors that send: 1')";
-    let told = crate::support::poll(std::time::Duration::from_secs(20), || {
+    let told = poll(Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=front temp=1 {}", now()));
         browser.run(&format!("return Boolean({others});")).as_bool().filter(|seen| *seen)
     });

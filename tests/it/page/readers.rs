@@ -1,11 +1,7 @@
 //! Snippets for programs that are not here are read by their languages' own readers: YAML by PyYAML, Prometheus's configuration by promtool, C++ by a
 //! compiler, with a device that prints what it would send. Names come back as data, and nothing else is there.
 
-use std::io::Write;
-use std::process::Stdio;
-
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
 
 use crate::support::prelude::*;
 

@@ -1,7 +1,5 @@
 //! Tokens: the page asks for one where one is needed, keeps it in the tab alone, and shows nobody a control that the token cannot use.
 
-use serde_json::Value;
-
 use crate::access::{create, guarded};
 use crate::support::prelude::*;
 
@@ -131,7 +129,7 @@ fn the_first_token_is_not_made_by_the_page() {
     };
     let body = json!({ "name": "device", "write": ["default"] });
     make(&body, &[]).expect(409);
-    crate::support::http::get(&server.url("/api/v1/measurements")).expect(200);
+    get(&server.url("/api/v1/measurements")).expect(200);
     // A page of another site asks for nothing at all.
     make(&body, &[("Origin", "https://example.org")]).expect(403);
 }

@@ -1,7 +1,5 @@
 //! Snippets are run as they are pasted, with names that would like to be code.
 
-use serde_json::Value;
-
 use crate::support::packages::{not_run, on_path};
 use crate::support::prelude::*;
 

@@ -1,9 +1,6 @@
 //! `GET /api/v1/tail`: who listens hears each acked reading that it chose, once, and is told of what it missed; nobody hears what its token may not read.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
-
-use serde_json::Value;
+use std::io::{BufRead, BufReader};
 
 use super::write;
 use crate::access::{create, guarded};
@@ -250,7 +247,7 @@ fn a_stream_delays_no_stop_and_its_silence_closes_no_connection() {
     let mut server = Launch::embedded().env("HOURGLASS_SERVER_IDLE_TIMEOUT", "100ms").start();
     let mut ear = Ear::open(&server, "", &[]);
     // Longer than an idle connection may be: the scan closes those at least once a second.
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     poll(Duration::from_secs(20), || (start.elapsed() > Duration::from_secs(3)).then_some(()));
     write(&server, "m v=1i 1");
     assert_eq!(ear.value(), 1);

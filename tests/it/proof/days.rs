@@ -9,8 +9,6 @@ mod clients;
 mod summaries;
 mod world;
 
-use std::io::Write;
-
 use self::clients::{Clients, Kept};
 use self::world::{Break, World};
 
@@ -73,19 +71,13 @@ fn points() -> Vec<String> {
     first.into_iter().chain(found).collect()
 }
 
-#[test]
-fn faults_cost_nothing_of_history_in_the_embedded_store() {
-    faults("history, embedded", World::embedded(), (21, scaled([2, 6, 500])));
-}
-
-#[test]
-fn faults_cost_nothing_of_history_in_mongodb() {
-    faults("history, MongoDB", World::mongo(1), (22, scaled([2, 4, 500])));
-}
-
-#[test]
-fn faults_of_two_instances_cost_nothing_of_history() {
-    faults("history, two instances", World::mongo(2), (23, scaled([1, 2, 500])));
+tests! {
+    fn faults_cost_nothing_of_history_in_the_embedded_store() =>
+        faults("history, embedded", World::embedded(), (21, scaled([2, 6, 500])));
+    fn faults_cost_nothing_of_history_in_mongodb() =>
+        faults("history, MongoDB", World::mongo(1), (22, scaled([2, 4, 500])));
+    fn faults_of_two_instances_cost_nothing_of_history() =>
+        faults("history, two instances", World::mongo(2), (23, scaled([1, 2, 500])));
 }
 
 #[track_caller]

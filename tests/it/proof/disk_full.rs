@@ -3,8 +3,8 @@
 //! without a restart.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::process::{Child, Stdio};
+use std::io;
+use std::process::Child;
 
 use super::oracle::START;
 use super::{DATABASE, flush};

@@ -4,8 +4,6 @@
 use std::fs;
 use std::ops::Range;
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 // The format as `crates/wal/src/format.rs` draws it.

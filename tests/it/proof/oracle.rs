@@ -5,9 +5,7 @@ mod expected;
 mod seen;
 mod traffic;
 
-use std::io::{ErrorKind, Write};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::io::ErrorKind;
 
 pub use self::traffic::START;
 

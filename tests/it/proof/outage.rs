@@ -1,16 +1,12 @@
 //! The store is away while clients send at full rate, and more than hot memory holds: every reading is acked by the
 //! log, in bounded memory, and is in the store once that is back.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
-
 use hourglass::bucket::Caps;
 use hourglass::reading::Value;
 
 use super::DATABASE;
 use super::oracle::START;
 use crate::support::prelude::*;
-use crate::support::process::peak_bytes;
 
 const CONNECTIONS: i64 = 4;
 const LINES: i64 = 5000;
@@ -34,14 +30,11 @@ struct Outage {
     end: fn(&mut Mongod),
 }
 
-#[test]
-fn a_stopped_store_costs_no_acks() {
-    an_outage_costs_no_acks(&Outage { name: "SIGSTOP", begin: Mongod::pause, end: Mongod::resume });
-}
-
-#[test]
-fn a_killed_store_costs_no_acks() {
-    an_outage_costs_no_acks(&Outage { name: "SIGKILL", begin: Mongod::kill, end: Mongod::restart });
+tests! {
+    fn a_stopped_store_costs_no_acks() =>
+        an_outage_costs_no_acks(&Outage { name: "SIGSTOP", begin: Mongod::pause, end: Mongod::resume });
+    fn a_killed_store_costs_no_acks() =>
+        an_outage_costs_no_acks(&Outage { name: "SIGKILL", begin: Mongod::kill, end: Mongod::restart });
 }
 
 /// A service that was stopped while MongoDB was away gave back the records of readings that it could not store: what
@@ -147,7 +140,7 @@ fn body(connection: i64, number: i64) -> String {
 fn flushed(server: &Server, within: Duration) -> bool {
     let url = server.url("/api/v1/flush");
     let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-    crate::support::poll(within, || flushed().then_some(())).is_some()
+    poll(within, || flushed().then_some(())).is_some()
 }
 
 fn number(server: &Server, name: &str) -> i64 {

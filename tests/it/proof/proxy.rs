@@ -1,7 +1,7 @@
 //! The fault proxy does to connections what it says, so that a test behind it breaks what it means to break.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
 
 use crate::support::prelude::*;
 use crate::support::proxy::{Fault, Proxy};

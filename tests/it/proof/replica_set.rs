@@ -2,8 +2,6 @@
 //! that was acked is lost or doubled, not even by a rollback, which a control written beside hourglass shows to have
 //! taken place.
 
-use mongodb::bson::{Document, doc};
-
 use super::oracle::{Oracle, Progress, Violation};
 use super::{RECOVERY, World, config, flush};
 use crate::support::prelude::*;

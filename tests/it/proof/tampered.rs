@@ -1,9 +1,6 @@
 //! The oracle sees what is done behind its back: a reading that is changed, added, doubled or taken away, and a summary
 //! that is wrong. An oracle that finds nothing proves something only then.
 
-use mongodb::Client;
-use mongodb::bson::{Document, doc};
-
 use crate::support::prelude::*;
 
 use super::oracle::{Oracle, START, Violation};
@@ -65,11 +62,6 @@ fn assert_seen(oracle: &Oracle, what: &str, is_it: impl Fn(&Violation) -> bool) 
 
 /// A command that changes one document.
 fn run(uri: &str, database: &str, command: Document) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
-    let answer = runtime.block_on(async {
-        let client = Client::with_uri_str(uri).await?;
-        client.database(database).run_command(command).await
-    });
-    let answer = answer.expect("the command succeeds");
+    let answer = run_command(uri, Some(database), command);
     assert_eq!(answer.get_i32("n").ok(), Some(1), "{answer}");
 }

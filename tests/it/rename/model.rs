@@ -1,8 +1,6 @@
 //! Renames in any order against a plain model of what is stored and how it is shown.
 
-use serde_json::Value;
-
-use super::{T, change, delete, influxql, listed, put, readings, sensor, stores, value, write};
+use super::{T, change, delete, influxql, listed, put, readings, sensor, value};
 use crate::support::jobs::ask_job;
 use crate::support::prelude::*;
 
@@ -170,9 +168,7 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                 }
             }
             if random.below(100) < kills {
-                server.kill();
-                server.restart("127.0.0.1:0");
-                await_fed(&server);
+                server.kill_and_restart();
             }
             if step % 6 == 5 {
                 check(&server, &stored, &table, step);

@@ -1,11 +1,9 @@
 //! Summaries whose readings have expired go along: in backups, copies and digests, to the last bit.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
 use super::summaries::{await_gone, fill, first_day, kept_from, launch, whole_hours};
-use super::{HOUR, STORES, now, put};
+use super::{HOUR, STORES, put};
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
@@ -99,7 +97,7 @@ fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
         fill(&server, first);
         let before = whole_hours(&server, first);
         put(&server, "w", KEPT).expect(200);
-        assert!(crate::support::poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
+        assert!(poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
         let folder = Folder::new("carried");
         let (data, there) = (server.data_dir(), folder.file("there"));
         run(&["wal", "flush", "--store", &store, "--data-dir", text(&data)], None);

@@ -1,8 +1,6 @@
 //! What is older than the retention is refused at once, hidden at once, and removed from the store.
 
-use serde_json::Value;
-
-use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, now, put, shown, start, values};
+use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, put, shown, start, values};
 use crate::support::jobs::progress;
 use crate::support::prelude::*;
 
@@ -216,13 +214,13 @@ fn a_kill_at_any_step_of_expiring_changes_no_answer() {
             // That one is in the log alone.
             server.kill();
             server.restart_as(launch.clone().env("FAULT_KILL_AT", point));
-            crate::support::series::await_fed(&server);
+            await_fed(&server);
             // Dies within this request, or a moment later.
             let path = server.url("/api/v1/databases/w");
-            let _ = crate::support::http::request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
+            let _ = request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
             eventually("the server is killed", WITHIN, || server.exited());
             server.restart_as(launch);
-            crate::support::series::await_fed(&server);
+            await_fed(&server);
             assert_eq!(shown(&server, "w")["readings"], "168h", "{point}");
             await_seen(&server, &[3, 1, 0, -400]);
             await_removed(&server);
@@ -265,7 +263,6 @@ fn two_instances_refuse_hide_and_expire_as_one() {
     // One for the database, one for its policy; a second one each only if both expired within the same moment.
     assert!((2..=4).contains(&expiries), "{expiries}");
     // The one that was told survives; the other knows it after a start, too.
-    there.kill();
-    there.restart("127.0.0.1:0");
+    there.kill_and_restart();
     assert_eq!((old(&there, "db=w", 30 * DAY), old(&there, "db=w&rp=day", HOUR)), (400, 204));
 }

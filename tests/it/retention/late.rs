@@ -1,8 +1,7 @@
 //! What other instances do to days while their readings expire.
 
 use mongodb::Collection;
-use mongodb::bson::{DateTime, Document, doc};
-use serde_json::Value;
+use mongodb::bson::DateTime;
 
 use super::summaries::{SEALS, await_gone, fill, first_day, kept_from, launch, whole_hours};
 use super::{CONFIG, HOUR, SECOND, WITHIN, put, shown};
@@ -12,8 +11,7 @@ use crate::support::prelude::*;
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
 fn in_store<T>(name: &str, ask: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    block_on(async {
         let client = mongodb::Client::with_uri_str(mongod().uri(name)).await.expect("a client");
         ask(client.database(name)).await
     })

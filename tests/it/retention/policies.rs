@@ -1,10 +1,8 @@
 //! Retention policies in InfluxQL, in writes, and in imports. What InfluxDB 1.6 answers was asked of InfluxDB 1.6.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
-use super::{DAY, HOUR, STORES, WITHIN, answer, ask, now, put, run, start, values};
+use super::{DAY, HOUR, STORES, WITHIN, answer, ask, put, run, start, values};
 
 #[track_caller]
 fn error(server: &Server, statement: &str, error: &str) {
@@ -197,7 +195,7 @@ fn what_a_policy_would_lose_is_counted() {
     for (rp, age) in [("autogen", 0), ("week", 0), ("week", 3)] {
         post(&server.url(&format!("/write?db=w&rp={rp}")), format!("m,s=a v=1i {}", at - age * DAY), &[]).expect(204);
     }
-    crate::support::series::flush(&server);
+    flush(&server);
     let told = |statement: &str| {
         let result = ask(&server, "dry_run=true", statement);
         assert!(result["error"].is_null(), "{statement}: {result}");

@@ -1,10 +1,8 @@
 //! `/api/v1/databases/NAME`.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
-use super::{CONFIG, DAY, HOUR, STORES, ask, now, put, shown, start};
+use super::{CONFIG, DAY, HOUR, STORES, ask, put, shown, start};
 
 fn dry_run(server: &Server, name: &str, body: &str) -> Value {
     let url = server.url(&format!("/api/v1/databases/{name}?dry_run=true"));
@@ -136,7 +134,7 @@ fn a_dry_run_counts_what_would_go_and_changes_nothing() {
     post(&server.url("/write?db=w"), format!("m,s=new a=1 {}", now()), &[]).expect(204);
     let dry = |body: &str| dry_run(&server, "w", body);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    crate::support::eventually("the sensors' documents are written", super::WITHIN, || {
+    eventually("the sensors' documents are written", super::WITHIN, || {
         (dry(r#"{"readings":"7d"}"#)["sensors"] == 2).then_some(())
     });
     let told = dry(r#"{"readings":"7d"}"#);

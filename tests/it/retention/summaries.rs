@@ -1,10 +1,8 @@
 //! Readings that expire while their summaries stay.
 
-use serde_json::Value;
-
 use crate::support::prelude::*;
 
-use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, now, put, shown};
+use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, put, shown};
 
 /// Days from this age on have readings, and days before `KEPT` lose them.
 const DAYS: i64 = 5;
@@ -80,13 +78,6 @@ pub(super) fn await_gone(server: &Server) {
     assert!(gone.is_some(), "{}\n{}", shown(server, "w"), server.stderr());
 }
 
-fn verify(store: &str, server: &Server) -> (bool, String) {
-    let mut command: Command = program();
-    let output = command.args(["verify", "--store", store, "--data-dir"]).arg(server.data_dir()).output();
-    let output = output.expect("hourglass can be run");
-    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 #[test]
 fn summaries_outlive_their_readings_bit_by_bit() {
     for store in STORES {
@@ -132,16 +123,14 @@ fn summaries_outlive_their_readings_bit_by_bit() {
         // A reading of a day that has expired is refused.
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", kept - 1), &[]).status, 400);
-        server.kill();
-        server.restart("127.0.0.1:0");
+        server.kill_and_restart();
         assert_eq!(whole_hours(&server, first), before, "after a kill");
         // A longer time brings nothing back, and nothing into the days that can no longer be computed.
         put(&server, "w", r#"{"readings":"30d","summaries":"inf"}"#).expect(200);
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
         assert_eq!(whole_hours(&server, first), before, "kept longer");
         assert!(server.stop().success());
-        let (clean, said) = verify(&store, &server);
-        assert!(clean, "{said}");
+        verify(&store, &server.data_dir(), &[]).good();
     }
 }
 
@@ -180,8 +169,7 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
             assert_eq!(counts(server, "1d")[0][1], 88, "{when}");
         };
         check(&server, "hidden or gone");
-        server.kill();
-        server.restart("127.0.0.1:0");
+        server.kill_and_restart();
         check(&server, "gone");
         // Then the summaries expire, too, by whole days.
         put(&server, "w", r#"{"readings":"3d","summaries":"4d"}"#).expect(200);
@@ -189,8 +177,7 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
         let later = ask(&server, "db=w", &format!("SELECT count(temp) FROM m WHERE time >= {}", first + DAY));
         assert!(later["series"][0]["values"][0][1].as_i64().expect("a count") > 0, "{later}");
         assert!(server.stop().success());
-        let (clean, said) = verify(&store, &server);
-        assert!(clean, "{said}");
+        verify(&store, &server.data_dir(), &[]).good();
     }
 }
 
@@ -280,9 +267,7 @@ fn a_dry_run_tells_readings_and_summaries_apart() {
     let first = first_day();
     fill(&server, first);
     let url = server.url("/api/v1/databases/w?dry_run=true");
-    let dry = |body: &str| {
-        crate::support::http::request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json()
-    };
+    let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
     let asked = r#"{"readings":"3d","summaries":"4d"}"#;
     eventually("the sensors' documents are written", WITHIN, || (dry(asked)["sensors"] == 2).then_some(()));
     let told = dry(asked);

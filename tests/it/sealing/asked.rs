@@ -1,7 +1,6 @@
 //! `hourglass job run seal`: what it seals, what it says while it waits, and what the state of the job says meanwhile.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 
 use super::{START, line};
 use crate::support::jobs::{ask_job, job, progress, run_url};
@@ -23,10 +22,8 @@ fn what_was_acknowledged_before_is_sealed() {
     for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
         let server = Launch::with_store(store).config(LAZY).start();
         write(&server);
-        let output =
-            program().args(["job", "run", "seal", "--server", &server.url("")]).output().expect("hourglass can be run");
-        let told = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && told.contains("days 1,") && told.contains("readings 24"), "{output:?}");
+        let told = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
+        assert!(told.contains("days 1,") && told.contains("readings 24"), "{told}");
         assert_eq!(progress(&server, "seal", "days"), 1);
     }
 }

@@ -1,8 +1,5 @@
 //! What is larger than a document may be, or cannot be read, stops nothing else.
 
-use mongodb::bson::{Document, doc};
-use serde_json::Value;
-
 use super::{PAGES, START, line};
 use crate::support::jobs::seal;
 use crate::support::prelude::*;
@@ -117,15 +114,5 @@ fn a_page_that_cannot_be_read_keeps_only_its_own_day_from_being_sealed() {
 }
 
 fn change(uri: &str, which: Document, set: Document) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.expect("a client");
-        let update = doc! {
-            "update": "d.buckets",
-            "updates": [{ "q": which, "u": { "$set": set } }],
-            "bypassDocumentValidation": true,
-        };
-        let done = client.default_database().expect("a database").run_command(update).await.expect("an answer");
-        assert_eq!(done.get_i32("n").expect("a count"), 1);
-    });
+    write_document(uri, "d.buckets", which, set);
 }

@@ -3,9 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use mongodb::Client;
-use mongodb::bson::{Bson, Document, doc};
-use serde_json::Value;
+use mongodb::bson::Bson;
 
 use crate::support::prelude::*;
 
@@ -127,17 +125,7 @@ fn decoded(python: &Path, arguments: &[&Path]) -> String {
 
 /// All documents of a collection.
 pub fn documents(mongo_database: &str, collection: &str) -> Vec<Document> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let client = Client::with_uri_str(mongod().uri(mongo_database)).await.expect("a good URI");
-        let found = client.database(mongo_database).collection::<Document>(collection);
-        let mut found = found.find(doc! {}).await.expect("documents");
-        let mut days = Vec::new();
-        while found.advance().await.expect("days") {
-            days.push(found.deserialize_current().expect("a document"));
-        }
-        days
-    })
+    find(&mongod().uri(mongo_database), collection, doc! {})
 }
 
 /// What each sensor wrote, all of them in one day.

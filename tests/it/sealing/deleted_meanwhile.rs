@@ -1,8 +1,6 @@
 //! One instance has read the pages of a day to seal it, when another one deletes some of their readings, and the deletion is
 //! forgotten before the day is written: what was deleted is not in the day.
 
-use mongodb::bson::{Document, doc};
-
 use super::{PAGES, START, line};
 use crate::support::jobs;
 use crate::support::jobs::run_url;
@@ -14,15 +12,10 @@ const WITHIN: Duration = Duration::from_secs(60);
 const EARLY: u64 = 60;
 const LATE: u64 = 600;
 
-#[test]
-fn what_is_deleted_while_another_instance_seals_stays_deleted() {
-    seal_beside_a_deletion(false);
-}
-
-/// The day is there already, and has nothing of what is deleted, so the deletion has no reason to write it.
-#[test]
-fn what_is_deleted_while_another_instance_seals_more_of_a_day_stays_deleted() {
-    seal_beside_a_deletion(true);
+tests! {
+    fn what_is_deleted_while_another_instance_seals_stays_deleted() => seal_beside_a_deletion(false);
+    /// The day is there already, and has nothing of what is deleted, so the deletion has no reason to write it.
+    fn what_is_deleted_while_another_instance_seals_more_of_a_day_stays_deleted() => seal_beside_a_deletion(true);
 }
 
 /// Chunks were read before their day was claimed, so a deletion between left no trace that the sealing instance could meet.
@@ -105,12 +98,7 @@ fn seal(server: &Server, days: u64) {
 
 /// Of the instances that the registry knows.
 fn openings(name: &str) -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let registry = runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(mongod().uri(name)).await.expect("a client");
-        client.database(name).collection::<Document>("registry").find_one(doc! {}).await.expect("an answer")
-    });
-    let registry = registry.expect("the registry");
+    let registry = find(&mongod().uri(name), "registry", doc! {}).remove(0);
     let logs = registry.get_array("logs").expect("logs").iter();
     let logs = logs.filter_map(|log| log.as_document()).filter(|log| !log.contains_key("takenBy"));
     logs.map(|log| log.get_str("opening").expect("an opening").to_owned()).collect()

@@ -1,6 +1,6 @@
 //! `seal.form`: packed days, days in columns that one reads in `mongosh`, and databases that are not sealed.
 
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::Bson;
 
 use super::decoder::documents;
 use super::{MINUTES, PAGES, SEALS, START, await_sealed, compare, line};
@@ -87,10 +87,7 @@ fn days_of_a_database_are_columns_where_it_says_so_and_all_forms_answer_alike() 
         poll(Duration::from_secs(30), || (documents(&name, "d.days").iter().filter(packed).count() == 0).then_some(()));
     assert!(written.is_some(), "{}", sealing.stderr());
     compare(&sealing, &plain, "after a deletion");
-    let mut verify = program();
-    verify.args(["verify", "--store", &mongod().uri(&name), "--data-dir"]).arg(sealing.data_dir());
-    let output = verify.output().expect("hourglass can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    verify(&mongod().uri(&name), &sealing.data_dir(), &[]).good();
 }
 
 #[test]
@@ -106,10 +103,8 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
     assert_eq!((days, off, &round["left"]), (&json!(1), &json!(1), &json!(0)), "{round}");
     let count = |collection: &str| documents(&name, collection).len();
     assert_eq!((count("d.days"), count("d.buckets"), count("o.days"), count("o.buckets")), (1, 0, 0, 24));
-    let output =
-        program().args(["job", "run", "seal", "--server", &server.url("")]).output().expect("hourglass can be run");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("databases_off 1"), "{told}");
+    let told = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
+    assert!(told.contains("databases_off 1"), "{told}");
     let ask = |database: &str| {
         get(&server.url(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"))).expect(200).json()
     };

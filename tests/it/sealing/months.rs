@@ -1,8 +1,5 @@
 //! Totals of months answer questions about many days, and never for a day that changed since.
 
-use mongodb::bson::{Document, doc};
-use serde_json::Value;
-
 use super::decoder::documents;
 use super::{PAGES, START, line};
 use crate::support::jobs::{run_url, seal};
@@ -20,10 +17,6 @@ fn daily(server: &Server) -> Value {
 
 fn from_totals(server: &Server) -> f64 {
     metric(server, "hourglass_query_daily_totals_total")
-}
-
-fn write(server: &Server, lines: impl Into<String>) {
-    post(&server.url("/write?db=d&precision=s"), lines.into(), &[]).expect(204);
 }
 
 fn flush_and_seal(server: &Server) {
@@ -192,27 +185,15 @@ fn verify_compares_totals_with_their_days() {
     write(&server, forty_days());
     flush_and_seal(&server);
     assert!(server.stop().success());
-    let verify = |flags: &[&str]| {
-        let mut command = program();
-        command.args(["verify", "--store", &store, "--data-dir"]).arg(server.data_dir()).args(flags);
-        let output = command.output().expect("hourglass can be run");
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    assert_eq!(verify(&[]).0, Some(0));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(mongod().uri(&name)).await.expect("a client");
-        let months = client.database(&name).collection::<Document>("d.months");
-        let january =
-            months.find_one(doc! { "_id": "2026-01 climate,s=0" }).await.expect("an answer").expect("a month");
-        let totals = january.get("totals").expect("totals").clone();
-        let update = doc! { "$set": { "totals": totals } };
-        months.update_one(doc! { "_id": "2026-02 climate,s=0" }, update).await.expect("an update");
-    });
-    let (code, said) = verify(&[]);
-    assert_eq!(code, Some(1), "{said}");
+    let verified = |flags: &[&str]| verify(&store, &server.data_dir(), flags);
+    verified(&[]).good();
+    let january = find(&store, "d.months", doc! { "_id": "2026-01 climate,s=0" }).remove(0);
+    let totals = january.get("totals").expect("totals");
+    write_document(&store, "d.months", doc! { "_id": "2026-02 climate,s=0" }, doc! { "totals": totals });
+    let Ran { status, stdout: said, .. } = verified(&[]);
+    assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("totals of a month") && said.contains("2026-02 climate,s=0"), "{said}");
-    let (_, said) = verify(&["--repair"]);
+    let said = verified(&["--repair"]).stdout;
     assert!(said.contains("2026-02 climate,s=0"), "{said}");
-    assert_eq!(verify(&[]).0, Some(0));
+    verified(&[]).good();
 }

@@ -1,14 +1,10 @@
 //! Groups' documents of MongoDB: where none is declared there is nothing to do; two stores that set them at the
 //! same time, while sensors move, come and go, leave each sensor in one document of its group at every moment, and where it belongs in the end.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use hourglass::bucket::store::{Coordination, MongoExtras, SensorFilter, SensorStore, Written};
 use hourglass::bucket::{GroupRule, GroupRules, Meta, Regrouped, SensorDocument};
 use hourglass::reading::{Family, Sensor};
 use hourglass::store::{MongoOptions, MongoStore};
-use mongodb::bson::{Document, doc};
 
 use crate::support::prelude::*;
 
@@ -41,7 +37,7 @@ async fn without_declared_groups_there_is_nothing_to_do() {
 async fn open(database: &str) -> MongoStore {
     let rule = GroupRule { name: "site".into(), by: "meta.site".into(), database: None };
     let options = MongoOptions {
-        command_timeout: std::time::Duration::from_secs(60),
+        command_timeout: Duration::from_secs(60),
         groups: GroupRules::new([rule]),
         ..MongoOptions::default()
     };

@@ -1,8 +1,6 @@
 //! The stores under test, what the cases may do behind their backs, and what every case needs:
 //! readings, merges, and the write loop that ingest runs too.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use hourglass::bucket::store::Coordination;
 use hourglass::bucket::store::{BucketId, PageWrite, Written};
@@ -11,7 +9,6 @@ use hourglass::reading::{Hour, Sensor, Value};
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME};
 use hourglass::store::names::collection_prefix;
 use hourglass::store::{MongoOptions, MongoStore};
-use mongodb::bson::{Document, doc};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::support::prelude::*;
@@ -144,7 +141,7 @@ impl Mongo {
 
 async fn open_mongo(database: &str) -> MongoStore {
     // All cases run at once, and a new collection costs the server some syncs.
-    let options = MongoOptions { command_timeout: std::time::Duration::from_secs(60), ..MongoOptions::default() };
+    let options = MongoOptions { command_timeout: Duration::from_secs(60), ..MongoOptions::default() };
     MongoStore::open(&mongod().uri(database), options).await.expect("a good URI")
 }
 

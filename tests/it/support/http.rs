@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Method, Request};
 
@@ -52,6 +53,11 @@ impl Answer {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
         self
     }
+}
+
+/// A text as a part of a URL.
+pub fn encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// GET.

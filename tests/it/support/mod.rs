@@ -1,8 +1,15 @@
 //! What the tests stand on: a real mongod, the real `hourglass` binary, a plain HTTP client, optional packages.
 //! Nothing in here knows what hourglass answers; it starts things, ends them for certain, and shows what they said.
-#![allow(dead_code, reason = "a support offers pairs (pause and resume, start and kill); not every half has a caller")]
 
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Tests that each run one scenario.
+macro_rules! tests {
+    ($($(#[$attribute:meta])* fn $name:ident() => $scenario:expr;)*) => {
+        $($(#[$attribute])* #[test] fn $name() { $scenario; })*
+    };
+}
 
 pub mod browser;
 pub mod certificates;
@@ -17,6 +24,7 @@ pub mod pages;
 pub mod prelude;
 pub mod process;
 pub mod proxy;
+pub mod ran;
 pub mod random;
 pub mod raw;
 pub mod replica_set;
@@ -42,4 +50,20 @@ pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Runs a future on a runtime of its own.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The wall clock in nanoseconds.
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+    i64::try_from(since.as_nanos()).expect("a time")
 }

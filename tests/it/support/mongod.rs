@@ -28,6 +28,10 @@ pub fn mongod() -> &'static Mongod {
 }
 
 /// A database name that no other test has.
+pub fn stores() -> [String; 2] {
+    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
+}
+
 pub fn fresh_database_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -104,8 +108,7 @@ impl Mongod {
         let mode = if commands.is_empty() { "off" } else { "alwaysOn" };
         let data = doc! { "failCommands": commands, "errorCode": code };
         let command = doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
-        let answer: Result<Document, _> = runtime.block_on(async {
+        let answer: Result<Document, _> = super::block_on(async {
             let client = Client::with_uri_str(self.uri("admin")).await?;
             client.database("admin").run_command(command).await
         });
@@ -370,4 +373,37 @@ fn pip_install(folder: &Path) -> Result<(), String> {
         Some(status) => Err(format!("`python3 -m pip install`: {status}: {last}")),
         None => Err(format!("`python3 -m pip install` took more than {INSTALL_TIMEOUT:?}: {last}")),
     }
+}
+
+/// The documents of a collection of the database that a connection string names, by their ids.
+pub fn find(uri: &str, collection: &str, filter: Document) -> Vec<Document> {
+    super::block_on(async {
+        let client = mongodb::Client::with_uri_str(uri).await.expect("a client");
+        let collection = client.default_database().expect("a database").collection::<Document>(collection);
+        let mut found = collection.find(filter).sort(doc! { "_id": 1 }).await.expect("an answer");
+        let mut all = Vec::new();
+        while found.advance().await.expect("a document") {
+            all.push(found.deserialize_current().expect("a document"));
+        }
+        all
+    })
+}
+
+/// What a command is answered by the database of this name, or the one that the connection string names.
+#[track_caller]
+pub fn run_command(uri: &str, database: Option<&str>, command: Document) -> Document {
+    super::block_on(async {
+        let client = Client::with_uri_str(uri).await.expect("a client");
+        let database =
+            database.map_or_else(|| client.default_database().expect("a database"), |name| client.database(name));
+        database.run_command(command).await.expect("the command succeeds")
+    })
+}
+
+/// Sets fields of one document, whatever its collection's validator says.
+#[track_caller]
+pub fn write_document(uri: &str, collection: &str, which: Document, set: Document) {
+    let updates = vec![doc! { "q": which, "u": { "$set": set } }];
+    let update = doc! { "update": collection, "updates": updates, "bypassDocumentValidation": true };
+    assert_eq!(run_command(uri, None, update).get_i32("n").expect("a count"), 1);
 }

@@ -47,8 +47,6 @@ pub struct Page {
     pub start: i64,
     /// Its number.
     pub number: i64,
-    /// `rev`.
-    pub rev: i64,
     /// `closed`.
     pub closed: bool,
     /// `hasOverflow`.
@@ -348,7 +346,7 @@ impl Page {
         let (rev, closed) = (whole(document, "rev"), boolean(document, "closed"));
         assert!(rev >= 1, "{id}: rev {rev}");
         order::check(document.get_document("order").expect("a document"), &readings, &id);
-        Page { id, sensor, start, number, rev, closed, has_overflow: boolean(document, "hasOverflow"), readings }
+        Page { id, sensor, start, number, closed, has_overflow: boolean(document, "hasOverflow"), readings }
     }
 }
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::eventually;
-use super::http::{Answer, get, post};
+use super::http::{Answer, encode, get, post, request};
 use super::server::Server;
 
 /// A reading: its time in nanoseconds and its fields as JSON texts.
@@ -84,6 +84,26 @@ pub fn windows(server: &Server, database: &str, sensor: &str, range: Option<(i64
     windows
 }
 
+/// Writes lines with times in seconds to the database `d`.
+#[track_caller]
+pub fn write(server: &Server, lines: impl AsRef<[u8]>) {
+    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+}
+
+/// Changes the metadata of a sensor of the database `d`, and waits until it is stored.
+#[track_caller]
+pub fn describe(server: &Server, method: &str, key: &str, meta: &Value) -> Answer {
+    let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
+    request(method, &url, meta.to_string().as_bytes(), &[("x-hourglass-ack", "store")]).expect("an answer")
+}
+
+/// The series that a statement about the database `d` is answered.
+#[track_caller]
+pub fn influxql(server: &Server, statement: &str) -> Value {
+    let answer = get(&server.url(&format!("/query?db=d&epoch=s&q={}", encode(statement)))).expect(200).json();
+    answer["results"][0]["series"].clone()
+}
+
 /// Has everything that is acked brought to the store.
 #[track_caller]
 pub fn flush(server: &Server) {
@@ -112,7 +132,7 @@ pub fn sample(answer: &Answer, name: &str) -> f64 {
 }
 
 fn selection(database: &str, sensor: &str, range: Option<(i64, i64)>) -> String {
-    let sensor = utf8_percent_encode(sensor, NON_ALPHANUMERIC);
+    let sensor = encode(sensor);
     let range = range.map(|(from, to)| format!("&from={from}&to={to}&precision=ns")).unwrap_or_default();
     format!("db={database}&sensor={sensor}{range}")
 }

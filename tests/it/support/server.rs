@@ -211,6 +211,14 @@ impl Server {
         self.process.kill()
     }
 
+    /// SIGKILL, and a start at the same address.
+    #[track_caller]
+    pub fn kill_and_restart(&mut self) {
+        let address = self.address;
+        self.kill();
+        self.restart(address);
+    }
+
     /// Starts it again after a stop or a kill, on the same data folder, at `listen`: its old
     /// [`address`](Server::address) or `127.0.0.1:0`. Waits until queries are answered.
     #[track_caller]

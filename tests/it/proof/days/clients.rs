@@ -1,10 +1,7 @@
 //! The clients: what each sends is a function of a seed, and every ack is noted before anything else happens.
 
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -63,11 +60,6 @@ fn expiring(n: i64) -> String {
 /// The start of today.
 fn today() -> i64 {
     now().div_euclid(DAY) * DAY
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
-    i64::try_from(since.as_nanos()).expect("a time")
 }
 
 /// A body, and what it says of which place.

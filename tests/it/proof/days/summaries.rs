@@ -1,7 +1,6 @@
 //! Summaries are what the readings say: a fold over what was found, written a second time.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
 
 use crate::support::prelude::*;
 

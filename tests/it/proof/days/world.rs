@@ -1,10 +1,7 @@
 //! The service and its store, what breaks them, and what they say.
 
-use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::thread::JoinHandle;
-
-use mongodb::bson::doc;
 
 use super::super::history::Place;
 use super::clients::{Acks, Clients, noted, sensors};
@@ -377,7 +374,7 @@ impl World {
         }
         verified(&store, &server.data_dir(), when);
         server.restart_as(Launch::with_store(&store).config(CONFIG));
-        crate::support::series::await_fed(&server);
+        await_fed(&server);
         server
     }
 }
@@ -386,12 +383,7 @@ impl OwnStore {
     /// It is a secondary for a second, and then elects itself again.
     fn step_down(&self) {
         let uri = format!("mongodb://127.0.0.1:{}/?directConnection=true", self.mongod.port());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
-        let asked = runtime.block_on(async {
-            let client = mongodb::Client::with_uri_str(uri).await?;
-            client.database("admin").run_command(doc! { "replSetStepDown": 1, "force": true }).await
-        });
-        asked.expect("it steps down");
+        run_command(&uri, Some("admin"), doc! { "replSetStepDown": 1, "force": true });
     }
 }
 
