@@ -1,7 +1,9 @@
 //! A copy of what the catalog knows of some sensors, for a dry run: whatever is done to it, the catalog stays as it is.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use super::sensor::{CatalogState, KnownSensor};
 use super::{Catalog, Database};
@@ -30,7 +32,7 @@ impl Catalog {
             match original.as_ref().and_then(|original| self.sensor(original, &sensor.key)) {
                 Some(known) => {
                     let id = catalog.next_id.fetch_add(1, Ordering::Relaxed);
-                    let mut copies = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut copies = database.sensors.write();
                     copies.add(sensor.key.clone(), |place| known.copy((id, place), catalog.state.clone()));
                 }
                 None => unknown.push(sensor),
@@ -68,7 +70,7 @@ impl Database {
 impl KnownSensor {
     fn copy(&self, (id, place): (u32, u32), state: Arc<CatalogState>) -> Self {
         let copy = Self::new(Sensor::clone(&self.sensor), (id, place, self.shard), state);
-        *copy.write_fields() = self.fields();
+        *copy.fields.write() = self.fields();
         copy.kind.store(self.kind.load(Ordering::Relaxed), Ordering::Relaxed);
         copy.stamped.store(self.stamped.load(Ordering::Relaxed), Ordering::Relaxed);
         copy

@@ -1,9 +1,11 @@
 //! A database as this process knows it: its sensors, and the sensor lookups that requests wait for.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::meta::NewMeta;
 use super::sensor::KnownSensor;
@@ -115,13 +117,13 @@ impl Database {
 
     /// The sensors by key and by other spellings. Call no catalog function that locks them while the guard is held.
     pub fn sensors(&self) -> SensorsRead<'_> {
-        self.sensors.read().unwrap_or_else(PoisonError::into_inner)
+        self.sensors.read()
     }
 
     /// Follows the database's renames: the spellings of sensors that others gave are forgotten.
     pub fn follow_renames(&self, renames: Option<&Renames>) {
         if self.sensors().renames() != renames {
-            self.sensors.write().unwrap_or_else(PoisonError::into_inner).set_renames(renames.cloned());
+            self.sensors.write().set_renames(renames.cloned());
         }
     }
 
@@ -183,7 +185,7 @@ impl PendingLookups {
     /// Adds sensors to the next lookup; dropping the returned waiter removes them.
     pub(crate) fn wait_for(&self, sensors: Vec<WantedSensor>) -> LookupWaiter<'_> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.waiting().insert(number, sensors);
+        self.waiting.lock().insert(number, sensors);
         LookupWaiter { pending_lookups: self, number }
     }
 
@@ -193,11 +195,7 @@ impl PendingLookups {
     }
 
     pub(crate) fn take(&self) -> Vec<WantedSensor> {
-        std::mem::take(&mut *self.waiting()).into_values().flatten().collect()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Vec<WantedSensor>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut *self.waiting.lock()).into_values().flatten().collect()
     }
 }
 
@@ -209,6 +207,6 @@ pub struct LookupWaiter<'a> {
 
 impl Drop for LookupWaiter<'_> {
     fn drop(&mut self) {
-        self.pending_lookups.waiting().remove(&self.number);
+        self.pending_lookups.waiting.lock().remove(&self.number);
     }
 }

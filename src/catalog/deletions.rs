@@ -4,8 +4,8 @@
 //! thread only marks them as gone. The `Deleter` removes them from the catalog later.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::spellings::Spellings;
 use super::{Catalog, Database, KnownSensor};
@@ -63,7 +63,7 @@ impl Catalog {
     /// of sensors hold. Returns `false` and marks nothing if the targets are outdated, because a sensor became known
     /// since the lookup.
     pub fn begin_deletion(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
-        let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deleting = self.deleting.lock();
         let counts = deleting.entry(deletion.database.clone()).or_default();
         counts.all += 1;
         counts.drops += usize::from(deletion.scope == Scope::Database);
@@ -76,7 +76,7 @@ impl Catalog {
             database.deletions.fetch_add(1, Ordering::Relaxed);
             if deletion.scope == Scope::Database {
                 database.superseded.store(true, Ordering::Release);
-                self.databases.write().unwrap_or_else(PoisonError::into_inner).remove(&database.name);
+                self.databases.write().remove(&database.name);
             } else if deletion.is_of_all_times() {
                 targets.sensors.iter().for_each(|known| known.superseded.store(true, Ordering::Release));
             }
@@ -112,7 +112,7 @@ impl Catalog {
     /// caller can free them where nothing waits for it.
     pub fn forget_deleted(&self, deletion: &Deletion, before: Stamp, targets: &DeletedSensors) -> Spellings {
         let Some(database) = &targets.database else { return Spellings::default() };
-        let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sensors = database.sensors.write();
         if deletion.scope == Scope::Database {
             self.count.fetch_sub(database.known.swap(0, Ordering::Relaxed), Ordering::Relaxed);
             return std::mem::take(&mut *sensors);
@@ -129,7 +129,7 @@ impl Catalog {
     /// Ends what [`Catalog::begin_deletion`] began: the deletion is done or was given up.
     pub fn end_deletion(&self, deletion: &Deletion) {
         self.deletions.fetch_add(1, Ordering::Relaxed);
-        let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deleting = self.deleting.lock();
         if let Some(counts) = deleting.get_mut(&deletion.database) {
             counts.all -= 1;
             counts.drops -= usize::from(deletion.scope == Scope::Database);
@@ -141,25 +141,25 @@ impl Catalog {
 
     /// Whether the database is being dropped.
     pub fn is_dropping(&self, database: &str) -> bool {
-        let deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        let deleting = self.deleting.lock();
         deleting.get(database).is_some_and(|counts| counts.drops > 0)
     }
 
     /// How many deletions are in progress, of all databases.
     pub fn deletions_in_progress(&self) -> usize {
-        self.deleting.lock().unwrap_or_else(PoisonError::into_inner).values().map(|counts| counts.all).sum()
+        self.deleting.lock().values().map(|counts| counts.all).sum()
     }
 
     /// Whether a deletion in the database is in progress.
     pub fn is_deleting(&self, database: &str) -> bool {
-        self.deleting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(database)
+        self.deleting.lock().contains_key(database)
     }
 
     /// Notes that documents of these sensors, or with `None` of all sensors of the database, may no longer be stored.
     pub fn doubt(&self, database: &str, keys: Option<&[&str]>) {
         self.deletions.fetch_add(1, Ordering::Relaxed);
         let Some(database) = self.database(database) else { return };
-        let sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        let sensors = database.sensors.write();
         database.deletions.fetch_add(1, Ordering::Relaxed);
         match keys {
             Some(keys) => keys.iter().filter_map(|key| sensors.get(key)).for_each(|known| known.unsave()),

@@ -1,7 +1,9 @@
 //! A sensor's fields. Sensors with equal fields, which most sensors of a measurement have, share one copy.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::charge::{CatalogBytes, Charge};
 use crate::reading::Family;
@@ -88,7 +90,7 @@ struct KeptSets {
 impl FieldSets {
     /// The shared copy of equal fields.
     pub fn shared(&self, mut fields: SensorFields, bytes: &CatalogBytes) -> Arc<SensorFields> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if let Some(shared) = kept.sets.get(&fields) {
             return shared.clone();
         }
@@ -124,7 +126,7 @@ mod tests {
         for number in 0..2 * KEPT_MAX {
             shapes.shared(fields(number.to_string()), &bytes);
         }
-        assert!(shapes.0.lock().expect("no panic").sets.len() <= KEPT_MAX);
+        assert!(shapes.0.lock().sets.len() <= KEPT_MAX);
         assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)), "somebody has it");
     }
 

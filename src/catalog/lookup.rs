@@ -2,9 +2,11 @@
 //! not wait for it: sensors become known without a document, and the flush reads it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::database::{Database, WantedSensor};
 use super::reads::read_sensors_each;
@@ -41,7 +43,7 @@ impl StorePresence {
     #[must_use]
     pub fn is_silent(&self, database: &str, now: Instant) -> bool {
         let is_silent = |until: &Instant| now < *until;
-        self.is_away() || self.silent().get(database).is_some_and(is_silent)
+        self.is_away() || self.0.silent.lock().get(database).is_some_and(is_silent)
     }
 
     /// Notes that a lookup failed: the whole store is away, or this database is not looked up for a while, or neither,
@@ -50,15 +52,11 @@ impl StorePresence {
         if error.is_of_store() {
             return self.note(false);
         }
-        let mut silent = self.silent();
+        let mut silent = self.0.silent.lock();
         silent.retain(|_, until| now < *until);
         if error.is_away() {
             silent.insert(database.into(), now + SILENT);
         }
-    }
-
-    fn silent(&self) -> MutexGuard<'_, HashMap<Box<str>, Instant>> {
-        self.0.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes whether the store answered.

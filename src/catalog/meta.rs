@@ -1,8 +1,10 @@
 //! Metadata that lists of sensors may lack, because they were read from the store before it got there.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::bucket::Meta;
 use crate::reading::Stamp;
@@ -53,13 +55,9 @@ impl Default for NewMeta {
 }
 
 impl NewMeta {
-    fn lock(&self) -> MutexGuard<'_, NewMetaState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes a logged change. `kept` is how old a list of sensors may be.
     pub fn note(&self, key: &str, change: &Meta, kept: Duration) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.kept = kept;
         state.prune();
         let now = Instant::now();
@@ -71,27 +69,27 @@ impl NewMeta {
 
     /// Notes that changes of a sensor are stored.
     pub fn stored(&self, key: &str, changes: usize) {
-        if let Some(entry) = self.lock().sensors.get_mut(key) {
+        if let Some(entry) = self.0.lock().sensors.get_mut(key) {
             (entry.unstored, entry.since) = (entry.unstored.saturating_sub(changes), Instant::now());
         }
     }
 
     /// Removes what is older than a deletion of the sensor.
     pub fn cut(&self, key: &str, before: Stamp) {
-        if let Some(entry) = self.lock().sensors.get_mut(key) {
+        if let Some(entry) = self.0.lock().sensors.get_mut(key) {
             Arc::make_mut(&mut entry.meta).cut(before);
         }
     }
 
     /// What a sensor has here.
     pub fn of(&self, key: &str) -> Option<Arc<Meta>> {
-        let state = self.lock();
+        let state = self.0.lock();
         state.sensors.get(key).filter(|entry| entry.is_new(state.kept)).map(|entry| entry.meta.clone())
     }
 
     /// What all sensors have here.
     pub fn all(&self) -> HashMap<Box<str>, Arc<Meta>> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.sensors.is_empty() {
             return HashMap::new();
         }

@@ -15,9 +15,11 @@ pub mod silence;
 mod spellings;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
 
 pub use self::claims::Claims;
 pub use self::copy::CatalogCopy;
@@ -101,7 +103,7 @@ impl Catalog {
     }
 
     pub fn database(&self, name: &str) -> Option<Arc<Database>> {
-        self.databases.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.databases.read().get(name).cloned()
     }
 
     /// A database, which becomes known if it is not.
@@ -114,7 +116,7 @@ impl Catalog {
         stored: &[String],
         (max, by, default): (usize, &Caller, Option<u32>),
     ) -> Result<Arc<Database>, NoRoom> {
-        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        let mut databases = self.databases.write();
         let is_new = Self::check_room(&databases, name, stored, (max, by, default))?;
         Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name, is_new)).clone())
     }
@@ -129,7 +131,7 @@ impl Catalog {
         stored: &[String],
         terms: (usize, &Caller, Option<u32>),
     ) -> Result<bool, NoRoom> {
-        Self::check_room(&self.databases.read().unwrap_or_else(PoisonError::into_inner), name, stored, terms)
+        Self::check_room(&self.databases.read(), name, stored, terms)
     }
 
     fn check_room(
@@ -158,7 +160,7 @@ impl Catalog {
         if !database.is_new || database.known() > 0 || database.is_waiting() {
             return;
         }
-        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        let mut databases = self.databases.write();
         // Besides the map's and this one, everybody who may make it more holds one.
         let is_unused = Arc::strong_count(&database) == 2 && database.known() == 0 && !database.is_waiting();
         if is_unused && databases.get(&database.name).is_some_and(|known| Arc::ptr_eq(known, &database)) {
@@ -168,7 +170,7 @@ impl Catalog {
 
     /// A database of a WAL record, which becomes known without a limit: it was admitted before.
     pub fn enlist_database(&self, name: &str) -> Arc<Database> {
-        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        let mut databases = self.databases.write();
         databases.entry(name.into()).or_insert_with(|| self.new_database(name, false)).clone()
     }
 
@@ -177,7 +179,7 @@ impl Catalog {
     }
 
     pub fn databases(&self) -> Vec<Arc<Database>> {
-        self.databases.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.databases.read().values().cloned().collect()
     }
 
     pub fn sensors_max(&self) -> usize {
@@ -206,13 +208,13 @@ impl Catalog {
 
     /// A known sensor, by its key or another spelling of it.
     pub fn sensor(&self, database: &Database, spelling: &str) -> Option<Arc<KnownSensor>> {
-        database.sensors.read().unwrap_or_else(PoisonError::into_inner).get(spelling).cloned()
+        database.sensors().get(spelling).cloned()
     }
 
     /// The sensors whose key is `wanted` and whose document was not known to be stored when the catalog had the version
     /// `since`.
     pub fn unstored(&self, database: &Database, since: u64, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
-        let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
+        let sensors = database.sensors();
         // A sensor is also in the map under its other spellings, which are skipped.
         let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
         let is_new = |known: &KnownSensor| !known.fields().stored || known.adopted.load(Ordering::Relaxed) > since;
@@ -231,7 +233,7 @@ impl Catalog {
     ) {
         let below = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
         if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_ok() {
-            let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+            let mut sensors = database.sensors.write();
             let is_free = sensors.get_even_deleted(spelling).is_none() && sensors.renames() == renames;
             if !sensor.is_superseded() && is_free && self.state.bytes.fits(spelling.len()) {
                 sensors.add_spelling(spelling, sensor);
@@ -246,7 +248,7 @@ impl Catalog {
         let LookupResult { documents, deletions, counts } = found;
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
-        let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sensors = database.sensors.write();
         // A writer and a deletion each set their own mark before they read the other's (here `additions`, in
         // `begin_deletion` the deletion), so that at least one of them sees the other.
         database.additions.fetch_add(1, Ordering::SeqCst);
@@ -330,7 +332,7 @@ impl Catalog {
     /// had the version `since`, and those with new metadata.
     pub fn catalog_sensors(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
         let new_meta = database.meta.all();
-        let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
+        let sensors = database.sensors();
         let is_listed = |known: &KnownSensor| {
             known.waiting.load(Ordering::Relaxed)
                 || known.adopted.load(Ordering::Relaxed) > since

@@ -1,8 +1,10 @@
 //! A sensor as this process knows it: its id, its fields, and what the store has of it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::charge::{CatalogBytes, Charge};
 use super::fields::{FieldSets, SensorFields};
@@ -51,7 +53,7 @@ pub struct ClaimCounts(Mutex<HashMap<u32, Vec<usize>>>);
 
 impl ClaimCounts {
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<u32, Vec<usize>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Drops the counts of fields that became firm: those from index `before` up to `firm`.
@@ -239,16 +241,12 @@ impl KnownSensor {
     }
 
     pub fn fields(&self) -> Arc<SensorFields> {
-        self.fields.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn write_fields(&self) -> RwLockWriteGuard<'_, Arc<SensorFields>> {
-        self.fields.write().unwrap_or_else(PoisonError::into_inner)
+        self.fields.read().clone()
     }
 
     /// Adds a field from a WAL record, unless it is there, and makes it firm; `None` when there are `max` others.
     pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<SensorFields>> {
-        let mut fields = self.write_fields();
+        let mut fields = self.fields.write();
         let mut grown = fields.with(name, family, max)?;
         let firm = grown.find(name, usize::MAX).map_or(0, |at| at + 1).max(fields.firm);
         self.state.claimed.settle(self.id, fields.firm, firm);
@@ -260,7 +258,7 @@ impl KnownSensor {
 
     /// Merges the fields of the stored document into these; the document's families win.
     pub fn adopt(&self, document: &SensorDocument) {
-        let mut fields = self.write_fields();
+        let mut fields = self.fields.write();
         let mut grown = SensorFields::clone(&fields);
         let mut firm = grown.firm;
         for (name, family) in &document.fields {
@@ -292,7 +290,7 @@ impl KnownSensor {
 
     /// Notes that its document may no longer be stored.
     pub fn unsave(&self) {
-        let mut fields = self.write_fields();
+        let mut fields = self.fields.write();
         *fields = self.state.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
@@ -354,7 +352,7 @@ impl KnownSensor {
         max: usize,
         own: &HashSet<(u32, usize)>,
     ) -> Option<Arc<SensorFields>> {
-        let mut fields = self.write_fields();
+        let mut fields = self.fields.write();
         let mut claimed = self.state.claimed.lock();
         match fields.find(name, usize::MAX) {
             Some(at) if at < fields.firm || own.contains(&(self.id, at)) => {}
@@ -373,7 +371,7 @@ impl KnownSensor {
 
     /// Makes the field firm, and all fields before it, because their indexes must not change.
     pub(crate) fn settle_field(&self, at: usize) {
-        let mut fields = self.write_fields();
+        let mut fields = self.fields.write();
         if at >= fields.firm && at < fields.names.len() {
             self.state.claimed.settle(self.id, fields.firm, at + 1);
             *fields = self.state.shared(SensorFields { firm: at + 1, ..SensorFields::clone(&fields) });
@@ -383,7 +381,7 @@ impl KnownSensor {
 
     /// Withdraws a claim on the field. Fields at the end that no request claims any more are removed.
     pub(crate) fn release_field(&self, at: usize) {
-        let mut fields = self.write_fields();
+        let mut fields = self.fields.write();
         let mut claimed = self.state.claimed.lock();
         let Some(place) = at.checked_sub(fields.firm) else { return };
         let Some(counts) = claimed.get_mut(&self.id) else { return };

@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::buffer::record::batch::{Batch, index};
@@ -118,7 +119,7 @@ impl Tail {
     /// # Errors
     /// When there are too many.
     pub fn listen(self: &Arc<Self>, after: Option<TailPlace>) -> Result<Listener, TooManyListeners> {
-        let mut ring = self.ring();
+        let mut ring = self.ring.lock();
         if ring.listeners >= self.clients {
             return Err(TooManyListeners { limit: self.clients });
         }
@@ -147,7 +148,7 @@ impl Tail {
 
     /// Gives the copy to the listeners, now that the record is durable. Called in WAL order.
     pub fn publish(&self, sequence: Sequence, record: TailRecord) {
-        let mut ring = self.ring();
+        let mut ring = self.ring.lock();
         ring.bytes += record.bytes;
         ring.records.push_back((sequence, Arc::new(record)));
         while ring.bytes > self.ring_bytes {
@@ -160,7 +161,7 @@ impl Tail {
 
     /// Whether the last listener has left for good; then the ring is emptied.
     fn is_deserted(&self) -> bool {
-        let mut ring = self.ring();
+        let mut ring = self.ring.lock();
         if ring.listeners > 0 || ring.left.is_none_or(|left| left.elapsed() < LINGER) {
             return false;
         }
@@ -171,10 +172,6 @@ impl Tail {
         ring.bytes = 0;
         true
     }
-
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Listener {
@@ -182,7 +179,7 @@ impl Listener {
     pub async fn next(&mut self) -> Heard {
         loop {
             {
-                let ring = self.tail.ring();
+                let ring = self.tail.ring.lock();
                 let Some(at) = self.next.and_then(|next| next.checked_sub(ring.first)) else {
                     self.next = Some(ring.first);
                     return Heard::Missed;
@@ -202,7 +199,7 @@ impl Listener {
     pub async fn passed(&mut self) {
         loop {
             {
-                let ring = self.tail.ring();
+                let ring = self.tail.ring.lock();
                 if self.next.is_none_or(|next| next <= ring.first) {
                     return;
                 }
@@ -216,7 +213,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut ring = self.tail.ring();
+        let mut ring = self.tail.ring.lock();
         ring.listeners -= 1;
         if ring.listeners == 0 {
             ring.left = Some(Instant::now());

@@ -6,7 +6,9 @@
 //! what it covers, also when it is carried out once more after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use super::positions::WalPin;
 use crate::reading::Stamp;
@@ -43,13 +45,9 @@ struct MarksState {
 }
 
 impl Marks {
-    fn lock(&self) -> MutexGuard<'_, MarksState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes a mark, at its place in the WAL.
     pub fn set(&self, stamp: Stamp, pin: Arc<WalPin>) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if !state.ended.remove(&stamp) {
             state.standing.insert(stamp, pin);
         }
@@ -57,12 +55,12 @@ impl Marks {
 
     /// What keeps a mark standing; parts hold it until they are carried out.
     pub fn get(&self, stamp: Stamp) -> Option<Arc<WalPin>> {
-        self.lock().standing.get(&stamp).cloned()
+        self.0.lock().standing.get(&stamp).cloned()
     }
 
     /// Whether any mark stands, or a part of a deletion that is not carried out yet holds one.
     pub fn any(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.held.retain(|pin| pin.strong_count() > 0);
         !(state.standing.is_empty() && state.held.is_empty())
     }
@@ -70,7 +68,7 @@ impl Marks {
     /// Ends a mark: no further part of its deletion is logged. Parts that are under way still hold it.
     pub fn end(&self, stamp: Stamp) {
         let pin = {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             let pin = state.standing.remove(&stamp);
             match &pin {
                 Some(pin) => state.held.push(Arc::downgrade(pin)),
@@ -84,7 +82,7 @@ impl Marks {
     /// Ends the marks of earlier processes, when everything that they logged was dispatched.
     pub fn end_through(&self, last: Stamp) {
         let ended = {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             let later = state.standing.split_off(&last.saturating_add(1));
             let ended = std::mem::replace(&mut state.standing, later);
             state.held.extend(ended.values().map(Arc::downgrade));

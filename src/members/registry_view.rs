@@ -1,8 +1,10 @@
 //! This process's view of the registry: the floor, whether others write, which records of its own WAL are stored
 //! already, and which deletions are remembered. The member's task writes it, everything else reads it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::bucket::deletions::{Covers, Deletions, Masks, RememberedDeletion, SensorTest, Understand, covers};
 use crate::bucket::registry::MemberRegistry;
@@ -119,60 +121,60 @@ impl RegistryView {
 
     /// What merges depend on now. If the registry was not read for a while, another instance may have joined since.
     pub fn view(&self) -> MergeView {
-        let state = self.lock();
+        let state = self.state.lock();
         let is_old = state.read.is_none_or(|read| read.elapsed() >= FRESH);
         MergeView { restamps: state.view.restamps || (self.shared && is_old) || self.marks.any(), ..state.view }
     }
 
     /// Whether the registry was read since the start. Before that, deletions are unknown.
     pub fn is_known(&self) -> bool {
-        self.lock().read.is_some()
+        self.state.lock().read.is_some()
     }
 
     /// Whether the floor waits for this WAL.
     pub fn is_joined(&self) -> bool {
-        self.lock().is_joined
+        self.state.lock().is_joined
     }
 
     /// Notes that the floor waits for this WAL.
     pub fn note_joined(&self) {
-        self.lock().is_joined = true;
+        self.state.lock().is_joined = true;
     }
 
     /// How far the WAL's last record is ahead of the store's clock, when last checked.
     pub fn ahead(&self) -> Duration {
-        self.lock().ahead
+        self.state.lock().ahead
     }
 
     pub fn note_ahead(&self, ahead: Duration) {
-        self.lock().ahead = ahead;
+        self.state.lock().ahead = ahead;
     }
 
     /// The greatest stamp that any WAL is known to have given out.
     pub fn greatest(&self) -> Stamp {
-        self.lock().greatest
+        self.state.lock().greatest
     }
 
     /// Whether a database was dropped after a stamp, as far as that is remembered.
     pub fn is_dropped(&self, database: &str, after: Stamp) -> bool {
         let is_drop = |d: &RememberedDeletion| d.statement.is_none() && d.database == database && d.stamp > after;
-        self.lock().deletions.iter().any(is_drop)
+        self.state.lock().deletions.iter().any(is_drop)
     }
 
     /// Whether a deletion was carried out, as far as that is remembered: itself, or a later one that covers it, which is then
     /// remembered in its place.
     pub fn is_done(&self, deletion: &RememberedDeletion) -> bool {
-        self.lock().deletions.iter().any(|known| known.done && known.covers(deletion))
+        self.state.lock().deletions.iter().any(|known| known.done && known.covers(deletion))
     }
 
     /// How many deletions are remembered.
     pub fn remembered(&self) -> usize {
-        self.lock().deletions.len()
+        self.state.lock().deletions.len()
     }
 
     /// Bytes of the statements of remembered deletions.
     pub fn remembered_bytes(&self) -> usize {
-        self.lock().deletions.iter().filter_map(|deletion| deletion.statement.as_ref()).map(String::len).sum()
+        self.state.lock().deletions.iter().filter_map(|deletion| deletion.statement.as_ref()).map(String::len).sum()
     }
 
     /// What is deleted of a sensor's hour: ranges of times, each with the stamp below which it is deleted.
@@ -189,7 +191,7 @@ impl RegistryView {
     /// What decides the fate of a bucket's unflushed readings, whose first record is `first`.
     pub fn fates(&self, database: &str, sensor: &Sensor, hour: Hour, first: Stamp) -> FateOfReadings {
         let covers = self.covers(database, sensor, hour);
-        let state = self.lock();
+        let state = self.state.lock();
         FateOfReadings {
             covers,
             stored: state.stored.iter().filter(|(_, through)| first <= *through).copied().collect(),
@@ -198,14 +200,14 @@ impl RegistryView {
 
     /// Whether a replayed record is known to be stored, whatever became of copies of the folder.
     pub fn is_stored(&self, stamp: Stamp) -> bool {
-        is_within(&self.lock().stored, stamp)
+        is_within(&self.state.lock().stored, stamp)
     }
 
     /// Applies a registry, as `opening` sees it; returns the deletions that are new, and those that are done now: a dropped
     /// database is off the list by then only, and whoever writes to it lists it again. Ignores it if a newer revision was
     /// applied while this one was being read, which began at `read`.
     pub fn adopt(&self, registry: &MemberRegistry, opening: u64, read: Instant) -> Vec<RememberedDeletion> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if registry.rev < state.rev && state.learned.is_some_and(|learned| read < learned) {
             return Vec::new();
         }
@@ -232,10 +234,6 @@ impl RegistryView {
         state.greatest = registry.greatest();
         state.read = state.read.max(Some(read));
         new
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,9 +6,10 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::member::Member;
@@ -98,16 +99,12 @@ impl Retention {
 
     /// Whether the settings in memory are those of the store: no other process can have changed them since they were read.
     fn is_current(&self) -> bool {
-        !self.store.raw().has_other_writers() && self.lock().is_some()
+        !self.store.raw().has_other_writers() && self.read.lock().is_some()
     }
 
     /// Returns true if the settings were read from the store since the start.
     pub fn is_read(&self) -> bool {
-        self.lock().is_some()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+        self.read.lock().is_some()
     }
 
     /// Reads the settings from the store.
@@ -120,7 +117,7 @@ impl Retention {
         let rows = self.store.raw().read_settings().await?;
         let settings = self.all(rows);
         {
-            let mut read = self.lock();
+            let mut read = self.read.lock();
             if read.is_none_or(|read| read <= asked) {
                 *read = Some(asked);
                 if settings != *self.settings.now() {

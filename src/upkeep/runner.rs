@@ -1,9 +1,10 @@
 //! The runner: schedule, pacing, retries, runs on demand, status, metrics and logging of all jobs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -68,17 +69,13 @@ impl JobState {
         Self { name, status: Mutex::default(), wake: tokio::sync::Notify::new(), runs: watch::Sender::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, JobStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[must_use]
     pub fn status(&self) -> JobStatus {
-        self.lock().clone()
+        self.status.lock().clone()
     }
 
     pub(super) fn update(&self, change: impl FnOnce(&mut JobStatus)) {
-        change(&mut self.lock());
+        change(&mut self.status.lock());
     }
 
     /// Returns true while a run is under way.

@@ -2,8 +2,10 @@
 //! not accept it. Reported by name in health, metrics and log; the shard retries them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::bucket::StorageError;
 use crate::bucket::cache::CacheKey;
@@ -38,7 +40,7 @@ impl BlockedBuckets {
     /// Notes that a bucket's readings wait, and logs it if that is new.
     pub fn note(&self, load: &Load, error: &StorageError) {
         let key = (load.known.id, load.hour);
-        let mut blocked = self.locked();
+        let mut blocked = self.0.lock();
         let before = blocked.get(&key);
         let cause = Cause {
             database: load.database.clone(),
@@ -59,7 +61,7 @@ impl BlockedBuckets {
 
     /// Notes that a bucket no longer waits.
     pub fn clear(&self, key: CacheKey) {
-        let mut blocked = self.locked();
+        let mut blocked = self.0.lock();
         if blocked.is_empty() {
             return;
         }
@@ -70,14 +72,14 @@ impl BlockedBuckets {
 
     /// Forgets the database's buckets, except those for which `waits` is true.
     pub fn retain(&self, database: &Arc<Database>, mut waits: impl FnMut(CacheKey) -> bool) {
-        self.locked().retain(|key, cause| !Arc::ptr_eq(&cause.database, database) || waits(*key));
+        self.0.lock().retain(|key, cause| !Arc::ptr_eq(&cause.database, database) || waits(*key));
     }
 
     /// Text for people: how many buckets wait, and why the one that has waited longest does. Leaves out buckets that
     /// other writers have delayed only a few times.
     #[must_use]
     pub fn told(&self) -> Option<String> {
-        let blocked = self.locked();
+        let blocked = self.0.lock();
         let lasting = blocked.values().filter(|cause| cause.is_reported());
         let count = lasting.clone().count();
         let first = lasting.min_by_key(|cause| cause.since)?;
@@ -93,13 +95,9 @@ impl BlockedBuckets {
     /// Sets the metric of waiting buckets, by error class.
     pub fn measure(&self, metrics: &Metrics) {
         const CLASSES: [&str; 6] = ["contended", "busy", "failing", "refused", "unreadable", "newer"];
-        let blocked = self.locked();
+        let blocked = self.0.lock();
         for class in CLASSES {
             metrics.buckets_blocked(class, blocked.values().filter(|cause| cause.error.class() == class).count());
         }
-    }
-
-    fn locked(&self) -> MutexGuard<'_, HashMap<CacheKey, Cause>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,8 +11,9 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -209,9 +210,9 @@ impl DeadLetters {
     }
 
     fn count(&self) -> io::Result<Outstanding> {
-        let mut counted = self.0.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.0.counted.lock();
         let version: FileVersion =
-            self.file().segments()?.iter().map(|segment| (segment.first_id, segment.bytes)).collect();
+            self.0.file.lock().segments()?.iter().map(|segment| (segment.first_id, segment.bytes)).collect();
         if let Some((_, outstanding)) = counted.as_ref().filter(|(before, _)| *before == version) {
             return Ok(outstanding.clone());
         }
@@ -267,7 +268,7 @@ impl DeadLetters {
     /// # Errors
     /// If the file cannot be read.
     pub fn read(&self, after: u64, mut take: impl FnMut(u64, DeadLetter) -> ControlFlow<()>) -> io::Result<u64> {
-        let file = self.file();
+        let file = self.0.file.lock();
         let mut done: HashSet<u64> = HashSet::new();
         let damaged = file.read(0, |_, _, letter| {
             if let DeadLetter::Done(ids) = letter {
@@ -303,7 +304,7 @@ impl DeadLetters {
             ControlFlow::Break(())
         })?;
         if !is_left && damaged == 0 {
-            self.file().retain(|_, _| false)?;
+            self.0.file.lock().retain(|_, _| false)?;
         }
         Ok(())
     }
@@ -320,7 +321,7 @@ impl DeadLetters {
 
     fn write(&self, letter: &DeadLetter) -> io::Result<()> {
         let _locked = self.locked()?;
-        let mut file = self.file();
+        let mut file = self.0.file.lock();
         file.append(std::slice::from_ref(letter))?;
         file.sync()
     }
@@ -335,10 +336,6 @@ impl DeadLetters {
     fn open(&self, name: &str) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0.folder)?;
         OpenOptions::new().create(true).append(true).mode(0o600).open(self.0.folder.join(name))
-    }
-
-    fn file(&self) -> MutexGuard<'_, SideFile<DeadLetter>> {
-        self.0.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::bucket::StorageError;
 use crate::wal::Sequence;
@@ -72,14 +73,10 @@ struct FailingEntry {
 }
 
 impl FailingDatabases {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, FailingEntry>> {
-        self.databases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that a shard could not store readings of a database, and how much waits there. Returns whether the
     /// database or its error class is new.
     pub fn note(&self, shard: usize, database: &str, error: &StorageError, waits: WaitingReadings, now: i64) -> bool {
-        let mut databases = self.lock();
+        let mut databases = self.databases.lock();
         let is_new = databases.get(database).is_none_or(|entry| entry.error.class() != error.class());
         let new = || FailingEntry { error: error.clone(), since: now, waits: BTreeMap::new() };
         let entry = databases.entry(database.into()).or_insert_with(new);
@@ -91,7 +88,7 @@ impl FailingDatabases {
 
     /// Updates how much waits in a shard, if the store failed on the database there.
     pub fn note_waits(&self, shard: usize, database: &str, waits: WaitingReadings) {
-        if let Some(there) = self.lock().get_mut(database).and_then(|entry| entry.waits.get_mut(&shard)) {
+        if let Some(there) = self.databases.lock().get_mut(database).and_then(|entry| entry.waits.get_mut(&shard)) {
             *there = waits;
         }
     }
@@ -99,7 +96,7 @@ impl FailingDatabases {
     /// Notes that the store accepts a shard's readings of a database. Returns whether the database is no longer failing
     /// in any shard.
     pub fn clear(&self, shard: usize, database: &str) -> bool {
-        let mut databases = self.lock();
+        let mut databases = self.databases.lock();
         let Some(entry) = databases.get_mut(database) else { return false };
         entry.waits.remove(&shard);
         let is_over = entry.waits.is_empty();
@@ -115,14 +112,14 @@ impl FailingDatabases {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let databases = self.lock();
+        let databases = self.databases.lock();
         let (name, entry) = databases.get_key_value(database)?;
         Some(entry.describe(name)).filter(|_| !entry.error.is_of_store())
     }
 
     /// All failing databases, without those that only wait for the whole store.
     pub fn list(&self) -> Vec<FailingDatabase> {
-        let databases = self.lock();
+        let databases = self.databases.lock();
         let own = databases.iter().filter(|(_, entry)| !entry.error.is_of_store());
         own.map(|(name, entry)| entry.describe(name)).collect()
     }

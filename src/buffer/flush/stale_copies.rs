@@ -1,8 +1,10 @@
 //! Sensors whose copies of metadata in pages and days lag behind.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Most sensors that are remembered. Beyond them, a walk through the sensors' documents finds what is left.
 const REMEMBERED: usize = 1_000_000;
@@ -39,13 +41,9 @@ pub struct NextCopies {
 }
 
 impl StaleCopies {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The number of sensors known to lag behind.
     pub fn count(&self) -> u64 {
-        self.lock().count as u64
+        self.0.lock().count as u64
     }
 
     /// Notes that a sensor's document has other metadata than before.
@@ -59,7 +57,7 @@ impl StaleCopies {
     }
 
     fn add(&self, database: &str, sensor: &str, is_change: bool) {
-        let mut guard = self.lock();
+        let mut guard = self.0.lock();
         let state = &mut *guard;
         let new = StaleSensor { since: Instant::now(), is_begun: false };
         if let Some(stale) = state.stale.get_mut(database).and_then(|of| of.get_mut(sensor)) {
@@ -76,18 +74,18 @@ impl StaleCopies {
 
     /// Returns true if sensors that lag behind may be unknown here.
     pub fn is_incomplete(&self) -> bool {
-        self.lock().is_incomplete
+        self.0.lock().is_incomplete
     }
 
     /// As [`StaleCopies::is_incomplete`]. Asked for once, it is taken for answered.
     pub fn take_incomplete(&self) -> bool {
-        std::mem::take(&mut self.lock().is_incomplete)
+        std::mem::take(&mut self.0.lock().is_incomplete)
     }
 
     /// At most `most` sensors of one database to be refreshed now: first those whose latest pages are not, then those that
     /// are settled.
     pub fn next(&self, most: usize, settle: Duration, now: Instant) -> Option<NextCopies> {
-        let state = self.lock();
+        let state = self.0.lock();
         for is_settled in [false, true] {
             let is_due = |stale: &StaleSensor| match is_settled {
                 false => !stale.is_begun,
@@ -107,7 +105,7 @@ impl StaleCopies {
     /// Notes that the copies of [`StaleCopies::next`], which was asked for at `began`, are set; returns for how many sensors that
     /// were all copies. A sensor whose metadata changed since `began` is refreshed again.
     pub fn refreshed(&self, next: &NextCopies, began: Instant) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let mut done = 0;
         let Some(of) = state.stale.get_mut(&next.database) else { return 0 };
         for sensor in &next.sensors {

@@ -1,7 +1,8 @@
 //! Deletions that are dispatched to the shards and not done yet.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::memtables::Memtable;
@@ -57,12 +58,12 @@ impl PendingDeletion {
 
     /// Takes what a shard had of a dropped database. Freeing it takes long, so the deleter does it.
     pub fn take_over(&self, taken: DroppedData) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+        self.taken.lock().push(taken);
     }
 
     /// Removes and returns what shards have handed over so far.
     pub fn taken(&self) -> Vec<DroppedData> {
-        std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.taken.lock())
     }
 
     /// Its entry in the registry; `None` if a later record has the statement (see [`Scope::Readings`]).

@@ -1,6 +1,8 @@
 //! Requests that may have been judged by settings that have changed since, until their records are in the WAL.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Held from before a request is validated until its record is logged.
 #[derive(Debug)]
@@ -20,20 +22,20 @@ impl Default for UnderWay {
 impl UnderWay {
     /// Before a request is judged.
     pub fn begin(&self) -> Judged {
-        let periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let periods = self.0.lock();
         Judged(periods.last().cloned().unwrap_or_default())
     }
 
     /// Ends the period: requests that begin from now on are waited for by nobody.
     pub fn end_period(&self) {
-        let mut periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut periods = self.0.lock();
         periods.retain(|period| Arc::strong_count(period) > 1);
         periods.push(Arc::default());
     }
 
     /// Whether all requests of earlier periods are logged, or given up.
     pub fn are_earlier_done(&self) -> bool {
-        let periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let periods = self.0.lock();
         periods.iter().rev().skip(1).all(|period| Arc::strong_count(period) == 1)
     }
 }

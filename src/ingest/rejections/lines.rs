@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{RejectionOptions, lock};
+use super::RejectionOptions;
 use crate::clock::now_ns;
 use crate::side_file::{SideFile, SideFileLimits};
 
@@ -103,7 +103,7 @@ impl KeptLines {
         if self.max_bytes == 0 {
             return;
         }
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         for line in lines {
             let bytes = line.bytes();
             let held = waiting.by_token.get(line.token()).copied().unwrap_or_default();
@@ -121,8 +121,8 @@ impl KeptLines {
     /// # Errors
     /// If the folder cannot be written. The lines are then lost.
     pub fn save(&self) -> io::Result<()> {
-        let mut disk = lock(&self.disk);
-        let lines = std::mem::take(&mut *lock(&self.waiting)).lines;
+        let mut disk = self.disk.lock();
+        let lines = std::mem::take(&mut *self.waiting.lock()).lines;
         disk.file.expire(SystemTime::now() - self.keep)?;
         // In parts, so that a segment does not become much larger than it may.
         lines.chunks(16).try_for_each(|part| disk.append(part, self.max_bytes / 2))
@@ -139,7 +139,7 @@ impl KeptLines {
         let read = |_: &_, id, line: KeptLine| {
             if line.received < since { ControlFlow::Continue(()) } else { take(id, line) }
         };
-        lock(&self.disk).file.read(after, read).map(drop)
+        self.disk.lock().file.read(after, read).map(drop)
     }
 
     /// Removes lines; returns their number.
@@ -148,7 +148,7 @@ impl KeptLines {
     /// If the folder cannot be read or written.
     pub fn remove(&self, is_removed: impl Fn(u64, &KeptLine) -> bool) -> io::Result<u64> {
         self.save()?;
-        let mut disk = lock(&self.disk);
+        let mut disk = self.disk.lock();
         let removed = disk.file.retain(|id, line| !is_removed(id, line))?;
         disk.count()?;
         Ok(removed)

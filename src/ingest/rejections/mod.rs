@@ -10,9 +10,11 @@ mod text;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 pub use self::lines::{KeptLine, KeptLines};
 use self::senders::{Senders, sender_key};
@@ -89,7 +91,7 @@ impl Rejections {
             Caller::Anybody => None,
             Caller::Holder(_) => Some(by.name()),
         };
-        let warning = lock(&self.senders).note(&sender_key(token, &network), rejected.count as u64, Instant::now());
+        let warning = self.senders.lock().note(&sender_key(token, &network), rejected.count as u64, Instant::now());
         if let (Some(count), Some(first)) = (warning, rejected.told.first()) {
             let line = plain(&hidden(&first.text), LOG_CHARS);
             let reason = plain(&without_tokens(&first.reason.to_string()), LOG_CHARS);
@@ -172,8 +174,4 @@ fn shown(address: IpAddr, addresses: ShownAddresses) -> Option<String> {
         }
         (ShownAddresses::Masked, address) => Some(format!("{}/64", network(address))),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

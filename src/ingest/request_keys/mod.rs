@@ -10,9 +10,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -107,7 +108,7 @@ pub struct KeyInFlight {
 
 impl Drop for KeyInFlight {
     fn drop(&mut self) {
-        self.keys.known().in_flight.remove(&self.hash);
+        self.keys.0.known.lock().in_flight.remove(&self.hash);
     }
 }
 
@@ -158,17 +159,9 @@ impl RequestKeys {
         keys
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn queue(&self) -> MutexGuard<'_, (u64, Vec<(u64, Remembered)>)> {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn prune(&self, now: i64) -> MutexGuard<'_, Known> {
         let window = i64::try_from(self.0.options.window.as_nanos()).unwrap_or(i64::MAX);
-        let mut known = self.known();
+        let mut known = self.0.known.lock();
         known.prune(now.saturating_sub(window), self.0.options.count_max);
         known
     }
@@ -203,13 +196,13 @@ impl RequestKeys {
             return Ok(());
         }
         let (through, queued) = {
-            let mut queue = self.queue();
+            let mut queue = self.0.queue.lock();
             (queue.0, std::mem::take(&mut queue.1))
         };
         let records: Vec<Remembered> = queued.iter().map(|(_, remembered)| *remembered).collect();
         let keys = self.clone();
         let written = tokio::task::spawn_blocking(move || {
-            let mut file = keys.0.file.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut file = keys.0.file.lock();
             file.append(&records)?;
             faults::point("in_request_keys");
             file.sync()
@@ -217,7 +210,7 @@ impl RequestKeys {
         let written = written.await.map_err(io::Error::other)?;
         if let Err(error) = written {
             // The others try again, each for itself.
-            self.queue().1.extend(queued.into_iter().filter(|(of, _)| *of != number));
+            self.0.queue.lock().1.extend(queued.into_iter().filter(|(of, _)| *of != number));
             return Err(error);
         }
         let mut known = self.prune(now);
@@ -234,7 +227,7 @@ impl KeyInFlight {
     /// When the file cannot be written.
     pub async fn remember(&self, base: i64, now: i64) -> Result<(), IngestError> {
         let number = {
-            let mut queue = self.keys.queue();
+            let mut queue = self.keys.0.queue.lock();
             queue.0 += 1;
             let remembered = Remembered { hash: self.hash, body_hash: self.body_hash, base, since: now };
             let number = queue.0;

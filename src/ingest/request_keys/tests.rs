@@ -55,7 +55,7 @@ async fn the_oldest_go_first_and_the_file_stays_bounded() {
     let keys = RequestKeys::open(options(&folder, 10), 1000);
     let kept: Vec<i64> = (0..1000).filter_map(|number| base(&keys, &number.to_string(), 1000)).collect();
     assert_eq!(kept, (990..1000).collect::<Vec<_>>());
-    assert_eq!(keys.known().by_hash.len(), 10);
+    assert_eq!(keys.0.known.lock().by_hash.len(), 10);
 }
 
 #[test]

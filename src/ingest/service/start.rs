@@ -1,6 +1,6 @@
 //! Makes the parts of the ingest path and starts their tasks.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
 
@@ -184,7 +184,7 @@ impl Ingest {
             default_drift: options.ingest.drift,
             pause: options.retention.interval,
             file: store.raw().has_other_writers().then(|| options.server.data_dir.join("settings.json")),
-            read: Mutex::default(),
+            read: parking_lot::Mutex::default(),
         });
         retention.recall();
         tasks.push(tokio::spawn(retention.clone().keep_current()));

@@ -1,6 +1,8 @@
 //! Guards that report progress when they are dropped, on every path, panics included.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::wal_positions::{LoggedRequest, PositionsState, WalPositions, signed};
 use crate::bucket::StorageError;
@@ -10,7 +12,7 @@ impl WalPositions {
     /// Notes that a request is durable. Returns its guards if the caller may dispatch it now, which takes room in memory
     /// and `may_dispatch`; `None` if dispatch reads it from the WAL.
     pub fn logged_if(self: &Arc<Self>, logged: LoggedRequest, may_dispatch: impl FnOnce() -> bool) -> Option<Tracked> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.logged = logged.sequence;
         state.ledger.accepted += logged.readings;
         state.ledger.pending += signed(logged.readings);
@@ -32,7 +34,7 @@ impl WalPositions {
 
     /// Tracks a request that dispatch read from the WAL. `replayed` says that an earlier process accepted it.
     pub fn read_back(self: &Arc<Self>, logged: LoggedRequest, replayed: bool) -> Tracked {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if replayed {
             state.ledger.replayed += logged.readings;
             state.ledger.pending += signed(logged.readings);
@@ -84,7 +86,7 @@ pub struct WalPin {
 impl Drop for WalPin {
     fn drop(&mut self) {
         let wanted = {
-            let mut state = self.positions.lock();
+            let mut state = self.positions.state.lock();
             state.held.remove(self.sequence);
             self.sequence <= state.wanted
         };
@@ -112,7 +114,7 @@ impl QueuedBatches {
 
 impl Drop for QueuedBatches {
     fn drop(&mut self) {
-        let mut state = self.positions.lock();
+        let mut state = self.positions.state.lock();
         state.queued_bytes = state.queued_bytes.saturating_sub(self.memory);
         drop(state);
         self.positions.changed.notify_waiters();
@@ -150,16 +152,16 @@ impl PendingAck {
 
     /// Notes that the store will never accept a reading of the request.
     pub fn refuse(&self, error: &StorageError) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        *self.refused.lock() = Some(error.clone());
     }
 }
 
 impl Drop for PendingAck {
     fn drop(&mut self) {
-        let refused = self.refused.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let refused = self.refused.get_mut().take();
         let positions = &self.pin.positions;
         let waiter = {
-            let mut state = positions.lock();
+            let mut state = positions.state.lock();
             state.unflushed.remove(self.pin.sequence);
             state.waiting.remove(&self.pin.sequence).filter(|_| state.sealed.is_none())
         };

@@ -1,8 +1,9 @@
 //! [`WalPositions`]: how far logging, dispatch and flushing have come, behind one lock, and the ledger of readings.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::in_log_order::InLogOrder;
@@ -61,7 +62,7 @@ pub struct LoggedRequest {
 /// Shared by the WAL's callbacks, dispatch, the shards and requests that wait.
 #[derive(Debug)]
 pub struct WalPositions {
-    state: Mutex<PositionsState>,
+    pub(super) state: Mutex<PositionsState>,
     pub(crate) changed: Notify,
     pub(crate) budget: usize,
     /// Bytes of each shard's cached buckets.
@@ -120,14 +121,10 @@ impl WalPositions {
         Arc::new(Self { state: Mutex::new(state), changed: Notify::new(), budget, cache_bytes: Mutex::default() })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, PositionsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Goes live if the shards have everything that was logged; returns whether they do. `position` is what the WAL's
     /// reader reads next.
     pub fn try_go_live(&self, position: Sequence) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Records that the reader skipped (damage, gaps) need no dispatch.
         state.dispatched = state.dispatched.max(position.saturating_sub(1));
         state.live = state.dispatched >= state.logged;
@@ -139,12 +136,12 @@ impl WalPositions {
 
     /// Notes why dispatch cannot go on.
     pub fn block(&self, reason: String) {
-        self.lock().blocked = Some(reason);
+        self.state.lock().blocked = Some(reason);
     }
 
     /// Whether the shards have everything that was logged.
     pub fn is_live(&self) -> bool {
-        self.lock().live
+        self.state.lock().live
     }
 
     /// Waits until the shards are behind; returns the record at which dispatch is to begin.
@@ -169,7 +166,7 @@ impl WalPositions {
 
     /// Waits until the shards have everything that is logged by now.
     pub async fn dispatched(&self) {
-        let through = self.lock().logged;
+        let through = self.state.lock().logged;
         self.when(|state| (state.live || state.dispatched >= through).then_some(())).await;
     }
 
@@ -178,7 +175,7 @@ impl WalPositions {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(value) = condition(&self.lock()) {
+            if let Some(value) = condition(&self.state.lock()) {
                 return value;
             }
             changed.await;
@@ -187,19 +184,19 @@ impl WalPositions {
 
     /// Makes everything logged so far due at once; returns its last record.
     pub fn make_due(&self) -> Sequence {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.due = state.due.max(state.logged);
         state.logged
     }
 
     /// Everything up to this record is due.
     pub fn due(&self) -> Sequence {
-        self.lock().due
+        self.state.lock().due
     }
 
     /// Answers `waiter` when the request is in the store, and makes it due at once.
     pub fn wait_for(&self, sequence: Sequence, waiter: oneshot::Sender<Result<(), StorageError>>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if sequence <= state.dispatched && state.unflushed.get(sequence).is_none() {
             // The request's pending ack is gone: it is stored, unless the positions are sealed. The receiver may be
             // gone too.
@@ -216,24 +213,24 @@ impl WalPositions {
 
     /// Stops waiting for a request.
     pub fn forget(&self, sequence: Sequence) {
-        self.lock().waiting.remove(&sequence);
+        self.state.lock().waiting.remove(&sequence);
     }
 
     /// Up to which record the WAL can be truncated.
     pub fn truncatable(&self) -> Sequence {
-        let state = self.lock();
+        let state = self.state.lock();
         state.truncatable()
     }
 
     /// How many records the WAL must keep.
     pub fn left(&self) -> u64 {
-        let state = self.lock();
+        let state = self.state.lock();
         if state.logged > state.truncatable() { state.held.len().max(state.left_at_seal).max(1) as u64 } else { 0 }
     }
 
     /// Makes everything logged so far due and wanted for truncation; returns its last record.
     pub fn want_truncated(&self) -> Sequence {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.due = state.due.max(state.logged);
         state.wanted = state.wanted.max(state.logged);
         state.logged
@@ -241,7 +238,7 @@ impl WalPositions {
 
     /// As [`WalPositions::want_truncated`], at most up to a record.
     pub fn want_truncated_through(&self, through: Sequence) -> Sequence {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let through = through.min(state.logged);
         state.due = state.due.max(through);
         state.wanted = state.wanted.max(through);
@@ -256,7 +253,7 @@ impl WalPositions {
     /// Up to where, at most `closed`, everything is in the store. The caller guarantees that all records up to `closed`
     /// were reported here and that no new ones will be added there.
     pub fn stored_through(&self, closed: Sequence) -> Sequence {
-        let state = self.lock();
+        let state = self.state.lock();
         match state.sealed.or_else(|| state.held.first().map(|(first, ())| first - 1)) {
             Some(through) => through.min(closed),
             None if state.dispatched < state.logged => state.dispatched.min(closed),
@@ -267,7 +264,7 @@ impl WalPositions {
     /// Stops truncation and fails all waits from here on, even though pending acks and pins are dropped: the next start
     /// replays their records.
     pub fn seal(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.sealed.is_none() {
             state.left_at_seal = state.held.len();
         }
@@ -276,12 +273,12 @@ impl WalPositions {
 
     /// Whether a shard has ended with unstored readings: nothing more is truncated.
     pub fn is_sealed(&self) -> bool {
-        self.lock().sealed.is_some()
+        self.state.lock().sealed.is_some()
     }
 
     /// Counts readings that reached the store.
     pub fn stored(&self, applied: Applied) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let ledger = &mut state.ledger;
         ledger.stored += applied.new;
         ledger.duplicate += applied.duplicate;
@@ -291,21 +288,21 @@ impl WalPositions {
 
     /// Counts readings that were deleted before they were stored.
     pub fn deleted(&self, readings: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.ledger.deleted += readings;
         state.ledger.pending -= signed(readings);
     }
 
     /// Counts readings that went to the dead-letter file.
     pub fn dead_lettered(&self, readings: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.ledger.dead_lettered += readings;
         state.ledger.pending -= signed(readings);
     }
 
     /// Notes the bytes of a shard's memtables.
     pub fn note_unflushed(&self, shard: usize, bytes: usize) {
-        let before = self.lock().shard_bytes.insert(shard, bytes);
+        let before = self.state.lock().shard_bytes.insert(shard, bytes);
         if before.is_some_and(|before| bytes < before) {
             self.changed.notify_waiters();
         }
@@ -313,17 +310,17 @@ impl WalPositions {
 
     /// Notes the bytes of a shard's cached buckets.
     pub fn note_cache(&self, shard: usize, bytes: usize) {
-        self.cache_bytes.lock().unwrap_or_else(PoisonError::into_inner).insert(shard, bytes);
+        self.cache_bytes.lock().insert(shard, bytes);
     }
 
     /// Bytes of all cached buckets.
     pub fn bucket_cache_bytes(&self) -> usize {
-        self.cache_bytes.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+        self.cache_bytes.lock().values().sum()
     }
 
     /// How far the store lags behind, all of one moment.
     pub fn lag(&self) -> Lag {
-        let state = self.lock();
+        let state = self.state.lock();
         let oldest = state.unflushed.first().map(|(_, received)| *received);
         Lag {
             ledger: state.ledger,
@@ -336,19 +333,19 @@ impl WalPositions {
 
     /// Whether memory or WAL space is short, so that everything is due.
     pub fn is_pressed(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.wal_pressed || state.unflushed_bytes() > self.budget / 2
     }
 
     /// Whether WAL space is short, or a caller waits for truncation.
     pub fn is_wal_pressed(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.wal_pressed || state.wanted > state.truncatable()
     }
 
     /// Notes whether WAL space is short.
     pub fn press_wal(&self, pressed: bool) {
-        self.lock().wal_pressed = pressed;
+        self.state.lock().wal_pressed = pressed;
     }
 }
 

@@ -7,9 +7,10 @@ mod spans;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rapidhash::fast::RandomState;
 
 use super::backlog::spans::HourSpans;
@@ -86,10 +87,6 @@ impl Backlog {
         Self { given: AtomicU64::new(given), state: Mutex::new(state), sensors_max }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BacklogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The last record that was dispatched, as far as records were read back.
     pub fn given(&self) -> Sequence {
         self.given.load(Ordering::Acquire)
@@ -104,7 +101,7 @@ impl Backlog {
     pub fn give_all(&self, sequence: Sequence) {
         self.give(sequence);
         let gone = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.forget_given(self.given());
             std::mem::take(&mut state.gone)
         };
@@ -113,12 +110,12 @@ impl Backlog {
 
     /// Notes that the scan is complete.
     pub fn scanned(&self) {
-        self.lock().unknown = 0;
+        self.state.lock().unknown = 0;
     }
 
     /// Begins to note what a record is about.
     pub fn noting<'a>(&'a self, database: &'a str, sequence: Sequence) -> Noting<'a> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let given = self.given();
         if state.sensors >= self.sensors_max {
             state.shrink(given, self.sensors_max / 4 * 3);
@@ -128,7 +125,7 @@ impl Backlog {
 
     /// Notes a deletion, or metadata: what was noted of the database's sensors no longer holds for records behind it.
     pub fn note_change(&self, database: &str, sequence: Sequence) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let through = state.databases.get(database).map_or(0, |waiting| waiting.extent().1).max(sequence);
         let before = state.databases.insert(database.into(), BacklogPart::Anything(through));
         if let Some(BacklogPart::Sensors(entries, _)) = before {
@@ -139,7 +136,7 @@ impl Backlog {
 
     /// Whether readings of these sensors in these hours are in the backlog.
     pub fn has(&self, database: &str, keys: &[&str], hours: &Range<Hour>) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let given = self.given();
         match state.databases.get(database) {
             _ if given < state.unknown => true,
@@ -153,7 +150,7 @@ impl Backlog {
 
     /// Whether readings of any `wanted` sensor are in the backlog.
     pub fn has_any(&self, database: &str, wanted: impl Fn(&str) -> bool) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let given = self.given();
         match state.databases.get(database) {
             _ if given < state.unknown => true,
@@ -167,7 +164,7 @@ impl Backlog {
 
     /// Whether it is unknown which sensors a database has, or with `None` which databases there are.
     pub fn is_unlisted(&self, database: Option<&str>) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let given = self.given();
         let waiting = database.and_then(|database| state.databases.get(database));
         given < state.unknown || matches!(waiting, Some(BacklogPart::Anything(through)) if *through > given)
@@ -175,7 +172,7 @@ impl Backlog {
 
     /// The databases that are in the backlog.
     pub fn databases(&self) -> Vec<String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let given = self.given();
         let open = state.databases.iter().filter(|(_, waiting)| waiting.extent().1 > given);
         open.map(|(name, _)| name.to_string()).collect()
@@ -183,7 +180,7 @@ impl Backlog {
 
     /// The sensors of a database that have readings in the backlog, with their known fields.
     pub fn catalog_sensors(&self, database: &str, wanted: impl Fn(&str) -> bool) -> Vec<CatalogSensor> {
-        let state = self.lock();
+        let state = self.state.lock();
         let given = self.given();
         let Some(BacklogPart::Sensors(entries, _)) = state.databases.get(database) else { return Vec::new() };
         let is_open = |entry: &&BacklogEntry| wanted(&entry.sensor.key) && entry.spans.through() > given;

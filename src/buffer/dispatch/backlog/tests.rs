@@ -65,7 +65,11 @@ fn only_sensors_and_hours_that_are_still_to_come_are_waited_for() {
         backlog.catalog_sensors("d", |_| true).iter().map(|sensors| sensors.sensor.key.to_string()).collect();
     assert_eq!((sensors, backlog.databases()), (vec!["m".to_owned()], vec!["d".to_owned()]));
     backlog.give_all(3);
-    assert!(backlog.databases().is_empty() && backlog.lock().databases.is_empty() && backlog.lock().sensors == 0);
+    assert!(
+        backlog.databases().is_empty()
+            && backlog.state.lock().databases.is_empty()
+            && backlog.state.lock().sensors == 0
+    );
 }
 
 #[test]
@@ -117,7 +121,7 @@ fn beyond_its_bound_the_widest_database_is_held_back_as_one_and_no_other() {
     note(&backlog, "small", 1, "m", 5);
     for number in 0..20 {
         note(&backlog, "wide", 2 + number, &format!("m{number}"), 5);
-        assert!(backlog.lock().sensors <= 8);
+        assert!(backlog.state.lock().sensors <= 8);
     }
     assert!(backlog.has("wide", &["never"], &hours(90..91)) && backlog.has("small", &["m"], &hours(5..6)));
     assert!(!backlog.has("small", &["never"], &hours(5..6)));

@@ -50,7 +50,7 @@ async fn they_are_outstanding_until_they_are_done_by_any_process() {
     command.mark_done(vec![found[1].0]).unwrap();
     command.remove_done().unwrap();
     drop(sending);
-    assert!(service.file().segments().unwrap().is_empty());
+    assert!(service.0.file.lock().segments().unwrap().is_empty());
     // The service's segment is gone: it begins another one.
     service.write(&letter("c", 4)).unwrap();
     assert_eq!(all(&command).len(), 1);
