@@ -1,16 +1,11 @@
-//! The page for people: `GET /` for browsers, and the files that it loads from `/ui/`. All of them are embedded in the binary, compressed
-//! once, and tagged, so that a browser that has them is answered 304. Knows nothing of readings: the page asks the API.
+//! The page for people: `GET /` for browsers, and the files that it loads from `/ui/`. All of them are embedded in the binary, and
+//! tagged, so that a browser that has them is answered 304. Knows nothing of readings: the page asks the API.
 
-use std::collections::HashMap;
-use std::io::Write;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 
 use super::App;
 use super::api::status;
@@ -75,102 +70,40 @@ static HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// A file as it is sent.
-struct Asset {
-    media_type: &'static str,
-    plain: &'static [u8],
-    gzip: Bytes,
-    /// Weak, since the compressed file has the same tag.
-    tag: HeaderValue,
-}
-
-static PREPARED: LazyLock<HashMap<&'static str, Asset>> = LazyLock::new(|| {
-    let prepare = |&(name, media_type, plain): &(&'static str, &'static str, &'static [u8])| {
-        let tag = format!("W/\"{:016x}\"", rapidhash::v3::rapidhash_v3(plain));
-        let tag = HeaderValue::from_str(&tag).unwrap_or(HeaderValue::from_static("W/\"\""));
-        (name, Asset { media_type, plain, gzip: compressed(plain), tag })
-    };
-    ASSETS.iter().map(prepare).collect()
-});
-
-fn compressed(plain: &[u8]) -> Bytes {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    // Writing to a Vec cannot fail.
-    let _ = encoder.write_all(plain);
-    encoder.finish().unwrap_or_default().into()
-}
-
 /// The page, for `GET /` of a browser.
 pub fn page(request: &HeaderMap) -> Response {
-    let mut response =
-        PREPARED.get(PAGE).map_or_else(|| StatusCode::NOT_FOUND.into_response(), |page| page.respond(request));
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept, accept-encoding"));
+    let mut response = file(PAGE, request).unwrap_or_else(|| StatusCode::NOT_FOUND.into_response());
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
 
 /// `GET /ui/{key}`: a file of the page.
 pub async fn asset(State(app): State<Arc<App>>, Path(name): Path<String>, uri: Uri, request: HeaderMap) -> Response {
-    match PREPARED.get(&*name).filter(|_| app.settings.ui.enabled && name != PAGE) {
-        Some(asset) => asset.respond(&request),
+    let found = if app.settings.ui.enabled && name != PAGE { file(&name, &request) } else { None };
+    match found {
+        Some(response) => response,
         None => status::unknown(uri).await,
     }
 }
 
-impl Asset {
-    fn respond(&self, request: &HeaderMap) -> Response {
-        let takes_gzip =
-            request.get_all(header::ACCEPT_ENCODING).iter().any(|value| value.to_str().is_ok_and(takes_gzip));
-        let is_known = self.tag.to_str().is_ok_and(|tag| knows(request, tag));
-        let mut response = match (is_known, takes_gzip) {
-            (true, _) => StatusCode::NOT_MODIFIED.into_response(),
-            (false, true) => ([(header::CONTENT_ENCODING, "gzip")], self.gzip.clone()).into_response(),
-            (false, false) => self.plain.into_response(),
-        };
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.media_type));
-        headers.insert(header::ETAG, self.tag.clone());
-        headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-        for (name, value) in &HEADERS {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        response
+fn file(name: &str, request: &HeaderMap) -> Option<Response> {
+    let (_, media_type, content) = ASSETS.iter().find(|(known, ..)| *known == name)?;
+    // Weak, since the compressed file has the same tag.
+    let tag = format!("W/\"{:016x}\"", rapidhash::v3::rapidhash_v3(content));
+    let mut response =
+        if knows(request, &tag) { StatusCode::NOT_MODIFIED.into_response() } else { content.into_response() };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::ETAG, HeaderValue::from_str(&tag).ok()?);
+    for (name, value) in &HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
     }
-}
-
-/// Whether an `Accept-Encoding` names gzip, with a weight other than zero.
-fn takes_gzip(accepted: &str) -> bool {
-    accepted.split(',').any(|coding| {
-        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
-        name.trim().eq_ignore_ascii_case("gzip") && weight.is_none_or(|weight| weight > 0.0)
-    })
+    Some(response)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_is_compressed_for_those_who_take_it() {
-        for (accepted, takes) in [
-            ("gzip, deflate, br", true),
-            ("br;q=1.0, GZIP;q=0.8", true),
-            ("gzip;q=0", false),
-            ("gzip;q=0.0", false),
-            ("deflate", false),
-            ("", false),
-        ] {
-            assert_eq!(takes_gzip(accepted), takes, "{accepted}");
-        }
-    }
-
-    /// Every browser loads all of it before it shows anything.
-    #[test]
-    fn the_page_takes_at_most_200_kb() {
-        let sum: usize = PREPARED.values().map(|asset| asset.gzip.len()).sum();
-        assert!(sum <= 200_000, "{sum} bytes");
-        println!("{sum} bytes compressed, {} as they are", ASSETS.iter().map(|asset| asset.2.len()).sum::<usize>());
-    }
 
     #[test]
     fn no_file_has_a_script_or_a_style_inside_or_another_host() {

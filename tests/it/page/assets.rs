@@ -73,7 +73,7 @@ fn every_file_is_there_tagged_compressed_and_bound_by_the_policy() {
         let same = ask(&server.url(&name), &[("Accept", BROWSER), ("If-None-Match", &tag)]).expect(304);
         assert!(same.body.is_empty() && same.header("content-security-policy").is_some(), "{name}");
         let sent = ask(&server.url(&name), &[("Accept", BROWSER), ("Accept-Encoding", "gzip")]).expect(200);
-        bytes += sent.header("content-length").and_then(|length| length.parse::<usize>().ok()).expect("a length");
+        bytes += sent.body.len();
     }
     assert!(names.len() > 15, "{names:?}");
     assert!(bytes <= 200_000, "{bytes} bytes on the wire");
