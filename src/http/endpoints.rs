@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::Method;
-use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use axum::routing::{MethodFilter, MethodRouter, on};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
@@ -14,7 +14,6 @@ use super::admin::{backup, databases, dead_letters, jobs, rejections, renames, t
 use super::api::{explain, groups, lists, meta, overview, readings, sensors, status, summary, tail, write};
 use super::errors::Dialect;
 use super::influx::query;
-use super::params::{self, Parameter};
 use super::server::auth::Needs;
 use super::{App, openapi, ui};
 
@@ -25,10 +24,12 @@ pub struct Endpoint {
     pub path: &'static str,
     /// One phrase, shown by `GET /` and as the OpenAPI summary.
     pub what: &'static str,
-    /// Query parameters.
-    pub query: &'static [Parameter],
+    /// Query parameters, separated by spaces: keys of `openapi/parameters.json`. Those of one name, but with several
+    /// descriptions, differ behind a hyphen.
+    pub query: &'static str,
     /// Media types of the request body, each with the name of its schema.
     pub body: &'static [MediaType],
+    /// The first one of a status counts.
     pub answers: &'static [&'static [DescribedAnswer]],
     /// Whether answers are compressed if the client accepts it.
     pub compressed: bool,
@@ -41,9 +42,9 @@ pub struct Endpoint {
 pub enum Handler {
     /// Through the router.
     Route(fn() -> MethodRouter<Arc<App>>),
-    /// Directly to the line protocol handler: many devices send one reading per request, and routing would take as long
-    /// as validating it.
-    Lines(Dialect),
+    /// Directly to the write handler: many devices send one reading per request, and routing would take as long as
+    /// validating it.
+    Write(Dialect),
 }
 
 /// A media type, and the name of its schema.
@@ -83,47 +84,40 @@ const WINDOWS: &[DescribedAnswer] =
 const NOTHING: &[DescribedAnswer] = &[(404, "No such endpoint.", FAILED)];
 const ELSEWHERE: &[DescribedAnswer] = &[(404, "Served only on the status address (status.listen).", FAILED)];
 const KEPT: &[DescribedAnswer] = &[(204, "All readings are stored durably.", &[])];
-/// Failures of every write; the endpoints differ in the shape of error bodies.
-const WRITTEN: &[DescribedAnswer] = &[
-    (400, "Some readings were rejected, or a parameter is invalid.", FAILED_V1),
-    (413, "The body is too large (limits.body_bytes).", FAILED_V1),
-    (415, "Content-Encoding is not supported.", FAILED_V1),
-    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED_V1),
-    (503, "The write is not acknowledged: send it again.", FAILED_V1),
-];
 const FAILED_V1: &[MediaType] = &[json("ErrorV1")];
 const FAILED_V2: &[MediaType] = &[json("ErrorV2")];
-const WRITTEN_V2: &[DescribedAnswer] = &[
-    (400, "Some readings were rejected, or a parameter is invalid.", FAILED_V2),
-    (413, "The body is too large (limits.body_bytes).", FAILED_V2),
-    (415, "Content-Encoding is not supported.", FAILED_V2),
-    (422, "Some fields have another type than before.", FAILED_V2),
-    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED_V2),
-    (503, "The write is not acknowledged: send it again.", FAILED_V2),
-];
 const FAILED_V3: &[MediaType] = &[json("ErrorV3")];
-const WRITTEN_V3: &[DescribedAnswer] = &[
-    (400, "Some readings were rejected, or a parameter is invalid.", FAILED_V3),
-    (413, "The body is too large (limits.body_bytes).", FAILED_V3),
-    (415, "Content-Encoding is not supported.", FAILED_V3),
-    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED_V3),
-    (503, "The write is not acknowledged: send it again.", FAILED_V3),
-];
+/// Failures of every write; the endpoints differ in the shape of error bodies.
+const WRITTEN: &[DescribedAnswer] = &write_failures(FAILED);
+const WRITTEN_V1: &[DescribedAnswer] = &write_failures(FAILED_V1);
+const WRITTEN_V2: &[DescribedAnswer] = &write_failures(FAILED_V2);
+const WRITTEN_V3: &[DescribedAnswer] = &write_failures(FAILED_V3);
+const UNPROCESSABLE: &[DescribedAnswer] = &[(422, "Some fields have another type than before.", FAILED_V2)];
+
+const fn write_failures(body: &'static [MediaType]) -> [DescribedAnswer; 5] {
+    let [too_large, encoding] = body_failures(body);
+    [
+        (400, "Some readings were rejected, or a parameter is invalid.", body),
+        too_large,
+        encoding,
+        (429, "A quota is used up: try again after the time in `Retry-After`.", body),
+        (503, "The write is not acknowledged: send it again.", body),
+    ]
+}
+
+const fn body_failures(body: &'static [MediaType]) -> [DescribedAnswer; 2] {
+    [(413, "The body is too large (limits.body_bytes).", body), (415, "Content-Encoding is not supported.", body)]
+}
+
+/// Beside [`WRITTEN`], which it precedes.
 const ACKED: &[DescribedAnswer] = &[
     (200, "All readings are stored durably.", &[json("Ack")]),
     (400, "Some readings were rejected, or a parameter is invalid.", &[json("AckOrError")]),
     (403, "The token does not allow this.", &[json("AckOrError")]),
-    (413, "The body is too large (limits.body_bytes).", FAILED),
-    (415, "Content-Encoding is not supported.", FAILED),
-    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED),
-    (503, "The write is not acknowledged: send it again.", FAILED),
 ];
 const EXPLAINED: &[DescribedAnswer] = &[
     (200, "What the write would be answered, and what would become of each line.", &[json("Explanation")]),
-    (400, "A parameter is invalid.", FAILED),
     (413, "The body has more than 1,000 lines or 256 KiB.", FAILED),
-    (415, "Content-Encoding is not supported.", FAILED),
-    (503, "A complete answer is not available now: try again.", FAILED),
 ];
 const RESULTS: &[DescribedAnswer] = &[
     (200, "One result per statement.", &[json("Results"), (CSV, "Text"), ("application/csv", "Text")]),
@@ -135,147 +129,162 @@ pub const META_CHANGED: &[DescribedAnswer] = &[
     (204, "Changed. The token may not read what holds now.", &[]),
     (412, "The metadata is not as If-Match or If-None-Match says.", FAILED),
 ];
-const FORM_READ: &[DescribedAnswer] = &[
-    (413, "The body is too large (limits.body_bytes).", FAILED_V1),
-    (415, "Content-Encoding is not supported.", FAILED_V1),
-];
-const FORM_READ_NATIVE: &[DescribedAnswer] =
-    &[(413, "The body is too large (limits.body_bytes).", FAILED), (415, "Content-Encoding is not supported.", FAILED)];
+const FORM_READ: &[DescribedAnswer] = &body_failures(FAILED_V1);
+const FORM_READ_NATIVE: &[DescribedAnswer] = &body_failures(FAILED);
 const HEALTHY: &[DescribedAnswer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 
 macro_rules! endpoints {
-    (@by lines $dialect:ident) => { Handler::Lines(Dialect::$dialect) };
-    (@by route $route:expr) => { Handler::Route(|| $route) };
-    ($($method:literal $path:literal, $needs:ident, $what:literal, $query:expr, $body:expr, $answers:expr, $compressed:expr, $how:ident $by:tt;)*) => {
+    (@by $method:ident write $dialect:path) => { Handler::Write($dialect) };
+    (@by $method:ident route $handler:path) => { Handler::Route(|| on(MethodFilter::$method, $handler)) };
+    ($($method:ident $path:literal, $needs:ident, $what:literal, $query:literal, $body:expr, $answers:expr, $compressed:expr,
+        $how:ident $by:path;)*) => {
         &[$(Endpoint {
-            method: $method, path: $path, what: $what, query: $query, body: $body, answers: $answers,
-            compressed: $compressed, needs: Needs::$needs, by: endpoints!(@by $how $by),
+            method: stringify!($method), path: $path, what: $what, query: $query, body: $body, answers: $answers,
+            compressed: $compressed, needs: Needs::$needs, by: endpoints!(@by $method $how $by),
         }),*]
     };
 }
 
 pub const ENDPOINTS: &[Endpoint] = endpoints! {
-    "GET" "/", Nothing, "this list; for browsers a page", &[], &[],
+    GET "/", Nothing, "this list; for browsers a page", "", &[],
         &[&[(200, "One line per endpoint; JSON and a page for those who prefer them.", &[(TEXT, "Text"), json("Anything"), ("text/html", "Text")])],
-            NOT_MODIFIED], true, route (get(status::front));
-    "GET" "/ui/{key}", Nothing, "a file of the page", &[], &[],
-        &[&[(200, "The file.", &[("text/javascript", "Text"), ("text/css", "Text"), ("image/svg+xml", "Text"), (TEXT, "Text")])], NOT_MODIFIED, NOTHING],
-        false, route (get(ui::asset));
-    "GET" "/openapi.json", Nothing, "this list as OpenAPI 3.1", &[], &[],
-        &[&[(200, "This document.", &[json("Anything")])]], true, route (get(openapi::document));
-    "POST" "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", params::WRITE,
-        &[json("Written"), (NDJSON, "Text")], &[ACKED], false, route (post(write::native));
-    "POST" "/api/v1/explain", Token, "what a write of this body would do, without keeping it", params::EXPLAIN,
-        &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")], &[EXPLAINED], true, route (post(explain::explain));
-    "GET" "/api/v1/readings", Token, "raw readings", params::READINGS, &[], &[READ, NOT_MODIFIED, ASKED], true, route (get(readings::readings));
-    "GET" "/api/v1/summary", Token, "summaries of readings per time window", params::SUMMARY, &[], &[WINDOWS, NOT_MODIFIED, ASKED], true,
-        route (get(summary::summary));
-    "GET" "/api/v1/sensors", Token, "sensors with their fields, latest reading and outlier flag", params::SENSORS, &[],
-        &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, route (get(sensors::sensors));
-    "GET" "/api/v1/sensors/{key}/meta", Token, "what is said of a sensor: its metadata", params::META, &[],
-        &[&[(200, "The metadata, with its ETag.", &[json("Anything")])], ASKED], true, route (get(meta::show));
-    "PUT" "/api/v1/sensors/{key}/meta", Token, "replace the metadata of a sensor", params::META_CHANGE, &[json("Meta")],
-        &[META_CHANGED, FORM_READ_NATIVE, ASKED], true, route (put(meta::put));
-    "PATCH" "/api/v1/sensors/{key}/meta", Token, "change the metadata of a sensor by a merge patch (RFC 7396)", params::META_CHANGE,
-        &[json("Meta")], &[META_CHANGED, FORM_READ_NATIVE, ASKED], true, route (patch(meta::patch));
-    "GET" "/api/v1/meta", Token, "the metadata of all sensors that have some", params::META_EXPORT, &[],
-        &[&[(200, "Sensors with their metadata.", &[json("SensorMetas")])], ASKED], true, route (get(meta::export));
-    "POST" "/api/v1/meta", Token, "change the metadata of many sensors: NDJSON or CSV", params::META_IMPORT, &[(NDJSON, "Text"), (CSV, "Text")],
-        &[&[(200, "Every line was taken.", &[json("MetaImported")]), (400, "Some lines were refused; the others were taken.", &[json("MetaImportedOrError")])],
-            FORM_READ_NATIVE, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], false, route (post(meta::import));
-    "GET" "/api/v1/groups", Token, "declared groups of sensors, such as those of a site", params::GROUPS, &[],
-        &[&[(200, "Groups.", &[json("Groups")])], ASKED], true, route (get(groups::list));
-    "GET" "/api/v1/groups/{key}", Token, "the values of a group, each with its number of sensors", params::GROUP, &[],
-        &[&[(200, "Values.", &[json("GroupValues")])], ASKED], true, route (get(groups::values));
-    "GET" "/api/v1/groups/{key}/{value}", Token, "the sensors of a group's value with the latest reading of each", params::GROUP_MEMBERS, &[],
-        &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, route (get(groups::members));
-    "GET" "/api/v1/latest", Token, "the latest reading of each sensor", params::LATEST, &[], &[READ, ASKED], true,
-        route (get(sensors::latest));
-    "GET" "/api/v1/tail", Token, "readings as they are acked, as server-sent events, until the client leaves", params::TAIL, &[],
-        &[&[(200, "One event per reading; `missed` and `end` say what they say.", &[("text/event-stream", "Text")])], ASKED], false,
-        route (get(tail::tail));
-    "GET" "/api/v1/measurements", Token, "measurements, each with its number of sensors", params::LISTS, &[],
-        &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, route (get(lists::measurements));
-    "GET" "/api/v1/tags", Token, "tag keys, and names of metadata, each with its number of values and sensors", params::TAGS, &[],
-        &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, route (get(lists::tags));
-    "GET" "/api/v1/tags/{key}", Token, "the values of a tag, or of metadata (`meta.NAME`), each with its number of sensors", params::LISTS, &[],
-        &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true, route (get(lists::tag_values));
-    "GET" "/api/v1/fields", Token, "fields, each with the type of its values", params::LISTS, &[],
-        &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, route (get(lists::fields));
-    "GET" "/api/v1/caller", Token, "who the caller is to this service, and what it may do", &[], &[],
-        &[&[(200, "The caller.", &[json("Caller")])]], false, route (get(tokens::caller));
-    "GET" "/api/v1/tokens", Admin, "all tokens, without their secrets", &[], &[], &[&[(200, "Tokens.", &[json("Tokens")])], ASKED], true,
-        route (get(tokens::list));
-    "POST" "/api/v1/tokens", Admin, "make a token, whose text is in this answer and nowhere else", &[], &[json("NewToken")],
-        &[&[(201, "The token.", &[json("Token")]), (409, "The name is taken, or no token exists yet.", FAILED)], FORM_READ_NATIVE, ASKED],
-        false, route (post(tokens::create));
-    "POST" "/api/v1/tokens/{key}/revoke", Admin, "end a token at once", &[], &[],
-        &[&[(200, "The token.", &[json("Token")]), (409, "There is no such token, or it is the caller's own.", FAILED)], ASKED], false,
-        route (post(tokens::revoke));
-    "POST" "/api/v1/flush", Admin, "store all acked readings now: 204 when done", &[], &[],
-        &[&[(204, "All readings acked before are in the store.", &[]), (409, "All are in the store except dead letters.", &[json("NotStored")]),
-            (503, "Not all are in the store yet: try again.", FAILED)]], false, route (post(write::flush));
-    "GET" "/api/v1/jobs", Admin, "background jobs: state, progress, last success, last error, next run", &[], &[],
-        &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], true, route (get(jobs::list));
-    "GET" "/api/v1/jobs/{key}", Admin, "one background job", &[], &[],
-        &[&[(200, "The job.", &[json("Job")])], ASKED], false, route (get(jobs::show));
-    "POST" "/api/v1/jobs/{key}/run", Admin, "run a background job now: 200 when done", params::JOB_RUN, &[],
+        NOT_MODIFIED], true, route status::front;
+    GET "/ui/{key}", Nothing, "a file of the page", "", &[],
+        &[&[(200, "The file.", &[("text/javascript", "Text"), ("text/css", "Text"), ("image/svg+xml", "Text"), (TEXT, "Text")])],
+        NOT_MODIFIED, NOTHING], true, route ui::asset;
+    GET "/openapi.json", Nothing, "this list as OpenAPI 3.1", "", &[], &[&[(200, "This document.", &[json("Anything")])]], true,
+        route openapi::document;
+    POST "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
+        &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN], false, write Dialect::Native;
+    POST "/api/v1/explain", Token, "what a write of this body would do, without keeping it",
+        "db rp precision-write accept_partial ack", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")], &[EXPLAINED, FORM_READ_NATIVE, ASKED], true,
+        route explain::explain;
+    GET "/api/v1/readings", Token, "raw readings",
+        "db sensor measurement tag.KEY from to precision fields order limit cursor max_points format guard epoch", &[],
+        &[READ, NOT_MODIFIED, ASKED], true, route readings::readings;
+    GET "/api/v1/summary", Token, "summaries of readings per time window",
+        "db sensor measurement tag.KEY from to precision fields step epoch agg tz group_by fill format guard", &[],
+        &[WINDOWS, NOT_MODIFIED, ASKED], true, route summary::summary;
+    GET "/api/v1/sensors", Token, "sensors with their fields, latest reading and outlier flag",
+        "db contains-sensors outlier silent recent limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED],
+        true, route sensors::sensors;
+    GET "/api/v1/sensors/{key}/meta", Token, "what is said of a sensor: its metadata", "db", &[],
+        &[&[(200, "The metadata, with its ETag.", &[json("Anything")])], ASKED], true, route meta::show;
+    PUT "/api/v1/sensors/{key}/meta", Token, "replace the metadata of a sensor", "db", &[json("Meta")],
+        &[META_CHANGED, FORM_READ_NATIVE, ASKED], true, route meta::put;
+    PATCH "/api/v1/sensors/{key}/meta", Token, "change the metadata of a sensor by a merge patch (RFC 7396)", "db",
+        &[json("Meta")], &[META_CHANGED, FORM_READ_NATIVE, ASKED], true, route meta::patch;
+    GET "/api/v1/meta", Token, "the metadata of all sensors that have some", "db limit cursor", &[],
+        &[&[(200, "Sensors with their metadata.", &[json("SensorMetas")])], ASKED], true, route meta::export;
+    POST "/api/v1/meta", Token, "change the metadata of many sensors: NDJSON or CSV", "db dry_run",
+        &[(NDJSON, "Text"), (CSV, "Text")], &[&[(200, "Every line was taken.", &[json("MetaImported")]),
+        (400, "Some lines were refused; the others were taken.", &[json("MetaImportedOrError")])],
+        FORM_READ_NATIVE, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], false, route meta::import;
+    GET "/api/v1/groups", Token, "declared groups of sensors, such as those of a site", "db", &[],
+        &[&[(200, "Groups.", &[json("Groups")])], ASKED], true, route groups::list;
+    GET "/api/v1/groups/{key}", Token, "the values of a group, each with its number of sensors", "db limit cursor", &[],
+        &[&[(200, "Values.", &[json("GroupValues")])], ASKED], true, route groups::values;
+    GET "/api/v1/groups/{key}/{value}", Token, "the sensors of a group's value with the latest reading of each",
+        "db limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, route groups::members;
+    GET "/api/v1/latest", Token, "the latest reading of each sensor",
+        "db sensor measurement tag.KEY limit cursor format guard epoch", &[], &[READ, ASKED], true, route sensors::latest;
+    GET "/api/v1/tail", Token, "readings as they are acked, as server-sent events, until the client leaves",
+        "db sensor measurement tag.KEY fields epoch", &[],
+        &[&[(200, "One event per reading; `missed` and `end` say what they say.", &[("text/event-stream", "Text")])], ASKED],
+        false, route tail::tail;
+    GET "/api/v1/measurements", Token, "measurements, each with its number of sensors", "db sensor measurement tag.KEY", &[],
+        &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, route lists::measurements;
+    GET "/api/v1/tags", Token, "tag keys, and names of metadata, each with its number of values and sensors",
+        "db sensor measurement tag.KEY metadata", &[], &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, route lists::tags;
+    GET "/api/v1/tags/{key}", Token, "the values of a tag, or of metadata (`meta.NAME`), each with its number of sensors",
+        "db sensor measurement tag.KEY", &[], &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true,
+        route lists::tag_values;
+    GET "/api/v1/fields", Token, "fields, each with the type of its values", "db sensor measurement tag.KEY", &[],
+        &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, route lists::fields;
+    GET "/api/v1/caller", Token, "who the caller is to this service, and what it may do", "", &[],
+        &[&[(200, "The caller.", &[json("Caller")])]], false, route tokens::caller;
+    GET "/api/v1/tokens", Admin, "all tokens, without their secrets", "", &[], &[&[(200, "Tokens.", &[json("Tokens")])], ASKED],
+        true, route tokens::list;
+    POST "/api/v1/tokens", Admin, "make a token, whose text is in this answer and nowhere else", "", &[json("NewToken")],
+        &[&[(201, "The token.", &[json("Token")]), (409, "The name is taken, or no token exists yet.", FAILED)],
+        FORM_READ_NATIVE, ASKED], false, route tokens::create;
+    POST "/api/v1/tokens/{key}/revoke", Admin, "end a token at once", "", &[], &[&[(200, "The token.", &[json("Token")]),
+        (409, "There is no such token, or it is the caller's own.", FAILED)], ASKED], false, route tokens::revoke;
+    POST "/api/v1/flush", Admin, "store all acked readings now: 204 when done", "", &[],
+        &[&[(204, "All readings acked before are in the store.", &[]),
+        (409, "All are in the store except dead letters.", &[json("NotStored")]),
+        (503, "Not all are in the store yet: try again.", FAILED)]], false, route write::flush;
+    GET "/api/v1/jobs", Admin, "background jobs: state, progress, last success, last error, next run", "", &[],
+        &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], true, route jobs::list;
+    GET "/api/v1/jobs/{key}", Admin, "one background job", "", &[], &[&[(200, "The job.", &[json("Job")])], ASKED], false,
+        route jobs::show;
+    POST "/api/v1/jobs/{key}/run", Admin, "run a background job now: 200 when done", "run", &[],
         &[&[(200, "The run has ended.", &[json("Job")]), (202, "The run is under way: ask again with `run`.", &[json("Job")])],
-            ASKED], false, route (post(jobs::run));
-    "GET" "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything", params::BACKUP, &[],
-        &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route (get(backup::begin));
-    "GET" "/api/v1/backup/days", Admin, "the UTC days that have readings or summaries, for hourglass backup", params::BACKUP_DAYS, &[],
-        &[&[(200, "Days, counted from 1970-01-01.", &[json("Anything")])], ASKED], true, route (get(backup::days));
-    "GET" "/api/v1/backup/day", Admin, "all readings and summaries of a database and UTC day, for hourglass backup", params::BACKUP_DAY, &[],
-        &[&[(200, "The day, as docs/backup.md describes it.", &[(BYTES, "Text")]), (204, "The day has the digest given as `known`.", &[])], ASKED],
-        false, route (get(backup::day));
-    "GET" "/api/v1/backup/sensors", Admin, "all sensors of a database with their metadata, for hourglass backup", params::BACKUP_SENSORS, &[],
-        &[&[(200, "The sensors, as docs/backup.md describes them.", &[(BYTES, "Text")]), (204, "They have the digest given as `known`.", &[])], ASKED],
-        false, route (get(backup::sensors));
-    "POST" "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", params::BACKUP_PROVED, &[],
-        &[&[(204, "Noted.", &[])], ASKED], false, route (post(backup::proved));
-    "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
-        &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
-    "GET" "/api/v1/rejections", Token, "rejected lines and readings, for the database's administrators", params::REJECTIONS,
-        &[], &[&[(200, "The number of rejections by code, and the newest ones; or an export.", &[json("Rejections"), (TEXT, "Text")])], ASKED], true,
-        route (get(rejections::list));
-    "DELETE" "/api/v1/rejections", Token, "remove rejections that need no more attention", params::REJECTIONS_DONE,
-        &[], &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], false, route (delete(rejections::remove));
-    "GET" "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", &[], &[],
-        &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route (get(databases::show));
-    "PUT" "/api/v1/databases/{key}", Token, "change how long a database keeps its readings and its other settings, as far as they are sent, or tell what would expire", params::DATABASE,
-        &[json("DatabaseSettings")], &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
-        false, route (put(databases::put));
-    "GET" "/api/v1/renames", Token, "the renames of a database, for its administrators", params::RENAMES, &[],
-        &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], true, route (get(renames::list));
-    "PUT" "/api/v1/renames", Token, "show a sensor, measurement, tag key or tag value under another name, or tell what that would do",
-        params::RENAME, &[json("Rename")], &[&[(200, "How many sensors get another name.", &[json("Renamed")])], FORM_READ_NATIVE, ASKED],
-        false, route (put(renames::put));
-    "DELETE" "/api/v1/renames", Token, "show a stored name again", params::RENAME_DELETED, &[],
-        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], ASKED], false, route (delete(renames::delete));
-    "GET" "/api/v1/overview", Metrics, "what an operator asks first: rates, acks, store, log, memory, disk, backup", &[], &[],
-        &[&[(200, "The overview.", &[json("Anything")])]], true, route (get(overview::overview));
-    "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],
-        &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], true, route (get(status::status));
-    "POST" "/write", Token, "write line protocol, compatible with InfluxDB 1.x", params::WRITE, LINES, &[KEPT, WRITTEN], false,
-        lines V1;
-    "POST" "/api/v2/write", Token, "write line protocol, compatible with InfluxDB 2.x", params::WRITE_V2, LINES, &[KEPT, WRITTEN_V2], false,
-        lines V2;
-    "POST" "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", params::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
-        lines V3;
-    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", params::QUERY, &[], &[RESULTS], true, route (get(query::query));
-    "POST" "/query", Token, "InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form", params::QUERY, FORM, &[RESULTS, FORM_READ], true,
-        route (post(query::query));
-    "GET" "/ping", Nothing, "204, or the version with ?verbose=true", params::PING, &[],
-        &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], false, route (get(status::ping));
-    "GET" "/health", Nothing, "whether writes are acked, and the state of log, store and databases", &[], &[], &[HEALTHY], false, route (get(status::health));
-    "GET" "/ready", Nothing, "200 while writes are acked, 503 otherwise", &[], &[],
+        ASKED], false, route jobs::run;
+    GET "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything",
+        "since", &[], &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route backup::begin;
+    GET "/api/v1/backup/days", Admin, "the UTC days that have readings or summaries, for hourglass backup", "db", &[],
+        &[&[(200, "Days, counted from 1970-01-01.", &[json("Anything")])], ASKED], true, route backup::days;
+    GET "/api/v1/backup/day", Admin, "all readings and summaries of a database and UTC day, for hourglass backup",
+        "db day known", &[], &[&[(200, "The day, as docs/backup.md describes it.", &[(BYTES, "Text")]),
+        (204, "The day has the digest given as `known`.", &[])], ASKED], false, route backup::day;
+    GET "/api/v1/backup/sensors", Admin, "all sensors of a database with their metadata, for hourglass backup", "db known", &[],
+        &[&[(200, "The sensors, as docs/backup.md describes them.", &[(BYTES, "Text")]),
+        (204, "They have the digest given as `known`.", &[])], ASKED], false, route backup::sensors;
+    POST "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", "began", &[],
+        &[&[(204, "Noted.", &[])], ASKED], false, route backup::proved;
+    GET "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", "limit cursor", &[],
+        &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true,
+        route dead_letters::list;
+    GET "/api/v1/rejections", Token, "rejected lines and readings, for the database's administrators",
+        "db-rejections code measurement-rejections contains-rejections from-rejections to-rejections limit format-rejections after",
+        &[],
+        &[&[(200, "The number of rejections by code, and the newest ones; or an export.", &[json("Rejections"), (TEXT, "Text")])],
+        ASKED], true, route rejections::list;
+    DELETE "/api/v1/rejections", Token, "remove rejections that need no more attention",
+        "db code measurement-rejections contains-rejections from-rejections to-rejections through", &[],
+        &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], false, route rejections::remove;
+    GET "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", "", &[],
+        &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route databases::show;
+    PUT "/api/v1/databases/{key}", Token, "change how long a database keeps its readings and its other settings, as far as they are sent, or tell what would expire",
+        "dry_run", &[json("DatabaseSettings")],
+        &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED], false,
+        route databases::put;
+    GET "/api/v1/renames", Token, "the renames of a database, for its administrators", "db", &[],
+        &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], true, route renames::list;
+    PUT "/api/v1/renames", Token, "show a sensor, measurement, tag key or tag value under another name, or tell what that would do",
+        "db dry_run", &[json("Rename")],
+        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], FORM_READ_NATIVE, ASKED], false,
+        route renames::put;
+    DELETE "/api/v1/renames", Token, "show a stored name again", "db dry_run kind from-rename tag measurement-rename", &[],
+        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], ASKED], false, route renames::delete;
+    GET "/api/v1/overview", Metrics, "what an operator asks first: rates, acks, store, log, memory, disk, backup", "", &[],
+        &[&[(200, "The overview.", &[json("Anything")])]], true, route overview::overview;
+    GET "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", "", &[],
+        &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], true, route status::status;
+    POST "/write", Token, "write line protocol, compatible with InfluxDB 1.x", "db rp precision-write ack", LINES,
+        &[KEPT, WRITTEN_V1], false, write Dialect::V1;
+    POST "/api/v2/write", Token, "write line protocol, compatible with InfluxDB 2.x", "bucket precision-write ack", LINES,
+        &[KEPT, WRITTEN_V2, UNPROCESSABLE], false, write Dialect::V2;
+    POST "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", "db precision-write accept_partial ack",
+        LINES, &[KEPT, WRITTEN_V3], false, write Dialect::V3;
+    GET "/query", Token, "InfluxQL: SELECT, SHOW", "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", &[],
+        &[RESULTS], true, route query::query;
+    POST "/query", Token, "InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form",
+        "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", FORM, &[RESULTS, FORM_READ], true,
+        route query::query;
+    GET "/ping", Nothing, "204, or the version with ?verbose=true", "verbose", &[],
+        &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], false, route status::ping;
+    GET "/health", Nothing, "whether writes are acked, and the state of log, store and databases", "", &[], &[HEALTHY], false,
+        route status::health;
+    GET "/ready", Nothing, "200 while writes are acked, 503 otherwise", "", &[],
         &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], false,
-        route (get(status::ready));
-    "GET" "/settings", Nothing, "settings that QuestDB clients read before they write", &[], &[],
-        &[&[(200, "Supported versions of line protocol.", &[json("Settings")])]], false, route (get(status::settings));
-    "GET" "/metrics", Metrics, "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], true, route (get(status::metrics));
+        route status::ready;
+    GET "/settings", Nothing, "settings that QuestDB clients read before they write", "", &[],
+        &[&[(200, "Supported versions of line protocol.", &[json("Settings")])]], false, route status::settings;
+    GET "/metrics", Metrics, "metrics for Prometheus", "", &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], true,
+        route status::metrics;
 };
 
 /// The result of [`find`].
@@ -315,6 +324,20 @@ pub fn methods(path: &str) -> Vec<&'static str> {
 }
 
 impl Endpoint {
+    /// The names of its query parameters; `tag.KEY` stands for any that begins with `tag.`.
+    pub fn parameters(&self) -> impl Iterator<Item = &'static str> {
+        self.query.split_whitespace().map(|key| key.split_once('-').map_or(key, |(name, _)| name))
+    }
+
+    /// The client family whose format its errors have.
+    pub fn dialect(&self) -> Dialect {
+        match self.by {
+            Handler::Write(dialect) => dialect,
+            Handler::Route(_) if self.path == "/query" => Dialect::V1,
+            Handler::Route(_) => Dialect::Native,
+        }
+    }
+
     /// Whether the pattern matches a path.
     pub fn is_at(&self, path: &str) -> bool {
         match self.path.split_once('{') {
@@ -343,7 +366,7 @@ pub fn router(app: Arc<App>) -> Router {
         let route = match endpoint.by {
             Handler::Route(route) => route(),
             // Registered only so that other methods on this path get 405.
-            Handler::Lines(_) => MethodRouter::new(),
+            Handler::Write(_) => MethodRouter::new(),
         };
         let route = if endpoint.compressed { route.layer(compression.clone()) } else { route };
         // A path that has several methods has a route for each: axum merges them.

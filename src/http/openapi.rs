@@ -1,15 +1,18 @@
-//! `/openapi.json`: the list of endpoints as OpenAPI 3.1. The schemas of bodies are in `openapi/schemas.json`.
+//! `/openapi.json`: the list of endpoints as OpenAPI 3.1. What the list does not say, the descriptions of parameters and
+//! the schemas of bodies among it, is in the JSON files of `openapi/`.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::endpoints::{DescribedAnswer, ENDPOINTS, Endpoint, FAILED, META_CHANGED, MediaType, NOT_MODIFIED};
-use super::params::{Parameter, TAG_NAME};
 use super::server::auth::Needs;
 
+/// The document without its paths and schemas.
+const DOCUMENT: &str = include_str!("openapi/document.json");
+const PARAMETERS: &str = include_str!("openapi/parameters.json");
 const SCHEMAS: &str = include_str!("openapi/schemas.json");
 
 /// Answers of every endpoint that needs a token.
@@ -27,66 +30,32 @@ const UNREAD: &[(u16, &str)] = &[
     (431, "The request's head is larger than 32 KiB or has more than 64 headers."),
 ];
 
-const ABOUT: &str = "Stores time series in hourly buckets with exact summaries, and answers range queries. \
-    Request bodies may be compressed (Content-Encoding: gzip, deflate or zstd). Answers over 1 KiB are compressed for \
-    clients that accept gzip. Every answer has the request's id in X-Request-Id; the client may choose the id. Every answer has \
-    X-Content-Type-Options: nosniff, and Cache-Control: `private, no-cache` beside an ETag, else `no-store`.";
-
-/// Answer headers that depend on the status, with their descriptions.
-const HEADERS: &[(&str, &str)] = &[
-    ("ETag", "Of the page, and of ranges that end in the past, for If-None-Match; of metadata for If-Match."),
-    ("Retry-After", "Seconds to wait before a retry."),
-    ("WWW-Authenticate", "The challenge for browsers."),
-    ("X-Hourglass-Ack", "The ack level reached: `log` or `store`."),
-    ("X-Hourglass-Notice", "In NDJSON and CSV: names of the request that nobody knows, and which ones there are."),
-    (
-        "X-Hourglass-Warning",
-        "Quotas that are nearly used up, timestamps that look like another unit than the declared one, and parameters that are ignored.",
-    ),
-    ("X-Next-Cursor", "In NDJSON and CSV: the cursor of the next part, if there is one."),
-];
-
 /// `GET /openapi.json`.
 pub async fn document() -> Response {
-    static DOCUMENT: OnceLock<String> = OnceLock::new();
-    let document = DOCUMENT.get_or_init(|| describe().to_string());
-    ([(header::CONTENT_TYPE, "application/json")], document.as_str()).into_response()
+    static TEXT: LazyLock<String> = LazyLock::new(|| describe().to_string());
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
 }
 
 fn describe() -> Value {
+    let parameters = parsed(PARAMETERS);
     let mut paths = Map::new();
     for endpoint in ENDPOINTS {
         let path = paths.entry(endpoint.path).or_insert_with(|| json!({}));
-        path[endpoint.method.to_lowercase()] = operation(endpoint);
+        path[endpoint.method.to_lowercase()] = operation(endpoint, &parameters);
     }
-    json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "hourglass",
-            "version": env!("CARGO_PKG_VERSION"),
-            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": ABOUT,
-        },
-        "paths": paths,
-        "components": {
-            "schemas": parsed(SCHEMAS),
-            "headers": headers(),
-            "securitySchemes": {
-                "token": {
-                    "type": "apiKey", "in": "header", "name": "Authorization", "description": "`Token …` or `Bearer …`.",
-                },
-                "basic": { "type": "http", "scheme": "basic", "description": "The token is the password; the user is ignored." },
-                "password": { "type": "apiKey", "in": "query", "name": "p", "description": "The token, as InfluxDB 1.x clients send the password." },
-            },
-        },
-    })
+    let mut document = parsed(DOCUMENT);
+    document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
+    document["paths"] = paths.into();
+    document["components"]["schemas"] = parsed(SCHEMAS);
+    document
 }
 
-fn operation(endpoint: &Endpoint) -> Value {
+fn operation(endpoint: &Endpoint, described: &Value) -> Value {
     let in_path = endpoint.path.split(['{', '}']).skip(1).step_by(2).map(
         |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }),
     );
-    let parameters: Vec<Value> = in_path.chain(endpoint.query.iter().map(in_query)).chain(in_head(endpoint)).collect();
+    let in_query = endpoint.query.split_whitespace().map(|key| described[key].clone());
+    let parameters: Vec<Value> = in_path.chain(in_query).chain(in_head(endpoint)).collect();
     let mut responses = Map::new();
     for (status, what, content) in answers(endpoint) {
         let mut response = json!({ "description": what });
@@ -97,13 +66,12 @@ fn operation(endpoint: &Endpoint) -> Value {
         // Given before routing, so these have the same shape for all endpoints.
         if unread && content != FAILED {
             let schema = &mut response["content"]["application/json"]["schema"];
-            *schema = json!({ "anyOf": [schema.take(), reference("Error")] });
+            *schema = json!({ "anyOf": [schema.take(), reference("schemas", "Error")] });
         }
-        let named: Vec<&str> = headers_of(endpoint, status).collect();
-        if !named.is_empty() {
-            let reference =
-                |name: &&str| ((*name).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }));
-            response["headers"] = named.iter().map(reference).collect::<Map<_, _>>().into();
+        let headers: Map<_, _> =
+            headers_of(endpoint, status).map(|name| (name.to_owned(), reference("headers", name))).collect();
+        if !headers.is_empty() {
+            response["headers"] = headers.into();
         }
         responses.insert(status.to_string(), response);
     }
@@ -124,9 +92,13 @@ fn operation(endpoint: &Endpoint) -> Value {
     operation
 }
 
+fn takes(endpoint: &Endpoint, parameter: &str) -> bool {
+    endpoint.parameters().any(|name| name == parameter)
+}
+
 /// Whether it takes readings.
 fn is_write(endpoint: &Endpoint) -> bool {
-    endpoint.query.iter().any(|parameter| parameter.name == "ack") && endpoint.path != "/api/v1/explain"
+    takes(endpoint, "ack") && endpoint.path != "/api/v1/explain"
 }
 
 /// What the head of a request may say beside what all requests may.
@@ -149,15 +121,16 @@ fn in_head(endpoint: &Endpoint) -> Option<Value> {
 
 /// The endpoint's own answers, and the shared ones that it does not describe itself.
 fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
-    let mut answers: Vec<DescribedAnswer> = endpoint.answers.iter().copied().flatten().copied().collect();
+    let own = endpoint.answers.iter().copied().flatten().copied();
     // Shared failures have the error shape of this endpoint's clients.
-    let failed = answers.iter().find(|(status, ..)| *status == 503).map_or(FAILED, |(_, _, content)| content);
-    let refused =
-        REFUSED.iter().filter(|_| endpoint.needs != Needs::Nothing).map(|(status, what)| (*status, *what, failed));
+    let failed = own.clone().find(|(status, ..)| *status == 503).map_or(FAILED, |(_, _, content)| content);
+    let refused: &[(u16, &'static str)] = if endpoint.needs == Needs::Nothing { &[] } else { REFUSED };
+    let refused = refused.iter().map(|(status, what)| (*status, *what, failed));
     let unread = UNREAD.iter().map(|(status, what)| (*status, *what, FAILED));
-    for shared in refused.chain(unread) {
-        if answers.iter().all(|(status, ..)| *status != shared.0) {
-            answers.push(shared);
+    let mut answers: Vec<DescribedAnswer> = Vec::new();
+    for answer in own.chain(refused).chain(unread) {
+        if answers.iter().all(|(status, ..)| *status != answer.0) {
+            answers.push(answer);
         }
     }
     answers
@@ -165,59 +138,37 @@ fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
 
 /// The headers that an answer with this status may have.
 fn headers_of(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'static str> {
-    let (token, past) = (endpoint.needs != Needs::Nothing, endpoint.answers.contains(&NOT_MODIFIED));
-    let (changes, changes_meta) = (endpoint.method == "POST", endpoint.answers.contains(&META_CHANGED));
-    let imports_meta = changes && endpoint.path == "/api/v1/meta";
-    let shows_meta = status == 200 && endpoint.path == "/api/v1/sensors/{key}/meta";
-    let taken = is_write(endpoint) && matches!(status, 200 | 204 | 400 | 422);
-    let takes = |name: &str| endpoint.query.iter().any(|parameter| parameter.name == name);
-    let parts = takes("cursor") && takes("format");
+    let is_past = endpoint.answers.contains(&NOT_MODIFIED) && matches!(status, 200 | 304);
+    let changes_meta = endpoint.answers.contains(&META_CHANGED) && matches!(status, 200 | 204);
+    let shows_meta = endpoint.path == "/api/v1/sensors/{key}/meta" && status == 200;
+    let imports_meta = endpoint.method == "POST" && endpoint.path == "/api/v1/meta";
     let is_query = endpoint.path == "/query";
-    let has = move |name: &str| match name {
-        "ETag" => shows_meta || (past && matches!(status, 200 | 304)),
-        "Retry-After" => token && matches!(status, 429 | 503),
-        "WWW-Authenticate" => status == 401,
-        "X-Hourglass-Ack" => taken || (changes && status == 503),
-        "X-Hourglass-Notice" => (takes("format") || is_query) && status == 200,
-        "X-Hourglass-Warning" => {
-            taken
-                || (is_query || imports_meta) && matches!(status, 200 | 400)
-                || changes_meta && matches!(status, 200 | 204)
-        }
-        _ => parts && status == 200,
-    };
-    HEADERS.iter().map(|(name, _)| *name).filter(move |name| has(name))
-}
-
-fn headers() -> Value {
-    let described = |(name, what): &(&str, &str)| {
-        ((*name).to_owned(), json!({ "description": what, "schema": { "type": "string" } }))
-    };
-    HEADERS.iter().map(described).collect::<Map<_, _>>().into()
-}
-
-fn in_query(parameter: &Parameter) -> Value {
-    let mut described = json!({
-        "name": parameter.name, "in": "query", "description": parameter.what, "schema": parsed(parameter.schema),
-    });
-    if parameter.name == TAG_NAME {
-        // Each property of the object is a separate parameter.
-        described["style"] = json!("form");
-        described["explode"] = json!(true);
-    }
-    described
+    let is_acked = is_write(endpoint) && matches!(status, 200 | 204 | 400 | 422);
+    let is_formatted = takes(endpoint, "format") && status == 200;
+    let is_warned = is_acked || changes_meta || (is_query || imports_meta) && matches!(status, 200 | 400);
+    let headers = [
+        ("ETag", is_past || shows_meta),
+        ("Retry-After", endpoint.needs != Needs::Nothing && matches!(status, 429 | 503)),
+        ("WWW-Authenticate", status == 401),
+        ("X-Hourglass-Ack", is_acked || endpoint.method == "POST" && status == 503),
+        ("X-Hourglass-Notice", is_formatted || is_query && status == 200),
+        ("X-Hourglass-Warning", is_warned),
+        ("X-Next-Cursor", is_formatted && takes(endpoint, "cursor")),
+    ];
+    headers.into_iter().filter(|(_, is_sent)| *is_sent).map(|(name, _)| name)
 }
 
 fn by_type(content: &[MediaType]) -> Value {
-    let of_type = |(media, schema): &MediaType| ((*media).to_owned(), json!({ "schema": reference(schema) }));
+    let of_type =
+        |(media, schema): &MediaType| ((*media).to_owned(), json!({ "schema": reference("schemas", schema) }));
     content.iter().map(of_type).collect::<Map<_, _>>().into()
 }
 
-fn reference(schema: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{schema}") })
+fn reference(kind: &str, name: &str) -> Value {
+    json!({ "$ref": format!("#/components/{kind}/{name}") })
 }
 
-/// Parses a constant of this program; a test parses all of them, so the default is never used.
+/// Parses a constant of this program; a test looks into all of them, so the default is never used.
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
@@ -227,21 +178,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_schema_is_there_and_is_json() {
-        let schemas: Map<String, Value> = serde_json::from_str(SCHEMAS).expect("JSON");
+    fn what_is_referred_to_is_there() {
+        let document = describe();
+        let text = document.to_string();
+        for part in text.split("\"#/").skip(1) {
+            let path = part.split('"').next().expect("a path");
+            assert!(document.pointer(&format!("/{path}")).is_some_and(|found| !found.is_null()), "{path}");
+        }
+        let parameters = parsed(PARAMETERS);
         for endpoint in ENDPOINTS {
-            for parameter in endpoint.query {
-                serde_json::from_str::<Value>(parameter.schema).expect(parameter.name);
-            }
-            let answers = endpoint.answers.iter().copied().flatten().flat_map(|(_, _, content)| *content);
-            for (_, schema) in answers.chain(endpoint.body) {
-                assert!(schemas.contains_key(*schema), "{schema}");
+            for (key, name) in endpoint.query.split_whitespace().zip(endpoint.parameters()) {
+                assert_eq!(parameters[key]["name"], name, "{key}");
             }
         }
-        let text = describe().to_string();
-        for part in text.split("#/components/schemas/").skip(1) {
-            let name = part.split('"').next().expect("a name");
-            assert!(schemas.contains_key(name), "{name}");
+        for key in parameters.as_object().expect("an object").keys() {
+            assert!(ENDPOINTS.iter().any(|one| one.query.split_whitespace().any(|used| used == key)), "{key}");
         }
     }
 }

@@ -1,18 +1,17 @@
 //! Parses and checks the query parameters of the read endpoints. Every error names its parameter.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use super::App;
 use super::endpoints::Endpoint;
 use super::errors::ApiError;
-use super::params::TAG_NAME;
+use super::pairs::Pairs;
 use super::render::json::Times;
 use crate::access::{Caller, Event, Pin};
 use crate::bucket::settings::Settings;
@@ -75,7 +74,7 @@ const END_RFC3339: &str = "2262-04-11T23:47:16.854775807Z";
 pub struct Parameters {
     pub sender: Sender,
     settings: Arc<Settings>,
-    plain: HashMap<String, String>,
+    plain: Pairs,
     tags: Vec<TagFilter>,
 }
 
@@ -98,28 +97,16 @@ impl FromRequestParts<Arc<App>> for Parameters {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
-        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
-        let Query(pairs) = query.map_err(|error| ApiError::Bad(error.body_text()))?;
-        let known = parts.extensions.get::<&'static Endpoint>().map_or(&[][..], |endpoint| endpoint.query);
-        let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
-        let is_known = |name: &str| names.contains(&name);
-        let (mut plain, mut tags) = (HashMap::new(), Vec::new());
-        for (name, value) in pairs {
-            // Credentials of 1.x clients; the caller is authenticated already.
-            if matches!(&*name, "u" | "p") {
-                continue;
-            }
-            if let Some(tag) = name.strip_prefix("tag.").filter(|_| is_known(TAG_NAME)) {
-                tags.push(tag_filter(tag, &value)?);
-                continue;
-            }
-            if !is_known(&name) {
-                return Err(ApiError::Bad(format!("unknown parameter {name:?}; use one of {}", names.join(", "))));
-            }
-            if plain.insert(name.clone(), value).is_some() {
-                return Err(ApiError::Bad(format!("parameter {name} is given twice")));
+        let known = parts.extensions.get::<&'static Endpoint>();
+        let known: Vec<&str> = known.into_iter().flat_map(|endpoint| endpoint.parameters()).collect();
+        let mut sent = Pairs::of_url(&parts.uri)?;
+        let mut tags = Vec::new();
+        if known.contains(&"tag.KEY") {
+            for (name, value) in sent.extract_if(.., |(name, _)| name.starts_with("tag.")) {
+                tags.push(tag_filter(&name["tag.".len()..], &value)?);
             }
         }
+        let plain = Pairs::only_known(sent, &known)?;
         let sender = parts.extensions.get().cloned().unwrap_or(Sender { by: Caller::Anybody, address: None });
         Ok(Self { sender, settings: app.query.settings(), plain, tags })
     }
@@ -135,12 +122,12 @@ impl Parameters {
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.plain.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.plain.get(name)
     }
 
     /// A switch: on if it is given without a value, off if it is missing.
     pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
-        Ok(flag(name, self.plain.get(name).map(String::as_str))?.unwrap_or(false))
+        Ok(self.plain.flag(name)?.unwrap_or(false))
     }
 
     /// The database that is meant, its default policy included, if the caller may read it.
@@ -411,16 +398,6 @@ fn relative(text: &str) -> Option<i64> {
     match back.strip_prefix('-') {
         Some(duration) => step(duration).ok(),
         None => (text == "now").then_some(0),
-    }
-}
-
-/// Parses the value of a switch, which is on if it is empty.
-pub fn flag(name: &str, value: Option<&str>) -> Result<Option<bool>, ApiError> {
-    match value {
-        None => Ok(None),
-        Some("" | "true" | "1") => Ok(Some(true)),
-        Some("false" | "0") => Ok(Some(false)),
-        Some(other) => Err(ApiError::Bad(format!("parameter {name}: {other:?} is neither true nor false"))),
     }
 }
 

@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 use super::write::WriteTerms;
 use crate::bucket::bucket_name;
 use crate::http::App;
+use crate::http::endpoints::Endpoint;
 use crate::http::errors::{ApiError, Dialect, REJECTED, is_forbidden};
+use crate::http::pairs::Pairs;
 use crate::http::parameters::Sender;
-use crate::http::params::EXPLAIN;
 use crate::http::render::json;
 use crate::http::server::body;
-use crate::http::server::unknown_parameters::only_known;
 use crate::ingest::{ExplainedField, ExplainedPoint, Explanation, IngestError};
 use crate::reading::time::rfc3339;
 use crate::reading::{Hour, Limits, Reason, Rejection};
@@ -33,11 +33,14 @@ const MEMORY_PER_BYTE: usize = 48;
 pub async fn explain(
     State(app): State<Arc<App>>,
     Extension(sender): Extension<Sender>,
+    Extension(endpoint): Extension<&'static Endpoint>,
     uri: Uri,
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
-    match explained(&app, &sender, &uri, &headers, &mut body).await {
+    let known: Vec<&str> = endpoint.parameters().collect();
+    let parameters = Pairs::of_url(&uri).and_then(|sent| Pairs::only_known(sent, &known));
+    match explained(&app, &sender, parameters, &headers, &mut body).await {
         Ok(explained) => Json(explained).into_response(),
         Err(error) => {
             if !matches!(error, ApiError::BodyTimeout) {
@@ -51,14 +54,14 @@ pub async fn explain(
 async fn explained(
     app: &App,
     sender: &Sender,
-    uri: &Uri,
+    parameters: Result<Pairs, ApiError>,
     headers: &HeaderMap,
     body: &mut Body,
 ) -> Result<Value, ApiError> {
-    only_known(uri.query(), EXPLAIN)?;
+    let parameters = parameters?;
     // Whoever may not write learns nothing, whatever the body is.
-    let of_lines = WriteTerms::of_lines(uri, headers, Dialect::V1, &sender.by);
-    let of_json = WriteTerms::of_json(uri, headers, &sender.by);
+    let of_lines = WriteTerms::new(&parameters, headers, Dialect::V1, &sender.by);
+    let of_json = WriteTerms::new(&parameters, headers, Dialect::Native, &sender.by);
     if let (Err(error), Err(_)) = (&of_lines, &of_json) {
         return Err(error.clone());
     }

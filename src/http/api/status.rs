@@ -5,17 +5,16 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use serde_json::json;
 
 use crate::bucket::Unusable;
 use crate::clock::{now_ns, now_seconds};
 use crate::http::endpoints::{self, ENDPOINTS, Endpoint};
 use crate::http::errors::{NO_ENDPOINT, WRONG_METHOD};
+use crate::http::pairs::Pairs;
 use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::format::preferred;
 use crate::http::{App, Health, SeesDetails, ui};
@@ -56,7 +55,7 @@ pub async fn front(State(app): State<Arc<App>>, headers: HeaderMap) -> Response 
 
 fn endpoint_list() -> serde_json::Value {
     let shown = |endpoint: &Endpoint| {
-        let parameters: Vec<&str> = endpoint.query.iter().map(|parameter| parameter.name).collect();
+        let parameters: Vec<&str> = endpoint.parameters().collect();
         json!({ "method": endpoint.method, "path": endpoint.path, "what": endpoint.what, "parameters": parameters })
     };
     let endpoints: Vec<serde_json::Value> = ENDPOINTS.iter().map(shown).collect();
@@ -69,7 +68,7 @@ fn endpoint_lines() -> String {
         |of: fn(&Endpoint) -> &str| ENDPOINTS.iter().map(|endpoint| of(endpoint).len()).max().unwrap_or_default();
     let (method, path) = (width(|endpoint| endpoint.method), width(|endpoint| endpoint.path));
     for endpoint in ENDPOINTS {
-        let parameters: Vec<String> = endpoint.query.iter().map(|parameter| format!("{}=", parameter.name)).collect();
+        let parameters: Vec<String> = endpoint.parameters().map(|name| format!("{name}=")).collect();
         let parameters = if parameters.is_empty() { String::new() } else { format!(" (?{})", parameters.join("&")) };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{:method$} {:path$} {}{parameters}", endpoint.method, endpoint.path, endpoint.what);
@@ -77,15 +76,11 @@ fn endpoint_lines() -> String {
     text
 }
 
-#[derive(Debug, Deserialize)]
-pub struct PingParameters {
-    verbose: Option<String>,
-}
-
 /// `GET /ping`: 204; with `?verbose=true` 200 and the version. A client that also sends a `verbose` header, as EMQX
 /// does, expects 204.
-pub async fn ping(headers: HeaderMap, query: Result<Query<PingParameters>, QueryRejection>) -> Response {
-    let verbose = query.is_ok_and(|Query(query)| matches!(query.verbose.as_deref(), Some("true" | "1")));
+pub async fn ping(headers: HeaderMap, uri: Uri) -> Response {
+    let sent = Pairs::of_url(&uri).and_then(|sent| Pairs::known_of(sent, &["verbose"]));
+    let verbose = sent.is_ok_and(|(sent, _)| matches!(sent.get("verbose"), Some("true" | "1")));
     if verbose && !headers.contains_key("verbose") {
         return Json(json!({ "version": INFLUX_VERSION })).into_response();
     }

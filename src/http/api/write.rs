@@ -5,73 +5,80 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Extension, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::extract::{Extension, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use tokio::sync::watch;
 
 use crate::access::Caller;
 use crate::clock::now_ns;
 use crate::http::admin::dead_letters::not_stored;
+use crate::http::endpoints::Endpoint;
 use crate::http::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is_forbidden, respond_partial};
-use crate::http::parameters::{DEFAULT_DATABASE, Sender, flag};
-use crate::http::params::WRITE;
+use crate::http::pairs::Pairs;
+use crate::http::parameters::{DEFAULT_DATABASE, Sender};
 use crate::http::render::json::ack_json;
 use crate::http::server::body;
-use crate::http::server::unknown_parameters::{only_known, unknown_of};
 use crate::http::{App, Health};
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey};
 use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 
-/// The query parameters of the write endpoints. Unknown ones are ignored with a warning, as in `InfluxDB`.
-#[derive(Debug, Default, Deserialize)]
-pub struct WriteParameters {
-    db: Option<String>,
-    rp: Option<String>,
-    bucket: Option<String>,
-    precision: Option<String>,
-    accept_partial: Option<String>,
-    ack: Option<String>,
-}
-
-/// The names of [`WriteParameters`].
+/// The query parameters with an effect on line protocol, whichever of them `InfluxDB` has in a version.
 const ACTED_ON: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
 
-/// Handles line protocol in the format of a client family.
-pub async fn lines(
-    app: &App,
-    uri: &Uri,
-    headers: &HeaderMap,
-    mut body: Body,
-    dialect: Dialect,
-    sender: &Sender,
-) -> Response {
-    match take_lines(app, uri, headers, &mut body, dialect, sender).await {
-        Ok(ack) if ack.rejected.count == 0 => with_notes(StatusCode::NO_CONTENT.into_response(), &ack),
-        Ok(ack) => with_notes(respond_partial(dialect, ack.accepted, &ack.rejected), &ack),
-        Err(error) => refuse(app, headers, body, &error, dialect).await,
+/// Handles readings in the format of a client family.
+pub async fn write(app: &App, endpoint: &Endpoint, parts: &Parts, mut body: Body, sender: &Sender) -> Response {
+    let dialect = endpoint.dialect();
+    match take(app, endpoint, parts, &mut body, sender).await {
+        Ok(ack) => with_notes(answer(dialect, &ack), &ack),
+        Err(error) => refuse(app, &parts.headers, body, &error, dialect).await,
     }
 }
 
-async fn take_lines(
+async fn take(
     app: &App,
-    uri: &Uri,
-    headers: &HeaderMap,
+    endpoint: &Endpoint,
+    parts: &Parts,
     body: &mut Body,
-    dialect: Dialect,
     sender: &Sender,
 ) -> Result<Ack, ApiError> {
-    let unknown = unknown_of(uri.query(), ACTED_ON)?;
-    let terms = WriteTerms::of_lines(uri, headers, dialect, &sender.by)?;
-    let (body, admission) = body::read(app, headers, body).await?;
+    let dialect = endpoint.dialect();
+    let sent = Pairs::of_url(&parts.uri)?;
+    let (parameters, unknown) = if dialect == Dialect::Native {
+        let known: Vec<&str> = endpoint.parameters().collect();
+        (Pairs::only_known(sent, &known)?, None)
+    } else {
+        Pairs::known_of(sent, ACTED_ON)?
+    };
+    let terms = WriteTerms::new(&parameters, &parts.headers, dialect, &sender.by)?;
+    let (body, admission) = body::read(app, &parts.headers, body).await?;
     let precision = terms.precision;
-    let lines = |limits| Lines::new(&body, precision, limits);
-    let mut ack = app.ingest.take(terms.arrival(&body, sender), lines, admission).await?;
+    let arrival = terms.arrival(&body, sender);
+    let mut ack = if dialect == Dialect::Native {
+        app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
+    } else {
+        app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?
+    };
     ack.warnings.extend(unknown);
     Ok(ack)
+}
+
+fn answer(dialect: Dialect, ack: &Ack) -> Response {
+    if dialect != Dialect::Native {
+        return match ack.rejected.count {
+            0 => StatusCode::NO_CONTENT.into_response(),
+            _ => respond_partial(dialect, ack.accepted, &ack.rejected),
+        };
+    }
+    let status = match ack.rejected.count {
+        0 => StatusCode::OK,
+        _ if is_forbidden(ack.accepted, &ack.rejected) => StatusCode::FORBIDDEN,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    (status, [("content-type", "application/json")], ack_json(ack)).into_response()
 }
 
 /// What the parameters of a write say.
@@ -85,25 +92,14 @@ pub(crate) struct WriteTerms {
 }
 
 impl WriteTerms {
-    /// Of line protocol.
-    pub fn of_lines(uri: &Uri, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> Result<Self, ApiError> {
-        let parameters = parameters(uri)?;
-        let database = database(&parameters, dialect, by)?;
-        let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
-        let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
-        let ack = ack_level(parameters.ack.as_deref(), headers)?;
+    /// Of the native dialect for JSON, of the others for line protocol.
+    pub fn new(parameters: &Pairs, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> Result<Self, ApiError> {
+        let database = database(parameters, dialect, by)?;
+        let (precision, declared) = precision(parameters.get("precision"), dialect)?;
+        // JSON is always taken in part.
+        let partial = dialect == Dialect::Native || parameters.flag("accept_partial")?.unwrap_or(true);
+        let ack = ack_level(parameters.raw("ack"), headers)?;
         Ok(Self { database, precision, declared, partial, ack, key: request_key(headers)? })
-    }
-
-    /// Of JSON.
-    pub fn of_json(uri: &Uri, headers: &HeaderMap, by: &Caller) -> Result<Self, ApiError> {
-        let parameters = parameters(uri)?;
-        let database = database(&parameters, Dialect::Native, by)?;
-        let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
-        let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
-        let precision = Precision::from_name(name).ok_or_else(unknown)?;
-        let ack = ack_level(parameters.ack.as_deref(), headers)?;
-        Ok(Self { database, precision, declared: true, partial: true, ack, key: request_key(headers)? })
     }
 
     /// A request with these terms and this body that was received now.
@@ -122,42 +118,6 @@ impl WriteTerms {
             address: sender.address,
         }
     }
-}
-
-/// `POST /api/v1/readings`.
-pub async fn native(
-    State(app): State<Arc<App>>,
-    Extension(sender): Extension<Sender>,
-    uri: Uri,
-    headers: HeaderMap,
-    mut body: Body,
-) -> Response {
-    match take_json(&app, &uri, &headers, &mut body, &sender).await {
-        Ok(ack) => {
-            let status = match ack.rejected.count {
-                0 => StatusCode::OK,
-                _ if is_forbidden(ack.accepted, &ack.rejected) => StatusCode::FORBIDDEN,
-                _ => StatusCode::BAD_REQUEST,
-            };
-            with_notes((status, [("content-type", "application/json")], ack_json(&ack)).into_response(), &ack)
-        }
-        Err(error) => refuse(&app, &headers, body, &error, Dialect::Native).await,
-    }
-}
-
-async fn take_json(
-    app: &App,
-    uri: &Uri,
-    headers: &HeaderMap,
-    body: &mut Body,
-    sender: &Sender,
-) -> Result<Ack, ApiError> {
-    only_known(uri.query(), WRITE)?;
-    let terms = WriteTerms::of_json(uri, headers, &sender.by)?;
-    let (body, admission) = body::read(app, headers, body).await?;
-    let precision = terms.precision;
-    let items = |limits| Items::new(&body, precision, limits);
-    Ok(app.ingest.take(terms.arrival(&body, sender), items, admission).await?)
 }
 
 /// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store; 409 if all but dead letters
@@ -262,17 +222,13 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     text.map(|text| Some(text.to_owned())).ok_or_else(invalid)
 }
 
-fn parameters(uri: &Uri) -> Result<WriteParameters, ApiError> {
-    let query = Query::try_from_uri(uri);
-    query.map(|Query(parameters)| parameters).map_err(|error| ApiError::Bad(error.body_text()))
-}
-
 /// `db`, or `bucket`, and the retention policy behind a slash, if one is named; if the caller may write to it. In `db` of
 /// InfluxDB 1.x a slash is no policy.
-fn database(parameters: &WriteParameters, dialect: Dialect, by: &Caller) -> Result<String, ApiError> {
-    let named = [&parameters.db, &parameters.bucket].into_iter().flatten().find(|name| !name.is_empty());
-    let name = named.map_or(DEFAULT_DATABASE, |name| name.strip_suffix('/').unwrap_or(name));
-    let policy = parameters.rp.as_deref().filter(|policy| !policy.is_empty());
+fn database(parameters: &Pairs, dialect: Dialect, by: &Caller) -> Result<String, ApiError> {
+    let db = parameters.get("db");
+    let name = db.or(parameters.get("bucket")).unwrap_or(DEFAULT_DATABASE);
+    let name = name.strip_suffix('/').unwrap_or(name);
+    let policy = parameters.get("rp");
     let meant = match policy {
         Some(policy) if !name.contains('/') => format!("{name}/{policy}"),
         _ => name.to_owned(),
@@ -280,8 +236,7 @@ fn database(parameters: &WriteParameters, dialect: Dialect, by: &Caller) -> Resu
     if !by.may_write(&meant) {
         return Err(ApiError::Forbidden(format!("{} may not write to database {meant:?}", by.name())));
     }
-    let is_of_db = parameters.db.as_ref().is_some_and(|db| !db.is_empty());
-    if dialect == Dialect::V1 && is_of_db && name.contains('/') {
+    if dialect == Dialect::V1 && db.is_some() && name.contains('/') {
         return Err(ApiError::Bad(format!("database not found: {name:?}: name a retention policy by rp")));
     }
     match (name.split_once('/'), policy) {
@@ -292,14 +247,20 @@ fn database(parameters: &WriteParameters, dialect: Dialect, by: &Caller) -> Resu
     }
 }
 
-/// The unit of timestamps, and whether the sender declared it.
+/// The unit of timestamps, and whether the sender declared it; JSON declares one by its form.
 fn precision(name: Option<&str>, dialect: Dialect) -> Result<(Precision, bool), ApiError> {
-    let default = if dialect == Dialect::V3 { Precision::Auto } else { Precision::Nanoseconds };
-    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok((default, false)) };
+    let Some(name) = name else {
+        return Ok(match dialect {
+            Dialect::V1 | Dialect::V2 => (Precision::Nanoseconds, false),
+            Dialect::V3 => (Precision::Auto, false),
+            Dialect::Native => (Precision::Auto, true),
+        });
+    };
     let precision = Precision::from_name(name).map(|precision| (precision, true));
     precision.ok_or_else(|| {
         ApiError::Bad(match dialect {
-            Dialect::V1 | Dialect::Native => format!("invalid precision {name:?} (use n, u, ms, s, m or h)"),
+            Dialect::Native => format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"),
+            Dialect::V1 => format!("invalid precision {name:?} (use n, u, ms, s, m or h)"),
             Dialect::V2 => "invalid precision; valid precision units are ns, us, ms, and s".to_owned(),
             Dialect::V3 => format!("invalid precision {name:?} (use auto, ns, us, ms or s)"),
         })

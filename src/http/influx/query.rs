@@ -4,10 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{Extension, Form, FromRequest, Query, Request, State};
+use axum::extract::{Extension, Form, FromRequest, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 
 use super::render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
 use crate::access::{Event, cut};
@@ -17,12 +16,13 @@ use crate::edits::ValueDeletion;
 use crate::http::App;
 use crate::http::admin::preview::previewed;
 use crate::http::api::write::stays_away;
+use crate::http::endpoints::Endpoint;
 use crate::http::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
-use crate::http::parameters::{Sender, flag};
+use crate::http::pairs::Pairs;
+use crate::http::parameters::Sender;
 use crate::http::render::answer::NOTICE_HEADER;
 use crate::http::render::guard::Guard;
 use crate::http::server::body;
-use crate::http::server::unknown_parameters::unknown_of;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
 use crate::query::influx::{DeleteTargets, NoticeKind, StatementAnswer, StatementContext, is_zone, pattern_fault};
@@ -34,42 +34,6 @@ const PARSED_BYTES: usize = 64;
 /// Rows of a chunk when the client does not say.
 const CHUNK_ROWS: usize = 10_000;
 
-/// The names of [`QueryParameters`].
-const ACTED_ON: &[&str] = &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run"];
-
-/// The parameters of `/query`; unknown ones are ignored with a warning.
-#[derive(Debug, Default, Deserialize)]
-pub struct QueryParameters {
-    q: Option<String>,
-    db: Option<String>,
-    rp: Option<String>,
-    epoch: Option<String>,
-    pretty: Option<String>,
-    chunked: Option<String>,
-    chunk_size: Option<String>,
-    params: Option<String>,
-    guard: Option<String>,
-    dry_run: Option<String>,
-}
-
-impl QueryParameters {
-    /// These parameters, with `other` for missing ones.
-    fn or(self, other: Self) -> Self {
-        Self {
-            q: self.q.or(other.q),
-            db: self.db.or(other.db),
-            rp: self.rp.or(other.rp),
-            epoch: self.epoch.or(other.epoch),
-            pretty: self.pretty.or(other.pretty),
-            chunked: self.chunked.or(other.chunked),
-            chunk_size: self.chunk_size.or(other.chunk_size),
-            params: self.params.or(other.params),
-            guard: self.guard.or(other.guard),
-            dry_run: self.dry_run.or(other.dry_run),
-        }
-    }
-}
-
 /// A request for statements, without its parameters.
 struct Asking<'a> {
     sender: &'a Sender,
@@ -78,26 +42,31 @@ struct Asking<'a> {
 }
 
 /// `/query`: parameters in the URL, or with POST in a form body, too.
-pub async fn query(State(app): State<Arc<App>>, Extension(sender): Extension<Sender>, request: Request) -> Response {
-    sent(&app, &sender, request).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+pub async fn query(
+    State(app): State<Arc<App>>,
+    Extension(sender): Extension<Sender>,
+    Extension(endpoint): Extension<&'static Endpoint>,
+    request: Request,
+) -> Response {
+    let known: Vec<&str> = endpoint.parameters().collect();
+    sent(&app, &sender, &known, request).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-async fn sent(app: &Arc<App>, sender: &Sender, request: Request) -> Result<Response, ApiError> {
+async fn sent(app: &Arc<App>, sender: &Sender, known: &[&str], request: Request) -> Result<Response, ApiError> {
     let (parts, mut body) = request.into_parts();
-    let url = Query::<QueryParameters>::try_from_uri(&parts.uri);
-    let Query(mut parameters) = url.map_err(|error| ApiError::Bad(error.body_text()))?;
-    let mut unknown = unknown_of(parts.uri.query(), ACTED_ON)?;
+    let (mut parameters, mut unknown) = Pairs::known_of(Pairs::of_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
         let (body, _admission) = body::read(app, &parts.headers, &mut body).await?;
-        let request = Request::from_parts(parts.clone(), body.clone().into());
+        let request = Request::from_parts(parts.clone(), body.into());
         // A body that is not a form counts as empty.
-        if let Ok(Form(form)) = <Form<QueryParameters> as FromRequest<()>>::from_request(request, &()).await {
+        if let Ok(Form(form)) = Form::<Vec<(String, String)>>::from_request(request, &()).await {
+            let (form, unknown_of_form) = Pairs::known_of(form, known)?;
             parameters = parameters.or(form);
-            unknown = together(unknown, unknown_of(std::str::from_utf8(&body).ok(), ACTED_ON)?);
+            unknown = together(unknown, unknown_of_form);
         }
     }
     let asking = Asking { sender, method: &parts.method, headers: &parts.headers };
-    let mut response = match answered(app, &asking, parameters).await {
+    let mut response = match answered(app, &asking, &parameters).await {
         Ok(response) => response,
         Err(error) => error.respond(Dialect::V1),
     };
@@ -107,18 +76,18 @@ async fn sent(app: &Arc<App>, sender: &Sender, request: Request) -> Result<Respo
     Ok(response)
 }
 
-async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: QueryParameters) -> Result<Response, ApiError> {
-    let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
+async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: &Pairs) -> Result<Response, ApiError> {
+    let Some(q) = parameters.get("q").filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
-    Guard::named(parameters.guard.as_deref())?;
-    let is_dry = flag("dry_run", parameters.dry_run.as_deref())?.unwrap_or(false);
+    let guard = Guard::named(parameters.get("guard"))?;
+    let is_dry = parameters.flag("dry_run")?.unwrap_or(false);
+    let style = style(parameters, guard, asking.headers);
     let budget = app.query.begin(&asking.sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
-    let statements = match statements(q, parameters.params.as_deref()) {
+    let statements = match statements(q, parameters.get("params")) {
         Ok(statements) => statements,
         Err(error) => {
-            let style = style(&parameters, asking.headers);
             let body = refusal(&error.message(), &style);
             return Ok((error.status(), [(header::CONTENT_TYPE, style.format.media_type())], body).into_response());
         }
@@ -131,11 +100,9 @@ async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: QueryParamete
             outcomes.push(StatementResult { series: Err("not executed".to_owned()), messages: Vec::new(), zone: None });
             continue;
         }
-        let given = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
-        let (database, policy) = (given(&parameters.db), given(&parameters.rp));
         let asked = StatementContext {
-            database: database.as_deref(),
-            policy: policy.as_deref(),
+            database: parameters.get("db"),
+            policy: parameters.get("rp"),
             now,
             budget: &budget,
             by: &asking.sender.by,
@@ -176,7 +143,6 @@ async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: QueryParamete
         messages.extend(said);
         outcomes.push(StatementResult { series, messages, zone });
     }
-    let style = style(&parameters, asking.headers);
     let text = render(&budget, &outcomes, &style).await?;
     let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
     budget.answered();
@@ -190,10 +156,10 @@ async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: QueryParamete
     Ok(response)
 }
 
-fn style(parameters: &QueryParameters, headers: &HeaderMap) -> RenderStyle {
-    let is_true = |text: &Option<String>| text.as_deref() == Some("true");
-    let unit = match parameters.epoch.as_deref() {
-        None | Some("") => None,
+fn style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> RenderStyle {
+    let is_true = |name: &str| parameters.get(name) == Some("true");
+    let unit = match parameters.get("epoch") {
+        None => None,
         Some("u") => Some(1_000),
         Some("ms") => Some(1_000_000),
         Some("s") => Some(1_000_000_000),
@@ -204,12 +170,10 @@ fn style(parameters: &QueryParameters, headers: &HeaderMap) -> RenderStyle {
     let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = match accepted {
         "application/csv" | "text/csv" => InfluxFormat::Csv,
-        _ => InfluxFormat::Json { pretty: is_true(&parameters.pretty) },
+        _ => InfluxFormat::Json { pretty: is_true("pretty") },
     };
-    let rows = parameters.chunk_size.as_deref().and_then(|size| size.parse().ok()).filter(|rows| *rows > 0);
-    let chunk = is_true(&parameters.chunked).then(|| rows.unwrap_or(CHUNK_ROWS));
-    // Checked before.
-    let guard = Guard::named(parameters.guard.as_deref()).unwrap_or(Guard::Off);
+    let rows = parameters.get("chunk_size").and_then(|size| size.parse().ok()).filter(|rows| *rows > 0);
+    let chunk = is_true("chunked").then(|| rows.unwrap_or(CHUNK_ROWS));
     RenderStyle { unit, format, guard, chunk }
 }
 
@@ -226,7 +190,7 @@ fn statements(q: &str, params: Option<&str>) -> Result<Vec<Statement>, ApiError>
 
 /// The values of `$name`, from a JSON object.
 fn bound(params: Option<&str>) -> Result<Params, ApiError> {
-    let Some(text) = params.filter(|text| !text.is_empty()) else { return Ok(HashMap::new()) };
+    let Some(text) = params else { return Ok(HashMap::new()) };
     let bad = |what: &str| ApiError::Bad(format!("error parsing query parameters: {what}"));
     let object: HashMap<String, serde_json::Value> =
         serde_json::from_str(text).map_err(|error| bad(&error.to_string()))?;

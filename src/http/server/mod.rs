@@ -11,7 +11,6 @@ pub(crate) mod head;
 pub(crate) mod hosts;
 pub(crate) mod senders;
 pub(crate) mod service;
-pub(crate) mod unknown_parameters;
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -126,12 +126,7 @@ impl HttpService {
         if !self.serves.has(request.uri().path()) {
             return status::unknown(request.uri().clone()).await;
         }
-        let by = endpoint.map(|endpoint| &endpoint.by);
-        let dialect = match by {
-            Some(Handler::Lines(dialect)) => *dialect,
-            _ if endpoint.is_some_and(|endpoint| endpoint.path == "/query") => Dialect::V1,
-            _ => Dialect::Native,
-        };
+        let dialect = endpoint.map_or(Dialect::Native, Endpoint::dialect);
         if let Some(Err(stale)) = self.peer.as_ref().map(|peer| peer.judge(now_seconds())) {
             self.note_denied(stale.label(), asked, None);
             return refuse_connection(&self.app, request, stale, dialect).await;
@@ -144,21 +139,22 @@ impl HttpService {
                 return error.respond(dialect);
             }
         };
-        let response = match by {
-            Some(Handler::Lines(dialect)) => {
+        let sender = Sender { by: caller.clone(), address: asked.address };
+        let response = match endpoint {
+            Some(endpoint @ Endpoint { by: Handler::Write(_), .. }) => {
                 let (parts, body) = request.into_parts();
-                let sender = Sender { by: caller.clone(), address: asked.address };
-                write::lines(&self.app, &parts.uri, &parts.headers, body, *dialect, &sender).await
+                write::write(&self.app, endpoint, &parts, body, &sender).await
             }
-            Some(Handler::Route(_)) | None => {
-                request.extensions_mut().insert(Sender { by: caller.clone(), address: asked.address });
-                if let Some(endpoint) = endpoint {
-                    request.extensions_mut().insert(endpoint);
-                }
-                request.extensions_mut().insert(self.peer.clone());
+            _ => {
                 if asked.route == "/health" {
                     let sees = SeesDetails(self.sees_details(&request));
                     request.extensions_mut().insert(sees);
+                }
+                let extensions = request.extensions_mut();
+                extensions.insert(sender);
+                extensions.insert(self.peer.clone());
+                if let Some(endpoint) = endpoint {
+                    extensions.insert(endpoint);
                 }
                 self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
             }
