@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Settings;
 use crate::edge::{self, ConnectionLimits, Listener, Tls, TrustedProxies};
-use crate::http::{self, App, Cors, Hosts, Senders, Serves, Told};
+use crate::http::{self, App, Cors, Hosts, Senders, Serves};
 use crate::tcp;
 use crate::telemetry::Metrics;
 
@@ -200,7 +200,6 @@ fn senders(settings: &Settings) -> Senders {
         cors: Cors::of(&settings.cors.origins),
         hosts: Hosts::of(&settings.server.hosts),
         proxies: TrustedProxies::of(&settings.server.trusted_proxies),
-        told: Told::default(),
     }
 }
 

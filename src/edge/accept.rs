@@ -39,8 +39,6 @@ pub struct Connection {
     pub peer: Arc<Peer>,
     /// The handler reports the progress of its requests here.
     pub watch: Arc<ConnectionState>,
-    /// Whether the connection uses TLS.
-    pub secure: bool,
 }
 
 /// Accepts connections and passes each to `handle` until `stop` turns true. Then accepts no more and waits up to
@@ -137,5 +135,5 @@ async fn open(
     };
     watch.handshaken();
     let peer = Arc::new(Peer { address, secure, certificate });
-    Some(Connection { stream: Stream::new(io, watch.clone()), peer, watch, secure })
+    Some(Connection { stream: Stream::new(io, watch.clone()), peer, watch })
 }

@@ -8,7 +8,7 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
-use tower_http::compression::predicate::SizeAbove;
+use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
 use super::admin::{backup, databases, dead_letters, jobs, rejections, renames, tokens};
 use super::api::{explain, groups, lists, meta, overview, readings, sensors, status, summary, tail, write};
@@ -31,8 +31,6 @@ pub struct Endpoint {
     pub body: &'static [MediaType],
     /// The first one of a status counts.
     pub answers: &'static [&'static [DescribedAnswer]],
-    /// Whether answers are compressed if the client accepts it.
-    pub compressed: bool,
     /// What the caller must be allowed to do.
     pub needs: Needs,
     pub by: Handler,
@@ -137,11 +135,10 @@ const HEALTHY: &[DescribedAnswer] =
 macro_rules! endpoints {
     (@by $method:ident write $dialect:path) => { Handler::Write($dialect) };
     (@by $method:ident route $handler:path) => { Handler::Route(|| on(MethodFilter::$method, $handler)) };
-    ($($method:ident $path:literal, $needs:ident, $what:literal, $query:literal, $body:expr, $answers:expr, $compressed:expr,
-        $how:ident $by:path;)*) => {
+    ($($method:ident $path:literal, $needs:ident, $what:literal, $query:literal, $body:expr, $answers:expr, $how:ident $by:path;)*) => {
         &[$(Endpoint {
             method: stringify!($method), path: $path, what: $what, query: $query, body: $body, answers: $answers,
-            compressed: $compressed, needs: Needs::$needs, by: endpoints!(@by $method $how $by),
+            needs: Needs::$needs, by: endpoints!(@by $method $how $by),
         }),*]
     };
 }
@@ -149,142 +146,136 @@ macro_rules! endpoints {
 pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/", Nothing, "this list; for browsers a page", "", &[],
         &[&[(200, "One line per endpoint; JSON and a page for those who prefer them.", &[(TEXT, "Text"), json("Anything"), ("text/html", "Text")])],
-        NOT_MODIFIED], true, route status::front;
+        NOT_MODIFIED], route status::front;
     GET "/ui/{key}", Nothing, "a file of the page", "", &[],
         &[&[(200, "The file.", &[("text/javascript", "Text"), ("text/css", "Text"), ("image/svg+xml", "Text"), (TEXT, "Text")])],
-        NOT_MODIFIED, NOTHING], true, route ui::asset;
-    GET "/openapi.json", Nothing, "this list as OpenAPI 3.1", "", &[], &[&[(200, "This document.", &[json("Anything")])]], true,
+        NOT_MODIFIED, NOTHING], route ui::asset;
+    GET "/openapi.json", Nothing, "this list as OpenAPI 3.1", "", &[], &[&[(200, "This document.", &[json("Anything")])]],
         route openapi::document;
     POST "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
-        &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN], false, write Dialect::Native;
+        &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN], write Dialect::Native;
     POST "/api/v1/explain", Token, "what a write of this body would do, without keeping it",
-        "db rp precision-write accept_partial ack", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")], &[EXPLAINED, FORM_READ_NATIVE, ASKED], true,
-        route explain::explain;
+        "db rp precision-write accept_partial ack", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")],
+        &[EXPLAINED, FORM_READ_NATIVE, ASKED], route explain::explain;
     GET "/api/v1/readings", Token, "raw readings",
         "db sensor measurement tag.KEY from to precision fields order limit cursor max_points format guard epoch", &[],
-        &[READ, NOT_MODIFIED, ASKED], true, route readings::readings;
+        &[READ, NOT_MODIFIED, ASKED], route readings::readings;
     GET "/api/v1/summary", Token, "summaries of readings per time window",
         "db sensor measurement tag.KEY from to precision fields step epoch agg tz group_by fill format guard", &[],
-        &[WINDOWS, NOT_MODIFIED, ASKED], true, route summary::summary;
+        &[WINDOWS, NOT_MODIFIED, ASKED], route summary::summary;
     GET "/api/v1/sensors", Token, "sensors with their fields, latest reading and outlier flag",
         "db contains-sensors outlier silent recent limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED],
-        true, route sensors::sensors;
+        route sensors::sensors;
     GET "/api/v1/sensors/{key}/meta", Token, "what is said of a sensor: its metadata", "db", &[],
-        &[&[(200, "The metadata, with its ETag.", &[json("Anything")])], ASKED], true, route meta::show;
+        &[&[(200, "The metadata, with its ETag.", &[json("Anything")])], ASKED], route meta::show;
     PUT "/api/v1/sensors/{key}/meta", Token, "replace the metadata of a sensor", "db", &[json("Meta")],
-        &[META_CHANGED, FORM_READ_NATIVE, ASKED], true, route meta::put;
+        &[META_CHANGED, FORM_READ_NATIVE, ASKED], route meta::put;
     PATCH "/api/v1/sensors/{key}/meta", Token, "change the metadata of a sensor by a merge patch (RFC 7396)", "db",
-        &[json("Meta")], &[META_CHANGED, FORM_READ_NATIVE, ASKED], true, route meta::patch;
+        &[json("Meta")], &[META_CHANGED, FORM_READ_NATIVE, ASKED], route meta::patch;
     GET "/api/v1/meta", Token, "the metadata of all sensors that have some", "db limit cursor", &[],
-        &[&[(200, "Sensors with their metadata.", &[json("SensorMetas")])], ASKED], true, route meta::export;
+        &[&[(200, "Sensors with their metadata.", &[json("SensorMetas")])], ASKED], route meta::export;
     POST "/api/v1/meta", Token, "change the metadata of many sensors: NDJSON or CSV", "db dry_run",
         &[(NDJSON, "Text"), (CSV, "Text")], &[&[(200, "Every line was taken.", &[json("MetaImported")]),
         (400, "Some lines were refused; the others were taken.", &[json("MetaImportedOrError")])],
-        FORM_READ_NATIVE, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], false, route meta::import;
+        FORM_READ_NATIVE, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], route meta::import;
     GET "/api/v1/groups", Token, "declared groups of sensors, such as those of a site", "db", &[],
-        &[&[(200, "Groups.", &[json("Groups")])], ASKED], true, route groups::list;
+        &[&[(200, "Groups.", &[json("Groups")])], ASKED], route groups::list;
     GET "/api/v1/groups/{key}", Token, "the values of a group, each with its number of sensors", "db limit cursor", &[],
-        &[&[(200, "Values.", &[json("GroupValues")])], ASKED], true, route groups::values;
+        &[&[(200, "Values.", &[json("GroupValues")])], ASKED], route groups::values;
     GET "/api/v1/groups/{key}/{value}", Token, "the sensors of a group's value with the latest reading of each",
-        "db limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, route groups::members;
+        "db limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], route groups::members;
     GET "/api/v1/latest", Token, "the latest reading of each sensor",
-        "db sensor measurement tag.KEY limit cursor format guard epoch", &[], &[READ, ASKED], true, route sensors::latest;
+        "db sensor measurement tag.KEY limit cursor format guard epoch", &[], &[READ, ASKED], route sensors::latest;
     GET "/api/v1/tail", Token, "readings as they are acked, as server-sent events, until the client leaves",
         "db sensor measurement tag.KEY fields epoch", &[],
         &[&[(200, "One event per reading; `missed` and `end` say what they say.", &[("text/event-stream", "Text")])], ASKED],
-        false, route tail::tail;
+        route tail::tail;
     GET "/api/v1/measurements", Token, "measurements, each with its number of sensors", "db sensor measurement tag.KEY", &[],
-        &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, route lists::measurements;
+        &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], route lists::measurements;
     GET "/api/v1/tags", Token, "tag keys, and names of metadata, each with its number of values and sensors",
-        "db sensor measurement tag.KEY metadata", &[], &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, route lists::tags;
+        "db sensor measurement tag.KEY metadata", &[], &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], route lists::tags;
     GET "/api/v1/tags/{key}", Token, "the values of a tag, or of metadata (`meta.NAME`), each with its number of sensors",
-        "db sensor measurement tag.KEY", &[], &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true,
-        route lists::tag_values;
+        "db sensor measurement tag.KEY", &[], &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], route lists::tag_values;
     GET "/api/v1/fields", Token, "fields, each with the type of its values", "db sensor measurement tag.KEY", &[],
-        &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, route lists::fields;
+        &[&[(200, "Fields.", &[json("Fields")])], ASKED], route lists::fields;
     GET "/api/v1/caller", Token, "who the caller is to this service, and what it may do", "", &[],
-        &[&[(200, "The caller.", &[json("Caller")])]], false, route tokens::caller;
+        &[&[(200, "The caller.", &[json("Caller")])]], route tokens::caller;
     GET "/api/v1/tokens", Admin, "all tokens, without their secrets", "", &[], &[&[(200, "Tokens.", &[json("Tokens")])], ASKED],
-        true, route tokens::list;
+        route tokens::list;
     POST "/api/v1/tokens", Admin, "make a token, whose text is in this answer and nowhere else", "", &[json("NewToken")],
         &[&[(201, "The token.", &[json("Token")]), (409, "The name is taken, or no token exists yet.", FAILED)],
-        FORM_READ_NATIVE, ASKED], false, route tokens::create;
+        FORM_READ_NATIVE, ASKED], route tokens::create;
     POST "/api/v1/tokens/{key}/revoke", Admin, "end a token at once", "", &[], &[&[(200, "The token.", &[json("Token")]),
-        (409, "There is no such token, or it is the caller's own.", FAILED)], ASKED], false, route tokens::revoke;
+        (409, "There is no such token, or it is the caller's own.", FAILED)], ASKED], route tokens::revoke;
     POST "/api/v1/flush", Admin, "store all acked readings now: 204 when done", "", &[],
         &[&[(204, "All readings acked before are in the store.", &[]),
         (409, "All are in the store except dead letters.", &[json("NotStored")]),
-        (503, "Not all are in the store yet: try again.", FAILED)]], false, route write::flush;
+        (503, "Not all are in the store yet: try again.", FAILED)]], route write::flush;
     GET "/api/v1/jobs", Admin, "background jobs: state, progress, last success, last error, next run", "", &[],
-        &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], true, route jobs::list;
-    GET "/api/v1/jobs/{key}", Admin, "one background job", "", &[], &[&[(200, "The job.", &[json("Job")])], ASKED], false,
+        &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], route jobs::list;
+    GET "/api/v1/jobs/{key}", Admin, "one background job", "", &[], &[&[(200, "The job.", &[json("Job")])], ASKED],
         route jobs::show;
     POST "/api/v1/jobs/{key}/run", Admin, "run a background job now: 200 when done", "run", &[],
         &[&[(200, "The run has ended.", &[json("Job")]), (202, "The run is under way: ask again with `run`.", &[json("Job")])],
-        ASKED], false, route jobs::run;
+        ASKED], route jobs::run;
     GET "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything",
-        "since", &[], &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route backup::begin;
+        "since", &[], &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], route backup::begin;
     GET "/api/v1/backup/days", Admin, "the UTC days that have readings or summaries, for hourglass backup", "db", &[],
-        &[&[(200, "Days, counted from 1970-01-01.", &[json("Anything")])], ASKED], true, route backup::days;
+        &[&[(200, "Days, counted from 1970-01-01.", &[json("Anything")])], ASKED], route backup::days;
     GET "/api/v1/backup/day", Admin, "all readings and summaries of a database and UTC day, for hourglass backup",
         "db day known", &[], &[&[(200, "The day, as docs/backup.md describes it.", &[(BYTES, "Text")]),
-        (204, "The day has the digest given as `known`.", &[])], ASKED], false, route backup::day;
+        (204, "The day has the digest given as `known`.", &[])], ASKED], route backup::day;
     GET "/api/v1/backup/sensors", Admin, "all sensors of a database with their metadata, for hourglass backup", "db known", &[],
         &[&[(200, "The sensors, as docs/backup.md describes them.", &[(BYTES, "Text")]),
-        (204, "They have the digest given as `known`.", &[])], ASKED], false, route backup::sensors;
+        (204, "They have the digest given as `known`.", &[])], ASKED], route backup::sensors;
     POST "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", "began", &[],
-        &[&[(204, "Noted.", &[])], ASKED], false, route backup::proved;
+        &[&[(204, "Noted.", &[])], ASKED], route backup::proved;
     GET "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", "limit cursor", &[],
-        &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true,
-        route dead_letters::list;
+        &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], route dead_letters::list;
     GET "/api/v1/rejections", Token, "rejected lines and readings, for the database's administrators",
         "db-rejections code measurement-rejections contains-rejections from-rejections to-rejections limit format-rejections after",
         &[],
         &[&[(200, "The number of rejections by code, and the newest ones; or an export.", &[json("Rejections"), (TEXT, "Text")])],
-        ASKED], true, route rejections::list;
+        ASKED], route rejections::list;
     DELETE "/api/v1/rejections", Token, "remove rejections that need no more attention",
         "db code measurement-rejections contains-rejections from-rejections to-rejections through", &[],
-        &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], false, route rejections::remove;
+        &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], route rejections::remove;
     GET "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", "", &[],
-        &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route databases::show;
+        &[&[(200, "The settings.", &[json("Database")])], ASKED], route databases::show;
     PUT "/api/v1/databases/{key}", Token, "change how long a database keeps its readings and its other settings, as far as they are sent, or tell what would expire",
         "dry_run", &[json("DatabaseSettings")],
-        &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED], false,
+        &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
         route databases::put;
     GET "/api/v1/renames", Token, "the renames of a database, for its administrators", "db", &[],
-        &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], true, route renames::list;
+        &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], route renames::list;
     PUT "/api/v1/renames", Token, "show a sensor, measurement, tag key or tag value under another name, or tell what that would do",
         "db dry_run", &[json("Rename")],
-        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], FORM_READ_NATIVE, ASKED], false,
-        route renames::put;
+        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], FORM_READ_NATIVE, ASKED], route renames::put;
     DELETE "/api/v1/renames", Token, "show a stored name again", "db dry_run kind from-rename tag measurement-rename", &[],
-        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], ASKED], false, route renames::delete;
+        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], ASKED], route renames::delete;
     GET "/api/v1/overview", Metrics, "what an operator asks first: rates, acks, store, log, memory, disk, backup", "", &[],
-        &[&[(200, "The overview.", &[json("Anything")])]], true, route overview::overview;
+        &[&[(200, "The overview.", &[json("Anything")])]], route overview::overview;
     GET "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", "", &[],
-        &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], true, route status::status;
+        &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], route status::status;
     POST "/write", Token, "write line protocol, compatible with InfluxDB 1.x", "db rp precision-write ack", LINES,
-        &[KEPT, WRITTEN_V1], false, write Dialect::V1;
+        &[KEPT, WRITTEN_V1], write Dialect::V1;
     POST "/api/v2/write", Token, "write line protocol, compatible with InfluxDB 2.x", "bucket precision-write ack", LINES,
-        &[KEPT, WRITTEN_V2, UNPROCESSABLE], false, write Dialect::V2;
+        &[KEPT, WRITTEN_V2, UNPROCESSABLE], write Dialect::V2;
     POST "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", "db precision-write accept_partial ack",
-        LINES, &[KEPT, WRITTEN_V3], false, write Dialect::V3;
+        LINES, &[KEPT, WRITTEN_V3], write Dialect::V3;
     GET "/query", Token, "InfluxQL: SELECT, SHOW", "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", &[],
-        &[RESULTS], true, route query::query;
+        &[RESULTS], route query::query;
     POST "/query", Token, "InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form",
-        "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", FORM, &[RESULTS, FORM_READ], true,
-        route query::query;
+        "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", FORM, &[RESULTS, FORM_READ], route query::query;
     GET "/ping", Nothing, "204, or the version with ?verbose=true", "verbose", &[],
-        &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], false, route status::ping;
-    GET "/health", Nothing, "whether writes are acked, and the state of log, store and databases", "", &[], &[HEALTHY], false,
+        &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], route status::ping;
+    GET "/health", Nothing, "whether writes are acked, and the state of log, store and databases", "", &[], &[HEALTHY],
         route status::health;
     GET "/ready", Nothing, "200 while writes are acked, 503 otherwise", "", &[],
-        &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], false,
-        route status::ready;
+        &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], route status::ready;
     GET "/settings", Nothing, "settings that QuestDB clients read before they write", "", &[],
-        &[&[(200, "Supported versions of line protocol.", &[json("Settings")])]], false, route status::settings;
-    GET "/metrics", Metrics, "metrics for Prometheus", "", &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], true,
-        route status::metrics;
+        &[&[(200, "Supported versions of line protocol.", &[json("Settings")])]], route status::settings;
+    GET "/metrics", Metrics, "metrics for Prometheus", "", &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], route status::metrics;
 };
 
 /// The result of [`find`].
@@ -358,9 +349,12 @@ impl Endpoint {
 const COMPRESSED_FROM: u64 = 1024;
 
 pub fn router(app: Arc<App>) -> Router {
+    // Events must not wait for others, and the parts of a backup are packed already.
+    let is_worthwhile = SizeAbove::new(COMPRESSED_FROM)
+        .and(NotForContentType::SSE)
+        .and(NotForContentType::const_new("application/octet-stream"));
     // The fastest level, since compression shares the CPU with other requests. Request bodies are not affected.
-    let compression =
-        CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(COMPRESSED_FROM));
+    let compression = CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(is_worthwhile);
     let mut router = Router::new();
     for endpoint in ENDPOINTS {
         let route = match endpoint.by {
@@ -368,9 +362,9 @@ pub fn router(app: Arc<App>) -> Router {
             // Registered only so that other methods on this path get 405.
             Handler::Write(_) => MethodRouter::new(),
         };
-        let route = if endpoint.compressed { route.layer(compression.clone()) } else { route };
         // A path that has several methods has a route for each: axum merges them.
         router = router.route(endpoint.path, route);
     }
-    router.fallback(status::unknown).method_not_allowed_fallback(status::wrong_method).with_state(app)
+    router = router.fallback(status::unknown).method_not_allowed_fallback(status::wrong_method);
+    router.layer(compression).with_state(app)
 }

@@ -310,20 +310,24 @@ fn v2_code(status: StatusCode) -> &'static str {
 
 fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dialect) -> Response {
     let mut response = (status, Json(body)).into_response();
-    if let Some(value) = in_header(message) {
-        response.headers_mut().insert("x-influxdb-error", value);
-    }
+    add_texts(&mut response, "x-influxdb-error", &[message]);
     if dialect == Dialect::V2 {
         response.headers_mut().insert("x-platform-error-code", HeaderValue::from_static(v2_code(status)));
     }
     response
 }
 
-/// A text as a header value: shortened, with a space for each character that is not printable ASCII.
-pub fn in_header(text: &str) -> Option<HeaderValue> {
-    let shown: String =
-        text.chars().take(HEADER_BYTES_MAX).map(|c| if c.is_ascii_graphic() { c } else { ' ' }).collect();
-    HeaderValue::from_str(shown.trim()).ok()
+/// Adds a header with these texts, if there are any: shortened, with a space for each character that is not printable
+/// ASCII.
+pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl AsRef<str>]) {
+    let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
+    let is_shown = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
+    let shown: String = texts.join("; ").chars().take(HEADER_BYTES_MAX).map(is_shown).collect();
+    if let Ok(value) = HeaderValue::from_str(shown.trim())
+        && !texts.is_empty()
+    {
+        response.headers_mut().insert(header, value);
+    }
 }
 
 /// The answer to a write with rejected readings; the accepted ones are acked.
@@ -331,30 +335,31 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
     if is_forbidden(accepted, rejected) {
         return ApiError::Forbidden(v1_message(accepted, rejected)).respond(dialect);
     }
-    match dialect {
+    let message = v1_message(accepted, rejected);
+    let (status, message, body) = match dialect {
         Dialect::V1 | Dialect::Native => {
-            let message = v1_message(accepted, rejected);
-            error_response(StatusCode::BAD_REQUEST, &message, &json!({ "error": message }), dialect)
+            let body = json!({ "error": message });
+            (StatusCode::BAD_REQUEST, message, body)
         }
         Dialect::V2 => {
             let all_unprocessable = rejected.reasons.keys().all(|reason| *reason == "family");
             let (status, message) = if all_unprocessable {
-                let message = format!("failure writing points to database: {}", v1_message(accepted, rejected));
-                (StatusCode::UNPROCESSABLE_ENTITY, message)
+                (StatusCode::UNPROCESSABLE_ENTITY, format!("failure writing points to database: {message}"))
             } else {
-                (StatusCode::BAD_REQUEST, v1_message(accepted, rejected))
+                (StatusCode::BAD_REQUEST, message)
             };
             let line = rejected.told.first().map_or(0, |rejection| rejection.line);
             let body = json!({ "code": v2_code(status), "message": message, "line": line });
-            error_response(status, &message, &body, dialect)
+            (status, message, body)
         }
         Dialect::V3 => {
             let message =
                 if accepted > 0 { "partial write of line protocol occurred" } else { "line protocol parsing error" };
             let data: Vec<Value> = rejected.told.iter().map(v3_item).collect();
-            error_response(StatusCode::BAD_REQUEST, message, &json!({ "error": message, "data": data }), dialect)
+            (StatusCode::BAD_REQUEST, message.to_owned(), json!({ "error": message, "data": data }))
         }
-    }
+    };
+    error_response(status, &message, &body, dialect)
 }
 
 /// Whether all readings were rejected because the sender may not write them.

@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 pub use errors::can_pass;
 pub use server::cors::Cors;
 pub use server::hosts::Hosts;
-pub use server::senders::{Senders, Told};
+pub use server::senders::Senders;
 pub use server::service::{HttpService, Serves};
 pub use server::{Protocol, serve};
 

@@ -185,12 +185,12 @@ impl Parameters {
         })
     }
 
-    /// The sensor, if the caller may read it.
-    fn pinned(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
+    /// The sensor, if the caller's token is not pinned to others.
+    pub fn pinned(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
         match self.sender.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
             Some(Pin { key, .. }) => Err(ApiError::Forbidden(format!(
-                "{} may not read this sensor, by its tag {key:?}",
+                "{} may not use this sensor, by its tag {key:?}",
                 self.sender.by.name()
             ))),
         }

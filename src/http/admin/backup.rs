@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::access::TokenStoreError;
 use crate::backup::form::{Frames, HEAD};
@@ -22,7 +22,7 @@ use crate::http::App;
 use crate::http::errors::ApiError;
 use crate::http::parameters::Parameters;
 use crate::ingest::settings_to_json;
-use crate::query::QueryError;
+use crate::query::{HeldBytes, QueryError};
 use crate::reading::{Day, Hour};
 use crate::store::MergedView;
 
@@ -78,9 +78,7 @@ pub async fn day(State(app): State<Arc<App>>, parameters: Parameters) -> Result<
     let day =
         day.ok_or_else(|| ApiError::Bad(format!("parameter day: {text:?} is not a day counted from 1970-01-01")))?;
     let known = known(&parameters)?;
-    let turn = app.backups.clone().acquire_owned().await;
-    let budget = app.query.begin(&parameters.sender.by, "backup");
-    let memory = budget.hold(app.backup_bytes())?;
+    let turn = turn(&app, &parameters).await?;
     let bounds = ReadBounds::of_memory(app.backup_bytes());
     let hours = day.hours();
     if let Some(known) = known
@@ -90,8 +88,9 @@ pub async fn day(State(app): State<Arc<App>>, parameters: Parameters) -> Result<
     }
     let (sender, answer) = streamed();
     tokio::spawn(async move {
-        send_day(&app.store, &database, hours, bounds, sender).await;
-        drop((turn, memory));
+        let sent = send_day(&app.store, &database, hours, bounds, &sender).await;
+        end(sent, &database, &sender).await;
+        drop(turn);
     });
     Ok(answer)
 }
@@ -114,9 +113,7 @@ fn streamed() -> (mpsc::Sender<Bytes>, Response) {
 /// `GET /api/v1/backup/sensors`.
 pub async fn sensors(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
     let (database, known) = (parameters.stored_database()?, known(&parameters)?);
-    let turn = app.backups.clone().acquire_owned().await;
-    let budget = app.query.begin(&parameters.sender.by, "backup");
-    let memory = budget.hold(app.backup_bytes())?;
+    let turn = turn(&app, &parameters).await?;
     if let Some(known) = known {
         let (mut sensors, mut frames) = (Sensors::new(&app.store, &database), Frames::default());
         while let Some(document) = sensors.next().await.map_err(failed)? {
@@ -128,35 +125,45 @@ pub async fn sensors(State(app): State<Arc<App>>, parameters: Parameters) -> Res
     }
     let (sender, answer) = streamed();
     tokio::spawn(async move {
-        send_sensors(&app.store, &database, sender).await;
-        drop((turn, memory));
+        let sent = send_sensors(&app.store, &database, &sender).await;
+        end(sent, &database, &sender).await;
+        drop(turn);
     });
     Ok(answer)
 }
 
-/// Sends the sensors until they end, or nobody listens any more. What goes wrong is sent in the place of the end.
-async fn send_sensors(store: &MergedView, database: &str, sender: mpsc::Sender<Bytes>) {
-    let (mut sensors, mut frames, mut bytes) = (Sensors::new(store, database), Frames::default(), HEAD.to_vec());
+/// Waits until no other part of a backup is sent, and takes the memory for it.
+async fn turn(app: &App, parameters: &Parameters) -> Result<(Option<OwnedSemaphorePermit>, HeldBytes), ApiError> {
+    let turn = app.backups.clone().acquire_owned().await.ok();
+    let budget = app.query.begin(&parameters.sender.by, "backup");
+    Ok((turn, budget.hold(app.backup_bytes())?))
+}
+
+/// Sends the sensors until they end, or nobody listens any more.
+async fn send_sensors(store: &MergedView, database: &str, sender: &mpsc::Sender<Bytes>) -> Result<(), StorageError> {
+    let mut sensors = Sensors::new(store, database);
+    let mut frames = Frames::default();
+    let mut bytes = HEAD.to_vec();
     loop {
-        match sensors.some().await {
-            Ok(some) if some.is_empty() => {
-                bytes.extend(frames.end());
-                // The client sees by itself that an end is missing.
-                let _ = sender.send(bytes.into()).await;
-                return;
-            }
-            Ok(some) => some.iter().for_each(|document| bytes.extend(frames.sensor(document))),
-            Err(error) => return refuse(&error, database, &sender).await,
+        let some = sensors.some().await?;
+        if some.is_empty() {
+            bytes.extend(frames.end());
+            // The client sees by itself that an end is missing.
+            let _ = sender.send(bytes.into()).await;
+            return Ok(());
         }
+        some.iter().for_each(|document| bytes.extend(frames.sensor(document)));
         if sender.send(std::mem::take(&mut bytes).into()).await.is_err() {
-            return;
+            return Ok(());
         }
     }
 }
 
-async fn refuse(error: &StorageError, database: &str, sender: &mpsc::Sender<Bytes>) {
+/// Sends what went wrong in the place of the end.
+async fn end(sent: Result<(), StorageError>, database: &str, sender: &mpsc::Sender<Bytes>) {
+    let Err(error) = sent else { return };
     tracing::warn!(%error, database, "a part of a backup could not be read");
-    let _ = sender.send(Frames::refusal(error).into()).await;
+    let _ = sender.send(Frames::refusal(&error).into()).await;
 }
 
 async fn digest_of(
@@ -178,44 +185,31 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     done.map_err(|error| StorageError::Unavailable { detail: error.to_string() })
 }
 
-/// Sends a day until it ends, or nobody listens any more. What goes wrong is sent in the place of the end.
+/// Sends a day until it ends, or nobody listens any more.
 async fn send_day(
     store: &MergedView,
     database: &str,
     hours: std::ops::Range<Hour>,
     bounds: ReadBounds,
-    sender: mpsc::Sender<Bytes>,
-) {
-    let (mut parts, mut frames) = (Parts::new(store, database, hours, bounds), Frames::default());
-    if sender.send(Bytes::from_static(HEAD)).await.is_err() {
-        return;
-    }
-    let error = loop {
-        let piece = match parts.next().await {
-            Ok(Some(piece)) => piece,
-            Ok(None) => {
-                // The client sees by itself that an end is missing.
-                let _ = sender.send(frames.end().into()).await;
-                return;
-            }
-            Err(error) => break error,
+    sender: &mpsc::Sender<Bytes>,
+) -> Result<(), StorageError> {
+    let mut parts = Parts::new(store, database, hours, bounds);
+    let mut frames = Frames::default();
+    let mut bytes = HEAD.to_vec();
+    while sender.send(bytes.into()).await.is_ok() {
+        let Some(piece) = parts.next().await? else {
+            // The client sees by itself that an end is missing.
+            let _ = sender.send(frames.end().into()).await;
+            break;
         };
-        let packed = apart(move || {
+        (frames, bytes) = apart(move || {
             let bytes = frames.piece(&piece);
             (frames, bytes)
-        });
-        match packed.await {
-            Ok((counted, bytes)) => {
-                frames = counted;
-                faults::point("part_sent");
-                if sender.send(bytes.into()).await.is_err() {
-                    return;
-                }
-            }
-            Err(error) => break error,
-        }
-    };
-    refuse(&error, database, &sender).await;
+        })
+        .await?;
+        faults::point("part_sent");
+    }
+    Ok(())
 }
 
 /// `POST /api/v1/backup/proved`.

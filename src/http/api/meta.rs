@@ -10,18 +10,17 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::write::ack_level;
-use crate::access::{Caller, Pin};
+use crate::access::Caller;
 use crate::bucket::Meta;
 use crate::clock::now_ns;
 use crate::http::App;
-use crate::http::errors::{ApiError, WARNING_HEADER, in_header};
+use crate::http::errors::{ApiError, WARNING_HEADER, add_texts};
 use crate::http::parameters::{InPath, Parameters};
 use crate::http::render::json::{end_with_next, pair, string};
 use crate::http::render::text::Text;
 use crate::http::server::body;
 use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 use crate::kinds::KindFault;
-use crate::reading::Sensor;
 
 /// Most refusals that an answer names.
 const REASONS: usize = 20;
@@ -38,7 +37,7 @@ pub async fn show(
     InPath(key): InPath<String>,
     parameters: Parameters,
 ) -> Result<Response, ApiError> {
-    let sensor = sensor_of(&app, &parameters.sender.by, &key)?;
+    let sensor = parameters.pinned(Parameters::key(&app, &key)?)?;
     let database = parameters.database()?;
     Ok(told(app.ingest.sensor_meta(&database, &sensor).await?.json(string)))
 }
@@ -84,17 +83,6 @@ fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> Result<
     }
 }
 
-/// A sensor by its key, if the caller's token is not pinned to others.
-fn sensor_of(app: &App, by: &Caller, key: &str) -> Result<Sensor, ApiError> {
-    let sensor = Parameters::key(app, key)?;
-    match by.pins().iter().find(|pin| !pin.matches(&sensor)) {
-        None => Ok(sensor),
-        Some(Pin { key, .. }) => {
-            Err(ApiError::Forbidden(format!("{} may not use this sensor, by its tag {key:?}", by.name())))
-        }
-    }
-}
-
 /// `PUT /api/v1/sensors/KEY/meta`: replaces the metadata.
 pub async fn put(
     State(app): State<Arc<App>>,
@@ -125,7 +113,7 @@ async fn change(
     wish: impl FnOnce(Map<String, Value>) -> Wish,
 ) -> Result<Response, ApiError> {
     let by = &parameters.sender.by;
-    let sensor = sensor_of(app, by, key)?;
+    let sensor = parameters.pinned(Parameters::key(app, key)?)?;
     let database = writable(parameters)?;
     check_conditions(headers, by, &database)?;
     let (bytes, mut admission) = body::read(app, headers, &mut body).await?;
@@ -165,9 +153,7 @@ fn warned(mut response: Response, count: usize, first: Option<&KindFault>) -> Re
     let text = format!(
         "metadata of {count} sensors is not as their kinds say, of the first one because {fault} (kind {kind})"
     );
-    if let Some(warning) = in_header(&text) {
-        response.headers_mut().insert(WARNING_HEADER, warning);
-    }
+    add_texts(&mut response, WARNING_HEADER, &[text]);
     response
 }
 
@@ -200,7 +186,8 @@ pub async fn import(
     };
     let rows = rows.map(|(line, row)| {
         let wish = row.and_then(|(key, values)| {
-            let sensor = sensor_of(&app, by, &key).map_err(|error| error.message())?;
+            let sensor = Parameters::key(&app, &key).and_then(|sensor| parameters.pinned(sensor));
+            let sensor = sensor.map_err(|error| error.message())?;
             Ok(MetaWish { sensor, wish: Wish::Patch(values) })
         });
         (line, wish.map_err(MetaRefusal::Unreadable))

@@ -22,15 +22,6 @@ use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes};
 use crate::reading::Sensor;
 
-/// The parsed parameters.
-struct ReadingsQuery {
-    selector: Selector,
-    selection: Selection,
-    order: TimeOrder,
-    limit: usize,
-    cursor: Option<String>,
-}
-
 /// `GET /api/v1/readings`.
 pub async fn readings(
     State(app): State<Arc<App>>,
@@ -41,14 +32,15 @@ pub async fn readings(
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, &headers)?, parameters.times()?);
     let selected = parameters.selector(app, &budget).await?;
-    let asked = ReadingsQuery {
+    let asked = ManySelection {
         selector: selected.selector.clone(),
-        selection: parameters.selection(&selected.selector)?,
+        of_each: parameters.selection(&selected.selector)?,
         order: order(&parameters)?,
-        limit: parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?,
-        cursor: parameters.get("cursor").map(str::to_owned),
+        from: None,
     };
-    let Selection { database, range, fields, .. } = asked.selection.clone();
+    let limit = parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?;
+    let cursor = parameters.get("cursor");
+    let Selection { database, range, fields, .. } = asked.of_each.clone();
     let columns = match format {
         Format::Csv(_) => {
             let of = (&*database, &asked.selector);
@@ -59,8 +51,11 @@ pub async fn readings(
     let points_max = parameters.count("max_points", app.settings.query.limit_max)?;
     let ReadingsPart { series, next, held } = match (&asked.selector, points_max) {
         (_, Some(points_max)) => for_a_chart(app, &budget, &parameters, asked, points_max).await?,
-        (Selector::Sensor(sensor), None) => one_sensor(app, &budget, (sensor.clone(), selected.by_tag), asked).await?,
-        (Selector::Matching { .. }, None) => many_sensors(app, &budget, asked).await?,
+        (Selector::Sensor(sensor), None) => {
+            let sensor = (sensor.clone(), selected.by_tag);
+            one_sensor(app, &budget, sensor, asked, (limit, cursor)).await?
+        }
+        (Selector::Matching { .. }, None) => many_sensors(app, &budget, asked, (limit, cursor)).await?,
     };
     let names = RequestNames {
         database: &database,
@@ -96,13 +91,14 @@ async fn one_sensor(
     app: &App,
     budget: &Budget,
     (sensor, by_tag): (Arc<Sensor>, bool),
-    asked: ReadingsQuery,
+    asked: ManySelection,
+    (limit, cursor): (usize, Option<&str>),
 ) -> Result<ReadingsPart, ApiError> {
-    let ReadingsQuery { mut selection, order, limit, cursor, .. } = asked;
+    let ManySelection { of_each: mut selection, order, .. } = asked;
     if let Some(cursor) = cursor {
-        let text = cursor.split_once('.').filter(|_| by_tag).map_or(&*cursor, |(time, _)| time);
+        let text = cursor.split_once('.').filter(|_| by_tag).map_or(cursor, |(time, _)| time);
         let time = time(text).filter(|time| selection.range.contains(time));
-        selection.range = order.rest(&selection.range, time.ok_or_else(|| bad_cursor(&cursor))?);
+        selection.range = order.rest(&selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
     }
     let part = app.query.readings(budget, &selection, order, limit).await?;
     // Opaque to clients: the time of the next reading, in hexadecimal, and the key of a sensor that was found by its tag:
@@ -116,18 +112,19 @@ async fn one_sensor(
     })
 }
 
-async fn many_sensors(app: &App, budget: &Budget, asked: ReadingsQuery) -> Result<ReadingsPart, ApiError> {
-    let ReadingsQuery { selector, selection: of_each, order, limit, cursor } = asked;
+async fn many_sensors(
+    app: &App,
+    budget: &Budget,
+    mut asked: ManySelection,
+    (limit, cursor): (usize, Option<&str>),
+) -> Result<ReadingsPart, ApiError> {
     // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
-    let from = match cursor {
-        None => None,
-        Some(cursor) => {
-            let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(&cursor))?;
-            let time = time(text).filter(|time| of_each.range.contains(time));
-            Some((key.to_owned(), time.ok_or_else(|| bad_cursor(&cursor))?))
-        }
-    };
-    let part = app.query.many_readings(budget, &ManySelection { selector, of_each, order, from }, limit).await?;
+    if let Some(cursor) = cursor {
+        let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
+        let time = time(text).filter(|time| asked.of_each.range.contains(time));
+        asked.from = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
+    }
+    let part = app.query.many_readings(budget, &asked, limit).await?;
     let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));
     Ok(ReadingsPart { series: part.series, next, held: part.held })
 }
@@ -136,7 +133,7 @@ async fn for_a_chart(
     app: &App,
     budget: &Budget,
     parameters: &Parameters,
-    asked: ReadingsQuery,
+    asked: ManySelection,
     points_max: usize,
 ) -> Result<ReadingsPart, ApiError> {
     for name in ["limit", "cursor"] {
@@ -144,10 +141,8 @@ async fn for_a_chart(
             return Err(ApiError::Bad(format!("parameter max_points covers the whole range: leave out {name}")));
         }
     }
-    let ReadingsQuery { selector, selection: of_each, order, .. } = asked;
-    let is_one = matches!(selector, Selector::Sensor(_));
-    let selection = ManySelection { selector, of_each, order, from: None };
-    let Thinned { mut series, held } = app.query.thinned(budget, &selection, points_max).await?;
+    let is_one = matches!(asked.selector, Selector::Sensor(_));
+    let Thinned { mut series, held } = app.query.thinned(budget, &asked, points_max).await?;
     series.retain(|(_, readings)| is_one || !readings.is_empty());
     Ok(ReadingsPart { series, next: None, held })
 }

@@ -91,8 +91,10 @@ pub async fn ping(headers: HeaderMap, uri: Uri) -> Response {
 /// acked. The state of the store is one of the checks; the check `log` warns while acked readings may be missing from
 /// the WAL.
 pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<SeesDetails>) -> Response {
-    let (health, lag) = (app.health.borrow().clone(), StoreLag::of(&app));
-    let behind = format!("{} readings pending, the oldest for {:.0} s", lag.readings, lag.oldest_seconds);
+    let health = app.health.borrow().clone();
+    let lag = app.ingest.lag();
+    let pending = lag.ledger.pending.max(0);
+    let behind = format!("{pending} readings pending, the oldest for {:.0} s", age(lag.oldest));
     let (store, store_message) = match &health {
         Health::StoreAway(reason) => ("fail", format!("{reason}; {behind}")),
         Health::StoreUnusable { cause, detail } => {
@@ -119,9 +121,22 @@ pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<Sees
     let blocked = app.ingest.blocked();
     let documents = if blocked.is_some() { "fail" } else { "pass" };
     let blocked = blocked.unwrap_or_else(|| "no readings are blocked by a single document".to_owned());
-    let (log, log_message) = lag.log(word);
+    let log = app.ingest.wal_stats();
+    let mut log_message = format!("{} bytes in {} segments", log.bytes, log.segments);
+    let mut log_status = word;
+    let found = log.found;
+    if found.damaged + found.in_doubt > 0 {
+        if word == "pass" {
+            log_status = "warn";
+        }
+        log_message += &format!(
+            "; acked readings may be missing: {} places with {} bytes are damaged, and {} with {} bytes at the end of \
+             the log are in doubt; the bytes are in the log's folder quarantine",
+            found.damaged, found.damaged_bytes, found.in_doubt, found.in_doubt_bytes
+        );
+    }
     let mut checks = vec![
-        json!({ "name": "log", "status": log, "message": log_message }),
+        json!({ "name": "log", "status": log_status, "message": log_message }),
         json!({ "name": "store", "status": store, "message": &store_message }),
         json!({ "name": "documents", "status": documents, "message": blocked }),
     ];
@@ -197,41 +212,6 @@ pub(crate) fn refusal(app: &App, health: &Health) -> Option<String> {
     match health {
         Health::Stopping => Some("shutting down".to_owned()),
         Health::Ready | Health::StoreAway(_) | Health::StoreUnusable { .. } => app.ingest.refusal(),
-    }
-}
-
-/// How far the store is behind the WAL.
-struct StoreLag {
-    readings: i64,
-    oldest_seconds: f64,
-    wal_bytes: u64,
-    wal_segments: usize,
-    /// Damage found in the WAL, in words; `None` if there is none.
-    log_trouble: Option<String>,
-}
-
-impl StoreLag {
-    fn of(app: &App) -> Self {
-        let (lag, log) = (app.ingest.lag(), app.ingest.wal_stats());
-        let (wal_bytes, wal_segments, found) = (log.bytes, log.segments, log.found);
-        let log_trouble = (found.damaged + found.in_doubt > 0).then(|| {
-            format!(
-                 "acked readings may be missing: {} places with {} bytes are damaged, and {} with {} bytes at the end of \
-                 the log are in doubt; the bytes are in the log's folder quarantine",
-                found.damaged, found.damaged_bytes, found.in_doubt, found.in_doubt_bytes
-            )
-        });
-        let readings = lag.ledger.pending.max(0);
-        Self { readings, oldest_seconds: age(lag.oldest), wal_bytes, wal_segments, log_trouble }
-    }
-
-    /// The status and message of the check `log`: as the service, but a warning if the WAL was damaged.
-    fn log(&self, word: &'static str) -> (&'static str, String) {
-        let size = format!("{} bytes in {} segments", self.wal_bytes, self.wal_segments);
-        match &self.log_trouble {
-            Some(trouble) => (if word == "pass" { "warn" } else { word }, format!("{size}; {trouble}")),
-            None => (word, size),
-        }
     }
 }
 

@@ -5,17 +5,14 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Frame;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
@@ -53,7 +50,7 @@ pub struct Endless;
 /// `GET /api/v1/tail`.
 pub async fn tail(
     State(app): State<Arc<App>>,
-    Extension(peer): Extension<Option<Arc<Peer>>>,
+    Extension(peer): Extension<Arc<Peer>>,
     uri: Uri,
     headers: HeaderMap,
     parameters: Parameters,
@@ -75,7 +72,13 @@ pub async fn tail(
         Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
     };
     let listener = app.ingest.tail().listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
-    let (outbox, body) = outbox(app.tail_bytes());
+    let (outbox, mut pieces) = outbox(app.tail_bytes());
+    let room = outbox.room.clone();
+    // Ends when the stream does.
+    let body = futures_util::stream::poll_fn(move |context| {
+        let taken = |piece: &Bytes| room.take(piece.len());
+        pieces.poll_recv(context).map(|piece| piece.inspect(taken).map(Ok::<_, Infallible>))
+    });
     let chosen = Chosen { database: database.clone(), selector, fields, times, after };
     let terms = Terms { health: app.health.clone(), app: app.clone(), session, database, check: every(CHECK) };
     let stream = Stream { app, terms, listener, outbox };
@@ -85,7 +88,7 @@ pub async fn tail(
         budget.answered();
         stream.run(&chosen, &chooser).await;
     });
-    let mut response = ([(header::CONTENT_TYPE, "text/event-stream")], Body::new(body)).into_response();
+    let mut response = ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(body)).into_response();
     response.headers_mut().insert(&BUFFERING, HeaderValue::from_static("no"));
     response.extensions_mut().insert(Endless);
     Ok(response)
@@ -96,7 +99,7 @@ struct Session {
     by: Caller,
     /// The public id of its token's secret.
     secret: Option<String>,
-    peer: Option<Arc<Peer>>,
+    peer: Arc<Peer>,
 }
 
 /// What it listens to.
@@ -226,11 +229,10 @@ impl Terms {
     /// Why the stream must end, if it must.
     fn end(&self) -> Option<String> {
         let (Session { by, secret, peer }, now) = (&self.session, now_seconds());
-        if let Some(Err(stale)) = peer.as_ref().map(|peer| peer.judge(now)) {
+        if let Err(stale) = peer.judge(now) {
             return Some(stale.to_string());
         }
-        let certified = peer.as_ref().map_or(&[][..], |peer| peer.identities());
-        match self.app.access.again(by, secret.as_deref(), certified, now) {
+        match self.app.access.again(by, secret.as_deref(), peer.identities(), now) {
             Err(denied) => Some(ApiError::Denied(denied).message()),
             Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != by.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())
@@ -324,12 +326,11 @@ impl Room {
     }
 }
 
-fn outbox(most: usize) -> (Outbox, TailBody) {
+fn outbox(most: usize) -> (Outbox, mpsc::UnboundedReceiver<Bytes>) {
     // Bounded by `most`.
     let (sender, pieces) = mpsc::unbounded_channel();
     let room = Arc::<Room>::default();
-    let body = TailBody { pieces, room: room.clone() };
-    (Outbox { sender, room, most, sent: Instant::now(), missed: Some(0) }, body)
+    (Outbox { sender, room, most, sent: Instant::now(), missed: Some(0) }, pieces)
 }
 
 impl Outbox {
@@ -393,37 +394,16 @@ impl Outbox {
     }
 }
 
-/// The body: it ends when the stream does.
-struct TailBody {
-    pieces: mpsc::UnboundedReceiver<Bytes>,
-    room: Arc<Room>,
-}
-
-impl http_body::Body for TailBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        this.pieces.poll_recv(cx).map(|piece| {
-            piece.map(|piece| {
-                this.room.take(piece.len());
-                Ok(Frame::data(piece))
-            })
-        })
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     /// All that is waiting, as text.
-    fn taken(body: &mut TailBody) -> String {
+    fn taken(room: &Room, pieces: &mut mpsc::UnboundedReceiver<Bytes>) -> String {
         let mut all = String::new();
-        while let Ok(piece) = body.pieces.try_recv() {
-            body.room.take(piece.len());
+        while let Ok(piece) = pieces.try_recv() {
+            room.take(piece.len());
             all.push_str(std::str::from_utf8(&piece).unwrap());
         }
         all
@@ -432,16 +412,17 @@ mod tests {
     #[test]
     fn what_a_slow_client_missed_is_told_before_anything_later() {
         let (mut outbox, mut body) = outbox(100);
+        let room = outbox.room.clone();
         assert_eq!(outbox.offer("a".repeat(60), 1), None);
         assert_eq!(outbox.offer("b".repeat(60), 3), Some("b".repeat(60)), "it waits for room");
         outbox.miss(Some(3));
         assert_eq!(outbox.offer("c".to_owned(), 2), None);
-        assert_eq!(taken(&mut body), "a".repeat(60), "what comes later may not overtake what was missed");
+        assert_eq!(taken(&room, &mut body), "a".repeat(60), "what comes later may not overtake what was missed");
         assert_eq!(outbox.offer("d".to_owned(), 1), None);
-        assert_eq!(taken(&mut body), "event: missed\ndata: {\"readings\":5}\n\nd");
+        assert_eq!(taken(&room, &mut body), "event: missed\ndata: {\"readings\":5}\n\nd");
         outbox.miss(None);
         assert_eq!(outbox.offer("e".to_owned(), 1), None);
-        assert_eq!(taken(&mut body), "event: missed\ndata: {\"readings\":null}\n\ne");
+        assert_eq!(taken(&room, &mut body), "event: missed\ndata: {\"readings\":null}\n\ne");
         assert_eq!(outbox.room.waiting.load(Ordering::Relaxed), 0);
     }
 
@@ -449,13 +430,14 @@ mod tests {
     #[test]
     fn a_piece_of_any_size_goes_where_nothing_waits_and_the_last_one_always() {
         let (mut outbox, mut body) = outbox(100);
+        let room = outbox.room.clone();
         assert_eq!(outbox.offer("a".repeat(600), 1), None);
         assert_eq!(outbox.offer("b".to_owned(), 1), Some("b".to_owned()), "it waits for room");
-        assert_eq!(taken(&mut body), "a".repeat(600));
+        assert_eq!(taken(&room, &mut body), "a".repeat(600));
         assert_eq!(outbox.offer("b".repeat(600), 1), None);
         outbox.miss(Some(2));
         outbox.end("x");
         let end = "event: missed\ndata: {\"readings\":2}\n\nevent: end\ndata: {\"reason\":\"x\"}\n\n";
-        assert_eq!(taken(&mut body), "b".repeat(600) + end);
+        assert_eq!(taken(&room, &mut body), "b".repeat(600) + end);
     }
 }

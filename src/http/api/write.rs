@@ -15,7 +15,7 @@ use crate::access::Caller;
 use crate::clock::now_ns;
 use crate::http::admin::dead_letters::not_stored;
 use crate::http::endpoints::Endpoint;
-use crate::http::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is_forbidden, respond_partial};
+use crate::http::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, add_texts, is_forbidden, respond_partial};
 use crate::http::pairs::Pairs;
 use crate::http::parameters::{DEFAULT_DATABASE, Sender};
 use crate::http::render::json::ack_json;
@@ -125,18 +125,19 @@ impl WriteTerms {
 pub async fn flush(State(app): State<Arc<App>>, Extension(sender): Extension<Sender>) -> Response {
     let flushed = flushed(&app).await;
     let refused = app.ingest.dead_letters().outstanding().await;
-    let outcome = match (&flushed, &refused) {
-        (Err(error), _) => error.to_string(),
-        (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done, except for {}", refused.described()),
-        (Ok(()), _) => "done".to_owned(),
+    let (outcome, response) = match (flushed, refused) {
+        (Err(error), _) => (error.to_string(), ApiError::from(error).respond(Dialect::Native)),
+        (Ok(()), Err(error)) => {
+            let unreadable = ApiError::Unreadable(format!("the dead letters: {error}"));
+            ("done".to_owned(), unreadable.respond(Dialect::Native))
+        }
+        (Ok(()), Ok(refused)) if refused.readings() > 0 => {
+            (format!("done, except for {}", refused.described()), not_stored(&refused))
+        }
+        (Ok(()), Ok(_)) => ("done".to_owned(), StatusCode::NO_CONTENT.into_response()),
     };
     sender.note(&app, "FLUSH".to_owned(), "", outcome);
-    match (flushed, refused) {
-        (Err(error), _) => ApiError::from(error).respond(Dialect::Native),
-        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead letters: {error}")).respond(Dialect::Native),
-        (Ok(()), Ok(refused)) if refused.readings() > 0 => not_stored(&refused),
-        (Ok(()), Ok(_)) => StatusCode::NO_CONTENT.into_response(),
-    }
+    response
 }
 
 /// Has the store take all readings acked before the call, dead letters apart, within the bounds of [`flush`].
@@ -186,11 +187,7 @@ fn with_notes(mut response: Response, ack: &Ack) -> Response {
     if ack.accepted > 0 {
         response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(ack.level.name()));
     }
-    if !ack.warnings.is_empty()
-        && let Some(warnings) = in_header(&ack.warnings.join("; "))
-    {
-        response.headers_mut().insert(WARNING_HEADER, warnings);
-    }
+    add_texts(&mut response, WARNING_HEADER, &ack.warnings);
     response
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Extension, Form, FromRequest, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
@@ -17,7 +18,7 @@ use crate::http::App;
 use crate::http::admin::preview::previewed;
 use crate::http::api::write::stays_away;
 use crate::http::endpoints::Endpoint;
-use crate::http::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
+use crate::http::errors::{ApiError, Dialect, WARNING_HEADER, add_texts};
 use crate::http::pairs::Pairs;
 use crate::http::parameters::Sender;
 use crate::http::render::answer::NOTICE_HEADER;
@@ -33,13 +34,6 @@ const STATEMENTS_MAX: usize = 100;
 const PARSED_BYTES: usize = 64;
 /// Rows of a chunk when the client does not say.
 const CHUNK_ROWS: usize = 10_000;
-
-/// A request for statements, without its parameters.
-struct Asking<'a> {
-    sender: &'a Sender,
-    method: &'a Method,
-    headers: &'a HeaderMap,
-}
 
 /// `/query`: parameters in the URL, or with POST in a form body, too.
 pub async fn query(
@@ -65,25 +59,20 @@ async fn sent(app: &Arc<App>, sender: &Sender, known: &[&str], request: Request)
             unknown = together(unknown, unknown_of_form);
         }
     }
-    let asking = Asking { sender, method: &parts.method, headers: &parts.headers };
-    let mut response = match answered(app, &asking, &parameters).await {
-        Ok(response) => response,
-        Err(error) => error.respond(Dialect::V1),
-    };
-    if let Some(unknown) = unknown.and_then(|unknown| in_header(&unknown)) {
-        response.headers_mut().insert(WARNING_HEADER, unknown);
-    }
+    let answered = answered(app, sender, &parts, &parameters).await;
+    let mut response = answered.unwrap_or_else(|error| error.respond(Dialect::V1));
+    add_texts(&mut response, WARNING_HEADER, unknown.as_slice());
     Ok(response)
 }
 
-async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: &Pairs) -> Result<Response, ApiError> {
+async fn answered(app: &Arc<App>, sender: &Sender, parts: &Parts, parameters: &Pairs) -> Result<Response, ApiError> {
     let Some(q) = parameters.get("q").filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
     let guard = Guard::named(parameters.get("guard"))?;
     let is_dry = parameters.flag("dry_run")?.unwrap_or(false);
-    let style = style(parameters, guard, asking.headers);
-    let budget = app.query.begin(&asking.sender.by, q);
+    let style = style(parameters, guard, &parts.headers);
+    let budget = app.query.begin(&sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match statements(q, parameters.get("params")) {
         Ok(statements) => statements,
@@ -105,10 +94,10 @@ async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: &Pairs) -> Re
             policy: parameters.get("rp"),
             now,
             budget: &budget,
-            by: &asking.sender.by,
+            by: &sender.by,
         };
         let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
-        let series = match run(app, asking, is_dry, statement, asked).await {
+        let series = match run(app, sender, &parts.method, is_dry, statement, asked).await {
             Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
             Ok(Outcome::Changed(message)) => {
                 said = message;
@@ -147,11 +136,8 @@ async fn answered(app: &Arc<App>, asking: &Asking<'_>, parameters: &Pairs) -> Re
     let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
     budget.answered();
     let mut response = text.respond(style.format.media_type())?;
-    if style.format == InfluxFormat::Csv
-        && !notices.is_empty()
-        && let Some(notices) = in_header(&notices.join("; "))
-    {
-        response.headers_mut().insert(NOTICE_HEADER, notices);
+    if style.format == InfluxFormat::Csv {
+        add_texts(&mut response, NOTICE_HEADER, &notices);
     }
     Ok(response)
 }
@@ -219,7 +205,8 @@ enum Outcome {
 
 async fn run(
     app: &Arc<App>,
-    asking: &Asking<'_>,
+    sender: &Sender,
+    method: &Method,
     is_dry: bool,
     statement: &Statement,
     asked: StatementContext<'_>,
@@ -228,12 +215,14 @@ async fn run(
         Ok(Some(answer)) => Ok(Outcome::Answer(answer)),
         Ok(None) => {
             check_change(asked, statement)?;
-            may_change(asking.method, statement)?;
+            if *method != Method::POST {
+                return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
+            }
             if is_dry {
                 return previewed(app, statement, asked).await.map(Outcome::Answer);
             }
             let changed = change(app, statement, asked).await;
-            note_change(app, asking.sender, statement, asked.database, &changed);
+            note_change(app, sender, statement, asked.database, &changed);
             changed.map(Outcome::Changed)
         }
         Err(failed) => Err(failed.into()),
@@ -281,14 +270,6 @@ fn check_change(asked: StatementContext<'_>, statement: &Statement) -> Result<()
         return Ok(());
     }
     Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", by.name(), keywords(statement))))
-}
-
-/// Statements that change data must be sent with POST.
-fn may_change(method: &Method, statement: &Statement) -> Result<(), ApiError> {
-    match *method {
-        Method::POST => Ok(()),
-        _ => Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement)))),
-    }
 }
 
 fn keywords(statement: &Statement) -> String {

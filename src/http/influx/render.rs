@@ -73,7 +73,7 @@ pub async fn render(budget: &Budget, outcomes: &[StatementResult], style: &Rende
 /// A range of a series' rows.
 struct SeriesPiece<'a> {
     series: &'a ResultSeries,
-    rows: std::ops::Range<usize>,
+    rows: &'a [Vec<ResultCell>],
     is_last: bool,
 }
 
@@ -91,9 +91,8 @@ async fn whole(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyl
     text.out.push_str("{\"results\":[");
     for (id, outcome) in outcomes.iter().enumerate() {
         json::comma(&mut text.out, id);
-        let all = outcome.all().iter();
-        let pieces: Vec<SeriesPiece<'_>> =
-            all.map(|series| SeriesPiece { series, rows: 0..series.rows.len(), is_last: true }).collect();
+        let piece = |series| SeriesPiece { series, rows: &series.rows, is_last: true };
+        let pieces: Vec<SeriesPiece<'_>> = outcome.all().iter().map(piece).collect();
         result(text, id, outcome, &pieces, false, style).await?;
     }
     text.out.push_str("]}\n");
@@ -108,39 +107,32 @@ async fn chunks(
     style: &RenderStyle,
 ) -> Result<(), QueryError> {
     for (id, outcome) in outcomes.iter().enumerate() {
-        let mut left = outcome.all().len();
-        if left == 0 {
-            line(text, id, outcome, &[], false, style).await?;
-        }
-        for series in outcome.all() {
-            left -= 1;
-            // A series without times is a list, which is never split.
-            let is_list = series.columns.first().is_none_or(|column| column != "time");
-            let all = series.rows.len();
-            let size = if is_list { all } else { rows }.clamp(1, all.max(1));
-            for from in (0..all.max(1)).step_by(size) {
-                let to = from.saturating_add(size).min(all);
-                let piece = SeriesPiece { series, rows: from..to, is_last: to == all };
-                let partial = left > 0 || to < all;
-                line(text, id, outcome, &[piece], partial, style).await?;
+        let mut all = outcome.all().iter().flat_map(|series| pieces(series, rows)).peekable();
+        let mut piece = all.next();
+        loop {
+            let is_partial = all.peek().is_some();
+            text.out.push_str("{\"results\":[");
+            result(text, id, outcome, piece.as_slice(), is_partial, style).await?;
+            text.out.push_str("]}\n");
+            if !is_partial {
+                break;
             }
+            piece = all.next();
         }
     }
     Ok(())
 }
 
-async fn line(
-    text: &mut Text,
-    id: usize,
-    outcome: &StatementResult,
-    pieces: &[SeriesPiece<'_>],
-    partial: bool,
-    style: &RenderStyle,
-) -> Result<(), QueryError> {
-    text.out.push_str("{\"results\":[");
-    result(text, id, outcome, pieces, partial, style).await?;
-    text.out.push_str("]}\n");
-    Ok(())
+/// A series in pieces of up to `rows` rows, of which there is at least one. A series without times is a list, which is
+/// never split.
+fn pieces(series: &ResultSeries, rows: usize) -> impl Iterator<Item = SeriesPiece<'_>> {
+    let is_list = series.columns.first().is_none_or(|column| column != "time");
+    let all = series.rows.len();
+    let size = if is_list { all } else { rows }.clamp(1, all.max(1));
+    (0..all.max(1)).step_by(size).map(move |from| {
+        let to = from.saturating_add(size).min(all);
+        SeriesPiece { series, rows: &series.rows[from..to], is_last: to == all }
+    })
 }
 
 async fn result(
@@ -187,10 +179,9 @@ async fn series(
     style: &RenderStyle,
 ) -> Result<(), QueryError> {
     series_head(&mut text.out, piece.series);
-    let rows = &piece.series.rows[piece.rows.clone()];
-    if !rows.is_empty() {
+    if !piece.rows.is_empty() {
         text.out.push_str(",\"values\":[");
-        for (number, row) in rows.iter().enumerate() {
+        for (number, row) in piece.rows.iter().enumerate() {
             json::comma(&mut text.out, number);
             text.out.push('[');
             json::list(&mut text.out, row, |out, cell| write_cell(out, cell, zone, style));
@@ -352,17 +343,7 @@ pub fn refusal(error: &str, style: &RenderStyle) -> String {
 
 /// Quotes the text if necessary, by RFC 4180 (and before a leading space).
 fn csv_text(out: &mut String, text: &str, guard: Guard) {
-    guard.text(out, text, plain_csv_text);
-}
-
-fn plain_csv_text(out: &mut String, text: &str) {
-    if !text.contains([',', '"', '\n', '\r']) && !text.starts_with(' ') {
-        out.push_str(text);
-        return;
-    }
-    out.push('"');
-    out.push_str(&text.replace('"', "\"\""));
-    out.push('"');
+    guard.text(out, text, text.contains([',', '"', '\n', '\r']) || text.starts_with(' '));
 }
 
 /// Indents JSON that arrives in pieces; each piece ends after a bracket.

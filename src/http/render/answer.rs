@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::format::Format;
 use super::text::Text;
-use crate::http::errors::in_header;
+use crate::http::errors::add_texts;
 use crate::query::QueryError;
 
 /// The version reported to clients, which choose their protocol by it: this service speaks that of 1.x.
@@ -41,6 +41,9 @@ impl Answer {
             true => StatusCode::NOT_MODIFIED.into_response(),
             false => self.body.respond(self.format.media_type())?,
         };
+        if self.format != Format::Json {
+            add_texts(&mut response, NOTICE_HEADER, &self.notices);
+        }
         let headers = response.headers_mut();
         headers.insert(header::VARY, HeaderValue::from_static("accept"));
         if let Some(tag) = tag.and_then(|tag| tag.parse().ok()) {
@@ -50,12 +53,6 @@ impl Answer {
             && let Some(next) = self.next.and_then(|next| HeaderValue::from_str(&next).ok())
         {
             headers.insert(NEXT_HEADER, next);
-        }
-        if self.format != Format::Json
-            && !self.notices.is_empty()
-            && let Some(notices) = in_header(&self.notices.join("; "))
-        {
-            headers.insert(NOTICE_HEADER, notices);
         }
         Ok(response)
     }

@@ -14,12 +14,12 @@ pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = CsvCell<'a>>, t
         }
         match cell {
             CsvCell::Nothing => {}
-            CsvCell::Text(text) => guard.text(out, text, string),
+            CsvCell::Text(text) => string(out, text, guard),
             CsvCell::Time(time) => match times {
                 Times::Text => write_rfc3339(out, time),
                 Times::Epoch(unit) => out.push_str(&time.div_euclid(unit).to_string()),
             },
-            CsvCell::Value(Value::String(text)) => guard.text(out, text, string),
+            CsvCell::Value(Value::String(text)) => string(out, text, guard),
             CsvCell::Wide(sum) => out.push_str(&sum.to_string()),
             // A sum may overflow: a value that is not finite is an empty cell.
             CsvCell::Value(Value::Float(value)) if !value.is_finite() => {}
@@ -42,14 +42,8 @@ pub enum CsvCell<'a> {
 }
 
 /// Empty text is quoted, to distinguish it from an absent value.
-fn string(out: &mut String, text: &str) {
-    if !text.is_empty() && !text.contains([',', '"', '\n', '\r']) {
-        out.push_str(text);
-        return;
-    }
-    out.push('"');
-    out.push_str(&text.replace('"', "\"\""));
-    out.push('"');
+fn string(out: &mut String, text: &str, guard: Guard) {
+    guard.text(out, text, text.is_empty() || text.contains([',', '"', '\n', '\r']));
 }
 
 #[cfg(test)]

@@ -29,21 +29,18 @@ impl Format {
     /// format of errors.
     pub fn of(parameters: &Parameters, headers: &HeaderMap) -> Result<Self, ApiError> {
         let guard = Guard::named(parameters.get("guard"))?;
-        Ok(match Self::unguarded(parameters, headers)? {
-            Self::Csv(_) => Self::Csv(guard),
-            format => format,
-        })
-    }
-
-    fn unguarded(parameters: &Parameters, headers: &HeaderMap) -> Result<Self, ApiError> {
-        let Some(name) = parameters.get("format") else {
-            let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-            return Ok(accepted(accept.collect::<Vec<_>>().join(",").as_str()));
+        let format = match parameters.get("format") {
+            None => {
+                let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+                accepted(&accept.collect::<Vec<_>>().join(","))
+            }
+            Some(name) => {
+                let named = NAMES.iter().find(|(_, known, _)| *known == name).map(|(format, ..)| *format);
+                let unknown = || format!("parameter format: {name:?} is not one of json, ndjson, csv");
+                named.ok_or_else(|| ApiError::Bad(unknown()))?
+            }
         };
-        let named = NAMES.iter().find(|(_, known, _)| *known == name);
-        named
-            .map(|(format, ..)| *format)
-            .ok_or_else(|| ApiError::Bad(format!("parameter format: {name:?} is not one of json, ndjson, csv")))
+        Ok(if let Self::Csv(_) = format { Self::Csv(guard) } else { format })
     }
 
     pub fn media_type(self) -> &'static str {

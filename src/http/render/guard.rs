@@ -22,13 +22,15 @@ impl Guard {
         }
     }
 
-    /// Writes a cell of text; `plain` does where nothing is guarded.
-    pub fn text(self, out: &mut String, text: &str, plain: impl FnOnce(&mut String, &str)) {
-        if self == Self::Off {
-            return plain(out, text);
+    /// Writes a cell of text, in quotes if it needs them or is guarded.
+    pub fn text(self, out: &mut String, text: &str, needs_quotes: bool) {
+        let is_guarded = self == Self::Spreadsheet;
+        if !is_guarded && !needs_quotes {
+            out.push_str(text);
+            return;
         }
         out.push('"');
-        if is_formula(text) {
+        if is_guarded && is_formula(text) {
             out.push('\'');
         }
         out.push_str(&text.replace('"', "\"\""));
@@ -70,16 +72,16 @@ mod tests {
             "-",
         ] {
             let mut out = String::new();
-            Guard::Spreadsheet.text(&mut out, text, |_, _| {});
+            Guard::Spreadsheet.text(&mut out, text, false);
             assert_eq!(out, format!("\"'{}\"", text.replace('"', "\"\"")), "{text:?}");
         }
         for text in ["", "a", "a=1", "1-1", "climate,sensor=temp-01", " a", "\"a\"", "é", "a\t=1", "1;=1"] {
             let mut out = String::new();
-            Guard::Spreadsheet.text(&mut out, text, |_, _| {});
+            Guard::Spreadsheet.text(&mut out, text, false);
             assert_eq!(out, format!("\"{}\"", text.replace('"', "\"\"")), "{text:?}");
         }
         let mut out = String::new();
-        Guard::Off.text(&mut out, "=1", |out, text| out.push_str(text));
+        Guard::Off.text(&mut out, "=1", false);
         assert_eq!(out, "=1");
     }
 }

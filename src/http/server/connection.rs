@@ -9,8 +9,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::{Frame, Incoming, SizeHint};
 
-use super::{Protocol, common_headers, head};
-use crate::edge::{ConnectionState, EndlessAnswer, SendingAnswer};
+use super::{common_headers, head};
+use crate::edge::{ConnectionState, EndlessAnswer, Peer, SendingAnswer};
 use crate::http::HttpService;
 use crate::http::api::tail::Endless;
 use crate::http::errors::{ApiError, Dialect};
@@ -22,9 +22,10 @@ pub struct Connected(Arc<Shared>);
 
 struct Shared {
     service: HttpService,
+    peer: Arc<Peer>,
     state: Arc<ConnectionState>,
-    secure: bool,
-    protocol: Arc<Protocol>,
+    /// The header `Strict-Transport-Security`.
+    hsts: Option<HeaderValue>,
 }
 
 /// The connection was closed, to make room or for a deadline, before its request began.
@@ -33,8 +34,8 @@ struct Shared {
 pub struct AbandonedConnection;
 
 impl Connected {
-    pub fn new(service: HttpService, state: Arc<ConnectionState>, secure: bool, protocol: Arc<Protocol>) -> Self {
-        Self(Arc::new(Shared { service, state, secure, protocol }))
+    pub fn new(service: HttpService, peer: Arc<Peer>, state: Arc<ConnectionState>, hsts: Option<HeaderValue>) -> Self {
+        Self(Arc::new(Shared { service, peer, state, hsts }))
     }
 }
 
@@ -80,14 +81,9 @@ impl Shared {
             }
             return response;
         }
-        let mut response = match has_body {
-            true => {
-                let body = |body| Body::new(Moving { body, shared: self.clone() });
-                self.service.answer(request.map(body)).await
-            }
-            false => self.service.answer(request.map(|_| Body::empty())).await,
-        };
-        if let Some(hsts) = self.protocol.hsts.as_ref().filter(|_| self.secure) {
+        let watched = |body| if has_body { Body::new(Moving { body, shared: self.clone() }) } else { Body::empty() };
+        let mut response = self.service.answer(request.map(watched), &self.peer).await;
+        if let Some(hsts) = &self.hsts {
             response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
         }
         response

@@ -70,11 +70,11 @@ pub async fn serve(
 }
 
 async fn converse(connection: Connection, service: HttpService, protocol: Arc<Protocol>, stop: watch::Receiver<bool>) {
-    let Connection { stream, peer, watch, secure } = connection;
+    let Connection { stream, peer, watch } = connection;
     let io = TokioIo::new(stream);
-    let http2 = protocol.http2;
-    let connected = Connected::new(service.for_peer(peer), watch, secure, protocol);
-    if http2 {
+    let hsts = protocol.hsts.clone().filter(|_| peer.secure);
+    let connected = Connected::new(service, peer, watch, hsts);
+    if protocol.http2 {
         let builder = either();
         until_done(builder.serve_connection(io, connected), stop).await;
     } else {

@@ -2,7 +2,7 @@
 //! proxies. Says once per start what an operator should know about them.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Once;
 
 use axum::http::HeaderMap;
 
@@ -18,14 +18,6 @@ pub struct Senders {
     pub cors: Cors,
     pub hosts: Hosts,
     pub proxies: TrustedProxies,
-    pub told: Told,
-}
-
-/// What has been said since the start.
-#[derive(Debug, Default)]
-pub struct Told {
-    unguarded_proxy: AtomicBool,
-    overheard_token: AtomicBool,
 }
 
 impl Senders {
@@ -36,34 +28,27 @@ impl Senders {
 
     /// Notices a request that needed no token: a proxy that the configuration does not name may let anybody in.
     pub(crate) fn note_unguarded(&self, peer: IpAddr, headers: &HeaderMap) {
-        let is_proxy = headers.contains_key(FORWARDED) && !self.proxies.has(peer);
-        if is_proxy && is_first(&self.told.unguarded_proxy) {
-            tracing::warn!(
+        static TOLD: Once = Once::new();
+        if headers.contains_key(FORWARDED) && !self.proxies.has(peer) {
+            TOLD.call_once(|| tracing::warn!(
                 proxy = %peer,
                 "a proxy passes on requests (X-Forwarded-For) to this service, which needs no token: whoever reaches the proxy may do \
                  everything here. Create a token (hourglass token add), or name the proxy in server.trusted_proxies"
-            );
+            ));
         }
     }
 
     /// Notices a valid token: one that others on the network could read is no secret. What is between a trusted proxy and
     /// this machine is the operator's.
     pub(crate) fn note_token(&self, peer: &Peer, name: &str) {
-        if self.is_overheard(peer) && is_first(&self.told.overheard_token) {
-            tracing::warn!(
+        static TOLD: Once = Once::new();
+        if peer.is_overheard() && !self.proxies.has(peer.address) {
+            TOLD.call_once(|| tracing::warn!(
                 token = name,
                 address = %peer.address,
                 "a token came over plain HTTP from another machine, so others on the network can read it. Serve HTTPS (tls.listen), switch \
                  plain HTTP off (server.listen = \"\"), and rotate the token; or name the proxy that speaks TLS in server.trusted_proxies"
-            );
+            ));
         }
     }
-
-    fn is_overheard(&self, peer: &Peer) -> bool {
-        peer.is_overheard() && !self.proxies.has(peer.address)
-    }
-}
-
-fn is_first(told: &AtomicBool) -> bool {
-    !told.load(Ordering::Relaxed) && !told.swap(true, Ordering::Relaxed)
 }

@@ -43,17 +43,16 @@ pub struct HttpService {
     router: Router,
     serves: Serves,
     senders: Arc<Senders>,
-    /// The client; `None` until the service is bound to a connection.
-    peer: Option<Arc<Peer>>,
 }
 
 /// What the records of a request name.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct Asked<'a> {
     /// The route's pattern.
     route: &'static str,
-    /// The client's.
-    address: Option<IpAddr>,
+    peer: &'a Arc<Peer>,
+    /// The client's, whom a proxy may stand before.
+    address: IpAddr,
 }
 
 /// The endpoints that a listener serves.
@@ -78,16 +77,10 @@ impl Serves {
 
 impl HttpService {
     pub fn new(app: Arc<App>, serves: Serves, senders: Arc<Senders>) -> Self {
-        Self { router: endpoints::router(app.clone()), app, serves, senders, peer: None }
+        Self { router: endpoints::router(app.clone()), app, serves, senders }
     }
 
-    /// The service for the requests of one connection.
-    #[must_use]
-    pub fn for_peer(&self, peer: Arc<Peer>) -> Self {
-        Self { peer: Some(peer), ..self.clone() }
-    }
-
-    pub(crate) async fn answer(&self, mut request: Request) -> Response {
+    pub(crate) async fn answer(&self, mut request: Request, peer: &Arc<Peer>) -> Response {
         let started = Instant::now();
         leave_out_slash(&mut request);
         let id = request_id(&request);
@@ -95,21 +88,19 @@ impl HttpService {
         let (method, route) = (method_label(request.method()), found.route);
         let said = id.to_str().unwrap_or_default();
         let span = tracing::debug_span!("request", id = said, method, route);
-        let peer = self.peer.as_ref().map(|peer| peer.address);
-        let address = peer.map(|peer| self.senders.client(peer, request.headers()));
+        let address = self.senders.client(peer.address, request.headers());
         let cors = self.senders.cors.of_route(route);
         let origin = cors.origin_of(request.headers());
         let mut response = match cors.preflight(request.method(), request.headers(), origin.as_ref()) {
             Some(response) => response,
-            None => self.hand_on(request, found.endpoint, Asked { route, address }).instrument(span).await,
+            None => self.hand_on(request, found.endpoint, Asked { route, peer, address }).instrument(span).await,
         };
         let (took, status) = (started.elapsed(), response.status().as_u16());
         self.app.metrics.request(route, method, status, took);
         let seconds = took.as_secs_f64();
         // Slow queries are logged separately, by `query.log_after`.
         if took >= SLOW && response.extensions().get::<Length>().is_none() && !is_long_by_nature(route) {
-            let address = address.map(tracing::field::display);
-            tracing::warn!(id = said, method, route, status, seconds, address, "slow request");
+            tracing::warn!(id = said, method, route, status, seconds, %address, "slow request");
         } else {
             tracing::debug!(id = said, method, route, status, seconds, "request");
         }
@@ -122,12 +113,12 @@ impl HttpService {
         response
     }
 
-    async fn hand_on(&self, mut request: Request, endpoint: Option<&'static Endpoint>, asked: Asked) -> Response {
+    async fn hand_on(&self, mut request: Request, endpoint: Option<&'static Endpoint>, asked: Asked<'_>) -> Response {
         if !self.serves.has(request.uri().path()) {
             return status::unknown(request.uri().clone()).await;
         }
         let dialect = endpoint.map_or(Dialect::Native, Endpoint::dialect);
-        if let Some(Err(stale)) = self.peer.as_ref().map(|peer| peer.judge(now_seconds())) {
+        if let Err(stale) = asked.peer.judge(now_seconds()) {
             self.note_denied(stale.label(), asked, None);
             return refuse_connection(&self.app, request, stale, dialect).await;
         }
@@ -139,7 +130,7 @@ impl HttpService {
                 return error.respond(dialect);
             }
         };
-        let sender = Sender { by: caller.clone(), address: asked.address };
+        let sender = Sender { by: caller.clone(), address: Some(asked.address) };
         let response = match endpoint {
             Some(endpoint @ Endpoint { by: Handler::Write(_), .. }) => {
                 let (parts, body) = request.into_parts();
@@ -152,7 +143,7 @@ impl HttpService {
                 }
                 let extensions = request.extensions_mut();
                 extensions.insert(sender);
-                extensions.insert(self.peer.clone());
+                extensions.insert(asked.peer.clone());
                 if let Some(endpoint) = endpoint {
                     extensions.insert(endpoint);
                 }
@@ -166,7 +157,7 @@ impl HttpService {
     }
 
     /// Authenticates the caller and checks that it may use the endpoint.
-    fn caller(&self, request: &Request, endpoint: Option<&Endpoint>, asked: Asked) -> Result<Caller, ApiError> {
+    fn caller(&self, request: &Request, endpoint: Option<&Endpoint>, asked: Asked<'_>) -> Result<Caller, ApiError> {
         // Unknown paths need no token: their 404 reveals nothing.
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.needs != Needs::Nothing) else {
             return Ok(Caller::Anybody);
@@ -180,7 +171,7 @@ impl HttpService {
             return self.anybody(request, asked);
         }
         let presented = auth::token(request.headers(), request.uri());
-        let caller = self.app.access.caller(presented.as_deref(), self.certified(), now_seconds());
+        let caller = self.app.access.caller(presented.as_deref(), asked.peer.identities(), now_seconds());
         let caller = caller.map_err(|denied| {
             let token = presented.as_deref().and_then(Presented::parse);
             self.note_denied(denied.label(), asked, token.map(|token| token.id));
@@ -189,8 +180,8 @@ impl HttpService {
         if matches!(caller, Caller::Anybody) {
             return self.anybody(request, asked);
         }
-        if let Some(peer) = self.peer.as_ref().filter(|_| presented.is_some()) {
-            self.senders.note_token(peer, caller.name());
+        if presented.is_some() {
+            self.senders.note_token(asked.peer, caller.name());
         }
         let allowed = match endpoint.needs {
             Needs::Nothing | Needs::Token => true,
@@ -206,10 +197,10 @@ impl HttpService {
     }
 
     /// The caller where no token is needed: a page of any origin may have sent the request by a name of its own.
-    fn anybody(&self, request: &Request, asked: Asked) -> Result<Caller, ApiError> {
+    fn anybody(&self, request: &Request, asked: Asked<'_>) -> Result<Caller, ApiError> {
         let Some(host) = self.senders.hosts.stranger(request.uri(), request.headers()) else {
-            if let Some(peer) = self.peer.as_ref().filter(|_| self.serves != Serves::Status) {
-                self.senders.note_unguarded(peer.address, request.headers());
+            if self.serves != Serves::Status {
+                self.senders.note_unguarded(asked.peer.address, request.headers());
             }
             return Ok(Caller::Anybody);
         };
@@ -230,15 +221,10 @@ impl HttpService {
         matches!(caller, Ok(caller @ Caller::Holder(_)) if caller.may_observe())
     }
 
-    /// What a token may be bound to of the client's verified certificate.
-    fn certified(&self) -> &[Box<str>] {
-        self.peer.as_ref().map_or(&[], |peer| peer.identities())
-    }
-
     /// `token` is the token's name if it is known, else the id in the text that was sent.
-    fn note_denied(&self, reason: &'static str, Asked { route, address }: Asked, token: Option<&str>) {
+    fn note_denied(&self, reason: &'static str, asked: Asked<'_>, token: Option<&str>) {
         self.app.metrics.denied(reason);
-        let denied = Event::Denied { reason, address, route, token };
+        let denied = Event::Denied { reason, address: Some(asked.address), route: asked.route, token };
         self.app.audit.note_denied(&denied, Instant::now());
     }
 }
