@@ -116,7 +116,7 @@ impl Tls {
         }
         let lists: Vec<CertRevocationList<'_>> =
             lists.iter().filter_map(|list| Some(BorrowedCertRevocationList::from_der(list).ok()?.into())).collect();
-        let authorities = certificates("tls.client_ca_file", &self.files.client_ca_file)?;
+        let authorities: Vec<CertificateDer<'_>> = items("tls.client_ca_file", &self.files.client_ca_file)?;
         let subjects =
             authorities.iter().filter_map(|authority| Some(webpki::anchor_from_trusted_cert(authority).ok()?.subject));
         let mut unlisted = subjects.filter(|subject| !lists.iter().any(|list| list.issuer() == subject.as_ref()));
@@ -213,7 +213,7 @@ impl Acceptor {
 }
 
 fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
-    let chain = certificates("tls.cert_file", &files.cert_file)?;
+    let chain: Vec<CertificateDer<'static>> = items("tls.cert_file", &files.cert_file)?;
     let not_after = chain.first().and_then(certificate::not_after);
     let key = PrivateKeyDer::from_pem_file(&files.key_file)
         .map_err(|error| refused("tls.key_file", &files.key_file, &error))?;
@@ -245,7 +245,7 @@ fn verifier(
     optional: bool,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("tls.client_ca_file", &files.client_ca_file)? {
+    for certificate in items::<CertificateDer<'_>>("tls.client_ca_file", &files.client_ca_file)? {
         roots.add(certificate).map_err(|error| TlsError::ClientCa(error.to_string()))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
@@ -260,20 +260,12 @@ fn verifier(
 /// The revocation lists of a file. With any list, a certificate is refused unless there is a list of the authority that
 /// signed it, for each certificate of its chain.
 fn revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    const KEY: &str = "tls.client_crl_file";
-    if file.as_os_str().is_empty() {
-        return Ok(Vec::new());
-    }
-    let read = CertificateRevocationListDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|error| refused(KEY, file, &error))?;
-    if found.is_empty() {
-        return Err(refused(KEY, file, &pem::Error::NoItemsFound));
-    }
-    Ok(found)
+    if file.as_os_str().is_empty() { Ok(Vec::new()) } else { items("tls.client_crl_file", file) }
 }
 
-fn certificates(key: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+/// The items of a PEM file, of which there must be some.
+fn items<T: PemObject>(key: &'static str, file: &Path) -> Result<Vec<T>, TlsError> {
+    let read = T::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| refused(key, file, &error))?;
     if found.is_empty() {
         return Err(refused(key, file, &pem::Error::NoItemsFound));

@@ -38,9 +38,7 @@ pub async fn explain(
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
-    let known: Vec<&str> = endpoint.parameters().collect();
-    let parameters = Pairs::of_url(&uri).and_then(|sent| Pairs::only_known(sent, &known));
-    match explained(&app, &sender, parameters, &headers, &mut body).await {
+    match explained(&app, &sender, endpoint, &uri, &headers, &mut body).await {
         Ok(explained) => Json(explained).into_response(),
         Err(error) => {
             if !matches!(error, ApiError::BodyTimeout) {
@@ -54,11 +52,13 @@ pub async fn explain(
 async fn explained(
     app: &App,
     sender: &Sender,
-    parameters: Result<Pairs, ApiError>,
+    endpoint: &Endpoint,
+    uri: &Uri,
     headers: &HeaderMap,
     body: &mut Body,
 ) -> Result<Value, ApiError> {
-    let parameters = parameters?;
+    let known: Vec<&str> = endpoint.parameters().collect();
+    let parameters = Pairs::only_known(Pairs::of_url(uri)?, &known)?;
     // Whoever may not write learns nothing, whatever the body is.
     let of_lines = WriteTerms::new(&parameters, headers, Dialect::V1, &sender.by);
     let of_json = WriteTerms::new(&parameters, headers, Dialect::Native, &sender.by);
@@ -125,33 +125,29 @@ fn shown(explanation: &Explanation, is_json: bool) -> Value {
 
 fn line(explanation: &Explanation, point: &ExplainedPoint) -> Value {
     let rejections = &point.rejections;
-    let mut line = Map::from_iter([
-        ("line".to_owned(), json!(point.number)),
-        ("kept".to_owned(), json!(point.time.is_some())),
-        ("rejected".to_owned(), rejections.iter().map(rejection).collect()),
-        ("warnings".to_owned(), json!(point.warnings)),
-    ]);
-    if let Some(sensor) = &point.sensor {
-        let tags: Map<String, Value> = sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
-        let is_new = explanation.new_sensors.contains(&sensor.key);
-        line.insert("sensor".to_owned(), json!(sensor.key));
-        line.insert("measurement".to_owned(), json!(sensor.measurement));
-        line.insert("tags".to_owned(), tags.into());
-        let is_barred = rejections.iter().any(|rejection| matches!(rejection.reason, Reason::OtherSensor { .. }));
-        let is_told = !is_barred && (is_new || explanation.store_asked);
-        line.insert("new_sensor".to_owned(), json!(is_told.then_some(is_new)));
-        line.insert("fields".to_owned(), point.fields.iter().map(field).collect());
-    }
-    if let (Some(time), Some(sensor)) = (point.time, &point.sensor) {
+    let mut line = json!({
+        "line": point.number, "kept": point.time.is_some(), "warnings": point.warnings,
+        "rejected": rejections.iter().map(rejection).collect::<Vec<_>>(),
+    });
+    let Some(sensor) = &point.sensor else { return line };
+    let is_new = explanation.new_sensors.contains(&sensor.key);
+    let is_barred = rejections.iter().any(|rejection| matches!(rejection.reason, Reason::OtherSensor { .. }));
+    let is_told = !is_barred && (is_new || explanation.store_asked);
+    line["sensor"] = json!(sensor.key);
+    line["measurement"] = json!(sensor.measurement);
+    line["tags"] = sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect::<Map<_, _>>().into();
+    line["new_sensor"] = json!(is_told.then_some(is_new));
+    line["fields"] = point.fields.iter().map(field).collect();
+    if let Some(time) = point.time {
         let hour = Hour::of(time);
         let start = rfc3339(hour.start_ns());
-        line.insert("time".to_owned(), json!(rfc3339(time)));
-        line.insert("ns".to_owned(), json!(time));
-        line.insert("undated".to_owned(), json!(point.undated));
-        let bucket = json!({ "database": explanation.database, "hour": start, "id": bucket_name(&sensor.key, hour) });
-        line.insert("bucket".to_owned(), bucket);
+        let id = bucket_name(&sensor.key, hour);
+        line["time"] = json!(rfc3339(time));
+        line["ns"] = json!(time);
+        line["undated"] = json!(point.undated);
+        line["bucket"] = json!({ "database": explanation.database, "hour": start, "id": id });
     }
-    line.into()
+    line
 }
 
 fn rejection(rejection: &Rejection) -> Value {

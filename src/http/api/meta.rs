@@ -21,6 +21,7 @@ use crate::http::render::text::Text;
 use crate::http::server::body;
 use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
 use crate::kinds::KindFault;
+use crate::reading::Sensor;
 
 /// Most refusals that an answer names.
 const REASONS: usize = 20;

@@ -107,19 +107,31 @@ async fn chunks(
     style: &RenderStyle,
 ) -> Result<(), QueryError> {
     for (id, outcome) in outcomes.iter().enumerate() {
-        let mut all = outcome.all().iter().flat_map(|series| pieces(series, rows)).peekable();
-        let mut piece = all.next();
-        loop {
-            let is_partial = all.peek().is_some();
-            text.out.push_str("{\"results\":[");
-            result(text, id, outcome, piece.as_slice(), is_partial, style).await?;
-            text.out.push_str("]}\n");
-            if !is_partial {
-                break;
+        let all = outcome.all();
+        for (number, series) in all.iter().enumerate() {
+            for piece in pieces(series, rows) {
+                let partial = !piece.is_last || number + 1 < all.len();
+                line(text, id, outcome, &[piece], partial, style).await?;
             }
-            piece = all.next();
+        }
+        if all.is_empty() {
+            line(text, id, outcome, &[], false, style).await?;
         }
     }
+    Ok(())
+}
+
+async fn line(
+    text: &mut Text,
+    id: usize,
+    outcome: &StatementResult,
+    pieces: &[SeriesPiece<'_>],
+    partial: bool,
+    style: &RenderStyle,
+) -> Result<(), QueryError> {
+    text.out.push_str("{\"results\":[");
+    result(text, id, outcome, pieces, partial, style).await?;
+    text.out.push_str("]}\n");
     Ok(())
 }
 

@@ -132,7 +132,7 @@ impl HttpService {
         };
         let sender = Sender { by: caller.clone(), address: Some(asked.address) };
         let response = match endpoint {
-            Some(endpoint @ Endpoint { by: Handler::Write(_), .. }) => {
+            Some(endpoint) if matches!(endpoint.by, Handler::Write(_)) => {
                 let (parts, body) = request.into_parts();
                 write::write(&self.app, endpoint, &parts, body, &sender).await
             }
