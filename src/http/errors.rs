@@ -321,8 +321,8 @@ fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dial
 /// ASCII.
 pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl AsRef<str>]) {
     let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
-    let is_shown = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
-    let shown: String = texts.join("; ").chars().take(HEADER_BYTES_MAX).map(is_shown).collect();
+    let printable = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
+    let shown: String = texts.join("; ").chars().take(HEADER_BYTES_MAX).map(printable).collect();
     if let Ok(value) = HeaderValue::from_str(shown.trim())
         && !texts.is_empty()
     {

@@ -91,8 +91,9 @@ async fn whole(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyl
     text.out.push_str("{\"results\":[");
     for (id, outcome) in outcomes.iter().enumerate() {
         json::comma(&mut text.out, id);
-        let piece = |series| SeriesPiece { series, rows: &series.rows, is_last: true };
-        let pieces: Vec<SeriesPiece<'_>> = outcome.all().iter().map(piece).collect();
+        let all = outcome.all().iter();
+        let pieces: Vec<SeriesPiece<'_>> =
+            all.map(|series| SeriesPiece { series, rows: &series.rows, is_last: true }).collect();
         result(text, id, outcome, &pieces, false, style).await?;
     }
     text.out.push_str("]}\n");
