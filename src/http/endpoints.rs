@@ -107,7 +107,7 @@ const fn body_failures(body: &'static [MediaType]) -> [DescribedAnswer; 2] {
     [(413, "The body is too large (limits.body_bytes).", body), (415, "Content-Encoding is not supported.", body)]
 }
 
-/// Beside [`WRITTEN`], which it precedes.
+/// Stands before [`WRITTEN`], whose 400 it replaces.
 const ACKED: &[DescribedAnswer] = &[
     (200, "All readings are stored durably.", &[json("Ack")]),
     (400, "Some readings were rejected, or a parameter is invalid.", &[json("AckOrError")]),
