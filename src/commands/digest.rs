@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -17,18 +16,10 @@ use crate::config::Settings;
 use crate::ingest::{note_registry, note_sealed};
 use crate::store::MergedView;
 use crate::store::embedded::FILE_NAME;
-use crate::telemetry::logs;
 use crate::verify::unflushed_records;
 
 /// Prints the digest of everything in the store.
-#[must_use]
-pub fn digest(settings: &Settings, as_json: bool) -> ExitCode {
-    logs::start("warn", &settings.telemetry);
-    let computed = crate::app::run_to_end(compute(settings, as_json));
-    crate::app::ended(computed)
-}
-
-async fn compute(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
+pub async fn digest(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
     let (store, missing) = open_stored(settings).await?;
     if !missing.is_nothing() {
         eprintln!("hourglass: this digest may lack something: {missing}");

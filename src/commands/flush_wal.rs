@@ -45,7 +45,7 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     println!("{} records of the WAL in {} may not be in the store yet", found.records, folder.display());
     let stamps = Arc::new(StampClock::new(crate::app::open::clock_bounds(settings)));
     let (log, recovery) = open_wal(settings, &stamps).await?;
-    crate::app::make_folder(settings)?;
+    crate::app::data_folder::make_private(&settings.server.data_dir)?;
     let (store, state, _) = open_store(settings).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
