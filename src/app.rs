@@ -58,22 +58,14 @@ pub fn run(settings: Settings) -> ExitCode {
 
 /// Serves on threads of its own, until a signal or `asked`; calls `on_ready` once requests are taken.
 pub(crate) fn run_server(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
-    };
-    let served = runtime.block_on(serve(Arc::new(settings), asked, on_ready));
-    // A store command that never returns must not keep the process alive.
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    // Printed only now, after anything that the MongoDB driver logs while its tasks end, so that the reason is the last
-    // line.
-    match served {
+    // An error is printed after anything that the MongoDB driver logs while its tasks end, so that the reason is the last line.
+    match run_to_end(serve(Arc::new(settings), asked, on_ready)) {
         Ok(ending) => ending.code(),
         Err(error) => failed(&error),
     }
 }
 
-/// Runs a command that uses the store, on threads of its own.
+/// Runs work that uses the store, on threads of its own.
 pub(crate) fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
     let done = runtime.block_on(work);

@@ -97,11 +97,15 @@ impl TokenRegistry {
     /// Tokens in a file.
     #[must_use]
     pub fn of_file(file: TokenFile, mode: Mode) -> Self {
+        Self { file: Some(file.clone()), ..Self::new(Arc::new(file), mode) }
+    }
+
+    fn new(store: Arc<dyn TokenStore>, mode: Mode) -> Self {
         Self {
             known: RwLock::default(),
             mode,
-            store: Arc::new(file.clone()),
-            file: Some(file),
+            store,
+            file: None,
             cache: None,
             max_age: i64::MAX,
             max_lifetime: None,
@@ -113,17 +117,8 @@ impl TokenRegistry {
     /// Tokens in MongoDB, with a copy in a file. What was not read for `max_age` lets nobody in.
     #[must_use]
     pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode, max_age: Duration) -> Self {
-        Self {
-            known: RwLock::default(),
-            mode,
-            store,
-            file: None,
-            cache: Some(cache),
-            max_age: i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX),
-            max_lifetime: None,
-            read: AtomicI64::default(),
-            marked: AtomicI64::default(),
-        }
+        let max_age = i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX);
+        Self { cache: Some(cache), max_age, ..Self::new(store, mode) }
     }
 
     /// Ends every token so many seconds after it was created, whatever end it has itself.

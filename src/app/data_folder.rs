@@ -59,6 +59,16 @@ pub fn must_exist(settings: &Settings) -> anyhow::Result<()> {
     }
 }
 
+/// As [`must_exist`], and an error if the folder is to hold an embedded store and does not: opening it would make one.
+pub fn must_have_store(settings: &Settings) -> anyhow::Result<()> {
+    must_exist(settings)?;
+    if settings.store.uri.is_embedded() {
+        let file = settings.server.data_dir.join(FILE_NAME);
+        std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
+    }
+    Ok(())
+}
+
 const WANTED: &str = "name the service's data folder with --data-dir (server.data_dir)";
 
 /// Warns if the data folder is new and there is another near, since the readings are probably in that one. Call it before

@@ -24,13 +24,7 @@ const TELL: Duration = Duration::from_secs(2);
 #[must_use]
 pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
     logs::start(&settings.telemetry.log_level, &settings.telemetry);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return crate::app::failed(&anyhow::Error::new(error).context("starting threads")),
-    };
-    let ended = runtime.block_on(empty(settings, timeout));
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    match ended {
+    match crate::app::run_to_end(empty(settings, timeout)) {
         Ok(ending) => ending.code(),
         Err(error) => crate::app::failed(&error),
     }
