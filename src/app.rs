@@ -5,7 +5,6 @@ pub(crate) mod allocator;
 pub(crate) mod banner;
 pub(crate) mod data_folder;
 pub(crate) mod disk_space;
-pub(crate) mod file_modes;
 pub(crate) mod first_token;
 pub(crate) mod listeners;
 pub(crate) mod open;
@@ -59,22 +58,14 @@ pub fn run(settings: Settings) -> ExitCode {
 
 /// Serves on threads of its own, until a signal or `asked`; calls `on_ready` once requests are taken.
 pub(crate) fn run_server(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
-    };
-    let served = runtime.block_on(serve(Arc::new(settings), asked, on_ready));
-    // A store command that never returns must not keep the process alive.
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    // Printed only now, after anything that the MongoDB driver logs while its tasks end, so that the reason is the last
-    // line.
-    match served {
+    // An error is printed after anything that the MongoDB driver logs while its tasks end, so that the reason is the last line.
+    match run_to_end(serve(Arc::new(settings), asked, on_ready)) {
         Ok(ending) => ending.code(),
         Err(error) => failed(&error),
     }
 }
 
-/// Runs a command that uses the store, on threads of its own.
+/// Runs work that uses the store, on threads of its own.
 pub(crate) fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
     let done = runtime.block_on(work);
@@ -84,7 +75,8 @@ pub(crate) fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> an
 }
 
 /// Prints the error, if there is one, and returns the exit status.
-pub(crate) fn ended(done: anyhow::Result<()>) -> ExitCode {
+#[must_use]
+pub fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
@@ -92,7 +84,8 @@ pub(crate) fn ended(done: anyhow::Result<()>) -> ExitCode {
 }
 
 /// As [`ended`], where `false` is a failure without an error.
-pub(crate) fn ended_as(is_good: anyhow::Result<bool>) -> ExitCode {
+#[must_use]
+pub fn ended_as(is_good: anyhow::Result<bool>) -> ExitCode {
     match is_good {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -100,7 +93,9 @@ pub(crate) fn ended_as(is_good: anyhow::Result<bool>) -> ExitCode {
     }
 }
 
-pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
+/// Prints the error, and returns the exit status.
+#[must_use]
+pub fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
     if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
 }
@@ -114,7 +109,7 @@ async fn serve(
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     data_folder::must_be_finished(&settings)?;
-    make_folder(&settings)?;
+    data_folder::make_private(&settings.server.data_dir)?;
     let (store, state, opened) = open_store(&settings).await?;
     let (access, first_token) = tokens::open(&settings, opened.mongo()).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
@@ -229,13 +224,6 @@ async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
             false
         }
     }
-}
-
-/// Makes the data folder for this user only, and mends what an earlier version left open.
-pub(crate) fn make_folder(settings: &Settings) -> anyhow::Result<()> {
-    file_modes::make_private(&settings.server.data_dir)?;
-    file_modes::mend(settings);
-    Ok(())
 }
 
 /// Checks the store again and again and updates [`Health`]. Logs each change once.

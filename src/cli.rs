@@ -13,8 +13,10 @@ pub use self::store::{
     ServeFlags, StoreFlags, WalCommand,
 };
 pub use self::tokens::{AddFlags, TokenCommand, tokens};
+use crate::app;
 use crate::commands::{DemoRequest, Exchange, JobCommand, RejectionsCommand, RenameCommand, SensorCommand};
 use crate::config::{self, Overrides, Problem, Settings};
+use crate::telemetry::logs;
 
 /// Exit status for flags that contradict each other; clap uses the same.
 const EXIT_USAGE: u8 = 2;
@@ -159,6 +161,19 @@ pub fn with_settings(flags: impl Into<ServeFlags>, run: impl FnOnce(&Settings) -
         Ok(settings) => run(&settings),
         Err(problems) => report(&problems),
     }
+}
+
+/// As [`with_settings`], for a command that uses a store.
+#[must_use]
+pub fn with_store(flags: impl Into<ServeFlags>, run: impl AsyncFnOnce(&Settings) -> anyhow::Result<()>) -> ExitCode {
+    with_settings(flags, |settings| on_threads(settings, run))
+}
+
+/// Runs a command that uses a store, on threads of its own.
+#[must_use]
+pub fn on_threads(settings: &Settings, run: impl AsyncFnOnce(&Settings) -> anyhow::Result<()>) -> ExitCode {
+    logs::start("warn", &settings.telemetry);
+    app::ended(app::run_to_end(run(settings)))
 }
 
 /// Prints the problems of a configuration, one per line, and returns the exit status.

@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use hourglass::app::{ended, ended_as, failed};
 use hourglass::cli::{
     self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, Request, WalCommand, with_settings,
+    with_store,
 };
 use hourglass::{app, commands, config};
 use mimalloc::MiMalloc;
@@ -16,7 +18,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     match cli::parse() {
-        Request::Exchange(exchange) => commands::exchange(&exchange),
+        Request::Exchange(exchange) => ended_as(exchange.run()),
         Request::Command(command) => run(command),
     }
 }
@@ -27,10 +29,10 @@ fn run(command: Command) -> ExitCode {
             Ok(settings) => app::run(settings),
             Err(problems) => cli::report(&problems),
         },
-        Command::Demo(request) => commands::demo(&request),
+        Command::Demo(request) => commands::demo(&request).unwrap_or_else(|error| failed(&error)),
         Command::Doctor(flags) => with_settings(flags, |settings| commands::examine(settings, true)),
         Command::Healthcheck(flags) => match cli::settings(flags) {
-            Ok(settings) => commands::healthcheck(&settings),
+            Ok(settings) => ended(commands::healthcheck(&settings)),
             Err(problems) => cli::not_asked(&problems),
         },
         Command::Verify { repair, store } => with_settings(store, |settings| commands::verify(settings, repair)),
@@ -44,32 +46,36 @@ fn run(command: Command) -> ExitCode {
             print!("{}", config::default_file());
             ExitCode::SUCCESS
         }
-        Command::Token { command } => cli::tokens(command, commands::tokens),
+        Command::Token { command } => cli::tokens(command),
         Command::Backup { command } => backup(command),
         Command::Wal { command: WalCommand::Flush { timeout, store } } => {
             let patience = timeout.map(|seconds| Duration::from_secs(seconds.unsigned_abs()));
             with_settings(store, |settings| commands::flush_wal(settings, patience))
         }
-        Command::Audit { command: AuditCommand::List(flags) } => with_settings(flags, commands::print_audit),
-        Command::Audit { command: AuditCommand::Verify(flags) } => with_settings(flags, commands::check_audit),
-        Command::Sensor { command } => commands::sensors(&command),
+        Command::Audit { command: AuditCommand::List(flags) } => {
+            with_settings(flags, |settings| ended(commands::print_audit(settings)))
+        }
+        Command::Audit { command: AuditCommand::Verify(flags) } => {
+            with_settings(flags, |settings| ended(commands::check_audit(settings)))
+        }
+        Command::Sensor { command } => ended_as(commands::sensors(&command)),
         Command::DeadLetters { command: DeadLettersCommand::List(flags) } => {
-            with_settings(flags, commands::list_dead_letters)
+            with_settings(flags, |settings| ended(commands::list_dead_letters(settings)))
         }
         Command::DeadLetters { command: DeadLettersCommand::Send { service, folder } } => {
-            with_settings(folder, |settings| commands::send_dead_letters(settings, &service))
+            with_settings(folder, |settings| ended_as(commands::send_dead_letters(settings, &service)))
         }
         Command::DeadLetters { command: DeadLettersCommand::Done { ids, folder } } => {
-            with_settings(folder, |settings| commands::dead_letters_done(settings, ids))
+            with_settings(folder, |settings| ended(commands::dead_letters_done(settings, ids)))
         }
         Command::Version => {
             println!("hourglass {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Command::Compact(flags) => with_settings(flags, commands::compact),
-        Command::Job { command } => commands::jobs(&command),
-        Command::Rejections { command } => commands::rejections(&command),
-        Command::Rename { command } => commands::rename(&command),
+        Command::Compact(flags) => with_store(flags, commands::compact),
+        Command::Job { command } => ended_as(commands::jobs(&command)),
+        Command::Rejections { command } => ended(commands::rejections(&command)),
+        Command::Rename { command } => ended(commands::rename(&command)),
     }
 }
 
@@ -77,17 +83,17 @@ fn backup(command: BackupCommand) -> ExitCode {
     match command {
         BackupCommand::Create { request, store } => {
             let config = store.folder.config.clone();
-            with_settings(store, |settings| commands::backup(settings, &request, config.as_deref()))
+            with_store(store, async |settings| commands::backup(settings, &request, config.as_deref()).await)
         }
         BackupCommand::Restore { folder, store } => {
-            with_settings(store, |settings| commands::restore(settings, &folder))
+            with_store(store, async |settings| commands::restore(settings, &folder).await)
         }
         BackupCommand::Copy(flags) => match flags.settings().map(cli::settings) {
-            [Ok(source), Ok(target)] => commands::copy(&source, &target),
+            [Ok(source), Ok(target)] => cli::on_threads(&target, async |target| commands::copy(&source, target).await),
             [Err(problems), _] | [_, Err(problems)] => cli::report(&problems),
         },
         BackupCommand::Digest { output, store } => {
-            with_settings(store, |settings| commands::digest(settings, output.is_json()))
+            with_store(store, async |settings| commands::digest(settings, output.is_json()).await)
         }
     }
 }

@@ -88,11 +88,7 @@ impl TokenFile {
         let content = TokensFile { format: FORMAT, tokens: tokens.to_vec() };
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
-        let beside = self.path.with_extension("json.new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&beside, &self.path)?;
+        replace(&self.path, &text, true)?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()
     }
@@ -119,12 +115,8 @@ impl TokenFile {
         }
         let path = self.uses_path();
         let away = |error: io::Error| TokenStoreError::Away { detail: format!("{}: {error}", path.display()) };
-        let beside = path.with_extension("json.new");
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside).map_err(away)?;
         let ordered: BTreeMap<String, i64> = uses.into_iter().collect();
-        file.write_all(&serde_json::to_vec(&ordered).unwrap_or_default()).map_err(away)?;
-        fs::rename(&beside, &path).map_err(away)
+        replace(&path, &serde_json::to_vec(&ordered).unwrap_or_default(), false).map_err(away)
     }
 
     fn unreadable(&self, detail: impl ToString) -> TokenStoreError {
@@ -151,6 +143,17 @@ impl TokenFile {
         self.write(&tokens).map_err(away)?;
         Ok(true)
     }
+}
+
+/// Writes a file beside the one at `path` and renames it.
+fn replace(path: &Path, content: &[u8], is_synced: bool) -> io::Result<()> {
+    let beside = path.with_extension("json.new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside)?;
+    file.write_all(content)?;
+    if is_synced {
+        file.sync_all()?;
+    }
+    fs::rename(&beside, path)
 }
 
 #[async_trait]

@@ -7,6 +7,7 @@
 
 mod audit;
 mod caller;
+mod change;
 mod file;
 mod mongo;
 mod quota;
@@ -17,9 +18,10 @@ mod token;
 
 pub use self::audit::{Audit, Event, OsUser, TrailReport, cut, steers};
 pub use self::caller::{Caller, Denied, Holder, Uses};
+pub use self::change::{ChangedToken, NewToken, RejectedChange, TokenChange};
 pub use self::file::TokenFile;
 pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate};
-pub use self::registry::{Mode, NewToken, NotMade, TokenRegistry, TokenTerms};
+pub use self::registry::{Mode, TokenRegistry, TokenTerms};
 pub use self::scopes::{Pin, Scopes, is_glob, matches};
 pub use self::secret::{Presented, Secret};
-pub use self::token::{Token, TokenChange, TokenStore, TokenStoreError};
+pub use self::token::{Token, TokenStore, TokenStoreError};

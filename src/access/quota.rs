@@ -176,7 +176,7 @@ impl Usage {
         if bucket.left > 0.0 {
             return Ok(());
         }
-        Err(self.exhausted(Rate::Readings, limit, 1.0, bucket.until_some()))
+        Err(self.exhausted(Rate::Readings, limit, 1.0, bucket.until(0.0)))
     }
 
     /// Charges for admitted readings; returns a warning when little is left.
@@ -185,7 +185,7 @@ impl Usage {
         let mut bucket = bucket.lock();
         bucket.refill(now);
         bucket.left -= as_f64(readings);
-        (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::Readings, limit, bucket.used(), bucket.until_some()))
+        (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::Readings, limit, bucket.used(), bucket.until(0.0)))
     }
 
     /// Charges for one new sensor.
@@ -304,11 +304,7 @@ impl TokenBucket {
         if self.size > 0.0 { 1.0 - self.left / self.size } else { 1.0 }
     }
 
-    /// The time until the balance is zero.
-    fn until_some(&self) -> Duration {
-        self.until(0.0)
-    }
-
+    /// The time until so much is left.
     fn until(&self, wanted: f64) -> Duration {
         let seconds = (wanted - self.left).max(0.0) / self.per_second.max(f64::MIN_POSITIVE);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)

@@ -1,9 +1,6 @@
 //! The tokens in memory, refreshed in the background, so that authenticating a request needs no I/O.
 
 mod again;
-mod changes;
-
-pub use self::changes::{NewToken, NotMade};
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +10,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 
 use super::caller::{Caller, Denied, Holder};
+use super::change::{ChangedToken, RejectedChange, TokenChange};
 use super::file::TokenFile;
 use super::quota::Usage;
 use super::secret::{Presented, Secret};
@@ -99,11 +97,15 @@ impl TokenRegistry {
     /// Tokens in a file.
     #[must_use]
     pub fn of_file(file: TokenFile, mode: Mode) -> Self {
+        Self { file: Some(file.clone()), ..Self::new(Arc::new(file), mode) }
+    }
+
+    fn new(store: Arc<dyn TokenStore>, mode: Mode) -> Self {
         Self {
             known: RwLock::default(),
             mode,
-            store: Arc::new(file.clone()),
-            file: Some(file),
+            store,
+            file: None,
             cache: None,
             max_age: i64::MAX,
             max_lifetime: None,
@@ -115,17 +117,8 @@ impl TokenRegistry {
     /// Tokens in MongoDB, with a copy in a file. What was not read for `max_age` lets nobody in.
     #[must_use]
     pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode, max_age: Duration) -> Self {
-        Self {
-            known: RwLock::default(),
-            mode,
-            store,
-            file: None,
-            cache: Some(cache),
-            max_age: i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX),
-            max_lifetime: None,
-            read: AtomicI64::default(),
-            marked: AtomicI64::default(),
-        }
+        let max_age = i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX);
+        Self { cache: Some(cache), max_age, ..Self::new(store, mode) }
     }
 
     /// Ends every token so many seconds after it was created, whatever end it has itself.
@@ -314,6 +307,27 @@ impl TokenRegistry {
 
     fn known(&self) -> Arc<KnownTokens> {
         self.known.read().clone()
+    }
+
+    /// All tokens that are known, revoked ones included, each with its last use in seconds since the epoch.
+    #[must_use]
+    pub fn list(&self) -> Vec<(Token, Option<i64>)> {
+        let known = self.known();
+        let used = |token: &Token| known.by_name.get(&token.name).and_then(|holder| holder.uses.last());
+        known.tokens.iter().map(|token| (token.clone(), used(token))).collect()
+    }
+
+    /// Makes a change, which counts at once.
+    ///
+    /// # Errors
+    /// As [`TokenChange::apply`].
+    pub async fn change(&self, change: TokenChange, now: i64) -> Result<ChangedToken, RejectedChange> {
+        let changed = change.apply(&*self.store, self.max_lifetime, now).await?;
+        // It is stored: what follows is only that this process knows it at once.
+        if let Err(error) = self.refresh().await {
+            tracing::warn!(%error, "a token was changed, but not read back yet");
+        }
+        Ok(changed)
     }
 
     /// The number of tokens, revoked ones included.

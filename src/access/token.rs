@@ -42,12 +42,6 @@ impl Token {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
     }
 
-    /// The token once it is revoked, at a time in seconds since the epoch.
-    #[must_use]
-    pub fn revoked_at(self, now: i64) -> Self {
-        Self { secrets: Vec::new(), revoked: Some(now), rev: self.rev + 1, ..self }
-    }
-
     /// When it ends, if no token may live longer than so many seconds.
     #[must_use]
     pub fn ends(&self, max_lifetime: Option<i64>) -> Option<i64> {
@@ -83,36 +77,6 @@ impl Token {
             _ => None,
         }
     }
-}
-
-/// A command on tokens.
-#[derive(Debug, Clone)]
-pub enum TokenChange {
-    Create {
-        name: String,
-        scopes: Scopes,
-        /// As [`Token::certificate`] writes them.
-        certificates: Vec<String>,
-        quota: Quota,
-        /// In seconds.
-        expires_in: Option<i64>,
-    },
-    /// Lists all tokens, one per line.
-    List,
-    Revoke {
-        name: String,
-    },
-    /// Replaces the certificates that count as the token.
-    Bind {
-        name: String,
-        certificates: Vec<String>,
-    },
-    /// Replaces the secret.
-    Rotate {
-        name: String,
-        /// For how many seconds the old secret stays valid.
-        keep: i64,
-    },
 }
 
 /// Why tokens could not be read or changed.

@@ -1,7 +1,9 @@
 //! Which data folder this is: a command that only reads never makes one, and a new one beside an old one is most likely a
 //! wrong path.
 
+use std::fs::DirBuilder;
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -16,6 +18,12 @@ const USUAL: [&str; 2] = ["/var/lib/hourglass", "/var/lib/private/hourglass"];
 const DEFAULT_NAME: &str = "data";
 /// Most entries of the parent folder that are looked at.
 const SIBLINGS: usize = 256;
+
+/// Makes the data folder for its owner only, unless it is there. Every file in it is made for its owner only, too.
+pub fn make_private(folder: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.with_context(|| format!("creating {}", folder.display()))
+}
 
 /// An error if the data folder's store has only a part of what it is being filled with.
 pub fn must_be_finished(settings: &Settings) -> anyhow::Result<()> {
@@ -49,6 +57,16 @@ pub fn must_exist(settings: &Settings) -> anyhow::Result<()> {
         }
         Err(error) => Err(error).with_context(|| format!("reading {}", absolute(folder).display())),
     }
+}
+
+/// As [`must_exist`], and an error if the folder is to hold an embedded store and does not: opening it would make one.
+pub fn must_have_store(settings: &Settings) -> anyhow::Result<()> {
+    must_exist(settings)?;
+    if settings.store.uri.is_embedded() {
+        let file = settings.server.data_dir.join(FILE_NAME);
+        std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
+    }
+    Ok(())
 }
 
 const WANTED: &str = "name the service's data folder with --data-dir (server.data_dir)";

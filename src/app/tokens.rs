@@ -8,9 +8,7 @@ use anyhow::{Context, bail};
 
 use super::data_folder::absolute;
 use super::first_token::SecretFile;
-use crate::access::{
-    Audit, Event, Mode, OsUser, Quota, Scopes, Secret, Token, TokenFile, TokenRegistry, TokenStoreError,
-};
+use crate::access::{Audit, Event, Mode, NewToken, OsUser, Scopes, Token, TokenFile, TokenRegistry, TokenStoreError};
 use crate::clock::now_seconds;
 use crate::config::{AuthRequired, Settings};
 use crate::store::MongoStore;
@@ -36,8 +34,8 @@ impl FirstToken {
 /// Creates the first token, unless another process does at the same time.
 async fn make_first(settings: &Settings, registry: &TokenRegistry) -> anyhow::Result<Option<FirstToken>> {
     let scopes = Scopes { admin: vec!["*".to_owned()], ..Scopes::default() };
-    let expires = settings.max_lifetime().map(|seconds| now_seconds().saturating_add(seconds));
-    let (token, text) = new_token("first", scopes, Quota::default(), expires)?;
+    let new = NewToken { name: "first".to_owned(), scopes, expires_in: settings.max_lifetime(), ..NewToken::default() };
+    let (token, text) = new.generate(now_seconds()).context("asking for random bytes")?;
     let path = Some(&settings.auth.first_token_file).filter(|path| !path.as_os_str().is_empty());
     let file = path.map(|path| SecretFile::open(path)).transpose()?;
     let (token, text) = match &file {
@@ -100,19 +98,6 @@ pub(crate) async fn open(
         );
     }
     Ok((Arc::new(registry), first))
-}
-
-/// Makes a token with a new secret; returns its text, too.
-pub(crate) fn new_token(
-    name: &str,
-    scopes: Scopes,
-    quota: Quota,
-    expires: Option<i64>,
-) -> anyhow::Result<(Token, String)> {
-    let (secret, text) = Secret::generate().context("asking for random bytes")?;
-    let (name, secrets, created) = (name.to_owned(), vec![secret], now_seconds());
-    let certificates = Vec::new();
-    Ok((Token { name, secrets, scopes, certificates, quota, created, expires, revoked: None, rev: 1 }, text))
 }
 
 /// The event of a change by this process.

@@ -4,10 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{EXIT_USAGE, StoreFlags, with_settings};
-use crate::access::{Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
-use crate::commands::lifetime;
-use crate::config::Settings;
+use super::{EXIT_USAGE, StoreFlags, with_store};
+use crate::access::{NewToken, Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
+use crate::commands::{self, lifetime};
 
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
@@ -123,51 +122,49 @@ fn per_hour(text: &str) -> Result<u32, String> {
     parse_rate(text, "h")
 }
 
-impl TokenCommand {
-    /// Splits the command into the flags of the settings and the change to make.
+impl AddFlags {
+    /// Splits the flags into those of the settings and the token to make.
     ///
     /// # Errors
     /// If the token would have no rights, or could circumvent its own tags.
-    pub fn taken_apart(self) -> Result<(StoreFlags, TokenChange), &'static str> {
-        let (store, change) = match self {
-            Self::List(store) => (store, TokenChange::List),
-            Self::Revoke { name, store } => (store, TokenChange::Revoke { name }),
-            Self::Bind { name, certificate: certificates, store } => (store, TokenChange::Bind { name, certificates }),
-            Self::Rotate { name, keep_old, store } => {
-                (store, TokenChange::Rotate { name, keep: keep_old.unwrap_or_default() })
-            }
-            Self::Add(flags) => {
-                let AddFlags { name, write, read, admin, metrics, sensor_tag: pins, .. } = flags;
-                let scopes = Scopes { write, read, admin, metrics, pins };
-                if scopes.is_empty() {
-                    return Err("the token may do nothing: give --write, --read, --admin or --metrics");
-                }
-                if !scopes.pins.is_empty() && !scopes.admin.is_empty() {
-                    return Err(
-                        "--sensor-tag and --admin exclude each other: an admin can drop sensors without the tag",
-                    );
-                }
-                let quota = Quota {
-                    readings_per_second: flags.rate,
-                    new_sensors_per_hour: flags.new_sensors,
-                    sensors: flags.sensors,
-                    databases: flags.databases,
-                };
-                let (certificates, expires_in) = (flags.certificate, flags.expires);
-                (flags.store, TokenChange::Create { name, scopes, certificates, quota, expires_in })
-            }
+    fn into_new_token(self) -> Result<(StoreFlags, NewToken), &'static str> {
+        let Self { name, write, read, admin, metrics, sensor_tag: pins, .. } = self;
+        let scopes = Scopes { write, read, admin, metrics, pins };
+        if scopes.is_empty() {
+            return Err("the token may do nothing: give --write, --read, --admin or --metrics");
+        }
+        if !scopes.pins.is_empty() && !scopes.admin.is_empty() {
+            return Err("--sensor-tag and --admin exclude each other: an admin can drop sensors without the tag");
+        }
+        let quota = Quota {
+            readings_per_second: self.rate,
+            new_sensors_per_hour: self.new_sensors,
+            sensors: self.sensors,
+            databases: self.databases,
         };
-        Ok((store, change))
+        Ok((self.store, NewToken { name, scopes, certificates: self.certificate, quota, expires_in: self.expires }))
     }
 }
 
+/// Runs the command.
 #[must_use]
-pub fn tokens(command: TokenCommand, apply: impl Fn(&Settings, TokenChange) -> ExitCode) -> ExitCode {
-    match command.taken_apart() {
-        Ok((flags, change)) => with_settings(flags, |settings| apply(settings, change)),
-        Err(problem) => {
-            eprintln!("hourglass: {problem}");
-            ExitCode::from(EXIT_USAGE)
+pub fn tokens(command: TokenCommand) -> ExitCode {
+    let (store, change) = match command {
+        TokenCommand::List(store) => return with_store(store, commands::list_tokens),
+        TokenCommand::Revoke { name, store } => (store, TokenChange::Revoke { name }),
+        TokenCommand::Bind { name, certificate, store } => {
+            (store, TokenChange::Bind { name, certificates: certificate })
         }
-    }
+        TokenCommand::Rotate { name, keep_old, store } => {
+            (store, TokenChange::Rotate { name, keep: keep_old.unwrap_or_default() })
+        }
+        TokenCommand::Add(flags) => match flags.into_new_token() {
+            Ok((store, new)) => (store, TokenChange::Create(new)),
+            Err(problem) => {
+                eprintln!("hourglass: {problem}");
+                return ExitCode::from(EXIT_USAGE);
+            }
+        },
+    };
+    with_store(store, async |settings| commands::tokens(settings, change).await)
 }

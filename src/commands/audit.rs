@@ -1,7 +1,6 @@
 //! `hourglass audit`: prints the audit trail of a data folder, or checks its chains.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
@@ -9,18 +8,7 @@ use crate::access::Audit;
 use crate::config::Settings;
 
 /// Prints all records: those of administrators of the service first, each log's oldest first.
-#[must_use]
-pub fn print_audit(settings: &Settings) -> ExitCode {
-    crate::app::ended(print(settings))
-}
-
-/// Prints what is wrong with the chains.
-#[must_use]
-pub fn check_audit(settings: &Settings) -> ExitCode {
-    crate::app::ended(check(settings))
-}
-
-fn print(settings: &Settings) -> anyhow::Result<()> {
+pub fn print_audit(settings: &Settings) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for path in files(settings)? {
         let shown = path.display();
@@ -40,7 +28,8 @@ fn files(settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn check(settings: &Settings) -> anyhow::Result<()> {
+/// Prints what is wrong with the chains.
+pub fn check_audit(settings: &Settings) -> anyhow::Result<()> {
     files(settings)?;
     let directory = &settings.server.data_dir;
     let reports = Audit::check(directory).with_context(|| format!("reading {}", directory.display()))?;

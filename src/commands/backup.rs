@@ -1,7 +1,6 @@
 //! `hourglass backup`: writes a backup into a folder, file by file, and the manifest last.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -22,7 +21,6 @@ use crate::backup::{Folder, Manifest};
 use crate::config::Settings;
 use crate::faults;
 use crate::reading::Day;
-use crate::telemetry::logs;
 use crate::verify::{self, PageBounds, VerifyOptions};
 
 /// In a backup's folder: where `--prove` restores it.
@@ -61,13 +59,7 @@ struct Work {
 }
 
 /// Makes a backup.
-#[must_use]
-pub fn backup(settings: &Settings, request: &BackupRequest, config: Option<&Path>) -> ExitCode {
-    logs::start("warn", &settings.telemetry);
-    crate::app::ended(crate::app::run_to_end(run(settings, request, config)))
-}
-
-async fn run(settings: &Settings, request: &BackupRequest, config: Option<&Path>) -> anyhow::Result<()> {
+pub async fn backup(settings: &Settings, request: &BackupRequest, config: Option<&Path>) -> anyhow::Result<()> {
     let folder = Folder::create(&request.folder)?;
     let before = folder.manifest()?.unwrap_or_default();
     let origin = match request.stopped {

@@ -1,14 +1,11 @@
 //! `hourglass backup copy`: copies everything from one store to another, empty one.
 
-use std::process::ExitCode;
-use std::sync::Arc;
-
 use anyhow::{Context, bail};
 
 use super::digest::{open_stopped, stored_digest};
 use super::fill::{Filling, Target};
 use super::progress::Progress;
-use crate::access::{TokenFile, TokenStore};
+use super::tokens::token_store;
 use crate::app::data_folder::absolute;
 use crate::backup::manifest::date;
 use crate::backup::read::list_days;
@@ -18,14 +15,6 @@ use crate::config::Settings;
 use crate::faults;
 use crate::reading::stamp::first_of;
 use crate::store::MergedView;
-use crate::telemetry::logs;
-
-/// Copies everything.
-#[must_use]
-pub fn copy(from: &Settings, to: &Settings) -> ExitCode {
-    logs::start("warn", &to.telemetry);
-    crate::app::ended(crate::app::run_to_end(copy_all(from, to)))
-}
 
 /// What a store is called.
 fn name_of(settings: &Settings) -> String {
@@ -35,7 +24,8 @@ fn name_of(settings: &Settings) -> String {
     }
 }
 
-async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
+/// Copies everything.
+pub async fn copy(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     if name_of(from) == name_of(to) {
         bail!("both stores are the same: {}", name_of(from));
     }
@@ -47,7 +37,7 @@ async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     let rows = source.raw().read_settings().await?;
     target.put_settings(rows).await.context("writing the databases' settings")?;
     copy_databases(from, &source, &mut target).await?;
-    target.put_tokens(&tokens_of(from).await?).await.context("writing the tokens")?;
+    target.put_tokens(&token_store(from).await?.tokens().await?).await.context("writing the tokens")?;
     let expected = stored_digest(from, &source).await?;
     let found = target.finish(to, &expected).await?;
     source.raw().close().await;
@@ -85,13 +75,4 @@ async fn copy_databases(from: &Settings, source: &MergedView, target: &mut Targe
         fill.finish().await.with_context(|| format!("writing the sensors of database {database:?}"))?;
     }
     Ok(())
-}
-
-/// The tokens of a service that is stopped, or of one with MongoDB.
-pub async fn tokens_of(settings: &Settings) -> anyhow::Result<Vec<crate::access::Token>> {
-    let tokens: Arc<dyn TokenStore> = match settings.store.uri.is_embedded() {
-        true => Arc::new(TokenFile::own(&settings.server.data_dir)),
-        false => crate::app::open::open_mongo(settings).await?,
-    };
-    Ok(tokens.tokens().await?)
 }

@@ -3,12 +3,10 @@
 
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
 use super::post::{PostAnswer, Service, Target, escaped};
-use crate::app::ended_as;
 use crate::config::Settings;
 use crate::ingest::dead_letters::{DeadLetter, DeadLetters, ReadingsLetter, parts};
 
@@ -19,36 +17,28 @@ const BATCH_LETTERS: usize = 1000;
 const BATCH_BYTES: usize = 16 << 20;
 
 /// Prints the dead letters that were not yet resent.
-#[must_use]
-pub fn list_dead_letters(settings: &Settings) -> ExitCode {
-    ended_as(open(settings).and_then(|letters| list(&letters).map(|()| true)))
+pub fn list_dead_letters(settings: &Settings) -> anyhow::Result<()> {
+    list(&open(settings)?)
 }
 
-/// Sends the dead letters that were not yet resent. Succeeds if the service accepted all of them and did not fail to flush
+/// Sends the dead letters that were not yet resent. Returns whether the service accepted all of them and did not fail to flush
 /// them.
-#[must_use]
-pub fn send_dead_letters(settings: &Settings, service: &Service) -> ExitCode {
-    let letters = match open(settings) {
-        Ok(letters) => letters,
-        Err(error) => return crate::app::failed(&error),
-    };
+pub fn send_dead_letters(settings: &Settings, service: &Service) -> anyhow::Result<bool> {
+    let letters = open(settings)?;
     let sent = Target::of(service).and_then(|target| send(&letters, &target));
     let is_plain = !service.url.starts_with("https://");
-    ended_as(match settings.server.listen {
+    match settings.server.listen {
         None if is_plain => sent.context(
             "this configuration has no plain HTTP listener (server.listen is empty): name the one with TLS, --server https://HOST:PORT",
         ),
         _ => sent,
-    })
+    }
 }
 
 /// Marks dead letters as done.
-#[must_use]
-pub fn dead_letters_done(settings: &Settings, ids: Vec<u64>) -> ExitCode {
-    ended_as(open(settings).and_then(|letters| {
-        letters.mark_done(ids).and_then(|()| letters.remove_done()).context("marking dead letters")?;
-        Ok(true)
-    }))
+pub fn dead_letters_done(settings: &Settings, ids: Vec<u64>) -> anyhow::Result<()> {
+    let letters = open(settings)?;
+    letters.mark_done(ids).and_then(|()| letters.remove_done()).context("marking dead letters")
 }
 
 fn open(settings: &Settings) -> anyhow::Result<DeadLetters> {

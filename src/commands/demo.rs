@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::fill;
 use super::progress::Progress;
 use crate::app::banner::{Banner, Ready};
-use crate::app::{allocator, data_folder, failed, file_modes, run_server};
+use crate::app::{allocator, data_folder, run_server};
 use crate::bucket::store::Coordination;
 use crate::config::{self, Overrides, Settings, redact_uri};
 use crate::telemetry::logs;
@@ -63,15 +63,7 @@ pub struct DemoRequest {
 }
 
 /// Runs the demo until SIGINT, SIGTERM or SIGHUP.
-#[must_use]
-pub fn demo(request: &DemoRequest) -> ExitCode {
-    match run(request) {
-        Ok(code) => code,
-        Err(error) => failed(&error),
-    }
-}
-
-fn run(request: &DemoRequest) -> anyhow::Result<ExitCode> {
+pub fn demo(request: &DemoRequest) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let (address, is_usual) = free_address(request.port)?;
     let mut settings = settings(address, request.store.clone())?;
@@ -139,7 +131,7 @@ fn make_folder(at: Option<&Path>) -> anyhow::Result<PathBuf> {
     if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
         bail!("the folder {} is not empty: name a new one", path.display());
     }
-    file_modes::make_private(path)?;
+    data_folder::make_private(path)?;
     Ok(data_folder::absolute(path))
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -16,19 +15,10 @@ use crate::bucket::deletions::Deletions;
 use crate::config::Settings;
 use crate::ingest::{note_registry, note_sealed};
 use crate::store::MergedView;
-use crate::store::embedded::FILE_NAME;
-use crate::telemetry::logs;
 use crate::verify::unflushed_records;
 
 /// Prints the digest of everything in the store.
-#[must_use]
-pub fn digest(settings: &Settings, as_json: bool) -> ExitCode {
-    logs::start("warn", &settings.telemetry);
-    let computed = crate::app::run_to_end(compute(settings, as_json));
-    crate::app::ended(computed)
-}
-
-async fn compute(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
+pub async fn digest(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
     let (store, missing) = open_stored(settings).await?;
     if !missing.is_nothing() {
         eprintln!("hourglass: this digest may lack something: {missing}");
@@ -109,13 +99,7 @@ pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Arc<MergedView>
 
 /// Opens a store that is there already, as queries see it, and says what it may not have yet.
 async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, Missing)> {
-    let directory = &settings.server.data_dir;
-    crate::app::data_folder::must_exist(settings)?;
-    if settings.store.uri.is_embedded() {
-        // Checked first, because opening the store would create one.
-        let file = directory.join(FILE_NAME);
-        std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
-    }
+    crate::app::data_folder::must_have_store(settings)?;
     let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
     let (raw, ..) = crate::app::open::open_store(settings).await?;
     raw.check().await?;

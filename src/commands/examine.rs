@@ -34,20 +34,19 @@ const OTHER_FILES: u64 = 256;
 #[must_use]
 pub fn examine(settings: &Settings, measures: bool) -> ExitCode {
     logs::start("off", &settings.telemetry);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return crate::app::failed(&anyhow::Error::new(error).context("starting threads")),
-    };
-    let problems = runtime.block_on(async {
+    let examined = crate::app::run_to_end(async {
         let mut found = Found { problems: 0, measures };
         found.all(settings).await;
-        found.problems
+        Ok(found.problems)
     });
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    if problems == 0 {
-        println!("nothing is wrong: serve would start");
-        return ExitCode::SUCCESS;
-    }
+    let problems = match examined {
+        Ok(0) => {
+            println!("nothing is wrong: serve would start");
+            return ExitCode::SUCCESS;
+        }
+        Ok(problems) => problems,
+        Err(error) => return crate::app::failed(&error),
+    };
     eprintln!("hourglass: {problems} problem{}; nothing was started", if problems == 1 { "" } else { "s" });
     ExitCode::from(EXIT_CONFIG)
 }
@@ -139,7 +138,6 @@ impl Found {
     /// Keys that contradict others, although a service with them starts.
     fn contradictions(&mut self, settings: &Settings) {
         let Settings { server, limits, wal, .. } = settings;
-        let size = |bytes: usize| show_size(bytes);
         let counts = [
             (
                 ("server.connections_per_address", server.connections_per_address),
@@ -171,7 +169,7 @@ impl Found {
         }
         for ((key, value), (bound, most), why) in sizes {
             if value > most {
-                let (value, most) = (size(value), size(most));
+                let (value, most) = (show_size(value), show_size(most));
                 self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
             }
         }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
@@ -76,15 +75,10 @@ pub struct Exchange {
     pub body: Option<PathBuf>,
 }
 
-/// Sends the request and prints the answer. Exit status: 0 if the service did what it was asked for.
-#[must_use]
-pub fn exchange(exchange: &Exchange) -> ExitCode {
-    crate::app::ended_as(exchange.run())
-}
-
 impl Exchange {
-    /// Prints page by page, as long as the answer names a next one.
-    fn run(&self) -> anyhow::Result<bool> {
+    /// Sends the request and prints the answer page by page, as long as it names a next one. Returns whether the service did
+    /// what it was asked for.
+    pub fn run(&self) -> anyhow::Result<bool> {
         let target = Target::of(&self.service)?;
         let mut path = self.filled_path();
         let first = path.clone();

@@ -62,7 +62,7 @@ impl Target {
                 folder.display()
             );
         }
-        crate::app::make_folder(settings)?;
+        crate::app::data_folder::make_private(&settings.server.data_dir)?;
         let (raw, _, opened) = crate::app::open::open_store(settings).await?;
         raw.check().await?;
         if begun.is_none() {

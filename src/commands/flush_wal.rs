@@ -24,13 +24,7 @@ const TELL: Duration = Duration::from_secs(2);
 #[must_use]
 pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
     logs::start(&settings.telemetry.log_level, &settings.telemetry);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return crate::app::failed(&anyhow::Error::new(error).context("starting threads")),
-    };
-    let ended = runtime.block_on(empty(settings, timeout));
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    match ended {
+    match crate::app::run_to_end(empty(settings, timeout)) {
         Ok(ending) => ending.code(),
         Err(error) => crate::app::failed(&error),
     }
@@ -45,7 +39,7 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     println!("{} records of the WAL in {} may not be in the store yet", found.records, folder.display());
     let stamps = Arc::new(StampClock::new(crate::app::open::clock_bounds(settings)));
     let (log, recovery) = open_wal(settings, &stamps).await?;
-    crate::app::make_folder(settings)?;
+    crate::app::data_folder::make_private(&settings.server.data_dir)?;
     let (store, state, _) = open_store(settings).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;

@@ -1,7 +1,6 @@
 //! `hourglass healthcheck`: asks the running service whether it acks writes, for containers without curl.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -17,21 +16,7 @@ const ANSWER_BYTES: u64 = 64 << 10;
 const PATH: &str = "/ready";
 
 /// Prints one line, and succeeds if the service acks writes.
-#[must_use]
-pub fn healthcheck(settings: &Settings) -> ExitCode {
-    match ask(settings) {
-        Ok(ready) => {
-            println!("{ready}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("hourglass: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn ask(settings: &Settings) -> anyhow::Result<String> {
+pub fn healthcheck(settings: &Settings) -> anyhow::Result<()> {
     let Some((key, address)) = place(settings) else {
         bail!("nothing listens without TLS, which this command does not speak: set status.listen")
     };
@@ -39,7 +24,8 @@ fn ask(settings: &Settings) -> anyhow::Result<String> {
     let asking = || format!("asking http://{address}{PATH} ({key})");
     let (status, body) = get(address).with_context(asking)?;
     if status == 200 {
-        return Ok(format!("ready: http://{address}{PATH} ({key})"));
+        println!("ready: http://{address}{PATH} ({key})");
+        return Ok(());
     }
     let told: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
     let told = told["message"].as_str().unwrap_or("no reason given");

@@ -1,14 +1,12 @@
 //! `hourglass job`: lists the background jobs of a running service, and runs one now.
 
 use std::fmt::Write;
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::Value;
 
 use super::post::{PostAnswer, Service, Target, escaped};
-use crate::app::ended_as;
 
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
@@ -23,13 +21,12 @@ pub enum JobCommand {
     },
 }
 
-/// Runs the command. Exit status: 0 if nothing is left to do.
-#[must_use]
-pub fn jobs(command: &JobCommand) -> ExitCode {
-    ended_as(match command {
-        JobCommand::List(service) => Target::of(service).and_then(|target| list(&target)).map(|()| true),
-        JobCommand::Run { name, service } => Target::of(service).and_then(|target| run_told(&target, name)),
-    })
+/// Runs the command. Returns whether nothing is left to do.
+pub fn jobs(command: &JobCommand) -> anyhow::Result<bool> {
+    match command {
+        JobCommand::List(service) => list(&Target::of(service)?).map(|()| true),
+        JobCommand::Run { name, service } => run_told(&Target::of(service)?, name),
+    }
 }
 
 /// Has the service run a job, and prints how far it is until it is done. Returns whether nothing is left to do.

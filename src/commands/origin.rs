@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::copy::tokens_of;
 use super::digest::open_stopped;
 use super::post::{GetAnswer, PostAnswer, Target, escaped};
+use super::tokens::token_store;
 use crate::access::Token;
 use crate::backup::folder::Writing;
 use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next, NoBackup};
@@ -75,7 +75,8 @@ impl Origin {
     pub async fn begin(&self, patience: Duration) -> anyhow::Result<Begun> {
         let service = match self {
             Self::Store { store, settings } => {
-                let (databases, tokens) = (store.raw().databases().await?, tokens_of(settings).await?);
+                let databases = store.raw().databases().await?;
+                let tokens = token_store(settings).await?.tokens().await?;
                 let settings = self.settings().await?;
                 let began_ms = u64::try_from(wall_ms()).unwrap_or_default();
                 return Ok(Begun { began_ms, databases, tokens, settings });

@@ -1,7 +1,5 @@
 //! `hourglass rejections`: lists or exports the rejected lines of a running service, or removes those that are done.
 
-use std::process::ExitCode;
-
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
@@ -43,13 +41,8 @@ pub struct RejectedFlags {
     pub database: ServiceDatabase,
 }
 
-/// Carries out the command. Exit status: 0 unless it fails.
-#[must_use]
-pub fn rejections(command: &RejectionsCommand) -> ExitCode {
-    crate::app::ended(run(command))
-}
-
-fn run(command: &RejectionsCommand) -> anyhow::Result<()> {
+/// Runs the command.
+pub fn rejections(command: &RejectionsCommand) -> anyhow::Result<()> {
     let (RejectionsCommand::List(flags)
     | RejectionsCommand::Export(flags)
     | RejectionsCommand::Done { selection: flags, .. }) = command;

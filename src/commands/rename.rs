@@ -1,7 +1,5 @@
 //! `hourglass rename`: sets, lists and removes renames of a running service.
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
@@ -56,13 +54,8 @@ impl RenameScope {
     }
 }
 
-/// Runs the command. Exit status: 0 if it was done.
-#[must_use]
-pub fn rename(command: &RenameCommand) -> ExitCode {
-    crate::app::ended(run(command))
-}
-
-fn run(command: &RenameCommand) -> anyhow::Result<()> {
+/// Runs the command.
+pub fn rename(command: &RenameCommand) -> anyhow::Result<()> {
     let (RenameCommand::Add { database, .. } | RenameCommand::List(database) | RenameCommand::Remove { database, .. }) =
         command;
     let target = Target::of(&database.service)?;

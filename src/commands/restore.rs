@@ -1,7 +1,6 @@
 //! `hourglass backup restore`: writes a backup into an empty store, reads it back, and compares.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
@@ -16,29 +15,23 @@ use crate::faults;
 use crate::ingest::settings_of_json;
 use crate::reading::Day;
 use crate::reading::stamp::first_of;
-use crate::telemetry::logs;
 
 /// Where the configuration file of a backup is put in the data folder.
 const CONFIG: &str = "restored.toml";
 
 /// Restores the backup in this folder.
-#[must_use]
-pub fn restore(settings: &Settings, from: &Path) -> ExitCode {
-    logs::start("warn", &settings.telemetry);
-    let restored = crate::app::run_to_end(async {
-        let folder = Folder::existing(from);
-        let manifest = folder
-            .manifest()?
-            .with_context(|| format!("there is no finished backup in {}: it has no manifest.json", from.display()))?;
-        let digest = restore_into(settings, &folder, &manifest).await?;
-        println!("restored the backup of {}: {}", manifest.began, digest.total());
-        if manifest.config.is_some() {
-            let beside = settings.server.data_dir.join(CONFIG);
-            println!("the configuration file of the backup is {}; it is not in use", beside.display());
-        }
-        Ok(())
-    });
-    crate::app::ended(restored)
+pub async fn restore(settings: &Settings, from: &Path) -> anyhow::Result<()> {
+    let folder = Folder::existing(from);
+    let manifest = folder
+        .manifest()?
+        .with_context(|| format!("there is no finished backup in {}: it has no manifest.json", from.display()))?;
+    let digest = restore_into(settings, &folder, &manifest).await?;
+    println!("restored the backup of {}: {}", manifest.began, digest.total());
+    if manifest.config.is_some() {
+        let beside = settings.server.data_dir.join(CONFIG);
+        println!("the configuration file of the backup is {}; it is not in use", beside.display());
+    }
+    Ok(())
 }
 
 /// Restores a backup into an empty store, and returns the digest of what is stored then, which is that of the backup.

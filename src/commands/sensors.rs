@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Subcommand, ValueEnum};
@@ -12,7 +11,6 @@ use serde_json::{Map, Value, json};
 
 use super::post::{PostAnswer, ServiceDatabase, Target, escaped};
 use super::progress::Progress;
-use crate::app::ended_as;
 use crate::http::api::meta::cell_of;
 
 /// Lines that are sent together.
@@ -53,13 +51,8 @@ pub enum SensorsFormat {
     Csv,
 }
 
-/// Runs the command. Exit status: 0 if nothing was refused.
-#[must_use]
-pub fn sensors(command: &SensorCommand) -> ExitCode {
-    ended_as(run(command))
-}
-
-fn run(command: &SensorCommand) -> anyhow::Result<bool> {
+/// Runs the command. Returns whether nothing was refused.
+pub fn sensors(command: &SensorCommand) -> anyhow::Result<bool> {
     let (SensorCommand::Import { database, .. } | SensorCommand::Export { database, .. }) = command;
     let target = Target::of(&database.service)?;
     match command {

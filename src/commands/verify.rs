@@ -6,7 +6,6 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Settings;
-use crate::store::embedded::FILE_NAME;
 use crate::telemetry::logs;
 use crate::verify::{self, PageBounds, VerifyOptions, unflushed_records};
 
@@ -19,9 +18,7 @@ const EXIT_INCOMPLETE: u8 = 2;
 #[must_use]
 pub fn verify(settings: &Settings, repair: bool) -> ExitCode {
     logs::start(&settings.telemetry.log_level, &settings.telemetry);
-    let checked = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let checked = checked.context("starting threads").and_then(|runtime| runtime.block_on(check(settings, repair)));
-    match checked {
+    match crate::app::run_to_end(check(settings, repair)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(EXIT_DIFFERENT),
         Err(error) => {
@@ -32,13 +29,7 @@ pub fn verify(settings: &Settings, repair: bool) -> ExitCode {
 }
 
 async fn check(settings: &Settings, repair: bool) -> anyhow::Result<bool> {
-    let directory = &settings.server.data_dir;
-    crate::app::data_folder::must_exist(settings)?;
-    if settings.store.uri.is_embedded() {
-        // Checked first, because opening the store would create one.
-        let file = directory.join(FILE_NAME);
-        std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
-    }
+    crate::app::data_folder::must_have_store(settings)?;
     let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
     let (store, _, _) = crate::app::open::open_store(settings).await?;
     store.check().await?;

@@ -143,45 +143,30 @@ pub fn address() -> Kind<Option<SocketAddr>> {
     })
 }
 
+/// A comma-separated list, or nothing.
+fn list<T: 'static>(what: &str, fault: &'static str, parse: fn(&str) -> Option<T>) -> Kind<Vec<T>> {
+    kind(format!("{what}, comma-separated, or nothing"), move |value| {
+        let items = text_of(value)?.split(',').map(str::trim).filter(|item| !item.is_empty());
+        items.map(|item| parse(item).ok_or_else(|| fault.to_owned())).collect()
+    })
+}
+
 pub fn origins() -> Kind<Vec<String>> {
-    kind("origins, comma-separated, or nothing", |value| {
-        items(value)?
-            .map(|text| {
-                if is_origin(text) {
-                    Ok(text.to_owned())
-                } else {
-                    Err("not a scheme and a host in lower case, such as https://example.org".to_owned())
-                }
-            })
-            .collect()
+    list("origins", "not a scheme and a host in lower case, such as https://example.org", |text| {
+        is_origin(text).then(|| text.to_owned())
     })
 }
 
 /// Addresses in canonical form, each with the number of its leading bits that count.
 pub fn networks() -> Kind<Vec<(IpAddr, u8)>> {
-    kind("IP addresses and networks, comma-separated, or nothing", |value| {
-        items(value)?
-            .map(|text| {
-                parse_network(text).ok_or_else(|| {
-                    "not IP addresses or networks such as 10.0.0.0/8, whose other bits are zero".to_owned()
-                })
-            })
-            .collect()
-    })
+    let fault = "not IP addresses or networks such as 10.0.0.0/8, whose other bits are zero";
+    list("IP addresses and networks", fault, parse_network)
 }
 
 /// Names in lower case.
 pub fn hosts() -> Kind<Vec<String>> {
-    kind("host names without ports, comma-separated, or nothing", |value| {
-        items(value)?
-            .map(|text| {
-                if is_host(text) {
-                    Ok(text.to_ascii_lowercase())
-                } else {
-                    Err("not a host name without a port, such as hourglass.example.org".to_owned())
-                }
-            })
-            .collect()
+    list("host names without ports", "not a host name without a port, such as hourglass.example.org", |text| {
+        is_host(text).then(|| text.to_ascii_lowercase())
     })
 }
 
@@ -213,11 +198,6 @@ fn path_of(value: &WrittenValue) -> Result<PathBuf, String> {
         WrittenValue::Path(path) => Ok(path.clone()),
         _ => text_of(value).map(PathBuf::from),
     }
-}
-
-/// The items of a comma-separated list.
-fn items(value: &WrittenValue) -> Result<impl Iterator<Item = &str>, String> {
-    Ok(text_of(value)?.split(',').map(str::trim).filter(|item| !item.is_empty()))
 }
 
 /// An address and a port; `localhost` or nothing but a port, with or without a colon, is loopback, never all addresses.

@@ -154,18 +154,6 @@ red = true
 }
 
 #[test]
-fn the_environment_wins_over_the_file_and_a_flag_over_both() {
-    let config = "[limits]\nline_bytes = \"100B\"\n[server]\nlisten = \"127.0.0.1:1\"\n";
-    let launch = Launch::embedded().config(config).env("HOURGLASS_LIMITS_LINE_BYTES", "64B");
-    // --listen is there in every launch: were it not the strongest, nobody could listen on port 1 here.
-    let server = launch.env("HOURGLASS_SERVER_LISTEN", "127.0.0.1:2").start();
-    let line = format!("{} v=1", "m".repeat(70));
-    let refused = http::post(&server.url("/write?db=d"), line.as_bytes(), &[]).expect(400);
-    assert!(refused.text().contains("limit of 64 (limits.line_bytes)"), "{}", refused.text());
-    assert!(server.address().port() > 2);
-}
-
-#[test]
 fn an_address_beyond_loopback_needs_a_token() {
     let refused = Launch::embedded().listen("0.0.0.0:0").run_to_end();
     assert_eq!(refused.status.code(), Some(1));

@@ -158,14 +158,13 @@ fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
 /// back in memory until a restart.
 #[test]
 fn a_changed_kind_counts_before_it_is_stored_and_after() {
-    let folder = Folder::new("kinds");
-    let halt = folder.file("halt");
+    let halt = Halt::new();
     let launch = Launch::embedded().config(KINDS);
-    let server = launch.env("FAULT_HALT_AT", format!("writing_documents:{}", halt.display())).start();
+    let server = halt.launch(launch, "writing_documents").start();
     describe(&server, "PUT", "m,s=1", &json!({"kind": "meter", "site": "lab"})).expect(200);
     write(&server, &format!("m,s=1 total=1i {T}\n")).expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    std::fs::write(&halt, "").unwrap();
+    halt.set();
     let url = server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=d");
     request("PATCH", &url, br#"{"kind":"thermometer"}"#, &[]).unwrap().expect(200);
     let line = format!("m,s=1 temp=20,extra=1 {}\n", T + 1);
@@ -173,7 +172,7 @@ fn a_changed_kind_counts_before_it_is_stored_and_after() {
     post(&server.url("/write?db=d&precision=s"), &line, &stored).expect(204);
     let without = |time: u64| write(&server, &format!("m,s=1 total=1i {time}\n")).expect(400).text().to_owned();
     assert!(without(T + 2).contains("is missing"));
-    std::fs::remove_file(&halt).unwrap();
+    halt.lift();
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
     assert!(without(T + 3).contains("is missing"));
 }

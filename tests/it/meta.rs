@@ -462,10 +462,9 @@ fn two_instances_agree() {
 /// acknowledged as stored, once went with it.
 #[test]
 fn metadata_stored_while_a_deletion_settles_stays() {
-    let (uri, folder) = (mongod().uri(&fresh_database_name()), Folder::new("settling"));
-    let halt = folder.file("halt");
-    std::fs::write(&halt, "").unwrap();
-    let a = Launch::with_store(&uri).env("FAULT_HALT_AT", format!("settling:{}", halt.display())).start();
+    let (uri, halt) = (mongod().uri(&fresh_database_name()), Halt::new());
+    halt.set();
+    let a = halt.launch(Launch::with_store(&uri), "settling").start();
     let b = Launch::with_store(&uri).start();
     write(&a, &format!("m,s=1 v=1 {T}\n"));
     post(&a.url("/api/v1/flush"), "", &[]).expect(204);
@@ -477,7 +476,7 @@ fn metadata_stored_while_a_deletion_settles_stays() {
             (!left.text().contains("\"v\"")).then_some(())
         });
         send(&b, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
-        std::fs::remove_file(&halt).unwrap();
+        halt.lift();
         dropped.join().unwrap();
     });
     assert_eq!(meta(&b, "m,s=1"), Some(json!({"site": "lab"})));
@@ -488,11 +487,10 @@ fn metadata_stored_while_a_deletion_settles_stays() {
 /// logged, and stored later, won.
 #[test]
 fn a_removed_name_wins_over_an_older_value_that_is_stored_later() {
-    let (uri, folder) = (mongod().uri(&fresh_database_name()), Folder::new("removed"));
-    let halt = folder.file("halt");
-    std::fs::write(&halt, "").unwrap();
+    let (uri, halt) = (mongod().uri(&fresh_database_name()), Halt::new());
+    halt.set();
     let a = Launch::with_store(&uri).start();
-    let b = Launch::with_store(&uri).env("FAULT_HALT_AT", format!("writing_documents:{}", halt.display())).start();
+    let b = halt.launch(Launch::with_store(&uri), "writing_documents").start();
     let stored = [("x-hourglass-ack", "store")];
     // "Later" through two instances means later by more than their clocks' tolerance; these two have one clock.
     let wait = || std::thread::sleep(Duration::from_millis(2));
@@ -503,7 +501,7 @@ fn a_removed_name_wins_over_an_older_value_that_is_stored_later() {
     send(&a, "PUT", "m,s=2", &json!({}), &stored).expect(200);
     let listed = get(&a.url("/api/v1/sensors?db=d"));
     assert!(!listed.text().contains("m,s="), "what only remembers removals is no sensor: {}", listed.text());
-    std::fs::remove_file(&halt).unwrap();
+    halt.lift();
     post(&b.url("/api/v1/flush"), "", &[]).expect(204);
     send(&b, "PATCH", "m,s=1", &json!({"owner": "me"}), &stored).expect(200);
     for server in [&a, &b] {
@@ -544,12 +542,11 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
 /// deletion that nobody remembered any more.
 #[test]
 fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
-    let folder = Folder::new("stored");
-    let halt = folder.file("halt");
-    std::fs::write(&halt, "").unwrap();
+    let halt = Halt::new();
+    halt.set();
     // Everything stays in the log, as if the kill came before it was truncated.
     let launch = Launch::embedded().config("[sensors]\nwrite_interval = \"200ms\"\n");
-    let mut server = launch.env("FAULT_HALT_AT", format!("before_truncate:{}", halt.display())).start();
+    let mut server = halt.launch(launch, "before_truncate").start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
     write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
     let url = server.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m WHERE s = '1'")));
@@ -559,7 +556,7 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
         (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(())
     });
     server.kill();
-    std::fs::remove_file(&halt).unwrap();
+    halt.lift();
     server.restart("127.0.0.1:0");
     replayed(&server);
     assert!(metric(&server, "hourglass_ingest_readings_replayed_total") > 0.0, "the log still has all of it");

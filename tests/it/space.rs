@@ -49,14 +49,12 @@ fn digest(store: &str, folder: &Path) -> String {
 /// The story: what deletions and sealing freed came back only after the service was stopped.
 #[test]
 fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
-    let halt = crate::support::process::Folder::new("halt");
-    let halted = halt.file("compacting");
-    let mut server =
-        Launch::embedded().config(CONFIG).env("FAULT_HALT_AT", format!("compact_copied:{}", halted.display())).start();
+    let halt = Halt::new();
+    let mut server = halt.launch(Launch::embedded().config(CONFIG), "compact_copied").start();
     fill(&server);
     delete(&server);
     let (kept, large) = (count(&server, "climate", "temp"), file(&server.data_dir()));
-    std::fs::write(&halted, "").expect("writable");
+    halt.set();
     let done = AtomicBool::new(false);
     let (acked, slowest) = std::thread::scope(|scope| {
         // A failed assertion must end the writer, too, or the scope waits for ever.
@@ -73,14 +71,13 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
         });
         let compacting = scope.spawn(|| run_job(&server, "compact"));
         // It stands still in the middle: the copy is made, and the rest is to be caught up with.
-        let is_met = poll(Duration::from_secs(30), || halted.with_extension("met").exists().then_some(()));
-        assert!(is_met.is_some(), "{}", server.stderr());
+        halt.await_met("the copy is made");
         let now = job(&server, "compact");
         assert_eq!(now["state"], "running", "{now}");
         flush(&server);
         assert_eq!(count(&server, "climate", "temp"), kept, "queries go on");
         assert!(count(&server, "live", "v") > 0, "and so do flushes");
-        std::fs::remove_file(&halted).expect("removable");
+        halt.lift();
         let told = compacting.join().expect("no panic");
         assert_eq!((&told["last_error"], &told["progress"]["times"]), (&json!(null), &json!(1)), "{told}");
         done.store(true, Ordering::Relaxed);

@@ -17,30 +17,11 @@ const TIMES: i64 = 40;
 const ROUNDS: usize = 5;
 const EXCEEDED_TIME_LIMIT: i32 = 262;
 
-/// A server that waits at a point of its work for as long as a file is there.
-struct Halted {
-    server: Server,
-    halt: PathBuf,
-    _folder: Folder,
-}
-
-impl Halted {
-    fn at(point: &str, config: &str) -> Self {
-        let folder = Folder::new("halted");
-        let halt = folder.file("halt");
-        std::fs::write(&halt, "").unwrap();
-        let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("{point}:{}", halt.display()));
-        Self { server: launch.start(), halt, _folder: folder }
-    }
-
-    fn await_halt(&self) {
-        let met = self.halt.with_extension("met");
-        eventually("it is halted", WITHIN, || met.exists().then_some(()));
-    }
-
-    fn go_on(&self) {
-        std::fs::remove_file(&self.halt).unwrap();
-    }
+/// A server that waits at a point of its work.
+fn halted(point: &str, config: &str) -> (Server, Halt) {
+    let halt = Halt::new();
+    halt.set();
+    (halt.launch(Launch::embedded().config(config), point).start(), halt)
 }
 
 fn write(server: &Server, database: &str, lines: impl AsRef<[u8]>) {
@@ -78,11 +59,10 @@ fn median(mut times: Vec<Duration>) -> Duration {
 #[test]
 fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
     let config = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
-    let halted = Halted::at("writing_documents", config);
-    let server = &halted.server;
+    let (server, halt) = &halted("writing_documents", config);
     write(server, "d", lines(0..100, START));
     flush(server);
-    halted.await_halt();
+    halt.await_met("it is halted");
     let mut medians = Vec::new();
     for round in 0.. {
         let time = |at: i64| START + HOUR + (TIMES * i64::from(round) + at) * 1_000_000_000;
@@ -101,7 +81,7 @@ fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
     let list = get(&server.url("/api/v1/sensors?db=d&limit=1&epoch=ns")).expect(200).json();
     let last_seen = list["sensors"][0]["last_seen"].as_i64().expect("a time");
     assert!(last_seen >= START + HOUR, "{list}");
-    halted.go_on();
+    halt.lift();
     flush(server);
     assert_eq!(metric(server, "hourglass_ingest_readings_pending"), 0.0);
 }
@@ -110,15 +90,14 @@ fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
 #[test]
 fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
     let config = "[flush]\ninterval = \"100ms\"\n";
-    let halted = Halted::at("settling", config);
-    let server = &halted.server;
+    let (server, halt) = &halted("settling", config);
     for database in ["a", "b", "c"] {
         write(server, database, lines(0..3, START));
     }
     flush(server);
     std::thread::scope(|scope| {
         let deleted = scope.spawn(|| run(server, "a", "DROP SERIES FROM m WHERE s = '1'"));
-        halted.await_halt();
+        halt.await_met("it is halted");
         let stored = || metric(server, "hourglass_ingest_readings_stored_total");
         let before = stored();
         write(server, "a", lines(0..3, START + HOUR));
@@ -128,7 +107,7 @@ fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
         run(server, "c", "DROP DATABASE c");
         assert_eq!(stored(), before + 3.0, "its own wait");
         assert!(!deleted.is_finished());
-        halted.go_on();
+        halt.lift();
         deleted.join().expect("it is done");
     });
     flush(server);
@@ -165,21 +144,20 @@ fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_o
 /// longer everybody's acks waited, and behind whoever looked at the sensors just then.
 #[test]
 fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
-    let halted = Halted::at("forgetting_deleted", "");
-    let server = &halted.server;
+    let (server, halt) = &halted("forgetting_deleted", "");
     for database in ["a", "b"] {
         write(server, database, lines(0..100, START));
     }
     std::thread::scope(|scope| {
         let dropped = scope.spawn(|| run(server, "a", "DROP DATABASE a"));
-        halted.await_halt();
+        halt.await_met("it is halted");
         for database in ["a", "b"] {
             write(server, database, lines(0..100, START + HOUR));
             // A database that is about to go is another one already: nothing else is seen of it.
             assert_eq!(readings(server, database, "m,s=7", Some((START + HOUR, START + 2 * HOUR)), 10).len(), 1);
         }
         assert!(!dropped.is_finished());
-        halted.go_on();
+        halt.lift();
         dropped.join().expect("it is dropped");
     });
     let count = |database| readings(server, database, "m,s=7", None, 10).len();

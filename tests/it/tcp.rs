@@ -167,12 +167,10 @@ fn who_sends_nothing_is_sent_away() {
 /// got another time, and were kept twice.
 #[test]
 fn lines_that_the_log_confirms_late_are_kept_once() {
-    let folder = Folder::new("halted");
-    let halt = folder.file("halt");
-    std::fs::write(&halt, "").unwrap();
+    let halt = Halt::new();
+    halt.set();
     let config = format!("{LISTEN}[ingest]\nack_timeout = \"200ms\"\n");
-    let halted = format!("after_sync:{}", halt.display());
-    let server = Launch::embedded().config(config).env("FAULT_HALT_AT", halted).start();
+    let server = halt.launch(Launch::embedded().config(config), "after_sync").start();
     let mut raw = Raw::open(tcp(&server));
     raw.send("late v=1\n");
     eventually("lines that came", PATIENCE, || (metric(&server, "hourglass_tcp_bytes_total") > 0.0).then_some(()));
@@ -181,7 +179,7 @@ fn lines_that_the_log_confirms_late_are_kept_once() {
         let answer = http::post(&server.url("/write"), "late_too v=1 1", &[]).expect(503);
         assert!(answer.text().contains("ingest.ack_timeout"), "{}", answer.text());
     }
-    std::fs::remove_file(&halt).unwrap();
+    halt.lift();
     // What is written behind them is behind all that was written of them.
     raw.send("behind v=1\n");
     await_count(&server, "default", "behind", 1);

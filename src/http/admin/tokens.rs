@@ -10,7 +10,9 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::access::{Caller, Event, NewToken, NotMade, OsUser, Pin, Scopes, Token, is_glob};
+use crate::access::{
+    Caller, ChangedToken, Event, NewToken, OsUser, Pin, RejectedChange, Scopes, Token, TokenChange, is_glob,
+};
 use crate::clock::now_seconds;
 use crate::http::App;
 use crate::http::errors::ApiError;
@@ -48,8 +50,8 @@ pub async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let (token, text) = created(&app, &sender.by, &headers, body).await?;
-    note(&app, &sender, "created", &token);
+    let new = requested(&app, &sender.by, &headers, body).await?;
+    let ChangedToken { token, text, .. } = change(&app, &sender, TokenChange::Create(new)).await?;
     let mut body = shown(&token, None, now_seconds());
     body["token"] = json!(text);
     Ok((StatusCode::CREATED, Json(body)))
@@ -65,15 +67,28 @@ pub async fn revoke(
         let text = "a token does not revoke itself: use another one, or hourglass token revoke";
         return Err(ApiError::Conflict(text.to_owned()));
     }
-    let token = app.access.revoke(&name, now_seconds()).await.map_err(not_made)?;
-    note(&app, &sender, "revoked", &token);
+    let ChangedToken { token, .. } = change(&app, &sender, TokenChange::Revoke { name }).await?;
     Ok(Json(shown(&token, None, now_seconds())))
 }
 
-fn note(app: &App, Sender { by, address }: &Sender, action: &'static str, token: &Token) {
-    let Token { name, scopes, quota, expires, .. } = token;
-    let (user, by) = (OsUser::default(), Some(by.name()));
-    app.audit.note(&Event::Token { action, name, scopes, quota, expires: *expires, user, by, address: *address });
+async fn change(app: &App, sender: &Sender, change: TokenChange) -> Result<ChangedToken, ApiError> {
+    let changed = app.access.change(change, now_seconds()).await.map_err(|error| match error {
+        RejectedChange::Store(error) => ApiError::Unreadable(format!("or write the tokens: {error}")),
+        RejectedChange::TooLong { .. } => ApiError::Bad(error.to_string()),
+        other => ApiError::Conflict(other.to_string()),
+    })?;
+    let Token { name, scopes, quota, expires, .. } = &changed.token;
+    app.audit.note(&Event::Token {
+        action: changed.action,
+        name,
+        scopes,
+        quota,
+        expires: *expires,
+        user: OsUser::default(),
+        by: Some(sender.by.name()),
+        address: sender.address,
+    });
+    Ok(changed)
 }
 
 /// The body of a request for a token.
@@ -95,7 +110,7 @@ struct Wanted {
     expires_in: Option<String>,
 }
 
-async fn created(app: &App, by: &Caller, headers: &HeaderMap, mut body: Body) -> Result<(Token, String), ApiError> {
+async fn requested(app: &App, by: &Caller, headers: &HeaderMap, mut body: Body) -> Result<NewToken, ApiError> {
     let (bytes, _admission) = body::read(app, headers, &mut body).await?;
     if matches!(by, Caller::Anybody) {
         let text = "this service needs no token yet, and its first one would make every device need one: create it with hourglass token add";
@@ -120,16 +135,7 @@ async fn created(app: &App, by: &Caller, headers: &HeaderMap, mut body: Body) ->
     if scopes.is_empty() {
         return Err(bad("a token for nothing: give write, read or metrics".to_owned()));
     }
-    let new = NewToken { name: wanted.name, scopes, expires_in: expires_in.transpose()? };
-    app.access.create(new, now_seconds()).await.map_err(not_made)
-}
-
-fn not_made(error: NotMade) -> ApiError {
-    match error {
-        NotMade::Store(error) => ApiError::Unreadable(format!("or write the tokens: {error}")),
-        NotMade::TooLong { .. } => ApiError::Bad(error.to_string()),
-        other => ApiError::Conflict(other.to_string()),
-    }
+    Ok(NewToken { name: wanted.name, scopes, expires_in: expires_in.transpose()?, ..NewToken::default() })
 }
 
 fn shown(token: &Token, used: Option<i64>, now: i64) -> Value {

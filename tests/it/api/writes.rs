@@ -101,30 +101,6 @@ fn an_unknown_precision_is_answered_in_the_words_of_each_dialect() {
 }
 
 #[test]
-fn gzip_bodies_are_read_to_their_last_member() {
-    let two_members = [gzip("m v=1 1\nm v=2 2\n"), gzip("m v=3 3")].concat();
-    for (name, encoding, body, count) in [
-        ("one", "gzip", gzip("m v=1 1\nm v=2 2"), 2),
-        ("x-gzip", "x-gzip", gzip("m v=1 1"), 1),
-        ("members", "gzip", two_members, 3),
-        ("line-over-members", "gzip", [gzip("m v=1 1\nm v="), gzip("2 2")].concat(), 2),
-        ("identity", "identity", b"m v=1 1".to_vec(), 1),
-    ] {
-        let client = client(name);
-        http::post(&client.url("/write", ""), body, &[("content-encoding", encoding)]).expect(204);
-        assert_eq!(client.readings("m", "").len(), count, "{name}");
-    }
-    let nothing = gzip("");
-    http::post(&client("default").url("/write", ""), nothing, &[("content-encoding", "gzip")]).expect(204);
-    // A client that says gzip of every body sends an empty one as nothing at all.
-    http::post(&client("default").url("/write", ""), "", &[("content-encoding", "gzip")]).expect(204);
-    let client = client("gzip-json");
-    let body = gzip(r#"{"sensor":"s","value":1,"ts":1}"#);
-    let answer = http::post(&client.url("/api/v1/readings", ""), body, &[("content-encoding", "gzip")]).expect(200);
-    assert_eq!(answer.json(), json!({"accepted": 1, "rejected": []}));
-}
-
-#[test]
 fn a_body_that_cannot_be_decompressed_keeps_nothing() {
     let client = client("damaged");
     client.keep("m v=0 0");

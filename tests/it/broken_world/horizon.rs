@@ -109,14 +109,13 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
 /// when the deletion was forgotten, the deleted reading was back.
 #[test]
 fn a_page_that_comes_after_its_deletion_is_gone_when_the_deletion_is_forgotten() {
-    let folder = Folder::new("late-page");
-    let halt = folder.file("halt");
+    let halt = Halt::new();
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(QUIET);
     let server = launch.clone().start();
-    let late = launch.env("FAULT_HALT_AT", format!("before_write:{}", halt.display())).start();
+    let late = halt.launch(launch, "before_write").start();
     write(&server, "store", 1, 0);
     write(&late, "log", 1, 1);
-    std::fs::write(&halt, "").unwrap();
+    halt.set();
     std::thread::scope(|threads| {
         let flushes = threads.spawn(|| flush(&late));
         let is_flushing = || (metric(&late, "hourglass_flush_readings_count") >= 1.0).then_some(());
@@ -126,7 +125,7 @@ fn a_page_that_comes_after_its_deletion_is_gone_when_the_deletion_is_forgotten()
             let is_known = || (metric(server, "hourglass_registry_deletions") >= 1.0).then_some(());
             eventually("the deletion is known", PATIENCE, is_known);
         }
-        std::fs::remove_file(&halt).unwrap();
+        halt.lift();
         flushes.join().expect("it is flushed");
     });
     for server in [&server, &late] {

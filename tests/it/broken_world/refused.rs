@@ -6,16 +6,15 @@ use crate::support::prelude::*;
 /// and that was refused until the server was started again: the field was a number, although nothing of it was ever kept.
 #[test]
 fn a_write_that_is_answered_503_fixes_no_fields_type() {
-    let folder = Folder::new("full");
-    let halt = folder.file("halt");
+    let halt = Halt::new();
     let config = "[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n[limits]\nbody_bytes = \"64KiB\"\n\
         [query]\nwait = \"0s\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
-    let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("replay:{}", halt.display()));
+    let launch = halt.launch(Launch::embedded().config(config), "replay");
     let mut server = launch.start();
     post(&server.url("/write"), "m v=1 1", &[]).expect(204);
     server.kill();
     // Nothing is read back, so nothing is stored and the log is not let go of.
-    std::fs::write(&halt, "").unwrap();
+    halt.set();
     server.restart_behind("127.0.0.1:0");
     for bytes in [20_000, 200] {
         let line = format!("m text=\"{}\" 2", "x".repeat(bytes));
@@ -27,7 +26,7 @@ fn a_write_that_is_answered_503_fixes_no_fields_type() {
     post(&server.url("/write"), &number, &[]).expect(503);
     let whole = format!("[{{\"measurement\":\"m\",\"fields\":{{\"other\":1,\"text\":\"{}\"}}}}]", "x".repeat(200));
     post(&server.url("/api/v1/readings"), &whole, &[("content-type", "application/json")]).expect(503);
-    std::fs::remove_file(&halt).unwrap();
+    halt.lift();
     eventually("the log has room", Duration::from_secs(20), || {
         let answer = post(&server.url("/write"), "m new=\"text\",other=\"text\" 3", &[]);
         (answer.status != 503).then(|| answer.expect(204))

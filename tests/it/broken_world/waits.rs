@@ -13,19 +13,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A server whose replay stands still at its first record, for as long as a file is there.
 struct Halted {
     server: Server,
-    halt: PathBuf,
-    _folder: Folder,
+    halt: Halt,
 }
 
 /// Stores a reading of `m,s=old`, logs some more, kills the server and starts it again: these stay where they are.
 fn halted(wait: &str, more: &str) -> Halted {
-    let folder = Folder::new("halted");
-    let halt = folder.file("halt");
+    let halt = Halt::new();
     // Nothing but the first reading comes to the store, whatever the clock says.
     let config = format!(
         "[query]\nwait = \"{wait}\"\nconcurrent = 1\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"1h\"\n"
     );
-    let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("replay:{}", halt.display()));
+    let launch = halt.launch(Launch::embedded().config(config), "replay");
     let mut server = launch.start();
     write(&server, &format!("m,s=old v=1 {HOUR}"));
     // So that nothing of it is read back.
@@ -33,15 +31,9 @@ fn halted(wait: &str, more: &str) -> Halted {
     server.restart("127.0.0.1:0");
     write(&server, more);
     server.kill();
-    std::fs::write(&halt, "").unwrap();
+    halt.set();
     server.restart_behind("127.0.0.1:0");
-    Halted { server, halt, _folder: folder }
-}
-
-impl Halted {
-    fn go_on(&self) {
-        std::fs::remove_file(&self.halt).unwrap();
-    }
+    Halted { server, halt }
 }
 
 fn write(server: &Server, lines: &str) {
@@ -78,7 +70,7 @@ fn expect_behind(answer: Answer) {
 #[test]
 fn a_backlog_holds_back_queries_about_it_and_no_others() {
     let more = format!("m,s=old v=2 {NEXT}\nm,s=new v=3,w=1 {HOUR}\nother,s=new v=1 {HOUR}");
-    let Halted { server, halt, _folder } = halted("500ms", &more);
+    let Halted { server, halt } = halted("500ms", &more);
     let server = &server;
     // Until it is known what the backlog is about everything waits.
     eventually("the backlog is known", PATIENCE, || (readings(server, "old", HOUR).status == 200).then_some(()));
@@ -113,7 +105,7 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
     assert!(influx(server, "SHOW SERIES").expect(200).text().contains("m,s=late"));
     expect_behind(get(&server.url("/api/v1/sensors?db=d")));
     get(&server.url("/api/v1/sensors?db=another")).expect(200);
-    std::fs::remove_file(halt).unwrap();
+    halt.lift();
     await_fed(server);
     for (sensor, hour, expected) in [("old", NEXT, vec![2.0, 5.0]), ("new", HOUR, vec![3.0]), ("late", HOUR, vec![4.0])]
     {
@@ -137,7 +129,7 @@ fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
         for (waiting, _) in &waiting {
             assert!(!waiting.is_finished(), "nothing of it is there yet");
         }
-        halted.go_on();
+        halted.halt.lift();
         for (waiting, value) in waiting {
             assert_eq!(waiting.join().unwrap(), [value]);
         }
@@ -148,10 +140,9 @@ fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
 /// is done, and what it deleted is never seen again.
 #[test]
 fn a_deletion_in_the_backlog_holds_back_its_database() {
-    let folder = Folder::new("halted");
-    let halt = folder.file("halt");
+    let halt = Halt::new();
     let config = "[query]\nwait = \"500ms\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
-    let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("replay:{}", halt.display()));
+    let launch = halt.launch(Launch::embedded().config(config), "replay");
     let mut server = launch.start();
     write(&server, &format!("m,s=old v=1 {HOUR}\nm,s=new v=1 {HOUR}"));
     post(&server.url("/write?db=e"), format!("m,s=old v=1 {HOUR}"), &[]).expect(204);
@@ -159,7 +150,7 @@ fn a_deletion_in_the_backlog_holds_back_its_database() {
     server.restart("127.0.0.1:0");
     write(&server, &format!("m,s=new v=2 {HOUR}"));
     server.kill();
-    std::fs::write(&halt, "").unwrap();
+    halt.set();
     server.restart_behind("127.0.0.1:0");
     eventually("the backlog is known", PATIENCE, || (readings(&server, "old", HOUR).status == 200).then_some(()));
     std::thread::scope(|threads| {
@@ -169,7 +160,7 @@ fn a_deletion_in_the_backlog_holds_back_its_database() {
         write(&server, &format!("m,s=new v=3 {HOUR}"));
         expect_behind(readings(&server, "old", HOUR));
         get(&server.url("/api/v1/readings?db=e&sensor=m,s=old")).expect(200);
-        std::fs::remove_file(&halt).unwrap();
+        halt.lift();
         deleting.join().unwrap();
     });
     await_fed(&server);

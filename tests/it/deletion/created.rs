@@ -80,22 +80,21 @@ tests! {
 }
 
 fn created_before_the_replay(launch: &Launch) {
-    let folder = Folder::new("created");
     for point in POINTS {
         let mut server = launch.clone().start();
         run(&server, "CREATE DATABASE doomed WITH SHARD DURATION 3h");
         write(&server, &format!("m,t=a v=1 {}", now()));
         flush(&server);
         killed_drop(&mut server, launch, point);
-        let halt = folder.file(point);
-        std::fs::write(&halt, "").expect("a file");
+        let halt = Halt::new();
+        halt.set();
         let address = server.address();
-        let halted = launch.clone().listen(address).env("FAULT_HALT_AT", format!("replay:{}", halt.display()));
+        let halted = halt.launch(launch.clone().listen(address), "replay");
         server.restart_as(halted);
         // With the settings that it had, as far as nobody knows of the drop yet.
         run(&server, "CREATE DATABASE doomed");
         run(&server, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
-        std::fs::remove_file(&halt).expect("the file");
+        halt.lift();
         await_fed(&server);
         for round in 0..2 {
             carried_out(&server, &format!("{point}, round {round}"), &[]);
@@ -121,13 +120,12 @@ fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
         let mut server = launch.clone().start();
         run(&server, CREATE);
         killed_drop(&mut server, &launch, point);
-        let folder = Folder::new("unset");
-        let halt = folder.file("halt");
-        std::fs::write(&halt, "").expect("a file");
+        let halt = Halt::new();
+        halt.set();
         let address = server.address();
-        server.restart_as(launch.clone().listen(address).env("FAULT_HALT_AT", format!("replay:{}", halt.display())));
+        server.restart_as(halt.launch(launch.clone().listen(address), "replay"));
         run(&server, "CREATE DATABASE doomed");
-        std::fs::remove_file(&halt).expect("the file");
+        halt.lift();
         await_fed(&server);
         eventually("the settings go with the drop", WITHIN, || {
             let now = shown(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));

@@ -231,20 +231,19 @@ tests! {
 
 /// After the condition is resolved, before anything is deleted: a correction, an equal value once more, and another field.
 fn late_writes(launch: &Launch) {
-    let folder = Folder::new("by-value");
-    let halt = folder.file("halt");
-    std::fs::write(&halt, "").unwrap();
+    let halt = Halt::new();
+    halt.set();
     let launch = launch.clone().config(CONFIG);
-    let mut server = launch.clone().env("FAULT_HALT_AT", format!("part_resolved:{}", halt.display())).start();
+    let mut server = halt.launch(launch.clone(), "part_resolved").start();
     let row = |n: i64, fields: &[(&'static str, i64)]| (("a", START + n * SECOND), fields.iter().copied().collect());
     write(&server, &lines(&(0..20).map(|n| row(n, &[("v", 100 + n), ("w", n)])).collect()));
     let late: Model = [row(3, &[("v", 1)]), row(4, &[("v", 104)]), row(5, &[("w", 50)]), row(30, &[("v", 130)])].into();
     std::thread::scope(|threads| {
         let deletes = threads.spawn(|| delete(&server, "DELETE FROM m WHERE v > 9"));
-        eventually("it is resolved", WITHIN, || halt.with_extension("met").exists().then_some(()));
+        halt.await_met("it is resolved");
         write(&server, &lines(&late));
         flush(&server);
-        std::fs::remove_file(&halt).unwrap();
+        halt.lift();
         let said = deletes.join().expect("it is deleted");
         assert!(said.starts_with("deleted 20 readings of 1 sensors"), "{said}");
     });

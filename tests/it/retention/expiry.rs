@@ -71,21 +71,20 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
 #[test]
 fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
     for store in STORES {
-        let folder = Folder::new("sweep");
-        let halt = folder.file("halt");
-        std::fs::write(&halt, "").expect("a file");
+        let halt = Halt::new();
+        halt.set();
         let launch = Launch::with_store(store()).config(CONFIG);
-        let server = launch.env("FAULT_HALT_AT", format!("expiry_rests:{}", halt.display())).start();
+        let server = halt.launch(launch, "expiry_rests").start();
         let at = now() - HOUR;
         let line = |s: i64| format!("m,s={s} v=1i {}\nm,s={s} v=2i {at}\n", at - 20 * DAY);
         post(&server.url("/write?db=w"), (0..150).map(line).collect::<String>(), &[]).expect(204);
         flush(&server);
         put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
-        eventually("the sweep rests", WITHIN, || halt.with_extension("met").exists().then_some(()));
+        halt.await_met("the sweep rests");
         let deleted = post(&server.url("/query?db=w&q=DELETE+FROM+m+WHERE+s+%3D+'0'"), "", &[]).expect(200);
         assert!(!deleted.text().contains("error"), "{}", deleted.text());
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 149);
-        std::fs::remove_file(&halt).expect("the file is there");
+        halt.lift();
         await_removed(&server);
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 149);
         // Documents of sensors that lost nothing of their latest readings are as they were.
@@ -100,19 +99,18 @@ fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
 fn a_retention_that_is_taken_back_deletes_nothing() {
     for store in STORES {
         for shorter in [r#"{"readings":"1d"}"#, r#"{"readings":"1d","summaries":"inf"}"#] {
-            let folder = Folder::new("expiring");
-            let halt = folder.file("halt");
-            std::fs::write(&halt, "").expect("a file");
+            let halt = Halt::new();
+            halt.set();
             let launch = Launch::with_store(store()).config(CONFIG);
-            let server = launch.env("FAULT_HALT_AT", format!("expiring:{}", halt.display())).start();
+            let server = halt.launch(launch, "expiring").start();
             let at = now() - HOUR;
             let lines = format!("m,s=a v=1i {}\nm,s=a v=2i {at}", at - 20 * DAY);
             post(&server.url("/write?db=w"), lines, &[]).expect(204);
             flush(&server);
             put(&server, "w", shorter).expect(200);
-            eventually("it expires", WITHIN, || halt.with_extension("met").exists().then_some(()));
+            halt.await_met("it expires");
             put(&server, "w", r#"{"readings":null,"summaries":null}"#).expect(200);
-            std::fs::remove_file(&halt).expect("the file is there");
+            halt.lift();
             // A later expiry is done, so the one that was under way is too.
             put(&server, "x", r#"{"readings":"1d"}"#).expect(200);
             let expired = || (progress(&server, "expire", "deletions") == 1).then_some(());

@@ -17,31 +17,27 @@ fn in_store<T>(name: &str, ask: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
     })
 }
 
-fn halt(file: &Path) {
-    std::fs::write(file, "").expect("a file");
-    eventually("it is halted", WITHIN, || file.with_extension("met").exists().then_some(()));
-}
-
 /// An instance that could not read the settings took a reading of a day whose readings had expired, and stored a page beside what was
 /// left of it. From then on the hour was answered from the pages alone, and its summary was hidden for good.
 #[test]
 fn what_an_instance_took_that_did_not_know_hides_no_summary() {
-    let (name, folder) = (fresh_database_name(), Folder::new("late"));
+    let name = fresh_database_name();
     // What was taken is stored when the test asks for it.
     let config = CONFIG.replace("interval = \"200ms\"\nquiet = \"50ms\"", "interval = \"1h\"\nquiet = \"10m\"");
     let config = format!("{config}{}", SEALS.replace("[seal]\n", "[seal]\ndirect_min = 2\n"));
-    let start = |file: &str| {
-        let file = folder.file(file);
+    let start = || {
+        let halt = Halt::new();
         let launch = Launch::with_store(mongod().uri(&name)).config(&config);
-        (launch.env("FAULT_HALT_AT", format!("reading_settings:{}", file.display())).start(), file)
+        (halt.launch(launch, "reading_settings").start(), halt)
     };
-    let (one, other) = (start("one"), start("other"));
+    let (one, other) = (start(), start());
     // The one that removes readings must know the settings.
-    let [(knowing, _), (late, file)] = if leads(&name, &one.0) { [one, other] } else { [other, one] };
+    let [(knowing, _), (late, halt)] = if leads(&name, &one.0) { [one, other] } else { [other, one] };
     let first = first_day();
     fill(&knowing, first);
     let before = whole_hours(&knowing, first);
-    halt(&file);
+    halt.set();
+    halt.await_met("it is halted");
     put(&knowing, "w", KEPT).expect(200);
     await_gone(&knowing);
     let write = |lines: String| post(&late.url("/write?db=w"), lines, &[]).expect(204);
@@ -50,7 +46,7 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
     assert_eq!(whole_hours(&late, first), before, "beside a page");
     // Enough for a chunk; it learns of the settings before it stores them.
     write((1..3).map(|n| format!("m,s=0 temp=7777.5 {}\n", first + 5 * HOUR + n * SECOND)).collect());
-    std::fs::remove_file(&file).expect("the file is there");
+    halt.lift();
     eventually("it knows", WITHIN, || (!shown(&late, "w")["expired_before"].is_null()).then_some(()));
     post(&late.url("/api/v1/flush"), "", &[]).expect(409);
     let letters: Value = get(&late.url("/api/v1/dead-letters")).expect(200).json();
@@ -75,12 +71,9 @@ fn leads(name: &str, server: &Server) -> bool {
 /// done: the hours kept their readings for good, and the settings said that there were none.
 #[test]
 fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
-    let (name, folder) = (fresh_database_name(), Folder::new("split"));
-    let file = folder.file("halt");
-    let server = Launch::with_store(mongod().uri(&name))
-        .config(format!("{CONFIG}{SEALS}"))
-        .env("FAULT_HALT_AT", format!("strip_listed:{}", file.display()))
-        .start();
+    let (name, halt) = (fresh_database_name(), Halt::new());
+    let launch = Launch::with_store(mongod().uri(&name)).config(format!("{CONFIG}{SEALS}"));
+    let server = halt.launch(launch, "strip_listed").start();
     let (first, kept) = (first_day(), kept_from());
     fill(&server, first);
     // One hour of a sensor that has no other.
@@ -100,9 +93,9 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
     };
     eventually("two days of two sensors and one of another are sealed", WITHIN, are_sealed);
     let answers = whole_hours(&server, first);
-    std::fs::write(&file, "").expect("a file");
+    halt.set();
     put(&server, "w", KEPT).expect(200);
-    halt(&file);
+    halt.await_met("it is halted");
     // As another instance does, of which this one knows nothing.
     in_store(&name, async |store| {
         let days: Collection<Document> = store.collection("w.days");
@@ -116,7 +109,7 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
         days.insert_one(part).await.expect("it can be written");
         assert_eq!(days.delete_one(whole).await.expect("an answer").deleted_count, 1);
     });
-    std::fs::remove_file(&file).expect("the file is there");
+    halt.lift();
     await_gone(&server);
     assert_eq!(count("w.days", doc! { "start": { "$lt": date(kept) }, "kind": "expired" }), 5);
     assert_eq!(count("w.days", expired.clone()), 5);
@@ -128,20 +121,19 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
 /// letters.
 #[test]
 fn what_was_validated_before_its_day_expired_is_in_the_summary() {
-    let folder = Folder::new("waiting");
-    let file = folder.file("halt");
-    let server = launch("embedded").env("FAULT_HALT_AT", format!("before_append:{}", file.display())).start();
+    let halt = Halt::new();
+    let server = halt.launch(launch("embedded"), "before_append").start();
     let first = first_day();
     fill(&server, first);
-    std::fs::write(&file, "").expect("a file");
+    halt.set();
     let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
-    halt(&file);
+    halt.await_met("it is halted");
     put(&server, "w", KEPT).expect(200);
     // Only if nobody waits for the request.
     let is_removed = || (!shown(&server, "w")["removed_before"].is_null()).then_some(());
     assert_eq!(poll(Duration::from_secs(8), is_removed), None, "the summaries are made without it");
-    std::fs::remove_file(&file).expect("the file is there");
+    halt.lift();
     waiting.join().expect("an answer").expect(204);
     await_gone(&server);
     let letters: Value = get(&server.url("/api/v1/dead-letters")).expect(200).json();
@@ -153,11 +145,11 @@ fn what_was_validated_before_its_day_expired_is_in_the_summary() {
 }
 
 /// With `retention.interval` at its longest: nothing but a change, or what is to be tried again, has the service look for what has expired.
-fn launch_looking_rarely(halted: String) -> Launch {
+fn launch_looking_rarely(halt: &Halt, point: &str) -> Launch {
     let config = CONFIG.replace("interval = \"100ms\"", "interval = \"1h\"");
     assert_ne!(config, CONFIG, "retention.interval is replaced");
     let launch = Launch::embedded().config(format!("{config}{SEALS}[ingest]\nack_timeout = \"500ms\"\n"));
-    launch.env("HOURGLASS_TELEMETRY_LOG_LEVEL", "info,hourglass::upkeep::expire=debug").env("FAULT_HALT_AT", halted)
+    halt.launch(launch.env("HOURGLASS_TELEMETRY_LOG_LEVEL", "info,hourglass::upkeep::expire=debug"), point)
 }
 
 fn said(server: &Server, text: &str) -> usize {
@@ -168,36 +160,34 @@ fn said(server: &Server, text: &str) -> usize {
 /// `retention.interval` later.
 #[test]
 fn an_expiry_that_waited_in_vain_for_the_log_is_tried_again() {
-    let folder = Folder::new("in-vain");
-    let file = folder.file("halt");
-    let server = launch_looking_rarely(format!("before_append:{}", file.display())).start();
+    let halt = Halt::new();
+    let server = launch_looking_rarely(&halt, "before_append").start();
     let first = first_day();
     fill(&server, first);
-    std::fs::write(&file, "").expect("a file");
+    halt.set();
     let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
-    halt(&file);
+    halt.await_met("it is halted");
     put(&server, "w", KEPT).expect(200);
     let looks = || said(&server, "once those that were checked before");
     eventually("it gives up, and tries again", WITHIN, || (looks() > 1).then_some(()));
-    std::fs::remove_file(&file).expect("the file is there");
+    halt.lift();
     waiting.join().expect("an answer").expect(204);
 }
 
 /// A service without room for another deletion tried every second to delete what had expired, for as long as that was.
 #[test]
 fn an_expiry_that_fails_is_not_tried_every_second() {
-    let folder = Folder::new("fails");
-    let file = folder.file("halt");
-    let launch = launch_looking_rarely(format!("expiring:{}", file.display()));
+    let halt = Halt::new();
+    let launch = launch_looking_rarely(&halt, "expiring");
     let server = launch.env("HOURGLASS_LIMITS_DELETIONS", "1").start();
     fill(&server, first_day());
     post(&server.url("/write?db=other"), "m v=1", &[]).expect(204);
-    std::fs::write(&file, "").expect("a file");
+    halt.set();
     put(&server, "w", r#"{"readings":"3d"}"#).expect(200);
-    eventually("it is halted", WITHIN, || file.with_extension("met").exists().then_some(()));
+    halt.await_met("it is halted");
     post(&server.url("/query?db=other&q=DELETE+FROM+m"), "", &[]).expect(200);
-    std::fs::remove_file(&file).expect("the file is there");
+    halt.lift();
     let failed = "expired readings could not be deleted";
     eventually("it fails", WITHIN, || (said(&server, failed) > 0).then_some(()));
     let again = poll(Duration::from_secs(5), || (said(&server, failed) > 1).then_some(()));

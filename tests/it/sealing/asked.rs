@@ -31,23 +31,22 @@ fn what_was_acknowledged_before_is_sealed() {
 /// While a round ran, the status told what an earlier one had left, which was nothing, and not that one was running.
 #[test]
 fn the_status_says_that_a_round_runs_and_claims_nothing_of_what_is_left() {
-    let folder = Folder::new("halt");
-    let halt = folder.file("halt");
-    let launch = Launch::embedded().config(LAZY).env("FAULT_HALT_AT", format!("days_listed:{}", halt.display()));
+    let halt = Halt::new();
+    let launch = halt.launch(Launch::embedded().config(LAZY), "days_listed");
     let server = launch.start();
     assert_eq!(job(&server, "seal")["left"], json!(null));
     let first = ask_job(&server, "seal").expect(200).json();
     assert_eq!((&first["state"], &first["left"]), (&json!("waiting"), &json!(0)), "{first}");
     write(&server);
-    std::fs::write(&halt, "").expect("a file");
+    halt.set();
     let url = run_url(&server, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]).expect(202).json());
-    eventually("it is halted", WITHIN, || halt.with_extension("met").exists().then_some(()));
+    halt.await_met("it is halted");
     let now = job(&server, "seal");
     assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(null)), "{now}");
     let asked = asked.join().expect("an answer");
     assert_eq!((&asked["state"], &asked["left"]), (&json!("running"), &json!(null)), "{asked}");
-    std::fs::remove_file(&halt).expect("the file is there");
+    halt.lift();
     let ended =
         eventually("the run ends", WITHIN, || Some(job(&server, "seal")).filter(|now| now["state"] == "waiting"));
     assert_eq!((&ended["progress"]["days"], &ended["left"]), (&json!(1), &json!(0)), "{ended}");

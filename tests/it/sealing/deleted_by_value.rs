@@ -38,20 +38,19 @@ fn a_day_that_another_instance_splits_into_hours_meanwhile_brings_nothing_back()
 /// `before` is given the instance that seals, and returns how many days it has sealed.
 fn beside_sealing(config: &str, before: impl Fn(&Server) -> u64) {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config);
-    let folder = Folder::new("halt");
-    let halt = folder.file("halt");
-    let here = launch.clone().env("FAULT_HALT_AT", format!("deletion_listed:{}", halt.display())).start();
+    let halt = Halt::new();
+    let here = halt.launch(launch.clone(), "deletion_listed").start();
     let there = launch.start();
     write(&here, (0..6).map(|n| (LATE * 60 + n, if n % 2 == 0 { 5000 } else { n })));
     await_settled(&[&here, &there]);
     let sealed = before(&there);
     await_settled(&[&here, &there]);
-    std::fs::write(&halt, "").expect("a file");
+    halt.set();
     let url = here.url("/query?db=d&q=DELETE+FROM+climate+WHERE+temp+%3E+1000");
     let asked = std::thread::spawn(move || post(&url, "", &[]));
-    eventually("parts are listed", WITHIN, || halt.with_extension("met").exists().then_some(()));
+    halt.await_met("parts are listed");
     seal(&there, sealed);
-    std::fs::remove_file(&halt).expect("the file is there");
+    halt.lift();
     let answer = asked.join().expect("an answer").expect(200).json();
     assert!(answer["results"][0]["error"].is_null(), "{answer}");
     let late = i64::try_from(START + LATE * 60).expect("a time") * 1_000_000_000;

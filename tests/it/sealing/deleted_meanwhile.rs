@@ -35,9 +35,8 @@ fn seal_beside_a_deletion(is_sealed_before: bool) {
 fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let name = fresh_database_name();
     let launch = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{config}"));
-    let folder = Folder::new("halt");
-    let halt = folder.file("halt");
-    let sealing = launch.clone().env("FAULT_HALT_AT", format!("{point}:{}", halt.display()));
+    let halt = Halt::new();
+    let sealing = halt.launch(launch.clone(), point);
     // The least opening is the one of the instance that forgets deletions, which the sealing instance must not be. Both are
     // started anew until that is so, since the first one may have nearly the greatest opening that there is.
     let (here, there) = eventually("a sealing instance with the greater opening", WITHIN, || {
@@ -61,17 +60,17 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
         let is_settled = || (metric(server, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
         eventually("no log has older readings", WITHIN, is_settled);
     }
-    std::fs::write(&halt, "").expect("a file");
+    halt.set();
     let url = run_url(&there, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]));
-    eventually("the pages are read", WITHIN, || halt.with_extension("met").exists().then_some(()));
+    halt.await_met("the pages are read");
     let (from, to) = (START + LATE * 60, START + (LATE + 60) * 60);
     let statement = format!("DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
     post(&here.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
     eventually("the deletion is forgotten", WITHIN, || {
         (metric(&here, "hourglass_registry_deletions") == 0.0).then_some(())
     });
-    std::fs::remove_file(&halt).expect("the file is there");
+    halt.lift();
     asked.join().expect("an answer");
     seal(&here, 0);
     for server in [&here, &there] {

@@ -22,23 +22,20 @@ fn a_database_that_is_dropped_while_its_months_are_added_up_is_gone() {
 }
 
 fn dropped_at(point: &str, store: String) {
-    let folder = Folder::new("halt");
-    let halt = folder.file("halt");
-    let server = Launch::with_store(store)
-        .config(format!("{PAGES}[seal]\nafter = \"0s\"\n"))
-        .env("FAULT_HALT_AT", format!("{point}:{}", halt.display()))
-        .start();
+    let halt = Halt::new();
+    let launch = Launch::with_store(store).config(format!("{PAGES}[seal]\nafter = \"0s\"\n"));
+    let server = halt.launch(launch, point).start();
     let lines: String = (0..3).flat_map(|sensor| (0..40 * 4).map(move |n| line(sensor, n * 360, n))).collect();
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
     post(&server.url("/write?db=other"), "m v=1 1768435200000000000", &[]).expect(204);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    std::fs::write(&halt, "").expect("a file");
+    halt.set();
     let url = run_url(&server, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]));
-    eventually("it is halted", WITHIN, || halt.with_extension("met").exists().then_some(()));
+    halt.await_met("it is halted");
     post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
     assert!(!listed(&server).contains("\"d\""), "{point}");
-    std::fs::remove_file(&halt).expect("the file is there");
+    halt.lift();
     asked.join().expect("an answer");
     // The round that was halted has ended once a later one has.
     eventually("sealing goes on", WITHIN, || (ask_job(&server, "seal").status == 200).then_some(()));

@@ -108,19 +108,18 @@ fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
 fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
     for point in ["month_claimed", "month_read"] {
         let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
-        let (folder, plain) = (Folder::new("halt"), Launch::embedded().config(PAGES).start());
-        let halt = folder.file("halt");
+        let (halt, plain) = (Halt::new(), Launch::embedded().config(PAGES).start());
         let here = launch.clone().start();
         [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
-        let there = launch.env("FAULT_HALT_AT", format!("{point}:{}", halt.display())).start();
-        std::fs::write(&halt, "").expect("a file");
+        let there = halt.launch(launch, point).start();
+        halt.set();
         post(&here.url("/api/v1/flush"), "", &[]).expect(204);
         let url = run_url(&there, "seal");
         let asked = std::thread::spawn(move || post(&url, "", &[]));
-        eventually("the month is claimed", WITHIN, || halt.with_extension("met").exists().then_some(()));
+        halt.await_met("the month is claimed");
         [&here, &plain].into_iter().for_each(|server| write(server, line(0, 7, 4)));
         flush_and_seal(&here);
-        std::fs::remove_file(&halt).expect("the file is there");
+        halt.lift();
         asked.join().expect("an answer");
         for server in [&here, &there] {
             assert_eq!(daily(server), daily(&plain), "{point}");

@@ -14,6 +14,7 @@ macro_rules! tests {
 pub mod browser;
 pub mod certificates;
 pub mod exact;
+pub mod halt;
 pub mod http;
 pub mod influxd;
 pub mod jobs;

@@ -14,6 +14,7 @@ pub use mongodb::bson::{Document, doc};
 pub use serde_json::{Value, json};
 
 pub use super::browser::Browser;
+pub use super::halt::Halt;
 pub use super::http::{self, Answer, encode, get, post, request};
 pub use super::mongod::{Mongod, find, fresh_database_name, mongod, run_command, stores, write_document};
 pub use super::packages::{Package, require};
