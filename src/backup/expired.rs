@@ -18,10 +18,10 @@ use super::read::{ExpiredPart, Piece};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::expired::ExpiredHour;
 use crate::bucket::{DayId, DayPart, ExpiredDay, SensorDocument, StorageError};
-use crate::reading::varint::{put_varint, unzigzag, zigzag};
+use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
 use crate::reading::{Day, Hour};
 use crate::store::MergedView;
-use crate::store::figures::{FieldFigures, NoFigures, NumberSet, PackedFigures, Room, Span, put_fields};
+use crate::store::figures::{HourColumns, NoFigures, PackedFigures, Room, Span};
 
 /// Parts of days that are read together: while some still have their readings, and once none has.
 const TOGETHER: (usize, usize) = (4, 256);
@@ -97,25 +97,18 @@ pub fn pack(day: Day, part: DayPart, expired: &ExpiredDay) -> Vec<u8> {
     let hour = if let DayPart::Hour(hour) = part { hour + 1 } else { 0 };
     let (mut out, names) = (vec![hour], expired.names());
     put_varint(&mut out, zigzag(day.0));
-    put_varint(&mut out, names.len() as u64);
-    for name in &names {
-        put_varint(&mut out, name.len() as u64);
-        out.extend_from_slice(name.as_bytes());
-    }
+    put_texts(&mut out, names.iter().map(|name| &**name));
     put_varint(&mut out, expired.hours.len() as u64);
-    let (mut set, mut fields) = (NumberSet::default(), vec![FieldFigures::default(); names.len()]);
+    let mut figures = HourColumns::new(day, names.len());
     for one in &expired.hours {
         let number = u8::try_from(one.hour.0 - day.hours().start.0).unwrap_or(u8::MAX);
         out.push(number);
         put_varint(&mut out, one.count);
         out.extend(one.first.to_le_bytes());
         out.extend(one.last.to_le_bytes());
-        set.insert(number);
-        for (name, field) in names.iter().zip(&mut fields) {
-            one.summary(name).into_iter().for_each(|summary| field.push(number, summary.figures()));
-        }
+        figures.push(one.hour, names.iter().enumerate().filter_map(|(field, name)| Some((field, one.summary(name)?))));
     }
-    put_fields(&mut out, Span::Hours, set, &fields);
+    figures.put(&mut out);
     out
 }
 
@@ -131,10 +124,7 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), NoFigures> {
         found => return Err(unknown("a part of a day", found)),
     };
     let day = Day(unzigzag(bytes.varint()?));
-    let mut names: Vec<Arc<str>> = Vec::new();
-    for _ in 0..bytes.varint()? {
-        names.push(Arc::from(bytes.text()?));
-    }
+    let names: Vec<Arc<str>> = bytes.texts()?.into_iter().map(Arc::from).collect();
     let mut hours: Vec<ExpiredHour> = Vec::new();
     for _ in 0..bytes.varint()? {
         let number = bytes.byte()?;

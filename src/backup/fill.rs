@@ -342,9 +342,8 @@ impl<'a> Fill<'a> {
                 row.extend(cell.iter().map(|value| (number, value.clone())));
             }
         }
-        let row = |(time, cells): (&i64, &'_ Vec<(u16, Value)>)| (*time, cells.clone());
-        let rows: Vec<(i64, Vec<(u16, Value)>)> = readings.times().iter().zip(&rows).map(row).collect();
-        let rows = rows.iter().map(|(time, cells)| Row { time: *time, stamp: *stamp, names: &names, cells });
+        let rows = readings.times().iter().zip(&rows);
+        let rows = rows.map(|(time, cells)| Row { time: *time, stamp: *stamp, names: &names, cells });
         // Below the stamp, so that it counts as the record's that wrote these cells.
         let options = MergeOptions { caps, floor: stamp.saturating_sub(1), restamps: false };
         bucket.apply(rows, &options);

@@ -44,6 +44,10 @@ pub enum FolderError {
     Wrong { path: PathBuf, what: String },
 }
 
+fn wrong(path: &Path, what: impl ToString) -> FolderError {
+    FolderError::Wrong { path: path.to_owned(), what: what.to_string() }
+}
+
 fn at(path: &Path) -> impl FnOnce(io::Error) -> FolderError + '_ {
     |error| FolderError::Io { path: path.to_owned(), error }
 }
@@ -58,14 +62,12 @@ impl Folder {
         let mut entries = fs::read_dir(path).map_err(at(path))?;
         let lock = path.join(LOCK);
         if !lock.exists() && entries.next().is_some() {
-            let what = "the folder is neither empty nor a backup of hourglass: name another one".to_owned();
-            return Err(FolderError::Wrong { path: path.to_owned(), what });
+            return Err(wrong(path, "the folder is neither empty nor a backup of hourglass: name another one"));
         }
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(&lock).map_err(at(&lock))?;
         if file.try_lock().is_err() {
-            let what = "another process writes a backup into this folder at this moment".to_owned();
-            return Err(FolderError::Wrong { path: path.to_owned(), what });
+            return Err(wrong(path, "another process writes a backup into this folder at this moment"));
         }
         Ok(Self { path: path.to_owned(), _lock: Some(file) })
     }
@@ -93,8 +95,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(at(&path)(error)),
         };
-        let manifest = Manifest::parse(&text);
-        manifest.map(Some).map_err(|error| FolderError::Wrong { path, what: error.to_string() })
+        Manifest::parse(&text).map(Some).map_err(|error| wrong(&path, error))
     }
 
     /// Begins a file. Its folder is made.
@@ -157,7 +158,7 @@ impl Folder {
         let bytes = opened.metadata().map_err(at(&path))?.len();
         if bytes != file.bytes {
             let what = format!("it is damaged: it has {bytes} bytes, and the manifest says {}", file.bytes);
-            return Err(FolderError::Wrong { path, what });
+            return Err(wrong(&path, what));
         }
         Ok(opened)
     }
@@ -171,8 +172,7 @@ impl Folder {
         let mut content = Vec::new();
         self.open(file)?.read_to_end(&mut content).map_err(at(&path))?;
         if hex(&Sha256::digest(&content)) != file.sha256 {
-            let what = "it is damaged: it has another SHA-256 than the manifest says".to_owned();
-            return Err(FolderError::Wrong { path, what });
+            return Err(wrong(&path, "it is damaged: it has another SHA-256 than the manifest says"));
         }
         Ok(content)
     }
@@ -189,7 +189,7 @@ impl Folder {
     /// An error about a file of the backup.
     #[must_use]
     pub fn damaged(&self, file: &KeptFile, error: &dyn std::fmt::Display) -> FolderError {
-        FolderError::Wrong { path: self.path.join(&file.file), what: error.to_string() }
+        wrong(&self.path.join(&file.file), error)
     }
 }
 

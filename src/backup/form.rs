@@ -134,16 +134,16 @@ impl Frames {
     /// The frames of a piece.
     #[must_use]
     pub fn piece(&mut self, piece: &Piece) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut frames = Vec::new();
         if self.count(piece) {
-            put_json(&mut out, b'S', &KeptSensor::of(piece.of()));
+            frames = frame(&json_payload(b'S', &KeptSensor::of(piece.of())));
         }
         let (kind, content) = match piece {
             Piece::Readings(part) => (b'R', sealed::pack(&part.readings)),
             Piece::Expired(part) => (b'H', expired::pack(part.day, part.part, &part.expired)),
         };
-        put(&mut out, &[&[kind], &content[..]].concat());
-        out
+        frames.extend(frame(&[&[kind], &content[..]].concat()));
+        frames
     }
 
     /// Counts a piece; returns whether its sensor is another one than that of the piece before.
@@ -161,10 +161,9 @@ impl Frames {
     /// The frame of a sensor with its metadata.
     #[must_use]
     pub fn sensor(&mut self, document: &SensorDocument) -> Vec<u8> {
-        let (payload, mut out) = (json_payload(b'D', &KeptSensor::described(document)), Vec::new());
+        let payload = json_payload(b'D', &KeptSensor::described(document));
         self.count_sensor(document, content_of(&payload));
-        put(&mut out, &payload);
-        out
+        frame(&payload)
     }
 
     fn count_sensor(&mut self, document: &SensorDocument, content: u128) {
@@ -176,9 +175,7 @@ impl Frames {
     /// The last frame.
     #[must_use]
     pub fn end(self) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_json(&mut out, b'E', &self.held);
-        out
+        frame(&json_payload(b'E', &self.held))
     }
 
     /// What was written so far.
@@ -190,14 +187,8 @@ impl Frames {
     /// A frame that says why no more come.
     #[must_use]
     pub fn refusal(error: &StorageError) -> Vec<u8> {
-        let mut out = Vec::new();
-        put(&mut out, format!("X{error}").as_bytes());
-        out
+        frame(format!("X{error}").as_bytes())
     }
-}
-
-fn put_json(out: &mut Vec<u8>, kind: u8, value: &impl Serialize) {
-    put(out, &json_payload(kind, value));
 }
 
 fn json_payload(kind: u8, value: &impl Serialize) -> Vec<u8> {
@@ -212,10 +203,9 @@ fn content_of(payload: &[u8]) -> u128 {
     number(&Sha256::digest(payload))
 }
 
-fn put(out: &mut Vec<u8>, payload: &[u8]) {
-    out.extend(u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend(crc32c::crc32c(payload).to_le_bytes());
-    out.extend(payload);
+fn frame(payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
+    [&length[..], &crc32c::crc32c(payload).to_le_bytes()[..], payload].concat()
 }
 
 /// Reads frames, and checks that they are whole.

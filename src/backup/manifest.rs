@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::digest::{DatabaseDigest, SetDigest, StoreDigest};
 use super::form::Held;
 use crate::reading::Day;
-use crate::reading::time::write_rfc3339;
+use crate::reading::time::rfc3339;
 
 /// The form of manifests.
 const FORM: u32 = 1;
@@ -93,8 +93,7 @@ impl Manifest {
     /// A manifest of a backup that begins.
     #[must_use]
     pub fn begin(began_ms: u64) -> Self {
-        let mut began = String::new();
-        write_rfc3339(&mut began, i64::try_from(began_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000));
+        let began = rfc3339(i64::try_from(began_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000));
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Self { form: FORM, version, began_ms, began, ..Self::default() }
     }
@@ -169,8 +168,7 @@ impl KeptDatabase {
 /// The date of a day: 2026-01-15.
 #[must_use]
 pub fn date(day: Day) -> String {
-    let mut text = String::new();
-    write_rfc3339(&mut text, day.hours().start.start_ns());
+    let mut text = rfc3339(day.hours().start.start_ns());
     text.truncate(10);
     text
 }

@@ -21,7 +21,7 @@ use crate::backup::{Folder, Manifest};
 use crate::config::Settings;
 use crate::faults;
 use crate::reading::Day;
-use crate::verify::{self, PageBounds, VerifyOptions};
+use crate::verify::{self, VerifyOptions};
 
 /// In a backup's folder: where `--prove` restores it.
 const SCRATCH: &str = "proof";
@@ -213,8 +213,7 @@ async fn prove(settings: &Settings, path: &Path, folder: &Folder, manifest: &Man
 
 async fn check(settings: &Settings) -> anyhow::Result<()> {
     let (store, ..) = crate::app::open::open_store(settings).await?;
-    let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };
-    let options = VerifyOptions { bounds, recent: settings.sensors.recent, repair: false };
+    let options = VerifyOptions { bounds: settings.caps(), recent: settings.sensors.recent, repair: false };
     let mut out = Vec::new();
     let checked = verify::run(&*store, &options, None, &ProgressBar::hidden(), &mut out).await;
     store.close().await;

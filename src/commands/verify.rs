@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Settings;
 use crate::telemetry::logs;
-use crate::verify::{self, PageBounds, VerifyOptions, unflushed_records};
+use crate::verify::{self, VerifyOptions, unflushed_records};
 
 /// The check was completed and found differences.
 const EXIT_DIFFERENT: u8 = 1;
@@ -33,8 +33,7 @@ async fn check(settings: &Settings, repair: bool) -> anyhow::Result<bool> {
     let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
     let (store, _, _) = crate::app::open::open_store(settings).await?;
     store.check().await?;
-    let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };
-    let options = VerifyOptions { bounds, recent: settings.sensors.recent, repair };
+    let options = VerifyOptions { bounds: settings.caps(), recent: settings.sensors.recent, repair };
     let mut out = std::io::stdout();
     let progress = ProgressBar::no_length();
     let style = ProgressStyle::with_template("[{bar:30}] {percent:>3} %  {pos} of {len} pages  {msg}");

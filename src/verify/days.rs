@@ -34,9 +34,3 @@ pub fn check_day(stored: &RawDay) -> Findings {
     }
     findings
 }
-
-/// Whether a day's document can be written again from its readings.
-#[must_use]
-pub fn is_sound(findings: &Findings) -> bool {
-    findings.differences.iter().all(|difference| difference.what.is_mendable())
-}

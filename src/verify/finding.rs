@@ -158,11 +158,4 @@ impl Findings {
     pub fn note(&mut self, document: &str, note: Note) {
         self.notes.entry(note).or_insert_with(|| (0, document.to_owned())).0 += 1;
     }
-
-    pub fn add(&mut self, other: Self) {
-        self.differences.extend(other.differences);
-        for (note, (count, first)) in other.notes {
-            self.notes.entry(note).or_insert_with(|| (0, first)).0 += count;
-        }
-    }
 }

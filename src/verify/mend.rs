@@ -1,13 +1,12 @@
 //! Repairs what the readings determine, by compare-and-set: a page's counts, summaries, stamps and marks, and sensor
 //! documents. Also gives a bucket without page 0 one. Never changes or deletes a reading.
 
-use super::finding::Findings;
-use super::finding::What;
-use super::pages::{PageBounds, check_bucket, is_sound, set_of};
+use super::finding::{Findings, What};
+use super::pages::{check_bucket, is_sound, set_of};
 use super::sensors::SeenSensor;
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay, RawPage};
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Bucket, DayWrite, SensorDocument, StorageError, Store, StoredPage};
+use crate::bucket::{Bucket, Caps, DayWrite, SensorDocument, StorageError, Store, StoredPage};
 use crate::clock;
 use crate::reading::Hour;
 use crate::reading::stamp::first_of;
@@ -54,7 +53,7 @@ pub(super) async fn mend_bucket(
     store: &dyn Store,
     database: &str,
     mut bucket: RawBucket,
-    bounds: &PageBounds,
+    bounds: &Caps,
 ) -> Result<RawBucket, StorageError> {
     for _ in 0..ATTEMPTS_MAX {
         let findings = check_bucket(&bucket, bounds);

@@ -16,7 +16,6 @@ use std::io::Write;
 
 use indicatif::ProgressBar;
 
-pub use self::pages::PageBounds;
 pub use self::unflushed::unflushed_records;
 pub use self::walk::{DatabaseReport, Tally, VerifyOptions};
 
@@ -38,7 +37,7 @@ pub async fn run(
     let mut reports = Vec::new();
     let mut outcome = Ok(());
     for database in store.databases().await? {
-        let mut report = DatabaseReport::new(database);
+        let mut report = DatabaseReport { name: database, ..DatabaseReport::default() };
         outcome = walk::check_database(store, options, progress, &mut report).await;
         reports.push(report);
         if outcome.is_err() {

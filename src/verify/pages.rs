@@ -6,21 +6,13 @@ use std::fmt::Display;
 use super::finding::{Findings, Note, What};
 use crate::bucket::raw::{RawBucket, RawPage};
 use crate::bucket::summary::Figures;
-use crate::bucket::{Readings, StorageError};
-use crate::reading::time::{MILLI_NS, write_rfc3339, write_seconds};
+use crate::bucket::{Caps, Readings, StorageError};
+use crate::reading::time::{MILLI_NS, rfc3339, write_seconds};
 use crate::reading::{Hour, Value};
-
-/// Two keys of the config section `[page]`.
-#[derive(Debug, Clone, Copy)]
-pub struct PageBounds {
-    pub max_readings: usize,
-    /// A page of a single reading may be larger.
-    pub hard_bytes: usize,
-}
 
 /// Checks each page on its own, and all pages together.
 #[must_use]
-pub fn check_bucket(bucket: &RawBucket, bounds: &PageBounds) -> Findings {
+pub fn check_bucket(bucket: &RawBucket, bounds: &Caps) -> Findings {
     let mut findings = Findings::default();
     for page in &bucket.pages {
         match page {
@@ -68,14 +60,19 @@ pub fn set_of(page: &RawPage) -> Readings {
     set
 }
 
-fn check_page(page: &RawPage, bounds: &PageBounds, findings: &mut Findings) {
+fn check_page(page: &RawPage, bounds: &Caps, findings: &mut Findings) {
     check_identity(page, findings);
     check_order(page, findings);
     let hour = page.hour();
     let mut strangers = page.readings.iter().map(|reading| reading.time).filter(|time| Hour::of(*time) != hour);
     if let Some(first) = strangers.next() {
         let (expected, more) = (span(page), strangers.count());
-        findings.differs(&page.key, What::Hour, expected, format!("{} and {more} more outside this hour", time(first)));
+        findings.differs(
+            &page.key,
+            What::Hour,
+            expected,
+            format!("{} and {more} more outside this hour", rfc3339(first)),
+        );
     }
     if page.readings.is_empty() {
         findings.differs(&page.key, What::Empty, "at least one reading", "none");
@@ -116,7 +113,7 @@ fn check_order(page: &RawPage, findings: &mut Findings) {
     for pair in page.readings.windows(2) {
         let (before, at) = (pair[0].time, pair[1].time);
         if before >= at {
-            let found = format!("{} after {}", time(at), time(before));
+            let found = format!("{} after {}", rfc3339(at), rfc3339(before));
             findings.differs(&page.key, What::Order, "readings in time order, none twice", found);
             break;
         }
@@ -125,7 +122,7 @@ fn check_order(page: &RawPage, findings: &mut Findings) {
         let names = |n: usize| &*reading.fields[n].0;
         let twice = (1..reading.fields.len()).find(|n| (0..*n).any(|before| names(before) == names(*n)));
         if let Some(n) = twice {
-            let found = format!("{} twice at {}", names(n), time(reading.time));
+            let found = format!("{} twice at {}", names(n), rfc3339(reading.time));
             findings.differs(&page.key, What::Order, "each field once in a reading", found);
             break;
         }
@@ -230,7 +227,7 @@ fn check_times(pages: &[&RawPage], findings: &mut Findings) {
         }
     }
     for ((first, p), (count, at)) in pairs {
-        let found = format!("{count} also on page {}, for example {}", pages[first].number, time(at));
+        let found = format!("{count} also on page {}, for example {}", pages[first].number, rfc3339(at));
         findings.differs(&pages[p].key, What::TwoPages, "every timestamp on one page", found);
     }
 }
@@ -241,12 +238,6 @@ fn list(numbers: &[impl Display]) -> String {
 
 fn span(page: &RawPage) -> String {
     format!("readings from {} to before {}", millis(page.start_ms), millis(page.end_ms))
-}
-
-fn time(time: i64) -> String {
-    let mut text = String::new();
-    write_rfc3339(&mut text, time);
-    text
 }
 
 /// Takes milliseconds, because an hour may begin before the first timestamp that nanoseconds can represent.

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use indicatif::ProgressBar;
 
-use super::days::{self, check_day};
+use super::days::check_day;
 use super::finding::{Difference, Findings, Note, What};
 use super::mend;
 use super::months::check_months;
-use super::pages::{PageBounds, check_bucket};
+use super::pages::check_bucket;
 use super::sensors::{AllSeen, check_sensor, no_document};
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay};
-use crate::bucket::{StorageError, Store};
+use crate::bucket::{Caps, StorageError, Store};
 
 #[derive(Debug, Clone, Copy)]
 pub struct VerifyOptions {
-    pub bounds: PageBounds,
+    pub bounds: Caps,
     /// Config key `sensors.recent`.
     pub recent: usize,
     pub repair: bool,
@@ -39,7 +39,7 @@ pub struct Tally {
 }
 
 /// What a check found in one database.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct DatabaseReport {
     pub name: String,
     /// Includes unreadable pages.
@@ -69,11 +69,6 @@ impl Tally {
 }
 
 impl DatabaseReport {
-    pub(super) fn new(name: String) -> Self {
-        let (differences, repaired) = (Tally::default(), Tally::default());
-        Self { name, pages: 0, days: 0, readings: 0, sensors: 0, notes: BTreeMap::new(), differences, repaired }
-    }
-
     pub(super) fn add(&mut self, findings: Findings) {
         self.differences.add(findings.differences);
         for (note, (count, first)) in findings.notes {
@@ -188,7 +183,7 @@ async fn check_one_day(
     }
     if options.repair
         && !findings.differences.is_empty()
-        && days::is_sound(&findings)
+        && findings.differences.iter().all(|difference| difference.what.is_mendable())
         && let Some(Ok(document)) = day.as_ref().map(|day| &day.document)
     {
         let before = std::mem::take(&mut findings.differences);

@@ -3,5 +3,8 @@
 
 #![warn(missing_docs)]
 
+#[macro_use]
+mod named;
+
 pub mod bucket;
 pub mod reading;

@@ -162,18 +162,7 @@ impl StorageError {
     /// would most likely fail too.
     #[must_use]
     pub fn is_away(&self) -> bool {
-        match self {
-            Self::Unavailable { .. } | Self::Unknown { .. } | Self::Unusable { .. } | Self::Database { .. } => true,
-            Self::Contended { .. }
-            | Self::Busy { .. }
-            | Self::ReadAgain { .. }
-            | Self::Failing { .. }
-            | Self::Refused { .. }
-            | Self::Address { .. }
-            | Self::HourTooLarge { .. }
-            | Self::Unreadable { .. }
-            | Self::Newer { .. } => false,
-        }
+        matches!(self, Self::Unavailable { .. } | Self::Unknown { .. } | Self::Unusable { .. } | Self::Database { .. })
     }
 
     /// Whether one document cannot be read, now or ever: its neighbours can.

@@ -15,8 +15,8 @@ use crate::bucket::Summary;
 use crate::bucket::columns::{Cell, ColumnsDamage, PackedBytes, put_cells, skip_numbers, take_numbers};
 use crate::bucket::exact::SumRest;
 use crate::bucket::summary::{Figures, Number};
-use crate::reading::Value;
 use crate::reading::varint::put_varint;
+use crate::reading::{Day, Hour, Value};
 
 /// Most numbers.
 const MOST: usize = 32;
@@ -123,6 +123,34 @@ pub fn put_fields(out: &mut Vec<u8>, span: Span, set: NumberSet, fields: &[Field
         put_figures(&mut room, &field.figures);
         put_varint(out, room.len() as u64);
         out.extend_from_slice(&room);
+    }
+}
+
+/// Collects the summaries of a day's hours by field.
+#[derive(Debug)]
+pub struct HourColumns {
+    start: i64,
+    set: NumberSet,
+    fields: Vec<FieldFigures>,
+}
+
+impl HourColumns {
+    /// No hours yet, of this many fields.
+    #[must_use]
+    pub fn new(day: Day, fields: usize) -> Self {
+        Self { start: day.hours().start.0, set: NumberSet::default(), fields: vec![FieldFigures::default(); fields] }
+    }
+
+    /// Adds an hour, which is later than all before: its summaries with the numbers of their fields.
+    pub fn push<'s>(&mut self, hour: Hour, summaries: impl Iterator<Item = (usize, &'s Summary)>) {
+        let number = u8::try_from(hour.0 - self.start).unwrap_or(u8::MAX);
+        self.set.insert(number);
+        summaries.for_each(|(field, summary)| self.fields[field].push(number, summary.figures()));
+    }
+
+    /// Appends all of them.
+    pub fn put(self, out: &mut Vec<u8>) {
+        put_fields(out, Span::Hours, self.set, &self.fields);
     }
 }
 

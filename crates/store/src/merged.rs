@@ -391,36 +391,23 @@ impl MergedView {
                     days.retain(|page| !rest.contains(&page.hour));
                 }
             }
-            let pages = self.mask(&deletions, of, &left, (projection, Source::Pages), pages).await?;
-            let days = self.mask(&deletions, of, &left, (projection, Source::Days), days).await?;
-            let pages = match order {
-                Order::Ascending => self.unite(&deletions, of, projection, pages, days).await?,
-                Order::Descending => self.unite_back(&deletions, of, projection, pages, days).await?,
-            };
+            let mut pages = self.mask(&deletions, of, &left, (projection, Source::Pages), pages).await?;
+            let mut days = self.mask(&deletions, of, &left, (projection, Source::Days), days).await?;
+            let turns = order == Order::Descending && !days.is_empty();
+            if turns {
+                // Stable: the pages of an hour stay in order.
+                pages.sort_by_key(|page| page.hour);
+                days.sort_by_key(|page| page.hour);
+            }
+            let mut pages = self.unite(&deletions, of, projection, pages, days).await?;
+            if turns {
+                pages.sort_by_key(|page| Reverse(page.hour));
+            }
             if !pages.is_empty() || rest.is_empty() {
                 return Ok(Scanned { pages, rest });
             }
             left = rest;
         }
-    }
-
-    async fn unite_back(
-        &self,
-        deletions: &Deletions,
-        of: (&str, &str),
-        projection: &Projection,
-        mut pages: Vec<ScannedPage>,
-        mut days: Vec<ScannedPage>,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
-        if days.is_empty() {
-            return Ok(pages);
-        }
-        // Stable: the pages of an hour stay in order.
-        pages.sort_by_key(|page| page.hour);
-        days.sort_by_key(|page| page.hour);
-        let mut united = self.unite(deletions, of, projection, pages, days).await?;
-        united.sort_by_key(|page| Reverse(page.hour));
-        Ok(united)
     }
 }
 

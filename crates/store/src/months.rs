@@ -13,7 +13,7 @@ use super::figures::{FieldFigures, NoFigures, NumberSet, PackedFigures, Room, Sp
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::store::Projection;
 use crate::bucket::{DaySummaries, MonthTotals};
-use crate::reading::varint::put_varint;
+use crate::reading::varint::put_texts;
 use crate::reading::{Day, Month};
 
 /// The first byte.
@@ -55,11 +55,7 @@ pub fn encode(month: Month, totals: &MonthTotals) -> Vec<u8> {
         }
     }
     overlapping.put(Span::Days, &mut out);
-    put_varint(&mut out, names.len() as u64);
-    for name in names {
-        put_varint(&mut out, name.len() as u64);
-        out.extend_from_slice(name.as_bytes());
-    }
+    put_texts(&mut out, names.into_iter().map(|name| &**name));
     put_fields(&mut out, Span::Days, set, &fields);
     out
 }
@@ -77,13 +73,7 @@ pub fn decode(bytes: &[u8], month: Month, projection: &Projection, room: &mut Ro
     let first = month.days().start.0;
     let day = |number: u8| Day(first + i64::from(number));
     let overlapping = NumberSet::take(Span::Days, &mut bytes)?.numbers().map(day).collect();
-    let mut names: Vec<Option<Arc<str>>> = Vec::new();
-    for _ in 0..bytes.varint()? {
-        let name = bytes.text()?;
-        let wanted =
-            || projection.fields.as_ref().and_then(|fields| fields.iter().find(|field| ***field == *name).cloned());
-        names.push(projection.has(name).then(|| wanted().unwrap_or_else(|| Arc::from(name))));
-    }
+    let names: Vec<Option<Arc<str>>> = bytes.texts()?.into_iter().map(|name| projection.name_of(name)).collect();
     let figures = PackedFigures::at_end(Span::Days, bytes)?;
     let wanted = names.iter().flatten().count();
     let mut days: Vec<(Day, DaySummaries)> =

@@ -14,7 +14,7 @@ use crate::bucket::columns::{ColumnsDamage, PackedBytes, unpack};
 use crate::bucket::day::HOUR_CELLS_MAX;
 use crate::bucket::readings::NoSet;
 use crate::reading::Stamp;
-use crate::reading::varint::put_varint;
+use crate::reading::varint::{put_texts, put_varint};
 
 /// The first byte.
 const FORM: u8 = 1;
@@ -61,12 +61,7 @@ impl NoSealed {
 pub fn pack(readings: &Readings) -> Vec<u8> {
     let set = readings.packed();
     let mut plain = Vec::with_capacity(set.len() + 256);
-    let columns = readings.columns();
-    put_varint(&mut plain, columns.len() as u64);
-    for (name, _) in columns {
-        put_varint(&mut plain, name.len() as u64);
-        plain.extend_from_slice(name.as_bytes());
-    }
+    put_texts(&mut plain, readings.columns().map(|(name, _)| &**name));
     plain.extend_from_slice(set);
     let mut out = vec![FORM];
     put_varint(&mut out, plain.len() as u64);
@@ -93,12 +88,9 @@ pub fn unpack_readings(bytes: &[u8], floor: Stamp) -> Result<Readings, NoSealed>
     let plain = ROOM.with_borrow_mut(|(_, decompressor)| decompressor.decompress(packed, capacity));
     let plain = plain.map_err(NoSealed::Zstd)?;
     let mut plain = PackedBytes::new(&plain);
-    let mut names: Vec<Arc<str>> = Vec::new();
-    for _ in 0..plain.varint()? {
-        names.push(Arc::from(plain.text()?));
-    }
+    let names = plain.texts()?;
     let (times, columns) = unpack(plain.rest(), names.len(), HOUR_CELLS_MAX)?;
-    let mut readings = Readings::from_columns(times, names.into_iter().zip(columns))?;
+    let mut readings = Readings::from_columns(times, names.into_iter().map(Arc::from).zip(columns))?;
     readings.raise_floor(floor);
     Ok(readings)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskFile};
 use super::quarantine;
@@ -56,34 +56,28 @@ impl Damage {
         Self { segment, offset: 0, bytes, verdict: Verdict::Damaged, kept_as }
     }
 
+    /// Bytes that hold no record, without a copy. The segment was synced for certain up to `sure`.
+    pub(super) fn of_hole(segment: &str, sure: u64, hole: &Hole) -> Self {
+        let (offset, bytes) = (hole.start, hole.end - hole.start);
+        Self { segment: segment.to_owned(), offset, bytes, verdict: Verdict::of(hole, sure), kept_as: None }
+    }
+
     fn warn(&self) {
         let Self { segment, offset, bytes, kept_as, .. } = self;
         let kept = kept_as.as_deref().unwrap_or("nowhere; the copy to quarantine failed");
-        match self.verdict {
+        let what = match self.verdict {
             Verdict::Torn => {
-                tracing::info!(
-                    segment,
-                    offset,
-                    bytes,
-                    kept,
-                    "the WAL ends with an interrupted write; it was not acked"
-                );
+                let what = "the WAL ends with an interrupted write; it was not acked";
+                return tracing::info!(segment, offset, bytes, kept, "{what}");
             }
-            Verdict::InDoubt => tracing::error!(
-                segment,
-                offset,
-                bytes,
-                kept,
+            Verdict::InDoubt => {
                 "unreadable bytes at the end of the WAL; they may be readings that were acked; a copy is in the WAL's folder quarantine"
-            ),
-            Verdict::Damaged => tracing::error!(
-                segment,
-                offset,
-                bytes,
-                kept,
+            }
+            Verdict::Damaged => {
                 "the WAL is damaged; readings that were acked may be missing; a copy of the bytes is in the WAL's folder quarantine"
-            ),
-        }
+            }
+        };
+        tracing::error!(segment, offset, bytes, kept, "{what}");
     }
 }
 
@@ -118,9 +112,7 @@ impl Counts {
 
 /// All damage found so far.
 #[derive(Default)]
-pub(super) struct DamageRegister {
-    found: Mutex<DamagedPlace>,
-}
+pub(super) struct DamageRegister(Mutex<DamagedPlace>);
 
 #[derive(Default)]
 struct DamagedPlace {
@@ -133,22 +125,21 @@ impl DamageRegister {
     /// Logs, counts and lists the hole and copies its bytes to quarantine; returns whether that copy exists. The
     /// segment was synced for certain up to `sure`.
     pub(super) fn hole(&self, disk: &dyn Disk, file: &dyn DiskFile, segment: &str, sure: u64, hole: &Hole) -> bool {
-        let (verdict, bytes) = (Verdict::of(hole, sure), hole.end - hole.start);
-        if !self.enter(segment, hole.start, verdict, bytes) {
+        let damage = Damage::of_hole(segment, sure, hole);
+        if !self.enter(&damage) {
             return false;
         }
         let name = format!("{segment}.{}", hole.start);
         let is_kept =
             quarantine::holds(disk, &name) || quarantine::copy(disk, file, hole.start, hole.end, &name).is_ok();
-        let (segment, kept_as) = (segment.to_owned(), is_kept.then_some(name));
-        self.add(Damage { segment, offset: hole.start, bytes, verdict, kept_as });
+        self.add(Damage { kept_as: is_kept.then_some(name), ..damage });
         is_kept
     }
 
     /// Logs, counts and lists damage of any kind.
     pub(super) fn add(&self, damage: Damage) {
         damage.warn();
-        let mut found = self.lock();
+        let mut found = self.0.lock();
         found.counts.add(damage.verdict, damage.bytes);
         if found.list.len() < PLACES_MAX {
             found.list.push(damage);
@@ -156,24 +147,20 @@ impl DamageRegister {
     }
 
     pub(super) fn list(&self) -> Vec<Damage> {
-        self.lock().list.clone()
+        self.0.lock().list.clone()
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.lock().counts
+        self.0.lock().counts
     }
 
     /// Whether the place is new. Beyond [`PLACES_MAX`] a place is only counted, perhaps twice.
-    fn enter(&self, segment: &str, offset: u64, verdict: Verdict, bytes: u64) -> bool {
-        let mut found = self.lock();
+    fn enter(&self, damage: &Damage) -> bool {
+        let mut found = self.0.lock();
         if found.places.len() >= PLACES_MAX {
-            found.counts.add(verdict, bytes);
+            found.counts.add(damage.verdict, damage.bytes);
             return false;
         }
-        found.places.insert((segment.to_owned(), offset))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, DamagedPlace> {
-        self.found.lock()
+        found.places.insert((damage.segment.clone(), damage.offset))
     }
 }

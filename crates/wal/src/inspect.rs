@@ -3,11 +3,11 @@
 
 use std::io;
 
-use super::damage::{Damage, Verdict};
+use super::damage::Damage;
 use super::disk::Disk;
 use super::error::WalOpenError;
 use super::open::{attempted, classify, take_inventory};
-use super::scan::{Hole, ScanItem, SegmentScanner};
+use super::scan::{ScanItem, SegmentScanner};
 use super::shared::Segment;
 use super::{Sequence, checkpoint};
 
@@ -72,9 +72,8 @@ fn look(disk: &dyn Disk) -> Result<(Inspected, Vec<Damage>), WalOpenError> {
         inspected.last = inspected.last.max(classified.segment.last);
         inspected.store = Some(classified.store);
         if classified.segment.last > truncated {
-            let reading = || format!("reading segment {}", classified.segment.name);
             let counted = inspected.count(disk, &classified.segment, &mut damage);
-            counted.map_err(|error| WalOpenError::Io { attempt: reading(), error })?;
+            counted.map_err(attempted(&format!("reading segment {}", classified.segment.name)))?;
         }
     }
     inspected.damage = damage;
@@ -91,16 +90,11 @@ impl Inspected {
                     self.bytes += found.head.size();
                 }
                 ScanItem::Record(_) => {}
-                ScanItem::Hole(hole) => damage.push(place(segment, &hole)),
+                ScanItem::Hole(hole) => damage.push(Damage::of_hole(&segment.name, segment.sure, &hole)),
             }
         }
         Ok(())
     }
-}
-
-fn place(segment: &Segment, hole: &Hole) -> Damage {
-    let (name, verdict) = (segment.name.clone(), Verdict::of(hole, segment.sure));
-    Damage { segment: name, offset: hole.start, bytes: hole.end - hole.start, verdict, kept_as: None }
 }
 
 fn headless(segments: Vec<(String, u64)>) -> Vec<Damage> {

@@ -28,7 +28,7 @@ const LOCK: &str = "lock";
 /// An open log. Dropping it closes it, as [`Wal::close`] does.
 pub struct Wal {
     pub(super) shared: Arc<WalShared>,
-    releases: Truncations,
+    releases: Mutex<Truncations>,
     quiet: Mutex<Quiet>,
     thread: Option<JoinHandle<()>>,
     /// Lock on the folder, held while the log is open.
@@ -68,7 +68,7 @@ impl Wal {
         open::put_away(&shared, headless);
         recovery.damage = shared.damage.list();
         recovery.unwritable = shared.lock().unwritable.clone();
-        let releases = Truncations::new(recovery.truncated);
+        let mut releases = Truncations::new(recovery.truncated);
         // Removes segments that an earlier process truncated but did not remove; if that fails, the next truncation
         // tries again.
         let _ = releases.truncate(&shared, recovery.truncated);
@@ -79,6 +79,7 @@ impl Wal {
         });
         let thread = spawned.map_err(|error| WalOpenError::Io { attempt: "starting the writer".into(), error })?;
         let quiet = Mutex::new(Quiet { since: Instant::now(), appended: 0 });
+        let releases = Mutex::new(releases);
         Ok((Self { shared, releases, quiet, thread: Some(thread), _lock: lock }, recovery))
     }
 
@@ -149,7 +150,7 @@ impl Wal {
     /// The checkpoint was not written, or a segment not removed. Nothing needed was lost; the next truncation tries
     /// again.
     pub fn truncate(&self, through: Sequence) -> Result<(), TruncateError> {
-        self.releases.truncate(&self.shared, through)
+        self.releases.lock().truncate(&self.shared, through)
     }
 
     /// Whether a segment is left that the last truncation no longer needs: call [`Wal::truncate`] again.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::damage::{Damage, DamageRegister, Verdict};
+use super::damage::{Damage, DamageRegister};
 use super::disk::{Disk, DiskFile, read_padded};
 use super::error::WalOpenError;
 use super::format::{
@@ -13,8 +13,7 @@ use super::format::{
     parse_segment_name,
 };
 use super::scan::{Hole, ScanItem, SegmentScanner};
-use super::shared::{Segment, SegmentPlan, WalShared, WalState};
-use super::stats::WalStats;
+use super::shared::{Segment, WalShared, WalState};
 use super::writer::Ids;
 use super::{Recovery, Sequence, WalOptions, checkpoint, headless, next_segment, quarantine};
 
@@ -121,33 +120,9 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> R
     let last = segments.back().map_or(0, |segment| segment.last);
     let opening = opening_of(log, (ids() as u32).max(1));
     let recovery = Recovery { log, opening, openings, last, truncated, damage: damage.list(), unwritable: None };
-    let state = WalState::new(segments, last, truncated);
+    let state = WalState { segments, durable: last, told: last, truncated, ..WalState::default() };
     let shared = Arc::new(WalShared::new(disk, options, (log, opening), state, damage));
     Ok(Opened { shared, next: if is_new { next } else { next + GAP }, recovery, headless: lost })
-}
-
-impl WalState {
-    fn new(segments: VecDeque<Segment>, durable: Sequence, truncated: Sequence) -> Self {
-        Self {
-            segments,
-            durable,
-            told: durable,
-            above: 0,
-            truncated,
-            waiting: VecDeque::new(),
-            unresolved_bytes: 0,
-            unresolved: 0,
-            closed: false,
-            rest_asked: false,
-            spare: 0,
-            writer_sleeps: false,
-            unwritable: None,
-            cramped: None,
-            no_room_for: None,
-            plan: SegmentPlan::default(),
-            stats: WalStats::default(),
-        }
-    }
 }
 
 fn check(options: &WalOptions) -> Result<(), WalOpenError> {
@@ -173,11 +148,11 @@ pub(super) fn take_inventory(disk: &dyn Disk) -> Result<Inventory, WalOpenError>
     for name in disk.list().map_err(attempted("listing the log's folder"))? {
         let Some(first) = parse_segment_name(&name) else { continue };
         inventory.next = inventory.next.max(first);
-        let reading = || format!("reading the header of {name}");
-        let file = disk.open(&name).map_err(|error| WalOpenError::Io { attempt: reading(), error })?;
-        let bytes = file.size().map_err(|error| WalOpenError::Io { attempt: reading(), error })?;
+        let failed = |error| WalOpenError::Io { attempt: format!("reading the header of {name}"), error };
+        let file = disk.open(&name).map_err(failed)?;
+        let bytes = file.size().map_err(failed)?;
         let mut block = vec![0; HEADER_BYTES as usize];
-        read_padded(&*file, &mut block, 0).map_err(|error| WalOpenError::Io { attempt: reading(), error })?;
+        read_padded(&*file, &mut block, 0).map_err(failed)?;
         match SegmentHeader::decode(&block) {
             Ok(header) => inventory.headed.push(Headed { name, header, file, bytes }),
             Err(NoHeader::Newer { version }) => return Err(WalOpenError::Newer { segment: name, version }),
@@ -222,10 +197,7 @@ pub(super) fn classify(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, Wal
         if let Some(known) = told.iter().find(|previous| previous.segment == id) {
             (segment.end, segment.sure, segment.last) = (known.end, known.sure, known.last);
         } else {
-            let tail = read_tail(file, &segment).map_err(|error| {
-                let attempt = format!("reading segment {}", segment.name);
-                WalOpenError::Io { attempt, error }
-            })?;
+            let tail = read_tail(file, &segment).map_err(attempted(&format!("reading segment {}", segment.name)))?;
             (segment.end, segment.sure) = (tail.end, tail.sure.min(tail.end));
             segment.last = tail.last.unwrap_or(before);
             read = Some(tail);
@@ -271,8 +243,7 @@ impl InspectedSegment {
         if is_kept && self.segment.bytes > tail.end && tail.file.set_len(tail.end).is_ok() {
             self.segment.bytes = tail.end;
         }
-        let attempt = || format!("syncing segment {}", self.segment.name);
-        tail.file.sync().map_err(|error| WalOpenError::Io { attempt: attempt(), error })
+        tail.file.sync().map_err(attempted(&format!("syncing segment {}", self.segment.name)))
     }
 
     /// The damage behind the last record that [`InspectedSegment::tidy`] would register, for a log that is only
@@ -280,14 +251,7 @@ impl InspectedSegment {
     pub(super) fn tail_damage(&self) -> Vec<Damage> {
         let tail = self.read.iter().flat_map(|tail| tail.holes.iter().map(move |hole| (tail, hole)));
         let behind = tail.filter(|(tail, hole)| hole.start >= tail.end);
-        let damage = behind.map(|(tail, hole)| Damage {
-            segment: self.segment.name.clone(),
-            offset: hole.start,
-            bytes: hole.end - hole.start,
-            verdict: Verdict::of(hole, tail.sure),
-            kept_as: None,
-        });
-        damage.collect()
+        behind.map(|(tail, hole)| Damage::of_hole(&self.segment.name, tail.sure, hole)).collect()
     }
 }
 

@@ -55,6 +55,7 @@ pub(super) struct WalShared {
 }
 
 /// State under the lock.
+#[derive(Default)]
 pub(super) struct WalState {
     /// Oldest first. The last one is being written to, unless the log is unwritable.
     pub(super) segments: VecDeque<Segment>,

@@ -1,7 +1,5 @@
 //! Counters of one log since it was opened, for the metrics to read.
 
-use std::time::Duration;
-
 use super::{Counts, Sequence};
 
 /// A snapshot of the counters at one moment.
@@ -15,12 +13,6 @@ pub struct WalStats {
     pub failed_records: u64,
     /// Syncs that made records durable.
     pub syncs: u64,
-    /// Duration of the last sync.
-    pub sync_last: Duration,
-    /// Duration of the longest sync.
-    pub sync_max: Duration,
-    /// Total duration of all syncs.
-    pub sync_total: Duration,
     /// Disk operations of the writer that failed.
     pub disk_failures: u64,
     /// Number of segment files.
@@ -44,12 +36,9 @@ pub struct WalStats {
 
 impl WalStats {
     /// Counts records that one sync made durable.
-    pub(super) fn synced(&mut self, records: u64, bytes: u64, took: Duration) {
+    pub(super) fn synced(&mut self, records: u64, bytes: u64) {
         self.appended_records += records;
         self.appended_bytes += bytes;
         self.syncs += 1;
-        self.sync_last = took;
-        self.sync_max = self.sync_max.max(took);
-        self.sync_total += took;
     }
 }

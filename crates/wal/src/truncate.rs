@@ -3,20 +3,12 @@
 
 use std::io;
 
-use parking_lot::Mutex;
-
 use super::error::TruncateError;
 use super::shared::WalShared;
 use super::{Sequence, checkpoint};
 
-/// Runs one truncation at a time.
-#[derive(Default)]
+/// Truncates the log, one call at a time.
 pub(super) struct Truncations {
-    turn: Mutex<TruncateTurn>,
-}
-
-#[derive(Default)]
-struct TruncateTurn {
     /// Position in the checkpoint on the disk, as far as known.
     written: Sequence,
     /// Whether a removal may not be durable yet.
@@ -26,24 +18,21 @@ struct TruncateTurn {
 impl Truncations {
     /// `written` is the checkpoint's position after opening.
     pub(super) fn new(written: Sequence) -> Self {
-        Self { turn: Mutex::new(TruncateTurn { written, unsynced: false }) }
+        Self { written, unsynced: false }
     }
 
-    pub(super) fn truncate(&self, shared: &WalShared, through: Sequence) -> Result<(), TruncateError> {
-        let mut turn = self.turn.lock();
+    pub(super) fn truncate(&mut self, shared: &WalShared, through: Sequence) -> Result<(), TruncateError> {
         let truncated = {
             let mut state = shared.lock();
             state.truncated = state.truncated.max(through.min(state.durable));
             state.truncated
         };
-        let marked = turn.mark(shared, truncated);
+        let marked = self.mark(shared, truncated);
         // On a full disk the checkpoint may fail; removing segments must still be possible, since it frees space.
-        turn.delete(shared, truncated)?;
+        self.delete(shared, truncated)?;
         marked
     }
-}
 
-impl TruncateTurn {
     fn mark(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), TruncateError> {
         if truncated > self.written {
             checkpoint::write(&*shared.disk, shared.log, truncated).map_err(attempted("writing the checkpoint"))?;

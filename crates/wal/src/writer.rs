@@ -189,8 +189,7 @@ impl WalWriter {
         }
         let began = Instant::now();
         current.file.sync()?;
-        let took = began.elapsed();
-        self.sync_took = took;
+        self.sync_took = began.elapsed();
         self.name_current()?;
         let Some(current) = &mut self.current else { return Ok(0) };
         (current.segment.end, current.segment.sure) = (end, end);
@@ -201,7 +200,7 @@ impl WalWriter {
             *segment = current.segment.clone();
         }
         state.durable = self.next - 1;
-        state.stats.synced(count as u64, end - group, took);
+        state.stats.synced(count as u64, end - group);
         Ok(count)
     }
 

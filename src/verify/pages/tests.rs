@@ -11,7 +11,7 @@ use crate::reading::Sensor;
 use crate::verify::finding::Difference;
 
 const HOUR: Hour = Hour(491_150);
-const BOUNDS: PageBounds = PageBounds { max_readings: 100, hard_bytes: 4 << 20 };
+const BOUNDS: Caps = Caps { max_readings: 100, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 
 fn key(number: u32) -> String {
     format!("2026-01-11T14 m,s=1 {number}")
@@ -220,18 +220,18 @@ fn a_page_without_readings_is_told_once() {
 
 #[test]
 fn size_is_a_difference_and_number_a_note() {
-    let check = |bounds: &PageBounds, seconds| {
+    let check = |bounds: &Caps, seconds| {
         let pages = vec![Ok(page(0, readings(seconds)))];
         check_bucket(&RawBucket { from: Cursor(Vec::new()), pages }, bounds)
     };
     let bytes = set_of(&page(0, readings(0..5))).bytes();
-    let fits = PageBounds { max_readings: 5, hard_bytes: bytes };
+    let fits = Caps { max_readings: 5, hard_bytes: bytes, ..BOUNDS };
     assert_eq!(check(&fits, 0..5), Findings::default());
-    let small = PageBounds { max_readings: 5, hard_bytes: bytes - 1 };
+    let small = Caps { max_readings: 5, hard_bytes: bytes - 1, ..BOUNDS };
     assert_eq!(whats(&check(&small, 0..5)), [(What::Size, &*key(0))]);
-    let one = PageBounds { max_readings: 1, hard_bytes: 1 };
+    let one = Caps { max_readings: 1, hard_bytes: 1, ..BOUNDS };
     assert_eq!(check(&one, 0..1), Findings::default(), "a single reading may be larger");
-    let few = check(&PageBounds { max_readings: 4, hard_bytes: bytes }, 0..5);
+    let few = check(&Caps { max_readings: 4, hard_bytes: bytes, ..BOUNDS }, 0..5);
     assert_eq!((few.differences.len(), few.notes.get(&Note::ManyReadings)), (0, Some(&(1, key(0)))));
 }
 

@@ -33,9 +33,7 @@ impl RememberedDeletion {
         let key = |of: &Self| (of.stamp, of.range.start, of.range.end);
         key(self) == key(other) && (&self.database, &self.statement) == (&other.database, &other.statement)
     }
-}
 
-impl RememberedDeletion {
     /// Whether this deletion covers every cell that the other one covers.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use super::day::by_hour;
 use super::readings::Readings;
-use super::stored::{Projection, ScannedPage};
 use super::summary::Summary;
-use crate::reading::{Hour, Stamp};
+use crate::reading::Hour;
 
 /// An hour whose readings have expired.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,16 +81,6 @@ impl ExpiredDay {
             Some((name, total))
         };
         self.names().into_iter().filter_map(total).collect()
-    }
-
-    /// The hours in a range as a scan without readings shows them. All of them are settled at `floor`.
-    #[must_use]
-    pub fn pages(&self, wanted: &Range<Hour>, floor: Stamp, projection: &Projection) -> Vec<ScannedPage> {
-        let page = |one: &ExpiredHour| {
-            let summary = one.summaries.iter().filter(|(name, _)| projection.has(name)).cloned().collect();
-            ScannedPage { hour: one.hour, number: 0, summary, oldest: floor, readings: None, is_expired: true }
-        };
-        self.hours.iter().filter(|one| wanted.contains(&one.hour)).map(page).collect()
     }
 }
 

@@ -404,8 +404,7 @@ impl Readings {
         if self.stamps.oldest() >= before {
             return 0;
         }
-        let is_old =
-            |stamp: Stamp| if stamp == SETTLED { self.stamps.oldest_settled() < before } else { stamp < before };
+        let is_old = |stamp: Stamp| if stamp == SETTLED { self.stamps.floor() < before } else { stamp < before };
         let (mut rest, mut cut) = (Self::default(), 0);
         rest.stamps = Stamps::settled(0, self.stamps.floor());
         for i in 0..self.times.len() {

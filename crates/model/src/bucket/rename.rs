@@ -26,26 +26,7 @@ pub enum RenameKind {
     TagValue,
 }
 
-impl RenameKind {
-    const ALL: [Self; 4] = [Self::Sensor, Self::Measurement, Self::TagKey, Self::TagValue];
-
-    /// The name in the API and in the store.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sensor => "sensor",
-            Self::Measurement => "measurement",
-            Self::TagKey => "tag_key",
-            Self::TagValue => "tag_value",
-        }
-    }
-
-    /// The kind with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
+named!(RenameKind: Sensor "sensor", Measurement "measurement", TagKey "tag_key", TagValue "tag_value");
 
 /// One entry. Its place in the order of entries does not depend on `to`, which is compared last.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -90,23 +90,7 @@ pub enum SealForm {
     Off,
 }
 
-impl SealForm {
-    /// As people name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Packed => "packed",
-            Self::Columns => "columns",
-            Self::Off => "off",
-        }
-    }
-
-    /// Reverses [`SealForm::name`].
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Packed, Self::Columns, Self::Off].into_iter().find(|form| form.name() == name)
-    }
-}
+named!(SealForm: Packed "packed", Columns "columns", Off "off");
 
 /// What becomes of a value of another family than its field's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -118,22 +102,7 @@ pub enum Drift {
     Keep,
 }
 
-impl Drift {
-    /// As people name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reject => "reject",
-            Self::Keep => "keep",
-        }
-    }
-
-    /// Reverses [`Drift::name`].
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Reject, Self::Keep].into_iter().find(|drift| drift.name() == name)
-    }
-}
+named!(Drift: Reject "reject", Keep "keep");
 
 /// How far readings have gone of which the summaries stay. It never goes back: nothing can come to those days any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use super::columns::{ColumnsDamage, PackedBytes};
 use crate::reading::stamp::{LOW_BITS, SETTLED, Stamp, first_of, low_of, millis_of};
-use crate::reading::varint::{put_varint, unzigzag, zigzag};
+use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
 
 /// The stamps of a stored page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,13 +115,7 @@ impl Stamps {
     #[must_use]
     pub fn oldest(&self) -> Stamp {
         let least = self.rows.iter().chain(self.cells.values()).min().copied().unwrap_or(SETTLED);
-        if least == SETTLED { self.oldest_settled() } else { least }
-    }
-
-    /// The stamp that a settled cell counts as.
-    #[must_use]
-    pub fn oldest_settled(&self) -> Stamp {
-        self.floor
+        if least == SETTLED { self.floor } else { least }
     }
 
     /// The greatest stamp; the floor if all cells are settled.
@@ -229,12 +223,7 @@ impl Stamps {
         let mut columns: Vec<u16> = self.cells.keys().map(|(_, column)| *column).collect();
         columns.sort_unstable();
         columns.dedup();
-        put_varint(&mut out, columns.len() as u64);
-        for column in &columns {
-            let name = name(usize::from(*column));
-            put_varint(&mut out, name.len() as u64);
-            out.extend_from_slice(name.as_bytes());
-        }
+        put_texts(&mut out, columns.iter().map(|column| name(usize::from(*column))));
         put_varint(&mut out, self.cells.len() as u64);
         for ((row, column), stamp) in &self.cells {
             put_varint(&mut out, u64::from(*row));
@@ -270,10 +259,7 @@ impl Stamps {
             let length = length.ok_or(ColumnsDamage::Unknown { what: "a run of stamps", found: stamp })?;
             stamps.rows.resize(stamps.rows.len() + length, stamp);
         }
-        let mut columns = Vec::new();
-        for _ in 0..bytes.varint()? {
-            columns.push(column(bytes.text()?));
-        }
+        let columns: Vec<Option<usize>> = bytes.texts()?.into_iter().map(column).collect();
         for _ in 0..bytes.varint()? {
             let (row, name) = (bytes.varint()?, bytes.varint()?);
             let stamp = stamp_of(bytes.varint()?, bytes.varint()?)?;

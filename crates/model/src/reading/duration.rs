@@ -1,7 +1,6 @@
 //! Parses durations such as `90s`, `1h30m` or `30d`: the one grammar of the config, the command line, the API and InfluxQL,
 //! which differ in the units they know. Formats them for messages.
 
-use std::fmt;
 use std::time::Duration;
 
 /// A unit's name and its length in nanoseconds.
@@ -25,19 +24,22 @@ pub const DURATION_UNITS: [DurationUnit; 10] = [
 const SHOWN_UNITS: [(&str, u64); 4] = [("h", 60 * 60 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 
 /// Why a text is not a duration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationFault {
     /// The part before a unit is empty or not all digits, such as `1.5` or `-3`.
+    #[error("{}", not_whole(number))]
     NotWhole {
         /// The text before the unit.
         number: String,
     },
     /// A number without a unit.
+    #[error("no unit ({known})")]
     NoUnit {
         /// The known units, comma-separated.
         known: String,
     },
     /// An unknown unit. Units are case-sensitive and follow the number without a space.
+    #[error("unknown unit {unit:?} (known are {known})")]
     UnknownUnit {
         /// The unknown unit.
         unit: String,
@@ -45,6 +47,7 @@ pub enum DurationFault {
         known: String,
     },
     /// More than 63 bits of nanoseconds, some 292 years.
+    #[error("too large")]
     TooLong {
         /// The number with which it became too long.
         number: String,
@@ -94,23 +97,16 @@ pub fn show_duration(duration: Duration) -> String {
     exact.map_or_else(|| "0s".to_owned(), |(unit, length)| format!("{}{unit}", millis / length))
 }
 
-fn names(units: &[DurationUnit]) -> String {
-    units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
-}
-
-impl fmt::Display for DurationFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotWhole { number } if number.is_empty() => f.write_str("no number before the unit"),
-            Self::NotWhole { number } => write!(f, "{number:?} is not a whole number"),
-            Self::NoUnit { known } => write!(f, "no unit ({known})"),
-            Self::UnknownUnit { unit, known } => write!(f, "unknown unit {unit:?} (known are {known})"),
-            Self::TooLong { .. } => f.write_str("too large"),
-        }
+fn not_whole(number: &str) -> String {
+    match number {
+        "" => "no number before the unit".to_owned(),
+        number => format!("{number:?} is not a whole number"),
     }
 }
 
-impl std::error::Error for DurationFault {}
+fn names(units: &[DurationUnit]) -> String {
+    units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

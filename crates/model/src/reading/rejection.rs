@@ -1,8 +1,6 @@
 //! Rejected lines and the reasons, for the sender's error body, the metric label `reason` and the service's log
 //! messages.
 
-use std::fmt;
-
 use super::Family;
 
 /// Maximum number of characters of the rejected line that an answer repeats.
@@ -54,9 +52,10 @@ impl Rejection {
 }
 
 /// Why a line, or one field of it, was rejected.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Reason {
     /// A syntax error.
+    #[error("expected {expected}, found {}", found_text(*found))]
     Syntax {
         /// What the grammar allows here, e.g. `'=' after the tag key`.
         expected: &'static str,
@@ -64,33 +63,40 @@ pub enum Reason {
         found: Option<char>,
     },
     /// A line with a measurement but without fields.
+    #[error("missing fields: a line is 'measurement[,tag=value…] field=value[,…] [timestamp]'")]
     MissingFields,
     /// A tag key appears twice.
+    #[error("duplicate tags: the key {key:?} appears twice")]
     DuplicateTag {
         /// The key, unescaped.
         key: String,
     },
     /// A malformed number.
+    #[error("invalid number {text:?}: write 1.5 or 1 (float), 1i (integer), 1u (unsigned), true or false, or \"text\"")]
     InvalidNumber {
         /// The text found instead of a number.
         text: String,
     },
     /// An integer or float beyond its type's range.
+    #[error("number out of range: {text}")]
     NumberOutOfRange {
         /// The text of the number.
         text: String,
     },
     /// NaN or an infinity; summaries cannot include them.
+    #[error("{text} is not a finite number: leave the field out instead")]
     NotFinite {
         /// The text of the number.
         text: String,
     },
     /// A timestamp that is neither an integer nor (in JSON) RFC 3339.
+    #[error("bad timestamp {text:?}: use an integer in the request's precision; JSON also allows RFC 3339")]
     InvalidTimestamp {
         /// The text found instead of a timestamp.
         text: String,
     },
     /// A JSON timestamp without a zone: which instant it means is unknown.
+    #[error("the time {text:?} has no zone: send {in_utc} if it is in UTC, else its offset, such as +01:00, for the Z")]
     NoZone {
         /// The text of the timestamp.
         text: String,
@@ -98,20 +104,25 @@ pub enum Reason {
         in_utc: String,
     },
     /// A timestamp that does not fit into `i64` nanoseconds.
+    #[error("time outside range: {text} does not fit 1677-09-21 to 2262-04-11; is the precision right?")]
     TimeOutOfRange {
         /// The text of the timestamp.
         text: String,
     },
     /// Bytes that are not UTF-8.
+    #[error("the line is not valid UTF-8")]
     NotUtf8,
     /// A control character where none is allowed.
+    #[error("control character U+{code:04X} is not allowed here")]
     ControlCharacter {
         /// The code point.
         code: u32,
     },
     /// A name that ends in a backslash, which would escape the following separator.
+    #[error("a name may not end in a backslash")]
     TrailingBackslash,
     /// A limit is exceeded.
+    #[error("{what}: {found} is over the limit of {limit} ({key})")]
     Limit {
         /// What exceeds the limit, e.g. `tags`.
         what: &'static str,
@@ -123,6 +134,7 @@ pub enum Reason {
         key: &'static str,
     },
     /// The field already has values of another family; the reading's other fields were accepted.
+    #[error("field type conflict: input field {field:?} on measurement {measurement:?} is type {}, already exists as type {}", sent.name(), stored.name())]
     FamilyConflict {
         /// The field's name.
         field: String,
@@ -134,6 +146,7 @@ pub enum Reason {
         stored: Family,
     },
     /// A new field beyond the limit per sensor; the reading's other fields were accepted.
+    #[error("field {field:?}: the sensor has {limit} other fields already (limits.sensor_fields)")]
     TooManyFields {
         /// The field's name.
         field: String,
@@ -141,6 +154,7 @@ pub enum Reason {
         limit: usize,
     },
     /// A new field for which the catalog has no memory left; the reading's other fields were accepted.
+    #[error("field {field:?}: known sensors and fields take all of the {limit} bytes of catalog.max_bytes")]
     NoMemoryForField {
         /// The field's name.
         field: String,
@@ -148,6 +162,7 @@ pub enum Reason {
         limit: usize,
     },
     /// A new sensor beyond a limit or quota.
+    #[error("a new sensor of measurement {measurement:?} is over {bound}{}", widest_text(widest_tag.as_deref()))]
     TooManySensors {
         /// The measurement of the new sensor.
         measurement: String,
@@ -157,6 +172,7 @@ pub enum Reason {
         bound: String,
     },
     /// A sensor that the sender's token may not write.
+    #[error("the token may only write sensors with the tag {tag}={required}")]
     OtherSensor {
         /// The key of the tag that the token requires.
         tag: String,
@@ -164,6 +180,7 @@ pub enum Reason {
         required: String,
     },
     /// A timestamp too far in the past or the future.
+    #[error("the timestamp {time} ns is more than {seconds} s {}", window_text(*ahead))]
     OutsideWindow {
         /// The timestamp in nanoseconds.
         time: i64,
@@ -173,6 +190,7 @@ pub enum Reason {
         seconds: u64,
     },
     /// A timestamp before those that the database keeps.
+    #[error("the timestamp {time} ns is beyond the retention policy, which keeps {seconds} s")]
     Expired {
         /// The timestamp in nanoseconds.
         time: i64,
@@ -180,6 +198,9 @@ pub enum Reason {
         seconds: u64,
     },
     /// A timestamp without a declared unit that lies near now only in another unit than the default one.
+    #[error(
+        "the timestamp {number} looks like {unit}, but no unit was declared: send precision={unit}, or precision=ns if it is right (limits.undeclared_unit)"
+    )]
     UndeclaredUnit {
         /// The number as sent.
         number: i64,
@@ -187,6 +208,7 @@ pub enum Reason {
         unit: &'static str,
     },
     /// A reading that is not as the kind of its sensor says.
+    #[error("field {field:?} {what} (kind {kind})")]
     Kind {
         /// The kind's name.
         kind: Box<str>,
@@ -196,6 +218,7 @@ pub enum Reason {
         what: Box<str>,
     },
     /// Invalid JSON, or JSON that is not a reading.
+    #[error("{message}")]
     Json {
         /// The explanation.
         message: String,
@@ -246,80 +269,14 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax { expected, found: Some(c) } => write!(f, "expected {expected}, found {c:?}"),
-            Self::Syntax { expected, found: None } => write!(f, "expected {expected}, found the end of the line"),
-            Self::MissingFields => {
-                write!(f, "missing fields: a line is 'measurement[,tag=value…] field=value[,…] [timestamp]'")
-            }
-            Self::DuplicateTag { key } => write!(f, "duplicate tags: the key {key:?} appears twice"),
-            Self::InvalidNumber { text } => write!(
-                f,
-                "invalid number {text:?}: write 1.5 or 1 (float), 1i (integer), 1u (unsigned), true or false, or \"text\""
-            ),
-            Self::NumberOutOfRange { text } => write!(f, "number out of range: {text}"),
-            Self::NotFinite { text } => write!(f, "{text} is not a finite number: leave the field out instead"),
-            Self::InvalidTimestamp { text } => {
-                write!(
-                    f,
-                    "bad timestamp {text:?}: use an integer in the request's precision; JSON also allows RFC 3339"
-                )
-            }
-            Self::NoZone { text, in_utc } => {
-                write!(
-                    f,
-                    "the time {text:?} has no zone: send {in_utc} if it is in UTC, else its offset, such as +01:00, for the Z"
-                )
-            }
-            Self::TimeOutOfRange { text } => {
-                write!(f, "time outside range: {text} does not fit 1677-09-21 to 2262-04-11; is the precision right?")
-            }
-            Self::NotUtf8 => write!(f, "the line is not valid UTF-8"),
-            Self::ControlCharacter { code } => write!(f, "control character U+{code:04X} is not allowed here"),
-            Self::TrailingBackslash => write!(f, "a name may not end in a backslash"),
-            Self::Limit { what, found, limit, key } => {
-                write!(f, "{what}: {found} is over the limit of {limit} ({key})")
-            }
-            Self::FamilyConflict { field, measurement, sent, stored } => write!(
-                f,
-                "field type conflict: input field {field:?} on measurement {measurement:?} is type {}, already exists as type {}",
-                sent.name(),
-                stored.name()
-            ),
-            Self::TooManyFields { field, limit } => {
-                write!(f, "field {field:?}: the sensor has {limit} other fields already (limits.sensor_fields)")
-            }
-            Self::NoMemoryForField { field, limit } => {
-                write!(
-                    f,
-                    "field {field:?}: known sensors and fields take all of the {limit} bytes of catalog.max_bytes"
-                )
-            }
-            Self::TooManySensors { measurement, widest_tag, bound } => {
-                write!(f, "a new sensor of measurement {measurement:?} is over {bound}")?;
-                match widest_tag {
-                    Some(tag) => write!(f, "; its tag {tag:?} has the most values"),
-                    None => Ok(()),
-                }
-            }
-            Self::OtherSensor { tag, required } => {
-                write!(f, "the token may only write sensors with the tag {tag}={required}")
-            }
-            Self::OutsideWindow { time, ahead, seconds } => {
-                let (side, key) = if *ahead { ("ahead of", "max_future") } else { ("before", "max_past") };
-                write!(f, "the timestamp {time} ns is more than {seconds} s {side} now (limits.{key})")
-            }
-            Self::Expired { time, seconds } => {
-                write!(f, "the timestamp {time} ns is beyond the retention policy, which keeps {seconds} s")
-            }
-            Self::UndeclaredUnit { number, unit } => write!(
-                f,
-                "the timestamp {number} looks like {unit}, but no unit was declared: send precision={unit}, or precision=ns if it is right (limits.undeclared_unit)"
-            ),
-            Self::Kind { kind, field, what } => write!(f, "field {field:?} {what} (kind {kind})"),
-            Self::Json { message } => write!(f, "{message}"),
-        }
-    }
+fn found_text(found: Option<char>) -> String {
+    found.map_or_else(|| "the end of the line".to_owned(), |found| format!("{found:?}"))
+}
+
+fn widest_text(tag: Option<&str>) -> String {
+    tag.map_or_else(String::new, |tag| format!("; its tag {tag:?} has the most values"))
+}
+
+fn window_text(is_ahead: bool) -> &'static str {
+    if is_ahead { "ahead of now (limits.max_future)" } else { "before now (limits.max_past)" }
 }

@@ -126,17 +126,9 @@ pub enum Family {
     String,
 }
 
-impl Family {
-    /// The name, as used in sensor documents and error texts.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-            Self::String => "string",
-        }
-    }
+named!(Family: Number "number", Boolean "boolean", String "string");
 
+impl Family {
     /// The name of the field that keeps values of this family beside a field of another one: `temp@string`.
     #[must_use]
     pub fn beside(self, field: &str) -> String {
@@ -148,11 +140,5 @@ impl Family {
     pub fn kept_beside(name: &str) -> Option<(&str, Self)> {
         let (field, family) = name.rsplit_once('@')?;
         Some((field, Self::from_name(family)?)).filter(|(field, _)| !field.is_empty())
-    }
-
-    /// The family with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Number, Self::Boolean, Self::String].into_iter().find(|f| f.name() == name)
     }
 }

@@ -14,6 +14,18 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Appends a text behind its length.
+pub fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_varint(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Appends texts behind their number.
+pub fn put_texts<'t>(out: &mut Vec<u8>, texts: impl ExactSizeIterator<Item = &'t str>) {
+    put_varint(out, texts.len() as u64);
+    texts.for_each(|text| put_text(out, text));
+}
+
 /// Reads a varint at `at` and advances `at`; `None` if the bytes end early or the number exceeds 64 bits.
 #[inline]
 pub fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {

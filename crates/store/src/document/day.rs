@@ -26,7 +26,13 @@ const HEAD_BYTES: usize = 8 * 1024;
 /// The longest text in the summaries of fields without numbers, in bytes.
 const TEXT_BYTES: usize = 256;
 /// The figures of an hour's summary, in arrays.
-const FIGURES: [&str; 5] = ["min", "max", "sum", "first", "last"];
+const FIGURES: [(&str, fn(&Figures) -> &Value); 5] = [
+    ("min", |figures| &figures.min),
+    ("max", |figures| &figures.max),
+    ("sum", |figures| &figures.sum),
+    ("first", |figures| &figures.first),
+    ("last", |figures| &figures.last),
+];
 
 /// A whole document, with the rev it has once written.
 #[must_use]
@@ -119,14 +125,19 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     let none = Readings::default();
     let readings = write.readings.unwrap_or(&none);
     let times = readings.times();
-    if let Some(expired) = write.expired {
-        return expired_content(w, write, expired, readings.stamps().floor());
-    }
+    let (count, first, last) = match write.expired {
+        Some(of) => (of.count(), of.hours.first().map(|hour| hour.first), of.hours.last().map(|hour| hour.last)),
+        None => (times.len() as u64, times.first().copied(), times.last().copied()),
+    };
+    let ms = |time: Option<i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS));
     w.count("rev", write.next_rev);
-    w.count("count", times.len() as u64);
-    w.date("first", times.first().map_or(0, |time| time.div_euclid(MILLI_NS)));
-    w.date("last", times.last().map_or(0, |time| time.div_euclid(MILLI_NS)));
+    w.count("count", count);
+    w.date("first", ms(first));
+    w.date("last", ms(last));
     w.long("floor", signed(readings.stamps().floor()));
+    if let Some(expired) = write.expired {
+        return expired_content(w, write.id.day, expired);
+    }
     if write.id.part.is_chunk() {
         // The validator wants the fields of every part.
         for empty in ["day", "hours"] {
@@ -158,17 +169,11 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
 }
 
 /// What is left of readings that have expired.
-fn expired_content(w: &mut BsonWriter, write: &DayWrite<'_>, expired: &ExpiredDay, floor: u64) {
-    let ms = |time: Option<i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS));
-    w.count("rev", write.next_rev);
-    w.count("count", expired.count());
-    w.date("first", ms(expired.hours.first().map(|hour| hour.first)));
-    w.date("last", ms(expired.hours.last().map(|hour| hour.last)));
-    w.long("floor", signed(floor));
+fn expired_content(w: &mut BsonWriter, day: Day, expired: &ExpiredDay) {
     w.begin("day");
     expired.totals().iter().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
     w.end();
-    let start = write.id.day.hours().start.0;
+    let start = day.hours().start.0;
     let numbers = expired.hours.iter().map(|one| u64::try_from(one.hour.0 - start).unwrap_or_default());
     w.begin("hours");
     array(w, "hour", numbers, BsonWriter::count);
@@ -256,12 +261,10 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
 fn of_hours_of_field(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) {
     w.begin(&key(name));
     array(w, "count", found.iter().map(|one| one.as_ref().map_or(0, |one| one.count)), BsonWriter::count);
-    for figure in FIGURES {
-        array(w, figure, found.iter().map(|one| one.as_ref().map(|one| of_figures(one, figure))), |w, key, value| {
-            match value {
-                Some(value) => w.value(key, value),
-                None => w.null(key),
-            }
+    for (name, figure) in FIGURES {
+        array(w, name, found.iter().map(|one| one.as_ref().map(figure)), |w, key, value| match value {
+            Some(value) => w.value(key, value),
+            None => w.null(key),
         });
     }
     let rests = found.iter().map(|one| match one {
@@ -273,16 +276,6 @@ fn of_hours_of_field(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) 
         None => w.null(key),
     });
     w.end();
-}
-
-fn of_figures<'a>(figures: &'a Figures, name: &str) -> &'a Value {
-    match name {
-        "min" => &figures.min,
-        "max" => &figures.max,
-        "sum" => &figures.sum,
-        "first" => &figures.first,
-        _ => &figures.last,
-    }
 }
 
 fn array<T>(w: &mut BsonWriter, name: &str, items: impl Iterator<Item = T>, put: impl Fn(&mut BsonWriter, &str, T)) {

@@ -151,6 +151,10 @@ pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> 
     u64::try_from(value).map_err(|_| format!("{name} is negative"))
 }
 
+pub(super) fn text<'a>(document: &'a RawDocument, name: &str) -> Result<&'a str, Trouble> {
+    get(document, name)?.as_str().ok_or_else(|| format!("{name} is not a string"))
+}
+
 pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Trouble> {
     get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))
 }
@@ -186,14 +190,18 @@ fn page_number(document: &RawDocument) -> Result<u32, Trouble> {
 
 fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
     check_version(document)?;
+    stored(document, stamped(document)?, None)
+}
+
+fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>) -> Result<StoredPage, Trouble> {
     Ok(StoredPage {
         number: page_number(document)?,
         rev: whole(document, "rev")?,
         closed: boolean(document, "closed")?,
         has_overflow: boolean(document, "hasOverflow")?,
-        readings: stamped(document)?,
+        readings,
         cut: false,
-        left_out: None,
+        left_out,
     })
 }
 
@@ -204,15 +212,8 @@ fn page_marks(document: &RawDocument) -> Result<StoredPage, Trouble> {
         Some(_) => usize::try_from(whole(document, PAGE_SIZE)?).map_err(|e| e.to_string())?,
         None => document.as_bytes().len(),
     };
-    Ok(StoredPage {
-        number: page_number(document)?,
-        rev: whole(document, "rev")?,
-        closed: boolean(document, "closed")?,
-        has_overflow: boolean(document, "hasOverflow")?,
-        readings: Readings::default(),
-        cut: false,
-        left_out: Some(LeftOut { count, bytes, span_ms: (date(document, "first")?, date(document, "last")?) }),
-    })
+    let span_ms = (date(document, "first")?, date(document, "last")?);
+    stored(document, Readings::default(), Some(LeftOut { count, bytes, span_ms }))
 }
 
 /// The stamps of a page.
@@ -238,7 +239,7 @@ fn stamped(document: &RawDocument) -> Result<Readings, Trouble> {
 /// The names seen so far, so that a page's readings share them. Fields have the same order in nearly every reading, so
 /// the position of the field is tried first.
 #[derive(Default)]
-pub(super) struct NameCache(Vec<(String, Arc<str>)>);
+struct NameCache(Vec<(String, Arc<str>)>);
 
 impl NameCache {
     fn get(&mut self, key: &str, hint: usize) -> Arc<str> {
@@ -270,11 +271,20 @@ fn readings(array: &RawArray) -> Result<Readings, Trouble> {
     Ok(set)
 }
 
-pub(super) fn reading_into(
-    reading: &mut Reading,
-    document: &RawDocument,
-    names: &mut NameCache,
-) -> Result<(), Trouble> {
+/// The readings of an array, in the order in which they are stored.
+pub(super) fn reading_list(array: &RawArray) -> Result<Vec<Reading>, Trouble> {
+    let mut names = NameCache::default();
+    let mut readings = Vec::new();
+    for element in array {
+        let element = element.map_err(|e| e.to_string())?;
+        let mut reading = Reading { time: 0, fields: Vec::new() };
+        reading_into(&mut reading, element.as_document().ok_or("a reading is not a document")?, &mut names)?;
+        readings.push(reading);
+    }
+    Ok(readings)
+}
+
+fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut NameCache) -> Result<(), Trouble> {
     reading.fields.clear();
     let (mut millis, mut rest) = (None, 0);
     for element in document {
@@ -354,14 +364,6 @@ fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
         let family = family.as_str().and_then(Family::from_name).ok_or("a field has an unknown family")?;
         fields.push((Arc::from(from_key(name.as_str())), family));
     }
-    let mut names = NameCache::default();
-    let mut recent = Vec::new();
-    for element in array(document, "recent")? {
-        let element = element.map_err(|e| e.to_string())?;
-        let mut reading = Reading { time: 0, fields: Vec::new() };
-        reading_into(&mut reading, element.as_document().ok_or("a recent reading is not a document")?, &mut names)?;
-        recent.push(reading);
-    }
     let seen = |name: &str| match document.get(name) {
         Ok(Some(RawBsonRef::DateTime(at))) => Some(at.timestamp_millis().saturating_mul(MILLI_NS)),
         _ => None,
@@ -372,7 +374,7 @@ fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
         fields,
         first_seen: seen("firstSeen"),
         last_seen: seen("lastSeen"),
-        recent,
+        recent: reading_list(array(document, "recent")?)?,
         outlier: outlier(document)?,
         meta: meta::read(document),
     })
@@ -385,8 +387,8 @@ pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Trouble> {
         let (name, value) = element.map_err(|e| e.to_string())?;
         tags.push((from_key(name.as_str()).into_owned(), value.as_str().ok_or("a tag is not a string")?.to_owned()));
     }
-    let measurement = get(document, "measurement")?.as_str().ok_or("measurement is not a string")?;
-    let sensor = Sensor::new(measurement, tags).map_err(|tag| format!("the tag {tag} is a duplicate"))?;
+    let sensor =
+        Sensor::new(text(document, "measurement")?, tags).map_err(|tag| format!("the tag {tag} is a duplicate"))?;
     Ok(Arc::new(sensor))
 }
 

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Document, RawBsonRef, RawDocument, doc};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 
-use super::decode::{Trouble, check_version, get, identity, named};
+use super::decode::{Trouble, array, check_version, identity, named, text};
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::BsonWriter;
@@ -122,16 +122,15 @@ impl GroupPage {
     /// # Errors
     /// If it cannot be read, or a later version wrote it.
     pub fn of(document: &RawDocument) -> Result<Self, StorageError> {
-        let text = |name: &str| get(document, name)?.as_str().ok_or_else(|| format!("{name} is not a string"));
         let read = || {
             check_version(document)?;
             let mut members = Vec::new();
-            for member in get(document, "members")?.as_array().ok_or("members is not an array")? {
+            for member in array(document, "members")? {
                 let member = member.map_err(|e| e.to_string())?.as_document().ok_or("a member is not a document")?;
-                let sensor = get(member, "sensor")?.as_str().ok_or("a member's sensor is not a string")?;
-                members.push((sensor.to_owned(), member.as_bytes().to_vec()));
+                members.push((text(member, "sensor")?.to_owned(), member.as_bytes().to_vec()));
             }
-            Ok(Self { place: (text("group")?.into(), text("value")?.into()), from: text("from")?.to_owned(), members })
+            let place = (text(document, "group")?.into(), text(document, "value")?.into());
+            Ok(Self { place, from: text(document, "from")?.to_owned(), members })
         };
         named(document, |_| read())
     }

@@ -3,7 +3,7 @@
 use bson::raw::RawDocument;
 
 use super::BsonWriter;
-use super::decode::{date, get, whole};
+use super::decode::{date, get, text, whole};
 use super::encode::SCHEMA_VERSION;
 use crate::bucket::store::Projection;
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, StoredMonth};
@@ -53,7 +53,7 @@ fn content(w: &mut BsonWriter, write: &MonthWrite<'_>) {
 pub fn decode_month(document: &RawDocument, projection: &Projection) -> Result<(MonthId, StoredMonth), StorageError> {
     super::decode::named(document, |document| {
         let month = Month::of(Day::of(Hour::of_ms(date(document, "start")?)));
-        let sensor = get(document, "sensor")?.as_str().ok_or("sensor is not a text")?;
+        let sensor = text(document, "sensor")?;
         let rev = whole(document, "rev")?;
         let known = whole(document, "schemaVersion")? == SCHEMA_VERSION;
         let packed = get(document, "totals").ok().and_then(|totals| Some(totals.as_binary()?.bytes)).filter(|_| known);

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::decode::{
-    NameCache, Trouble, array, boolean, check_version, date, decode_sensor, field_value, get, identity, named, order,
-    reading_into, rest_of, whole,
+    Trouble, array, boolean, check_version, date, decode_sensor, field_value, identity, named, order, reading_list,
+    rest_of, text, whole,
 };
 use super::page_id;
+use crate::bucket::StorageError;
 use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::summary::{Figures, Number};
-use crate::bucket::{Reading, StorageError};
 use crate::names::from_key;
 use crate::reading::Hour;
 
@@ -37,10 +37,6 @@ pub fn decode_raw_sensor(document: &RawDocument, key: String) -> RawSensor {
     RawSensor { key, document: decode_sensor(document) }
 }
 
-fn text<'a>(document: &'a RawDocument, name: &'static str) -> Result<&'a str, Trouble> {
-    get(document, name)?.as_str().ok_or_else(|| format!("{name} is not a string"))
-}
-
 fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, Trouble> {
     check_version(document)?;
     let (sensor_key, start_ms) = (text(document, "sensor")?, date(document, "start")?);
@@ -61,21 +57,10 @@ fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<
         count: whole(document, "count").ok(),
         first_ms: date(document, "first").ok(),
         last_ms: date(document, "last").ok(),
-        readings: readings(document)?,
+        readings: reading_list(array(document, "readings")?)?,
         summary: summary(document),
         order: order(document).map(StampOrder::into_owned),
     })
-}
-
-fn readings(document: &RawDocument) -> Result<Vec<Reading>, Trouble> {
-    let (mut names, mut readings) = (NameCache::default(), Vec::new());
-    for element in array(document, "readings")? {
-        let element = element.map_err(|e| e.to_string())?;
-        let mut reading = Reading { time: 0, fields: Vec::new() };
-        reading_into(&mut reading, element.as_document().ok_or("a reading is not a document")?, &mut names)?;
-        readings.push(reading);
-    }
-    Ok(readings)
 }
 
 /// A malformed summary counts as one without fields.

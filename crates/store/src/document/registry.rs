@@ -10,7 +10,7 @@
 use bson::{Bson, Document, doc};
 
 use super::decode::of_version;
-use super::encode::SCHEMA_VERSION;
+use super::encode::{SCHEMA_VERSION, signed};
 use crate::bucket::StorageError;
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::{MemberRegistry, Registered, TakenOver};
@@ -25,18 +25,18 @@ pub fn registry_document(registry: &MemberRegistry) -> Document {
         let mut document = doc! {
             "opening": format!("{:016x}", log.opening), "log": format!("{:016x}", log.log),
             "folder": format!("{:016x}", log.folder),
-            "watermark": long(log.watermark), "beat": long(log.beat),
-            "seen": bson::DateTime::from_millis(long(log.seen_ms)), "host": &log.host,
+            "watermark": signed(log.watermark), "beat": signed(log.beat),
+            "seen": bson::DateTime::from_millis(signed(log.seen_ms)), "host": &log.host,
         };
         if let Some(TakenOver { by, through }) = log.taken {
             document.insert("takenBy", format!("{by:016x}"));
-            document.insert("takenThrough", long(through));
+            document.insert("takenThrough", signed(through));
         }
         Bson::from(document)
     };
     let deletion = |deletion: &RememberedDeletion| {
         let mut document = doc! {
-            "stamp": long(deletion.stamp), "database": &deletion.database,
+            "stamp": signed(deletion.stamp), "database": &deletion.database,
             "from": deletion.range.start, "to": deletion.range.end,
         };
         if let Some(statement) = &deletion.statement {
@@ -48,14 +48,10 @@ pub fn registry_document(registry: &MemberRegistry) -> Document {
         Bson::from(document)
     };
     doc! {
-        "_id": REGISTRY, "schemaVersion": long(SCHEMA_VERSION), "rev": long(registry.rev + 1), "floor": long(registry.floor),
+        "_id": REGISTRY, "schemaVersion": signed(SCHEMA_VERSION), "rev": signed(registry.rev + 1), "floor": signed(registry.floor),
         "logs": registry.logs.iter().map(log).collect::<Vec<Bson>>(),
         "deletions": registry.deletions.iter().map(deletion).collect::<Vec<Bson>>(),
     }
-}
-
-fn long(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Decodes the registry.

@@ -10,7 +10,7 @@
 use bson::{Bson, Document, doc};
 
 use super::decode::of_version;
-use super::encode::SCHEMA_VERSION;
+use super::encode::{SCHEMA_VERSION, signed};
 use crate::bucket::settings::{Drift, ExpiredReadings};
 use crate::bucket::{DatabaseSettings, Keep, Rename, Renames, SealForm, StorageError};
 
@@ -35,8 +35,8 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         set: set_at,
         renames,
     } = settings;
-    let stamp = |stamp: u64| Bson::from(i64::try_from(stamp).unwrap_or(i64::MAX));
-    let mut document = doc! { "_id": database, "schemaVersion": i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX), "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
+    let stamp = |stamp: u64| Bson::from(signed(stamp));
+    let mut document = doc! { "_id": database, "schemaVersion": signed(SCHEMA_VERSION), "rev": signed(*rev) };
     let set = [
         ("readings", readings.map(|keep| Bson::from(keep.ns()))),
         ("default", default.as_ref().map(Bson::from)),
@@ -88,10 +88,9 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         Some(Bson::Int64(number)) if *number >= 0 || TIMES.contains(&name) => Ok(Some(*number)),
         Some(_) => Err(unreadable()),
     };
-    let default = match document.get("default") {
-        None => None,
-        Some(Bson::String(name)) => Some(name.clone()),
-        Some(_) => return Err(unreadable()),
+    let text = |name: &str| match document.get(name) {
+        None => Ok(None),
+        Some(text) => text.as_str().map(Some).ok_or_else(unreadable),
     };
     let gone = match (number("readingsBefore")?, number("readingsStamp")?, number("readingsDone")?) {
         (None, None, None) => None,
@@ -100,28 +99,20 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         }
         _ => return Err(unreadable()),
     };
-    let seal_form = match document.get("sealForm") {
-        None => None,
-        Some(form) => Some(form.as_str().and_then(SealForm::from_name).ok_or_else(unreadable)?),
-    };
-    let drift = match document.get("drift") {
-        None => None,
-        Some(drift) => Some(drift.as_str().and_then(Drift::from_name).ok_or_else(unreadable)?),
-    };
     let stamp = |name: &str| -> Result<u64, StorageError> {
         Ok(number(name)?.and_then(|stamp| u64::try_from(stamp).ok()).unwrap_or_default())
     };
     let settings = DatabaseSettings {
         rev: number("rev")?.and_then(|rev| u64::try_from(rev).ok()).ok_or_else(unreadable)?,
         readings: number("readings")?.map(Keep::of_ns),
-        default,
+        default: text("default")?.map(str::to_owned),
         replication: number("replication")?.and_then(|count| u32::try_from(count).ok()),
         shard_duration: number("shardDuration")?,
         expired: number("expired")?,
         summaries: number("summaries")?.map(Keep::of_ns),
         expired_readings: gone,
-        seal_form,
-        drift,
+        seal_form: text("sealForm")?.map(|form| SealForm::from_name(form).ok_or_else(unreadable)).transpose()?,
+        drift: text("drift")?.map(|drift| Drift::from_name(drift).ok_or_else(unreadable)).transpose()?,
         created: stamp("created")?,
         set: stamp("set")?,
         renames: decode_renames(document).ok_or_else(unreadable)?,

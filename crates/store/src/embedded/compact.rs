@@ -153,7 +153,7 @@ impl Copying<'_> {
         let journal = self.file.journal();
         let snapshot = journal.begin(|| self.file.run(|database| Ok(database.begin_read()?)))?;
         let mut new = self.create()?;
-        copy_all(&snapshot, &new, self.file, self.tell)?;
+        self.copy_all(&snapshot, &new)?;
         drop(snapshot);
         faults::point("compact_copied");
         // Behind the last row the new file has room that it grew by.
@@ -169,6 +169,68 @@ impl Copying<'_> {
         let made = options.read(true).write(true).create_new(true).mode(0o600).open(unfinished(self.path));
         let made = made.map_err(io_failed("making the new file"))?;
         Ok(self.builder.create_file(made).map_err(|error| FileFailure::Before(error.into()))?)
+    }
+
+    fn copy_all(&self, from: &ReadTransaction, to: &Database) -> Result<(), CompactError> {
+        let mut rows = 0;
+        for table in from.list_tables().map_err(failed)? {
+            let name = table.name();
+            // The kinds of tables; a table of another kind answers that its types differ.
+            let copied = self.copy::<&[u8], &[u8]>(from, to, name, &mut rows)?
+                || self.copy::<&[u8], ()>(from, to, name, &mut rows)?
+                || self.copy::<&[u8], u64>(from, to, name, &mut rows)?
+                || self.copy::<&str, ()>(from, to, name, &mut rows)?
+                || self.copy::<&str, u64>(from, to, name, &mut rows)?
+                || self.copy::<&str, &[u8]>(from, to, name, &mut rows)?
+                || self.copy::<&str, &str>(from, to, name, &mut rows)?
+                || self.copy::<u64, &[u8]>(from, to, name, &mut rows)?
+                || self.copy::<u64, u64>(from, to, name, &mut rows)?;
+            if !copied {
+                return Err(CompactError::UnknownTable(name.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a table; false if it is not of this kind. Counts the rows on.
+    fn copy<K: Key + 'static, V: Value + 'static>(
+        &self,
+        from: &ReadTransaction,
+        to: &Database,
+        name: &str,
+        copied: &mut u64,
+    ) -> Result<bool, CompactError> {
+        let definition = TableDefinition::<K, V>::new(name);
+        let from = match from.open_table(definition) {
+            Ok(table) => table,
+            Err(TableError::TableTypeMismatch { .. }) => return Ok(false),
+            Err(other) => return Err(failed(other)),
+        };
+        let mut rows = from.iter().map_err(failed)?;
+        let mut is_done = false;
+        while !is_done {
+            let transaction = to.begin_write().map_err(failed)?;
+            {
+                let mut table = transaction.open_table(definition).map_err(failed)?;
+                let mut bytes = 0;
+                is_done = loop {
+                    let Some(row) = rows.next() else { break true };
+                    let (key, value) = row.map_err(failed)?;
+                    let (key, value) = (key.value(), value.value());
+                    bytes += K::as_bytes(&key).as_ref().len() + V::as_bytes(&value).as_ref().len();
+                    table.insert(key, value).map_err(failed)?;
+                    *copied += 1;
+                    if bytes >= BATCH_BYTES {
+                        break false;
+                    }
+                };
+            }
+            transaction.commit().map_err(failed)?;
+            (self.tell)(*copied);
+            faults::point("compact_batch");
+            stop_if_given_up(self.file)?;
+        }
+        Ok(true)
     }
 
     /// Does again what was written meanwhile.
@@ -228,77 +290,6 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
 fn stop_if_given_up(file: &DatabaseFile) -> Result<(), CompactError> {
     let failed = || (!file.is_open()).then(|| "the file failed meanwhile".to_owned());
     file.journal().given_up().or_else(failed).map_or(Ok(()), |why| Err(CompactError::GivenUp(why)))
-}
-
-fn copy_all(
-    from: &ReadTransaction,
-    to: &Database,
-    file: &DatabaseFile,
-    tell: &dyn Fn(u64),
-) -> Result<(), CompactError> {
-    let tables: Vec<String> = from.list_tables().map_err(failed)?.map(|table| table.name().to_owned()).collect();
-    let mut copy = Copy { from, to, file, tell, rows: 0 };
-    for name in tables {
-        // The kinds of tables; a table of another kind answers that its types differ.
-        let copied = copy.table::<&[u8], &[u8]>(&name)?
-            || copy.table::<&[u8], ()>(&name)?
-            || copy.table::<&[u8], u64>(&name)?
-            || copy.table::<&str, ()>(&name)?
-            || copy.table::<&str, u64>(&name)?
-            || copy.table::<&str, &[u8]>(&name)?
-            || copy.table::<&str, &str>(&name)?
-            || copy.table::<u64, &[u8]>(&name)?
-            || copy.table::<u64, u64>(&name)?;
-        if !copied {
-            return Err(CompactError::UnknownTable(name));
-        }
-    }
-    Ok(())
-}
-
-struct Copy<'a> {
-    from: &'a ReadTransaction,
-    to: &'a Database,
-    file: &'a DatabaseFile,
-    tell: &'a dyn Fn(u64),
-    rows: u64,
-}
-
-impl Copy<'_> {
-    /// Copies a table; false if it is not of this kind.
-    fn table<K: Key + 'static, V: Value + 'static>(&mut self, name: &str) -> Result<bool, CompactError> {
-        let definition = TableDefinition::<K, V>::new(name);
-        let from = match self.from.open_table(definition) {
-            Ok(table) => table,
-            Err(TableError::TableTypeMismatch { .. }) => return Ok(false),
-            Err(other) => return Err(failed(other)),
-        };
-        let mut rows = from.iter().map_err(failed)?;
-        let mut is_done = false;
-        while !is_done {
-            let transaction = self.to.begin_write().map_err(failed)?;
-            {
-                let mut table = transaction.open_table(definition).map_err(failed)?;
-                let mut bytes = 0;
-                is_done = loop {
-                    let Some(row) = rows.next() else { break true };
-                    let (key, value) = row.map_err(failed)?;
-                    let (key, value) = (key.value(), value.value());
-                    bytes += K::as_bytes(&key).as_ref().len() + V::as_bytes(&value).as_ref().len();
-                    table.insert(key, value).map_err(failed)?;
-                    self.rows += 1;
-                    if bytes >= BATCH_BYTES {
-                        break false;
-                    }
-                };
-            }
-            transaction.commit().map_err(failed)?;
-            (self.tell)(self.rows);
-            faults::point("compact_batch");
-            stop_if_given_up(self.file)?;
-        }
-        Ok(true)
-    }
 }
 
 /// An error if a table of one file has another number of rows in the other.

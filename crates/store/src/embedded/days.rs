@@ -24,7 +24,7 @@ pub(super) use self::scan::scan;
 use self::scan::next;
 
 use super::file::FileFailure;
-use super::form::{NoPage, put_names, put_parts, put_text, sensor, take_names, take_parts};
+use super::form::{NoPage, put_names, put_parts, sensor, take_parts};
 use super::keys::Keys;
 use super::months;
 use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal};
@@ -35,8 +35,8 @@ use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
 use crate::bucket::store::Order;
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, Summary};
 use crate::document::day_id;
-use crate::figures::{FieldFigures, NumberSet, PackedFigures, Room, Span, put_fields};
-use crate::reading::varint::put_varint;
+use crate::figures::{HourColumns, PackedFigures, Room, Span};
+use crate::reading::varint::{put_texts, put_varint};
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::sealed::{self, NoSealed};
 
@@ -100,8 +100,7 @@ pub(super) fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
 fn expired_bytes(key: &[u8], id: &DayId, rev: u64, floor: Stamp, expired: &ExpiredDay) -> Vec<u8> {
     let names = expired.names();
     let mut head = head(id, rev, floor);
-    put_varint(&mut head, names.len() as u64);
-    names.iter().for_each(|name| put_text(&mut head, name));
+    put_texts(&mut head, names.iter().map(|name| &**name));
     let mut hours = HourColumns::new(id.day, names.len());
     let mut times = Vec::new();
     for one in &expired.hours {
@@ -151,29 +150,6 @@ fn with_sum(key: &[u8], kind: u8, head: &[u8], rest: &[u8]) -> Vec<u8> {
     out.extend_from_slice(&sum.to_le_bytes());
     out.extend_from_slice(rest);
     out
-}
-
-/// Collects the summaries of a day's hours by field.
-struct HourColumns {
-    start: i64,
-    set: NumberSet,
-    fields: Vec<FieldFigures>,
-}
-
-impl HourColumns {
-    fn new(day: Day, fields: usize) -> Self {
-        Self { start: day.hours().start.0, set: NumberSet::default(), fields: vec![FieldFigures::default(); fields] }
-    }
-
-    fn push<'s>(&mut self, hour: Hour, summaries: impl Iterator<Item = (usize, &'s Summary)>) {
-        let number = u8::try_from(hour.0 - self.start).unwrap_or(u8::MAX);
-        self.set.insert(number);
-        summaries.for_each(|(field, summary)| self.fields[field].push(number, summary.figures()));
-    }
-
-    fn put(self, out: &mut Vec<u8>) {
-        put_fields(out, Span::Hours, self.set, &self.fields);
-    }
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -264,7 +240,7 @@ impl<'a> DayHead<'a> {
             return Err(NoPage::Sum);
         }
         let (rev, floor) = (head.varint()?, head.varint()?);
-        let (parts, names) = (take_parts(&mut head)?, take_names(&mut head)?);
+        let (parts, names) = (take_parts(&mut head)?, head.texts()?);
         let summaries = Some(PackedFigures::at_end(Span::Hours, head)?);
         Ok(Self { kind, rev, floor, oldest: floor, parts, names, summaries, stamps: &[], readings: rest.rest() })
     }

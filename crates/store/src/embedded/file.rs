@@ -2,8 +2,9 @@
 //! nothing of the tables' contents.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use redb::{Database, DatabaseError};
 
 use super::journal::Journal;
@@ -95,7 +96,7 @@ impl DatabaseFile {
 
     /// Whether the file is open: not after a failure, until its next use.
     pub(super) fn is_open(&self) -> bool {
-        matches!(&*self.slot.read().unwrap_or_else(PoisonError::into_inner), Slot::Open { .. })
+        matches!(&*self.slot.read(), Slot::Open { .. })
     }
 
     pub(super) fn journal(&self) -> &Journal {
@@ -129,7 +130,7 @@ impl DatabaseFile {
     /// A read lock on the slot with the file open, reopened if necessary.
     fn opened(&self) -> Result<RwLockReadGuard<'_, Slot>, StorageError> {
         loop {
-            let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
+            let slot = self.slot.read();
             match &*slot {
                 Slot::Open { .. } => return Ok(slot),
                 Slot::Closed => return Err(closed()),
@@ -153,7 +154,7 @@ impl DatabaseFile {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Slot> {
-        self.slot.write().unwrap_or_else(PoisonError::into_inner)
+        self.slot.write()
     }
 }
 

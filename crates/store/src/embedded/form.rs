@@ -36,7 +36,7 @@ use crate::document::{
 };
 use crate::figures::NoFigures;
 use crate::reading::time::MILLI_NS;
-use crate::reading::varint::{put_varint, unzigzag, zigzag};
+use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
 use crate::reading::{Hour, Sensor, Stamp, Value};
 use crate::rest::{put_rest, take_rest};
 
@@ -134,9 +134,7 @@ pub(super) fn put_parts(out: &mut Vec<u8>, sensor: &Sensor) {
 }
 
 pub(super) fn put_names(out: &mut Vec<u8>, readings: &Readings) {
-    let names = readings.columns();
-    put_varint(out, names.len() as u64);
-    names.for_each(|(name, _)| put_text(out, name));
+    put_texts(out, readings.columns().map(|(name, _)| &**name));
 }
 
 fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
@@ -152,11 +150,6 @@ fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
             put_rest(out, sum, &rest);
         }
     }
-}
-
-pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_varint(out, text.len() as u64);
-    out.extend_from_slice(text.as_bytes());
 }
 
 /// The rev of a stored page. Reads nothing else of a packed page.
@@ -179,15 +172,7 @@ pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp, Stora
 pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
     let read = |bytes| {
         let head = PackedHead::read(bytes)?;
-        Ok(StoredPage {
-            number: key.number,
-            rev: head.rev,
-            closed: head.closed(),
-            has_overflow: head.has_overflow(),
-            readings: head.set()?,
-            cut: false,
-            left_out: None,
-        })
+        Ok(head.page(key, head.set()?, None))
     };
     match form(bytes, &|| key.id())? {
         Form::Document(document) => decode_page(document),
@@ -200,15 +185,8 @@ pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage,
     let read = |bytes: &[u8]| {
         let head = PackedHead::read(bytes)?;
         let count = usize::try_from(head.count).unwrap_or(usize::MAX);
-        Ok(StoredPage {
-            number: key.number,
-            rev: head.rev,
-            closed: head.closed(),
-            has_overflow: head.has_overflow(),
-            readings: Readings::default(),
-            cut: false,
-            left_out: Some(LeftOut { count, bytes: bytes.len(), span_ms: head.span_ms(key.hour) }),
-        })
+        let left_out = LeftOut { count, bytes: bytes.len(), span_ms: head.span_ms(key.hour) };
+        Ok(head.page(key, Readings::default(), Some(left_out)))
     };
     match form(bytes, &|| key.id())? {
         Form::Document(document) => decode_page_marks(document),
@@ -328,7 +306,7 @@ impl<'a> PackedHead<'a> {
         }
         let (first_ms, last_ms) = (unzigzag(bytes.varint()?), unzigzag(bytes.varint()?));
         let parts = take_parts(&mut bytes)?;
-        let names: Vec<Arc<str>> = take_names(&mut bytes)?.into_iter().map(Arc::from).collect();
+        let names: Vec<Arc<str>> = bytes.texts()?.into_iter().map(Arc::from).collect();
         let mut summaries = Vec::new();
         for _ in 0..bytes.varint()? {
             summaries.push(summary(&mut bytes, &names)?);
@@ -336,6 +314,11 @@ impl<'a> PackedHead<'a> {
         let order = order(&mut bytes)?;
         let readings = bytes.rest();
         Ok(Self { rev, marks, count, first_ms, last_ms, parts, names, summaries, order, readings })
+    }
+
+    fn page(&self, key: PageKey<'_>, readings: Readings, left_out: Option<LeftOut>) -> StoredPage {
+        let (closed, has_overflow) = (self.closed(), self.has_overflow());
+        StoredPage { number: key.number, rev: self.rev, closed, has_overflow, readings, cut: false, left_out }
     }
 
     fn closed(&self) -> bool {
@@ -379,16 +362,6 @@ pub(super) fn take_parts(bytes: &mut PackedBytes<'_>) -> Result<Vec<u64>, NoPage
         parts.extend([bytes.varint()?, bytes.varint()?]);
     }
     Ok(parts)
-}
-
-pub(super) fn take_names<'a>(bytes: &mut PackedBytes<'a>) -> Result<Vec<&'a str>, NoPage> {
-    let count = bytes.varint()?;
-    // Each name takes a byte.
-    let mut names = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX).min(bytes.left()));
-    for _ in 0..count {
-        names.push(bytes.text()?);
-    }
-    Ok(names)
 }
 
 fn summary(bytes: &mut PackedBytes<'_>, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), NoPage> {

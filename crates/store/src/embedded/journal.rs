@@ -2,9 +2,10 @@
 //! the copy. Knows nothing of tables.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use redb::Database;
 
 use super::file::FileFailure;
@@ -47,7 +48,7 @@ impl Journal {
                 some.drop_all(format!("more was written meanwhile than {BYTES} bytes"));
                 break;
             }
-            notes = self.caught_up.wait_timeout(notes, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.caught_up.wait_for(&mut notes, left);
         }
         Turn(notes)
     }
@@ -90,7 +91,7 @@ impl Journal {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Notes>> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock()
     }
 }
 

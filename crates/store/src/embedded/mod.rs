@@ -121,22 +121,17 @@ impl EmbeddedStore {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|source| FileOpenError::Folder { path: folder.to_owned(), source })?;
         let path = folder.join(FILE_NAME);
-        let cached = move || {
-            let mut builder = Database::builder();
-            builder.set_cache_size(cache_bytes);
-            builder
-        };
         let new_file = !path.exists();
         if new_file {
-            Self::make(&path, &cached())?;
+            Self::make(&path, &builder(cache_bytes))?;
         }
-        let database = cached().open(&path).map_err(|error| refusal(error, &path))?;
+        let database = builder(cache_bytes).open(&path).map_err(|error| refusal(error, &path))?;
         let file = path.clone();
         // Not `create`: if the file was removed meanwhile, it must not come back empty.
         let reopen = move || {
             // A compaction that could not sync the folder must not be written to before it is.
             compact::sync_folder(&file).map_err(|error| DatabaseError::Storage(redb::StorageError::Io(error)))?;
-            cached().open(&file)
+            builder(cache_bytes).open(&file)
         };
         let mut store = Self::over(database, Box::new(reopen), &path)?;
         store.cache_bytes = cache_bytes;
@@ -165,8 +160,7 @@ impl EmbeddedStore {
         // As it opens any file: one of a later version is refused.
         let store = Self::open(folder, cache_bytes)?;
         store.file.close();
-        let mut builder = Database::builder();
-        let mut database = builder.set_cache_size(cache_bytes).open(&path).map_err(|error| refusal(error, &path))?;
+        let mut database = builder(cache_bytes).open(&path).map_err(|error| refusal(error, &path))?;
         while database.compact().map_err(|error| failed(io::Error::other(error)))? {}
         drop(database);
         Ok((before, bytes().map_err(failed)?))
@@ -195,11 +189,7 @@ impl EmbeddedStore {
     /// [`CompactError`]; the old file stays in use.
     pub async fn compact_in_use(&self, tell: impl Fn(u64) + Send + 'static) -> Result<u64, CompactError> {
         let (file, path, cache_bytes) = (self.file.clone(), self.path.clone(), self.cache_bytes);
-        let compacted = spawn_blocking(move || {
-            let mut builder = Database::builder();
-            builder.set_cache_size(cache_bytes);
-            compact::compact(&file, &path, &builder, &tell)
-        });
+        let compacted = spawn_blocking(move || compact::compact(&file, &path, &builder(cache_bytes), &tell));
         compacted.await.unwrap_or_else(|error| Err(CompactError::GivenUp(error.to_string())))
     }
 
@@ -334,6 +324,13 @@ impl EmbeddedStore {
             _ => self.run(bytes, work).await.unwrap_or_else(|error| vec![Written::Failed(error); count]),
         }
     }
+}
+
+/// Opens and makes files with a cache of so many bytes.
+fn builder(cache_bytes: usize) -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(cache_bytes);
+    builder
 }
 
 fn refusal(error: DatabaseError, path: &Path) -> FileOpenError {

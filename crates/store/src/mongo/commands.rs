@@ -1,11 +1,13 @@
 //! Runs commands: each as a task that cannot be cancelled, a limited number at a time, with a deadline for the caller.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Collection, Database};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use super::MongoStore;
 use super::connect::COMMANDS_IN_FLIGHT;
@@ -13,7 +15,7 @@ use super::copies::NewCopies;
 use super::given_up::AtWork;
 use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
 use super::reads::{self, Query};
-use super::remove::{self, Removed};
+use super::remove;
 use super::setup::{Collections, prefix};
 use super::writes::{self, MongoWrite, Together, Updates, chunks};
 use crate::bucket::StorageError;
@@ -28,12 +30,7 @@ impl MongoStore {
         gate: &Arc<Semaphore>,
         command: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, StorageError> {
-        let permit = self.permit(gate).await?;
-        let task = tokio::spawn(async move {
-            let result = command.await;
-            drop(permit);
-            result
-        });
+        let task = self.spawn(gate, command).await?;
         let ended = tokio::time::timeout(self.options.command_timeout, task).await;
         ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })
     }
@@ -45,20 +42,24 @@ impl MongoStore {
         of: &str,
         command: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, StorageError> {
-        let permit = self.permit(&self.writes).await?;
-        let task = tokio::spawn(async move {
-            let result = command.await;
-            drop(permit);
-            result
-        });
-        let mut at_work = AtWork::new(task, of, &self.given_up);
+        let mut at_work = AtWork::new(self.spawn(&self.writes, command).await?, of, &self.given_up);
         let ended = tokio::time::timeout(self.options.command_timeout, at_work.end()).await;
         ended.map_err(|_| self.unanswered())?.map_err(|detail| StorageError::Unknown { detail })
     }
 
-    async fn permit(&self, gate: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, StorageError> {
+    /// Waits for a permit, until the deadline, and starts a command as a task that keeps it.
+    async fn spawn<T: Send + 'static>(
+        &self,
+        gate: &Arc<Semaphore>,
+        command: impl Future<Output = T> + Send + 'static,
+    ) -> Result<JoinHandle<T>, StorageError> {
         let permit = tokio::time::timeout(self.options.command_timeout, gate.clone().acquire_owned()).await;
-        permit.map_err(|_| busy())?.map_err(|_| busy())
+        let permit = permit.map_err(|_| busy())?.map_err(|_| busy())?;
+        Ok(tokio::spawn(async move {
+            let result = command.await;
+            drop(permit);
+            result
+        }))
     }
 
     fn unanswered(&self) -> StorageError {
@@ -115,7 +116,7 @@ impl MongoStore {
                 batches.extend([later, places.into_iter().zip(returned).collect()]);
                 continue;
             }
-            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut outcomes = outcomes.lock();
             for (place, result) in places.into_iter().zip(results) {
                 outcomes[place] = result;
             }
@@ -146,11 +147,10 @@ impl MongoStore {
             let command = remove::command(collection.name(), filter.clone(), most);
             let mongo = self.mongo.clone();
             let ran = self.run_write(prefix(collection), async move { mongo.run_command(command).await }).await;
-            let removed = ran.map(remove::outcome).unwrap_or_else(Removed::Failed);
-            match removed {
-                Removed::All => return Ok(()),
-                Removed::InPart => {}
-                Removed::Failed(error) => return Err(self.at_rest(error).await),
+            match ran.and_then(remove::outcome) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err(self.at_rest(error).await),
             }
         }
     }
@@ -189,12 +189,12 @@ impl MongoStore {
         places: &Mutex<Vec<usize>>,
         outcomes: &Mutex<Vec<Written>>,
     ) {
-        let next = || places.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let next = || places.lock().pop();
         let work = || async {
             while let Some(place) = next() {
                 let changes = writes::together(collections, &writes[place], copies);
                 let outcome = self.transact(prefix(&collections.buckets), changes).await;
-                outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = outcome;
+                outcomes.lock()[place] = outcome;
             }
         };
         futures_util::future::join_all((0..COMMANDS_IN_FLIGHT).map(|_| work())).await;
@@ -233,11 +233,7 @@ impl Sent {
 }
 
 async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
-    let document = |change| match change {
-        MongoWrite::Insert(document) => Some(document),
-        MongoWrite::Update { .. } | MongoWrite::Remove { .. } => None,
-    };
-    let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(document).collect();
+    let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(writes::inserted).collect();
     match writes::insert(collection, &documents).await {
         Err(error) if !matches!(error.kind.as_ref(), ErrorKind::InsertMany(_)) => {
             Sent::whole(&error, documents.into_iter().map(MongoWrite::Insert).collect())

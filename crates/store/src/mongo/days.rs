@@ -1,17 +1,17 @@
-//! Parts of days in `<db>.days`.
+//! Parts of days in `<db>.days`, and months in `<db>.months`.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::{ClientSession, Collection};
+use parking_lot::Mutex;
 
 use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
-use super::writes::{MongoWrite, insertion};
+use super::writes::{MongoWrite, insertion, insertion_with};
 use super::{MongoStore, READ_BUCKETS, date};
 use crate::bucket::day::within;
 use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
@@ -24,6 +24,8 @@ use crate::reading::{Day, Hour, Month};
 const DAYS: usize = 32;
 /// Hours of a day.
 const HOURS: usize = 24;
+/// Months per command.
+const MONTHS: usize = 1000;
 /// How often a read at one moment is tried again while the server has none, and the wait before each try.
 const UNSETTLED_MAX: usize = 20;
 const UNSETTLED_WAIT: Duration = Duration::from_millis(50);
@@ -56,6 +58,16 @@ impl MongoStore {
             }
         }
         self.read(read()).await
+    }
+
+    /// Removes the months of these days.
+    async fn remove_months(&self, collections: &Collections, days: &[DayWrite<'_>]) -> Result<(), StorageError> {
+        let of = |day: &DayWrite<'_>| document::month_id(&day.id.sensor.key, Month::of(day.id.day));
+        let names: Vec<String> = days.iter().map(of).collect::<BTreeSet<String>>().into_iter().collect();
+        for names in names.chunks(MONTHS) {
+            self.remove(&collections.months, doc! { "_id": { "$in": names } }).await?;
+        }
+        Ok(())
     }
 
     /// Removes parts, each by its place, id and rev, with one command: each command waits for a sync.
@@ -139,33 +151,27 @@ impl DayStore for MongoStore {
                     removals.push((place, id, i64::try_from(rev).unwrap_or(i64::MAX)));
                     continue;
                 }
-                0 => {
-                    let new = document::day_document(day, form);
-                    insertion(match copies.get(&*day.id.sensor.key) {
-                        Some(copies) => document::with_copies(new, copies),
-                        None => new,
-                    })
-                }
+                0 => insertion_with(document::day_document(day, form), &copies, &day.id.sensor.key),
                 rev => MongoWrite::Update { id, shard: None, rev, update: document::day_update(day, form) },
             };
             if change.bytes() > PART_BYTES_MAX {
                 let detail = format!("a part of a day of {} bytes is larger than MongoDB takes", change.bytes());
                 let refused = Written::Failed(StorageError::Refused { detail });
-                outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = refused;
+                outcomes.lock()[place] = refused;
                 continue;
             }
             changes.push((place, change));
         }
         for lot in removals.chunks(REMOVED) {
             let removed = self.remove_parts(&collections, lot).await;
-            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut outcomes = outcomes.lock();
             lot.iter().zip(removed).for_each(|((place, ..), removed)| outcomes[*place] = removed);
         }
         self.write(&collections.days, changes, &outcomes).await;
         faults::point("month_left");
         // Whatever became of the writes: some may have been applied that failed.
         match self.remove_months(&collections, days).await {
-            Ok(()) => outcomes.into_inner().unwrap_or_else(PoisonError::into_inner),
+            Ok(()) => outcomes.into_inner(),
             Err(error) => vec![Written::Failed(error); days.len()],
         }
     }
@@ -260,11 +266,32 @@ impl DayStore for MongoStore {
         months: Range<Month>,
         projection: &Projection,
     ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
-        self.stored_months(database, sensors, months, projection).await
+        let mut names = Vec::with_capacity(sensors.len());
+        for month in (months.start.0..months.end.0).map(Month) {
+            names.extend(sensors.iter().map(|sensor| document::month_id(sensor, month)));
+        }
+        let of = Collections::of(&self.mongo, database).months;
+        let reads = names.chunks(MONTHS).map(|names| self.find(&of, Query::of(doc! { "_id": { "$in": names } })));
+        let read = futures_util::future::try_join_all(reads).await?;
+        read.iter().flatten().map(|month| document::decode_month(month, projection)).collect()
     }
 
     async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
-        self.put_months(database, months).await
+        // The sealer found parts of days before it added them up. If the database was dropped since, this must not create it again.
+        let collections = Collections::of(&self.mongo, database);
+        let outcomes = Mutex::new(vec![Written::Yes; months.len()]);
+        let change = |month: &MonthWrite<'_>| match month.rev {
+            0 => insertion(document::month_document(month)),
+            rev => MongoWrite::Update {
+                id: document::month_id(&month.id.sensor, month.id.month),
+                shard: None,
+                rev,
+                update: document::month_update(month),
+            },
+        };
+        let changes = months.iter().map(change).enumerate().collect();
+        self.write(&collections.months, changes, &outcomes).await;
+        outcomes.into_inner()
     }
 }
 

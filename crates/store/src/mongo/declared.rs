@@ -9,7 +9,7 @@ use mongodb::options::IndexOptions;
 use mongodb::{Collection, IndexModel};
 
 use super::MongoStore;
-use super::indexes::is_no_collection;
+use super::indexes;
 use super::outcome::classify;
 use super::setup::Collections;
 use crate::bucket::StorageError;
@@ -128,23 +128,12 @@ impl MongoStore {
         collection: &Collection<RawDocumentBuf>,
     ) -> Result<BTreeMap<String, IndexModel>, StorageError> {
         let collection = collection.clone();
-        let listed = async move {
-            let mut listed = match collection.list_indexes().await {
-                Ok(listed) => listed,
-                Err(error) if is_no_collection(&error) => return Ok(BTreeMap::new()),
-                Err(error) => return Err(classify(&error)),
-            };
-            let mut owned = BTreeMap::new();
-            while listed.advance().await.map_err(|e| classify(&e))? {
-                let found = listed.deserialize_current().map_err(|e| classify(&e))?;
-                let name = found.options.as_ref().and_then(|options| options.name.clone());
-                if let Some(name) = name.filter(|name| name.starts_with(OWNED)) {
-                    owned.insert(name, found);
-                }
-            }
-            Ok(owned)
+        let listed = async move { indexes::list(&collection).await.map_err(|e| classify(&e)) };
+        let owned = |found: IndexModel| {
+            let name = found.options.as_ref()?.name.clone().filter(|name| name.starts_with(OWNED))?;
+            Some((name, found))
         };
-        self.read(listed).await
+        Ok(self.read(listed).await?.into_iter().filter_map(owned).collect())
     }
 }
 

@@ -2,8 +2,9 @@
 //! prefix), because a removal must wait for them: they must not bring data back after it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -17,7 +18,7 @@ pub struct GivenUp {
 
 impl GivenUp {
     fn count(&self, of: &str, change: impl FnOnce(usize) -> usize) {
-        let mut at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at_work = self.at_work.lock();
         match change(at_work.get(of).copied().unwrap_or_default()) {
             0 => drop(at_work.remove(of)),
             count => drop(at_work.insert(of.into(), count)),
@@ -25,7 +26,7 @@ impl GivenUp {
     }
 
     fn has(&self, of: &str) -> bool {
-        self.at_work.lock().unwrap_or_else(PoisonError::into_inner).contains_key(of)
+        self.at_work.lock().contains_key(of)
     }
 
     /// Waits until no abandoned write of a database is running.

@@ -6,12 +6,12 @@
 //! document, or, where it moves, the sensor's own (`groups`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::options::ReadConcern;
 use mongodb::{Client, ClientSession, Collection, Database};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::MongoStore;
 use super::outcome::{classify, of_transaction};
@@ -46,7 +46,7 @@ struct Noted {
 
 impl NotedSensors {
     fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn add<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
@@ -98,20 +98,20 @@ impl NotedSensors {
 }
 
 /// Why groups' documents were not set.
-enum Failure {
-    Driver(Error),
-    Store(StorageError),
-}
+struct Failure(StorageError);
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Driver(error)
+        Self(match of_transaction(&error) {
+            Written::Failed(error) => error,
+            Written::Yes | Written::Conflict => StorageError::Busy { detail: "groups' documents".to_owned() },
+        })
     }
 }
 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Self {
-        Self::Store(error)
+        Self(error)
     }
 }
 
@@ -192,7 +192,7 @@ impl MongoStore {
     /// Makes the collection of groups' documents if there is none and one of these sensors has a document: nothing is made for a
     /// database that was dropped.
     async fn make_groups(&self, database: &str, keys: &[String]) -> Result<(), StorageError> {
-        if self.grouped.lock().unwrap_or_else(PoisonError::into_inner).contains(database) {
+        if self.grouped.lock().contains(database) {
             return Ok(());
         }
         let sensors = Collections::of(&self.mongo, database).sensors;
@@ -205,7 +205,7 @@ impl MongoStore {
         let of = prefix(&collections.groups).to_owned();
         let create = async move { setup::create_groups(&mongo, &collections).await };
         self.run_write(&of, create).await?.map_err(|e| classify(&e))?;
-        self.grouped.lock().unwrap_or_else(PoisonError::into_inner).insert(database.to_owned());
+        self.grouped.lock().insert(database.to_owned());
         Ok(())
     }
 }
@@ -224,28 +224,16 @@ impl Turn {
         let mut session = client.start_session().await.map_err(|e| classify(&e))?;
         let started = session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(durable()).await;
         started.map_err(|e| classify(&e))?;
-        let failure = match self.settle(&mut session).await {
-            Ok(0) => {
-                let _ = session.abort_transaction().await;
-                return Ok(0);
-            }
-            Ok(documents) => match self.commit(&mut session).await {
-                Ok(()) => return Ok(documents),
-                Err(error) => Failure::Driver(error),
-            },
-            Err(failure) => {
-                // The server aborts a transaction when its session ends; this only does so sooner.
-                let _ = session.abort_transaction().await;
-                failure
-            }
-        };
-        Err(match failure {
-            Failure::Store(error) => error,
-            Failure::Driver(error) => match of_transaction(&error) {
-                Written::Failed(error) => error,
-                Written::Yes | Written::Conflict => StorageError::Busy { detail: "groups' documents".to_owned() },
-            },
-        })
+        let settled = self.settle(&mut session).await.map_err(|failure| failure.0);
+        if let Ok(documents) = settled
+            && documents > 0
+        {
+            self.commit(&mut session).await.map_err(|error| Failure::from(error).0)?;
+        } else {
+            // The server aborts a transaction when its session ends; this only does so sooner.
+            let _ = session.abort_transaction().await;
+        }
+        settled
     }
 
     async fn commit(&self, session: &mut ClientSession) -> Result<(), Error> {

@@ -1,11 +1,11 @@
 //! The indexes of a database's collections: made if missing; an equivalent index made by an administrator is accepted.
 
 use bson::{Document, RawDocumentBuf};
-use mongodb::error::{Error, ErrorKind};
+use mongodb::error::Error;
 use mongodb::options::IndexOptions;
 use mongodb::{Collection, IndexModel};
 
-use super::outcome::classify;
+use super::outcome::{classify, has_code};
 use crate::bucket::StorageError;
 
 /// An index that hourglass needs.
@@ -26,13 +26,8 @@ pub async fn create(collection: &Collection<RawDocumentBuf>, index: &Index) -> R
     let model = IndexModel::builder().keys(index.keys.clone()).options(options).build();
     match collection.create_index(model).await {
         Err(error) if is_there_otherwise(&error) => {
-            let mut found = collection.list_indexes().await?;
-            while found.advance().await? {
-                if serves(&found.deserialize_current()?, index) {
-                    return Ok(());
-                }
-            }
-            Err(error)
+            let is_served = list(collection).await?.iter().any(|found| serves(found, index));
+            if is_served { Ok(()) } else { Err(error) }
         }
         created => created.map(drop),
     }
@@ -43,30 +38,36 @@ pub async fn create(collection: &Collection<RawDocumentBuf>, index: &Index) -> R
 /// # Errors
 /// The server does not answer or refuses.
 pub async fn exists(collection: &Collection<RawDocumentBuf>, index: &Index) -> Result<bool, StorageError> {
-    let mut found = match collection.list_indexes().await {
-        Ok(found) => found,
-        Err(error) if is_no_collection(&error) => return Ok(false),
-        Err(error) => return Err(classify(&error)),
+    Ok(list(collection).await.map_err(|e| classify(&e))?.iter().any(|found| serves(found, index)))
+}
+
+/// The indexes of a collection; none if there is no such collection.
+///
+/// # Errors
+/// The server does not answer or refuses.
+pub async fn list(collection: &Collection<RawDocumentBuf>) -> Result<Vec<IndexModel>, Error> {
+    let mut listed = match collection.list_indexes().await {
+        Err(error) if is_no_collection(&error) => return Ok(Vec::new()),
+        listed => listed?,
     };
-    while found.advance().await.map_err(|e| classify(&e))? {
-        if serves(&found.deserialize_current().map_err(|e| classify(&e))?, index) {
-            return Ok(true);
-        }
+    let mut found = Vec::new();
+    while listed.advance().await? {
+        found.push(listed.deserialize_current()?);
     }
-    Ok(false)
+    Ok(found)
 }
 
 /// Whether there is no such collection.
 pub fn is_no_collection(error: &Error) -> bool {
     const NAMESPACE_NOT_FOUND: i32 = 26;
-    matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_NOT_FOUND)
+    has_code(error, &[NAMESPACE_NOT_FOUND])
 }
 
 /// Whether the server has an index with these keys under another name, or another index under this name.
 fn is_there_otherwise(error: &Error) -> bool {
     const OPTIONS_CONFLICT: i32 = 85;
     const KEY_SPECS_CONFLICT: i32 = 86;
-    matches!(error.kind.as_ref(), ErrorKind::Command(c) if [OPTIONS_CONFLICT, KEY_SPECS_CONFLICT].contains(&c.code))
+    has_code(error, &[OPTIONS_CONFLICT, KEY_SPECS_CONFLICT])
 }
 
 /// Whether an existing index can replace the wanted one. A unique index would refuse pages, and a partial one would

@@ -12,7 +12,6 @@ mod declared;
 mod given_up;
 mod groups;
 mod indexes;
-mod months;
 mod outcome;
 mod pages;
 mod probe;
@@ -30,10 +29,11 @@ mod walk;
 mod writes;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use mongodb::options::ClientOptions;
 use mongodb::{Client, Database};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub use self::connect::MongoOptions;
@@ -104,21 +104,21 @@ impl MongoStore {
 
     /// Ensures that the database's collections exist, once per process.
     async fn created(&self, database: &str) -> Result<Collections, StorageError> {
-        let known = self.created.lock().unwrap_or_else(PoisonError::into_inner).contains(database);
+        let known = self.created.lock().contains(database);
         if !known {
             let (mongo, name) = (self.mongo.clone(), database.to_owned());
             let of = Collections::of(&mongo, database);
             let create = async move { setup::create(&mongo, &name).await };
             self.run_write(setup::prefix(&of.buckets), create).await?.map_err(|e| classify(&e))?;
-            self.created.lock().unwrap_or_else(PoisonError::into_inner).insert(database.to_owned());
+            self.created.lock().insert(database.to_owned());
         }
         Ok(Collections::of(&self.mongo, database))
     }
 
     /// Forgets that the database's collections exist.
     fn forget(&self, database: &str) {
-        self.created.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
-        self.grouped.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
+        self.created.lock().remove(database);
+        self.grouped.lock().remove(database);
     }
 }
 

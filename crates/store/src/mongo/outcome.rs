@@ -88,6 +88,16 @@ pub fn classify_code(code: i32, detail: String) -> StorageError {
     }
 }
 
+/// Whether the server refused a whole command with one of these codes.
+pub fn has_code(error: &Error, codes: &[i32]) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::Command(command) if codes.contains(&command.code))
+}
+
+/// The errors of single statements in a reply.
+pub fn write_errors(reply: &Document) -> impl Iterator<Item = &Document> {
+    reply.get_array("writeErrors").into_iter().flatten().filter_map(|error| error.as_document())
+}
+
 /// Per-document outcomes of an unordered insert of `count` documents.
 pub fn of_insert(result: Result<(), Error>, count: usize) -> Vec<Written> {
     match result {
@@ -137,7 +147,7 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
             *outcome = Written::Conflict;
         }
     }
-    for error in reply.get_array("writeErrors").into_iter().flatten().filter_map(|e| e.as_document()) {
+    for error in write_errors(&reply) {
         if let Some(outcome) = statement(error).and_then(|i| outcomes.get_mut(i)) {
             *outcome = of_statement(error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or(""));
         }
@@ -174,15 +184,13 @@ fn of_statement(code: i32, message: &str) -> Written {
 /// Indexes of the statements that the validator stopped. For an upsert it is unknown which document was invalid: the
 /// new one it would have inserted, or the updated one.
 pub fn stopped_by_validator(reply: &Document) -> Vec<usize> {
-    let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(|e| e.as_document());
-    errors.filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION)).filter_map(statement).collect()
+    proven_invalid(reply).into_iter().map(|(statement, _)| statement).collect()
 }
 
 /// Plain updates that the validator stopped, and its message. A plain update inserts nothing, so the validator checked
 /// the very document that has the expected rev.
 pub fn proven_invalid(reply: &Document) -> Vec<(usize, StorageError)> {
-    let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(|e| e.as_document());
-    let errors = errors.filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION));
+    let errors = write_errors(reply).filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION));
     let told = |error: &Document| {
         let detail = told::by_server(VALIDATION, error.get_str("errmsg").unwrap_or(""));
         Some((statement(error)?, StorageError::Refused { detail }))
@@ -192,8 +200,7 @@ pub fn proven_invalid(reply: &Document) -> Vec<(usize, StorageError)> {
 
 /// Outcome of `count` plain updates by compare-and-set in a transaction: success only if all of them matched.
 pub fn of_exact_updates(reply: &Document, count: usize) -> Written {
-    let first = reply.get_array("writeErrors").into_iter().flatten().find_map(|e| e.as_document());
-    if let Some(error) = first {
+    if let Some(error) = write_errors(reply).next() {
         return Written::Failed(of_one(error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or("")));
     }
     let hits = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());

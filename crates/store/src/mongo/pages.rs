@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bson::{Bson, Document, doc};
+use parking_lot::Mutex;
 
 use super::days::REMOVED;
 use super::reads::Query;
@@ -51,7 +51,7 @@ impl PageStore for MongoStore {
             self.write(&collections.overflow, overflow, &outcomes),
             transactions
         );
-        self.wait_for_newer(database, outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)).await
+        self.wait_for_newer(database, outcomes.into_inner()).await
     }
 
     async fn read_buckets(
@@ -246,7 +246,7 @@ impl SensorStore for MongoStore {
         let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
         self.write(&collections.sensors, documents.iter().map(change).enumerate().collect(), &outcomes).await;
         self.note_grouped(database, documents.iter().map(|document| &*document.sensor.key));
-        self.wait_for_newer(database, outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)).await
+        self.wait_for_newer(database, outcomes.into_inner()).await
     }
 
     async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError> {

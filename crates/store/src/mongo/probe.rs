@@ -30,11 +30,15 @@ impl MongoStore {
         })
     }
 
-    async fn probe_server(&self) -> Result<(), StorageError> {
+    /// What the server says of itself, its time included.
+    pub(super) async fn hello(&self) -> Result<Document, StorageError> {
         let mongo = self.mongo.clone();
         let hello = async move { mongo.run_command(doc! { "hello": 1 }).await };
-        let hello = self.run(&self.checks, hello).await?.map_err(|e| classify(&e));
-        match hello {
+        self.run(&self.checks, hello).await?.map_err(|e| classify(&e))
+    }
+
+    async fn probe_server(&self) -> Result<(), StorageError> {
+        match self.hello().await {
             Ok(hello) => judge(&hello, None)?,
             Err(error @ StorageError::Unavailable { .. }) => {
                 return Err(diagnose(&self.address).await.unwrap_or(error));

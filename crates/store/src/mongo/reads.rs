@@ -113,14 +113,3 @@ pub async fn snapshot(
     }
     Ok(Some(pages))
 }
-
-/// The names of all databases that are not dropped, in order.
-pub async fn names(databases: &Collection<Document>) -> Result<Vec<String>, StorageError> {
-    let there = doc! { "dropped": { "$ne": true } };
-    let mut cursor = databases.find(there).sort(doc! { "_id": 1 }).await.map_err(|e| classify(&e))?;
-    let mut names = Vec::new();
-    while cursor.advance().await.map_err(|e| classify(&e))? {
-        names.extend(cursor.current().get_str("_id").map(str::to_owned));
-    }
-    Ok(names)
-}

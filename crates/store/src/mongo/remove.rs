@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use mongodb::Database;
-use mongodb::error::{Error, ErrorKind};
+use mongodb::error::Error;
 
-use super::outcome::of_updates;
+use super::indexes::is_no_collection;
+use super::outcome::{has_code, of_updates, write_errors};
 use super::setup::{Collections, databases};
 use super::versions;
 use crate::bucket::StorageError;
@@ -26,40 +27,25 @@ pub fn command(collection: &str, filter: Document, most: Duration) -> Document {
     }
 }
 
-/// Outcome of a removal.
-pub enum Removed {
-    /// No matching document is left.
-    All,
-    /// The time limit passed; there may be more documents.
-    InPart,
-    /// It failed, or its outcome is unknown.
-    Failed(StorageError),
-}
-
 /// Whether the server stopped a command at its time limit.
 pub fn is_expired(reply: &Result<Document, Error>) -> bool {
     const MAX_TIME_EXPIRED: i32 = 50;
-    let expired = |code: i32| code == MAX_TIME_EXPIRED;
     match reply {
-        Err(error) => matches!(error.kind.as_ref(), ErrorKind::Command(command) if expired(command.code)),
-        Ok(reply) => {
-            let mut errors =
-                reply.get_array("writeErrors").into_iter().flatten().filter_map(|error| error.as_document());
-            errors.any(|error| error.get_i32("code").is_ok_and(expired))
-        }
+        Err(error) => has_code(error, &[MAX_TIME_EXPIRED]),
+        Ok(reply) => write_errors(reply).any(|error| error.get_i32("code").is_ok_and(|code| code == MAX_TIME_EXPIRED)),
     }
 }
 
-/// The outcome according to the server's reply.
-pub fn outcome(reply: Result<Document, Error>) -> Removed {
+/// Returns true if no matching document is left according to the server's reply, false if the time limit passed before.
+pub fn outcome(reply: Result<Document, Error>) -> Result<bool, StorageError> {
     if is_expired(&reply) {
-        return Removed::InPart;
+        return Ok(false);
     }
     match of_updates(reply, 1).pop() {
-        Some(Written::Yes) => Removed::All,
-        Some(Written::Failed(error)) => Removed::Failed(error),
+        Some(Written::Yes) => Ok(true),
+        Some(Written::Failed(error)) => Err(error),
         Some(Written::Conflict) | None => {
-            Removed::Failed(StorageError::Failing { detail: "some documents could not be removed".to_owned() })
+            Err(StorageError::Failing { detail: "some documents could not be removed".to_owned() })
         }
     }
 }
@@ -77,7 +63,6 @@ pub fn is_newer() -> Document {
 
 /// Drops a database's collections.
 pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
-    const NAMESPACE_NOT_FOUND: i32 = 26;
     let Collections { buckets, overflow, days, months, sensors, groups } = Collections::of(mongo, database);
     for collection in [&buckets, &overflow, &days, &months, &sensors, &groups] {
         let command = doc! {
@@ -86,7 +71,7 @@ pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> 
             "writeConcern": { "w": "majority", "j": true },
         };
         match mongo.run_command(command).await {
-            Err(error) if matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_NOT_FOUND) => {}
+            Err(error) if is_no_collection(&error) => {}
             dropped => drop(dropped?),
         }
     }

@@ -1,10 +1,10 @@
 //! The settings of databases: the collection `settings`, a document per database that has any.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use bson::{Document, doc};
 use mongodb::{Collection, Database};
+use parking_lot::Mutex;
 
 use super::MongoStore;
 use super::outcome::{classify, is_duplicate_key};
@@ -25,16 +25,16 @@ impl SealForms {
     /// Keeps what was read.
     pub fn note(&self, rows: &[(String, DatabaseSettings)]) {
         let of = |(name, settings): &(String, DatabaseSettings)| Some((name.clone(), settings.seal_form?));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows.iter().filter_map(of).collect());
+        *self.0.lock() = Some(rows.iter().filter_map(of).collect());
     }
 
     /// Forgets everything: it is read again before the next day is written.
     pub fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.lock() = None;
     }
 
     fn of(&self, database: &str) -> Option<Option<SealForm>> {
-        let forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let forms = self.0.lock();
         forms.as_ref().map(|forms| forms.get(database).copied())
     }
 }

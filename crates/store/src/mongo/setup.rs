@@ -1,10 +1,11 @@
 //! Creates a database's collections, with validator, compression and indexes.
 
 use bson::{Document, doc};
-use mongodb::error::{Error, ErrorKind};
+use mongodb::error::Error;
 use mongodb::{Collection, Database};
 
 use super::indexes::{self, Index};
+use super::outcome::has_code;
 use super::told;
 use super::versions;
 use crate::bucket::StorageError;
@@ -187,17 +188,17 @@ fn refuses_engine_options(error: &Error) -> bool {
     const INVALID_OPTIONS: i32 = 72;
     const API_STRICT: i32 = 323;
     const ATLAS: i32 = 8000;
-    matches!(error.kind.as_ref(), ErrorKind::Command(c) if [INVALID_OPTIONS, API_STRICT, ATLAS].contains(&c.code))
+    has_code(error, &[INVALID_OPTIONS, API_STRICT, ATLAS])
 }
 
 fn exists_already(error: &Error) -> bool {
     const NAMESPACE_EXISTS: i32 = 48;
-    matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_EXISTS)
+    has_code(error, &[NAMESPACE_EXISTS])
 }
 
 /// A validator that requires `_id`, `schemaVersion` and these fields, each of its type.
-fn schema(fields: &[&str]) -> Document {
-    let required: Vec<&str> = ["_id", "schemaVersion"].iter().chain(fields).copied().collect();
+fn schema(fields: &str) -> Document {
+    let required: Vec<&str> = ["_id", "schemaVersion"].into_iter().chain(fields.split(' ')).collect();
     let properties: Document = required.iter().map(|name| ((*name).to_owned(), property(name).into())).collect();
     doc! { "bsonType": "object", "required": required, "properties": properties }
 }
@@ -224,42 +225,12 @@ fn property(name: &str) -> Document {
 /// back as an incomplete document. Readings are not validated one by one, which would cost about a third of every
 /// write.
 fn page_schema() -> Document {
-    schema(&[
-        "sensor",
-        "measurement",
-        "tags",
-        "start",
-        "end",
-        "page",
-        "rev",
-        "closed",
-        "count",
-        "first",
-        "last",
-        "hasOverflow",
-        "readings",
-        "summary",
-        "order",
-    ])
+    schema("sensor measurement tags start end page rev closed count first last hasOverflow readings summary order")
 }
 
 fn day_schema() -> Document {
-    let mut schema = schema(&[
-        "kind",
-        "sensor",
-        "measurement",
-        "tags",
-        "start",
-        "end",
-        "rev",
-        "count",
-        "first",
-        "last",
-        "floor",
-        "day",
-        "hours",
-        "readings",
-    ]);
+    let fields = "kind sensor measurement tags start end rev count first last floor day hours readings";
+    let mut schema = schema(fields);
     if let Ok(properties) = schema.get_document_mut("properties") {
         properties.insert("count", doc! { "bsonType": ["int", "long"], "minimum": 0 });
         properties.insert("readings", doc! { "bsonType": ["binData", "object"] });
@@ -268,13 +239,13 @@ fn day_schema() -> Document {
 }
 
 fn month_schema() -> Document {
-    schema(&["sensor", "start", "end", "rev", "totals"])
+    schema("sensor start end rev totals")
 }
 
 fn sensor_schema() -> Document {
-    schema(&["rev", "measurement", "tags", "fields", "recent"])
+    schema("rev measurement tags fields recent")
 }
 
 fn group_schema() -> Document {
-    schema(&["group", "value", "from", "count", "members"])
+    schema("group value from count members")
 }

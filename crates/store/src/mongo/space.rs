@@ -26,9 +26,8 @@ impl MongoStore {
                 while cursor.advance().await.map_err(|error| classify(&error))? {
                     let row: Document = cursor.deserialize_current().map_err(|error| classify(&error))?;
                     let Ok(stats) = row.get_document("storageStats") else { continue };
-                    bytes += number(stats, "totalSize");
-                    free += number(stats, "freeStorageSize");
-                    free += indexes_free(stats);
+                    bytes += number(stats, "totalSize").unwrap_or(0);
+                    free += number(stats, "freeStorageSize").unwrap_or(0) + indexes_free(stats);
                 }
                 found.push((name, bytes, free));
             }
@@ -43,16 +42,16 @@ impl MongoStore {
     /// If MongoDB fails.
     pub async fn compact(&self, collection: &str) -> Result<u64, StorageError> {
         let done = self.mongo.run_command(doc! { "compact": collection }).await.map_err(|error| classify(&error))?;
-        Ok(number(&done, "bytesFreed"))
+        Ok(number(&done, "bytesFreed").unwrap_or(0))
     }
 }
 
-fn number(of: &Document, name: &str) -> u64 {
-    let number = of.get(name).and_then(|value| {
-        let as_float = || value.as_f64().map(|value| value as i64);
-        value.as_i64().or_else(|| value.as_i32().map(i64::from)).or_else(as_float)
-    });
-    number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
+/// A size, which MongoDB writes as whatever type of number it fits in.
+pub(super) fn number(of: &Document, name: &str) -> Option<u64> {
+    let value = of.get(name)?;
+    let as_float = || value.as_f64().map(|value| value as i64);
+    let number = value.as_i64().or_else(|| value.as_i32().map(i64::from)).or_else(as_float)?;
+    u64::try_from(number).ok()
 }
 
 /// Bytes available for reuse in the files of a collection's indexes.
@@ -60,7 +59,7 @@ fn indexes_free(stats: &Document) -> u64 {
     let Ok(details) = stats.get_document("indexDetails") else { return 0 };
     let of_index = |details: &bson::Bson| {
         let blocks = details.as_document()?.get_document("block-manager").ok()?;
-        Some(number(blocks, "file bytes available for reuse"))
+        number(blocks, "file bytes available for reuse")
     };
     details.values().filter_map(of_index).sum()
 }

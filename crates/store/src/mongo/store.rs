@@ -8,7 +8,7 @@ use bson::{Document, doc};
 use super::outcome::classify;
 use super::reads::Query;
 use super::setup::Collections;
-use super::{MongoStore, reads, remove, settings, setup};
+use super::{MongoStore, remove, settings, setup, space};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, Written};
 use crate::bucket::{CopiesRefreshed, CopyScope, DatabaseSettings, Regrouped, StorageError, Store, StoreSpace};
@@ -23,9 +23,9 @@ impl Store for MongoStore {
 #[async_trait]
 impl DatabaseStore for MongoStore {
     async fn databases(&self) -> Result<Vec<String>, StorageError> {
-        let collection = setup::databases(&self.mongo);
-        let list = async move { reads::names(&collection).await };
-        self.read(list).await
+        let query = Query::of(doc! { "dropped": { "$ne": true } }).sorted(doc! { "_id": 1 });
+        let found = self.find(&setup::databases(&self.mongo).clone_with_type(), query).await?;
+        Ok(found.iter().filter_map(|listed| listed.get_str("_id").ok().map(str::to_owned)).collect())
     }
 
     async fn create_database(&self, database: &str) -> Result<(), StorageError> {
@@ -104,10 +104,12 @@ impl Coordination for MongoStore {
     }
 
     async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {
-        let mongo = self.mongo.clone();
-        let hello = async move { mongo.run_command(doc! { "hello": 1 }).await };
-        let hello = self.run(&self.checks, hello).await?.map_err(|e| classify(&e))?;
-        Ok(hello.get_datetime("localTime").ok().and_then(|time| u64::try_from(time.timestamp_millis()).ok()))
+        Ok(self
+            .hello()
+            .await?
+            .get_datetime("localTime")
+            .ok()
+            .and_then(|time| u64::try_from(time.timestamp_millis()).ok()))
     }
 
     async fn revisit(&self, database: &str) -> Result<(), StorageError> {
@@ -129,7 +131,7 @@ impl Coordination for MongoStore {
         let mongo = self.mongo.clone();
         let stats = async move { mongo.run_command(doc! { "dbStats": 1 }).await.map_err(|e| classify(&e)) };
         let stats = self.read(stats).await?;
-        let of = |name: &str| stats.get(name).and_then(bytes_of);
+        let of = |name: &str| space::number(&stats, name);
         // A sharded cluster tells them by shard only.
         let free = of("fsTotalSize").zip(of("fsUsedSize")).map(|(total, used)| total.saturating_sub(used));
         Ok(StoreSpace { taken: of("totalSize"), free })
@@ -183,16 +185,5 @@ impl MongoExtras for MongoStore {
 
     async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
         self.settled_indexes(database).await
-    }
-}
-
-/// MongoDB writes sizes as whatever type of number they fit in.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a disk")]
-fn bytes_of(value: &bson::Bson) -> Option<u64> {
-    match value {
-        bson::Bson::Int32(bytes) => u64::try_from(*bytes).ok(),
-        bson::Bson::Int64(bytes) => u64::try_from(*bytes).ok(),
-        bson::Bson::Double(bytes) if *bytes >= 0.0 => Some(*bytes as u64),
-        _ => None,
     }
 }

@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 
-use bson::{Document, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use mongodb::Collection;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::MongoStore;
 use super::outcome::{classify, is_duplicate_key};
+use super::reads::Query;
 use crate::bucket::StorageError;
 
 const TOKENS: &str = "tokens";
@@ -79,20 +80,10 @@ impl MongoStore {
     /// # Errors
     /// If the store does not answer.
     pub async fn token_uses(&self) -> Result<HashMap<String, i64>, StorageError> {
-        let collection = self.tokens_collection();
-        let read = async move {
-            let used = collection.find(doc! { (USED): { "$exists": true } }).projection(doc! { (USED): 1 });
-            let mut cursor = used.await.map_err(|e| classify(&e))?;
-            let mut found = HashMap::new();
-            while cursor.advance().await.map_err(|e| classify(&e))? {
-                let stored = cursor.deserialize_current().map_err(|e| classify(&e))?;
-                if let (Ok(name), Ok(last)) = (stored.get_str("_id"), stored.get_i64(USED)) {
-                    found.insert(name.to_owned(), last);
-                }
-            }
-            Ok(found)
-        };
-        self.read(read).await
+        let query = Query::of(doc! { (USED): { "$exists": true } }).sending(doc! { (USED): 1 });
+        let found = self.find(&self.tokens_collection().clone_with_type(), query).await?;
+        let used = |stored: &RawDocumentBuf| Some((stored.get_str("_id").ok()?.to_owned(), stored.get_i64(USED).ok()?));
+        Ok(found.iter().filter_map(used).collect())
     }
 
     /// Notes uses with one command. A token that was removed meanwhile stays so.

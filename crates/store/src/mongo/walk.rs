@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bson::{RawDocumentBuf, doc};
-use mongodb::options::ReadConcern;
 use mongodb::{ClientSession, Collection};
 
 use super::MongoStore;
 use super::outcome::classify;
-use super::reads::{Query, snapshot_session};
+use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
 use crate::bucket::StorageError;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
@@ -127,22 +126,16 @@ async fn part(
     pages: usize,
     bytes: usize,
 ) -> Result<CollectionWalk, StorageError> {
-    let find = collection.find(doc! { "_id": { "$gte": from } }).sort(doc! { "_id": 1 });
     // One more than wanted shows whether there are more.
-    let limit = i64::try_from(pages.saturating_add(1)).unwrap_or(i64::MAX);
-    let find = find.read_concern(ReadConcern::snapshot()).limit(limit);
-    let mut cursor = find.session(&mut *session).await.map_err(|e| classify(&e))?;
-    let (mut documents, mut room) = (Vec::new(), bytes);
-    while cursor.advance(&mut *session).await.map_err(|e| classify(&e))? {
-        let document = cursor.current().to_owned();
-        let id = document.get_str("_id").unwrap_or_default().to_owned();
-        if documents.len() >= pages || room == 0 {
-            return Ok(CollectionWalk { documents, next: Some(id) });
-        }
-        room = room.saturating_sub(document.as_bytes().len());
-        documents.push((id, document));
-    }
-    Ok(CollectionWalk { documents, next: None })
+    let extent = Extent { pages: pages.saturating_add(1), bytes, ..Extent::ALL };
+    let query = Query::of(doc! { "_id": { "$gte": from } }).sorted(doc! { "_id": 1 }).within(extent);
+    let found = find_in_session(session, collection, query).await?;
+    let read: usize = found.iter().map(|document| document.as_bytes().len()).sum();
+    let is_cut = found.len() > pages || read >= bytes;
+    let with_id = |document: RawDocumentBuf| (document.get_str("_id").unwrap_or_default().to_owned(), document);
+    let mut documents: Vec<(String, RawDocumentBuf)> = found.into_iter().map(with_id).collect();
+    let next = if is_cut { documents.pop().map(|(id, _)| id) } else { None };
+    Ok(CollectionWalk { documents, next })
 }
 
 /// The buckets whose pages are all in the two parts, and the cursor to continue from.

@@ -57,6 +57,14 @@ impl MongoWrite {
     }
 }
 
+/// The document of an insert.
+pub fn inserted(change: MongoWrite) -> Option<RawDocumentBuf> {
+    match change {
+        MongoWrite::Insert(document) => Some(document),
+        MongoWrite::Update { .. } | MongoWrite::Remove { .. } => None,
+    }
+}
+
 /// Whether a page of the group is a new document.
 pub fn has_new_page(write: &PageWrite<'_>) -> bool {
     write.group.iter().any(|index| write.bucket.pages()[*index].pending() == Some(WriteKind::Insert))
@@ -68,13 +76,7 @@ pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> M
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
     let shard = || (write.id.sensor.key.to_string(), write.id.hour.start_ms());
     match page.write_in_group() {
-        WriteKind::Insert => {
-            let (new, copies) = (document::page_document(write.id, page), copies.get(&*write.id.sensor.key));
-            insertion(match copies {
-                Some(copies) => document::with_copies(new, copies),
-                None => new,
-            })
-        }
+        WriteKind::Insert => insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key),
         WriteKind::Append { from } => {
             let update = document::append_update(page, from);
             MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
@@ -93,6 +95,14 @@ pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> M
 pub fn insertion(document: Vec<u8>) -> MongoWrite {
     // Fails only if the length prefix is wrong, which [`BsonWriter`] sets.
     MongoWrite::Insert(RawDocumentBuf::from_bytes(document).unwrap_or_default())
+}
+
+/// As [`insertion`], with the copies of metadata of a sensor.
+pub fn insertion_with(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> MongoWrite {
+    insertion(match copies.get(sensor) {
+        Some(copies) => document::with_copies(document, copies),
+        None => document,
+    })
 }
 
 /// Whether the page's pending write is its removal.
@@ -250,11 +260,7 @@ async fn all_changes(session: &mut ClientSession, mongo: &Database, changes: Tog
             }
         }
         for chunk in chunks(inserts) {
-            let insert = |change| match change {
-                MongoWrite::Insert(document) => Some(document),
-                MongoWrite::Update { .. } | MongoWrite::Remove { .. } => None,
-            };
-            let documents: Vec<RawDocumentBuf> = chunk.into_iter().filter_map(|(_, change)| insert(change)).collect();
+            let documents: Vec<RawDocumentBuf> = chunk.into_iter().filter_map(|(_, change)| inserted(change)).collect();
             collection.insert_many(documents).session(&mut *session).await?;
         }
     }

@@ -49,7 +49,7 @@ impl<'a> Elements<'a> {
 
     fn next_line(&mut self) -> Option<Result<Element<'a>, Rejection>> {
         while self.at < self.body.len() {
-            let (text, number) = (self.line_at(self.at), self.number);
+            let (text, number) = (line_at(self.body, self.at), self.number);
             self.at += text.len() + 1;
             self.number += 1;
             let text = text.strip_suffix(b"\r").unwrap_or(text);
@@ -108,10 +108,6 @@ impl<'a> Elements<'a> {
         let rest = &self.body[at..];
         let consequence = if rest.len() > 1 { "; the body was not read from here on" } else { "" };
         Rejection::new(self.number, 0, rest, Reason::Json { message: format!("{why}{consequence}") })
-    }
-
-    fn line_at(&self, at: usize) -> &'a [u8] {
-        line_at(self.body, at)
     }
 }
 

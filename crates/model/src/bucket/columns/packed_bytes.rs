@@ -99,6 +99,20 @@ impl<'a> PackedBytes<'a> {
         std::str::from_utf8(self.take(length)?).map_err(|_| ColumnsDamage::Text)
     }
 
+    /// Reads a number, and as many texts.
+    ///
+    /// # Errors
+    /// As [`Self::text`].
+    pub fn texts(&mut self) -> Result<Vec<&'a str>, ColumnsDamage> {
+        let count = self.varint()?;
+        // Each text takes a byte, so that a damaged number takes no memory.
+        let mut texts = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX).min(self.left()));
+        for _ in 0..count {
+            texts.push(self.text()?);
+        }
+        Ok(texts)
+    }
+
     /// Reads a float: its number of bytes, then the bytes.
     #[inline]
     pub(super) fn float(&mut self) -> Result<f64, ColumnsDamage> {

@@ -129,10 +129,12 @@ proptest::proptest! {
         at in (0..4_usize, 0..4_usize, 0..4_usize),
     ) {
         const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+        const KINDS: [RenameKind; 4] =
+            [RenameKind::Sensor, RenameKind::Measurement, RenameKind::TagKey, RenameKind::TagValue];
         let mut renames = Renames::default();
         for (kind, from, to, is_scoped) in entries {
             let (from, to) = (NAMES[from], NAMES[to]);
-            let entry = match RenameKind::ALL[kind] {
+            let entry = match KINDS[kind] {
                 RenameKind::Sensor => {
                     rename(RenameKind::Sensor, ("", ""), &format!("a,a={from}"), &format!("b,b={to}"))
                 }
