@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use super::seal::Sealer;
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::store::{Projection, SensorFilter, Written};
@@ -33,14 +33,6 @@ pub struct Strip {
     pub sealer: Arc<Sealer>,
     pub retention: Arc<Retention>,
     pub left: LeftBefore,
-}
-
-/// What has yet to be stripped in a run; `None` before it was listed.
-#[derive(Default)]
-pub struct StripWalk {
-    waiting: Option<Vec<(String, ExpiredReadings)>>,
-    /// A failure in one database, which does not stop the others.
-    failed: Option<StorageError>,
 }
 
 /// What is stripped: a database's days.
@@ -67,32 +59,30 @@ type LeftBefore = HashMap<String, (ExpiredReadings, Range<Day>)>;
 
 impl Job for Strip {
     const NAME: &'static str = "strip";
-    type Walk = StripWalk;
 
     fn interval(&self) -> Option<Duration> {
         Some(self.retention.pause)
     }
 
-    async fn step(&mut self, walk: &mut StripWalk, run: &Run) -> Result<Step, JobError> {
-        let Some(waiting) = &mut walk.waiting else {
-            walk.waiting = Some(self.waiting().await?);
-            return Ok(Step::More);
-        };
-        let Some((database, gone)) = waiting.pop() else {
-            return walk.failed.take().map_or(Ok(Step::Done), |error| Err(error.into()));
-        };
-        let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
-        let days = self.left.get(&database).map_or_else(all, |(_, left)| left.clone());
-        let stripped = Stripped { database: &database, days, before: gone.before, left: LeftDays::default() };
-        match self.strip(stripped, run).await {
-            Ok(LeftDays(None)) => {
-                self.retention.note_stripped(&database, gone.before).await?;
-                run.count("databases", 1);
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+        let mut failed = None;
+        for (database, gone) in self.waiting().await? {
+            let began = Instant::now();
+            let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
+            let days = self.left.get(&database).map_or_else(all, |(_, left)| left.clone());
+            let stripped = Stripped { database: &database, days, before: gone.before, left: LeftDays::default() };
+            match self.strip(stripped, run).await {
+                Ok(LeftDays(None)) => {
+                    self.retention.note_stripped(&database, gone.before).await?;
+                    run.count("databases", 1);
+                }
+                Ok(LeftDays(Some(days))) => drop(self.left.insert(database, (gone, days))),
+                // A failure in one database does not stop the others.
+                Err(error) => failed = Some(error),
             }
-            Ok(LeftDays(Some(days))) => drop(self.left.insert(database, (gone, days))),
-            Err(error) => walk.failed = Some(error),
+            run.rest(began).await;
         }
-        Ok(Step::More)
+        failed.map_or(Ok(None), |error| Err(error.into()))
     }
 }
 
