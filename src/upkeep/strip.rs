@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::job::{Job, JobError, Run};
 use super::seal::Sealer;
 use crate::bucket::settings::ExpiredReadings;
-use crate::bucket::store::{Projection, SensorFilter, Written};
+use crate::bucket::store::{Projection, SensorFilter};
 use crate::bucket::{DatabaseSettings, DayId, DayPart, DayWrite, ExpiredDay, Readings, SensorDocument, StorageError};
 use crate::catalog::reads::read_sensors_each;
 use crate::faults;
@@ -226,10 +226,8 @@ impl Strip {
         let outcomes = store.write_days(of.database, &writes).await;
         faults::point("stripped");
         for ((id, ..), written) in stripped.iter().zip(outcomes) {
-            match written {
-                Written::Yes => {}
-                Written::Conflict => of.left.add(id.day),
-                Written::Failed(error) => return Err(error),
+            if !written.applied()? {
+                of.left.add(id.day);
             }
         }
         Ok(())
@@ -256,11 +254,7 @@ impl Strip {
         }
         let mut is_all = true;
         for written in self.retention.store.raw().write_sensors(of.database, &changed).await {
-            match written {
-                Written::Yes => {}
-                Written::Conflict => is_all = false,
-                Written::Failed(error) => return Err(error),
-            }
+            is_all &= written.applied()?;
         }
         Ok(is_all)
     }
