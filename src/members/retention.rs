@@ -136,20 +136,20 @@ impl Retention {
         }
     }
 
-    /// Changes the settings of a database by compare-and-set; returns them. `change` says whether there is anything to
-    /// write.
+    /// Changes the settings of a database by compare-and-set, unless they stay as they are; returns them.
     ///
     /// # Errors
     /// If the store does not answer.
     pub async fn change(
         &self,
         database: &str,
-        change: impl Fn(&mut DatabaseSettings) -> bool,
+        change: impl Fn(&mut DatabaseSettings),
     ) -> Result<DatabaseSettings, StorageError> {
         for _ in 0..ATTEMPTS_MAX {
             let held = self.refresh().await?.of(database);
             let mut changed = held.clone();
-            if !change(&mut changed) {
+            change(&mut changed);
+            if changed == held {
                 return Ok(held);
             }
             // A row created after an earlier one was removed must have another rev than that one.
@@ -177,7 +177,6 @@ impl Retention {
         let note = |settings: &mut DatabaseSettings| {
             set(settings);
             settings.created = settings.created.max(at);
-            settings.created == at
         };
         self.change(database, note).await.map(|_| is_new)
     }
@@ -224,8 +223,9 @@ impl Retention {
     /// If the store does not answer.
     pub async fn note_stripped(&self, database: &str, before: i64) -> Result<(), StorageError> {
         let note = |settings: &mut DatabaseSettings| {
-            let gone = settings.expired_readings.as_mut().filter(|gone| gone.done < before);
-            gone.map(|gone| gone.done = before).is_some()
+            if let Some(gone) = &mut settings.expired_readings {
+                gone.done = gone.done.max(before);
+            }
         };
         self.change(database, note).await.map(drop)
     }

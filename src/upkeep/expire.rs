@@ -141,9 +141,9 @@ impl Expire {
         faults::point("after_expiry");
         // Not if somebody has changed the retention meanwhile: it begins anew then.
         let note = |now: &mut DatabaseSettings| {
-            let is_same = keeps_as(&held, now);
-            now.expired = Some(cutoff).filter(|_| is_same).or(now.expired);
-            is_same
+            if keeps_as(&held, now) {
+                now.expired = Some(cutoff);
+            }
         };
         self.retention.change(database, note).await?;
         run.count("deletions", 1);
@@ -179,12 +179,10 @@ impl Expire {
         let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
         let stamp = latest.max(member.stamp_now());
         let note = |settings: &mut DatabaseSettings| {
-            let changes = is_new(settings) && keeps_as(held, settings);
-            if changes {
+            if is_new(settings) && keeps_as(held, settings) {
                 let done = settings.expired_readings.map_or(TIMESTAMP_MIN, |gone| gone.done);
                 settings.expired_readings = Some(ExpiredReadings { before, stamp, done });
             }
-            changes
         };
         self.retention.change(database, note).await?;
         faults::point("after_expired_readings");

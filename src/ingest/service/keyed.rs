@@ -16,8 +16,8 @@ const ATTEMPTS: i64 = 8;
 const STRIDE: i64 = 1000;
 
 impl Ingest {
-    /// Validates a body with the times of an earlier try of it; also returns its key, for as long as it is not logged. Without one, its times are taken, and are on disk before anything
-    /// is logged.
+    /// Validates a body with the times of an earlier try of it. Without one, its times are taken, and are on disk before anything
+    /// is logged. Also returns the key, which is held until the body is logged.
     pub(super) async fn validate_keyed<'b, P: Points<'b>>(
         &self,
         database: &Arc<Database>,

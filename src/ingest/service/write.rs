@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::Ingest;
 use crate::access::Caller;
 use crate::bucket::settings::Drift;
-use crate::buffer::flush::failing::{DatabaseShare, FailingDatabase};
+use crate::buffer::flush::failing::FailingDatabase;
 use crate::catalog::Database;
 use crate::config::{AckLevel, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
@@ -140,9 +140,7 @@ impl Ingest {
         }
         failing.wal_bytes = self.wal_bytes(&failing);
         let percent = self.options.ingest.database_share;
-        let memtable_bytes = self.options.memtable.max_bytes;
-        let share = DatabaseShare { wal_bytes: self.wal_budget(), memtable_bytes, percent };
-        if share.has_room(&failing) {
+        if failing.has_room(self.wal_budget(), self.options.memtable.max_bytes, percent) {
             return Ok(());
         }
         let FailingDatabase { name, cause, .. } = failing;
