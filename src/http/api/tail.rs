@@ -74,7 +74,7 @@ pub async fn tail(
         // An unknown id is one that nothing is known of any more.
         Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
     };
-    let listener = app.ingest.tail().listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
+    let listener = app.ingest.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
     let (outbox, body) = outbox(app.tail_bytes());
     let chosen = Chosen { database: database.clone(), selector, fields, times, after };
     let terms = Terms { health: app.health.clone(), app: app.clone(), session, database, check: every(CHECK) };

@@ -164,7 +164,7 @@ async fn take_json(
 /// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away` for an unavailable one.
 pub async fn flush(State(app): State<Arc<App>>, Extension(sender): Extension<Sender>) -> Response {
     let flushed = flushed(&app).await;
-    let refused = app.ingest.dead_letters().outstanding().await;
+    let refused = app.ingest.dead_letters.outstanding().await;
     let outcome = match (&flushed, &refused) {
         (Err(error), _) => error.to_string(),
         (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done, except for {}", refused.described()),

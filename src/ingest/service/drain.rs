@@ -26,12 +26,6 @@ impl Ingest {
         }
     }
 
-    /// How many WAL records are not in the store.
-    #[must_use]
-    pub fn records_left(&self) -> u64 {
-        self.dispatch.positions.left()
-    }
-
     async fn is_hopeless(&self, patience: Option<Duration>) {
         let mut answered = Instant::now();
         loop {
