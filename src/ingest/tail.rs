@@ -248,7 +248,9 @@ impl TailReading<'_> {
     pub fn for_each_field(&self, mut take: impl FnMut(&str, &Value)) {
         let fields = self.known.fields();
         for (field, value) in self.cells {
-            take(&fields.names[usize::from(*field)], value);
+            if let Some(name) = fields.names.get(usize::from(*field)) {
+                take(name, value);
+            }
         }
     }
 }
