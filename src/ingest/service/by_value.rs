@@ -1,7 +1,6 @@
 //! Deletions by value, as far as the log and the registry are concerned: a mark, the wait until everything older is in the
 //! store, and parts. What a part deletes is resolved elsewhere.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::Ingest;
@@ -13,14 +12,6 @@ use crate::reading::Stamp;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Ingest {
-    /// Checks that a deletion of a range of times cuts no hour of which there are only summaries.
-    ///
-    /// # Errors
-    /// [`IngestError::CutsExpired`]
-    pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), IngestError> {
-        Ok(self.retention.check_deletion(database, range)?)
-    }
-
     /// Logs a mark, then waits until everything older than it is in the store, of all instances, and the registry says so: then
     /// no process merges any of it again, after a crash neither.
     ///
