@@ -139,7 +139,7 @@ async fn serve(
     }
     let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), settings.query.clone(), metrics.clone());
     let query = Arc::new(query);
-    let presence = ingest.presence();
+    let presence = ingest.lookup.presence.clone();
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
     let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,6 @@ use hourglass::edits::{EditOptions, Edits};
 use hourglass::http::{self, App, Health, Serves};
 use hourglass::ingest::{Ingest, Stores};
 use hourglass::query::Query;
-use hourglass::reading::{Limits, Precision};
 use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
 use hourglass::upkeep::Jobs;
@@ -82,15 +81,14 @@ fn start() -> Addresses {
             let bounds = Bounds { max: 512, per_address: 512, idle: HEAD, head: HEAD, handshake: HEAD, write: HEAD };
             let seats = ConnectionLimits::new(bounds, metrics.clone());
             let (_stop, stopped) = watch::channel(false);
-            let who = (app.access.clone(), app.audit.clone());
-            let options = tcp::TcpOptions {
-                database: "d".to_owned(),
-                precision: Precision::Nanoseconds,
-                line_bytes: Limits::default().line_bytes,
-                batch_bytes: BODY_BYTES,
+            let tcp = Arc::new(tcp::TcpService {
+                ingest: app.ingest.clone(),
+                access: app.access.clone(),
+                audit: app.audit.clone(),
+                metrics,
                 http: format!("http://{}", addresses.http),
-            };
-            let tcp = tcp::TcpService::new(app.ingest.clone(), who, options, metrics);
+                told_token: AtomicBool::new(false),
+            });
             let protocol = http::Protocol { http2: true, ..http::Protocol::default() };
             let service = http::HttpService::new(app, Serves::All, Arc::default());
             told.send(addresses).expect("the caller waits for it");
@@ -166,6 +164,7 @@ fn settings(folder: &std::path::Path) -> Settings {
     settings.ingest.bytes_in_flight = 64 << 20;
     settings.ingest.ack_timeout = HEAD;
     settings.limits.body_bytes = BODY_BYTES;
+    settings.tcp.database = "d".to_owned();
     settings.memtable.max_bytes = 64 << 20;
     settings.flush.interval = LONG;
     settings.flush.quiet = LONG;

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -102,7 +103,7 @@ impl Listeners {
         if let Some(tcp) = self.lines {
             let tls = settings.tcp.tls.then(|| by_tls(&[])).flatten();
             let listener = Listener { tls, idle: Some(settings.tcp.idle_timeout), ..plain(tcp) };
-            let service = lines_service(settings, &app, self.addresses.base());
+            let service = Arc::new(lines_service(&app, self.addresses.base()));
             serving.spawn(tcp::serve(listener, limits.clone(), service, told.clone()));
         }
         if let Some(tcp) = self.status {
@@ -140,15 +141,15 @@ async fn while_kept(limits: Arc<ConnectionLimits>, serve: impl Future<Output = (
     }
 }
 
-fn lines_service(settings: &Settings, app: &App, http: String) -> tcp::TcpService {
-    let options = tcp::TcpOptions {
-        database: settings.tcp.database.clone(),
-        precision: settings.tcp.precision,
-        batch_bytes: settings.limits.body_bytes,
-        line_bytes: settings.limits.line_bytes,
+fn lines_service(app: &App, http: String) -> tcp::TcpService {
+    tcp::TcpService {
+        ingest: app.ingest.clone(),
+        access: app.access.clone(),
+        audit: app.audit.clone(),
+        metrics: app.metrics.clone(),
         http,
-    };
-    tcp::TcpService::new(app.ingest.clone(), (app.access.clone(), app.audit.clone()), options, app.metrics.clone())
+        told_token: AtomicBool::new(false),
+    }
 }
 
 async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {

@@ -63,7 +63,7 @@ pub async fn shut_down(
     if timeout_at(deadline - timeout / 8, app.ingest.drain(Some(patience))).await.is_err() {
         late("flush of the WAL");
     }
-    if timeout_at(deadline, app.ingest.rejections().save()).await.is_err() {
+    if timeout_at(deadline, app.ingest.rejections.save()).await.is_err() {
         late("writing rejected lines");
     }
     // Dropping the last handle of `Ingest` makes the shards finish their queues and end.

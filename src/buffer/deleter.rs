@@ -21,7 +21,7 @@ use super::flush::task::FlushContext;
 use super::shard::pending::{DroppedData, PendingDeletion};
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{BucketId, PageWrite, Projection, SensorFilter, Written};
+use crate::bucket::store::{BucketId, PageWrite, Projection, SensorFilter};
 use crate::bucket::{Bucket, StorageError, Store, StoredPage};
 use crate::catalog::Catalog;
 use crate::catalog::deletion::{ALWAYS, Scope};
@@ -264,11 +264,10 @@ impl Deleter {
             let mut registry = before.clone();
             change(&mut registry);
             if registry != before {
-                match self.context.store.raw().write_registry(&registry).await {
-                    Written::Yes => registry.rev += 1,
-                    Written::Conflict => continue,
-                    Written::Failed(error) => return Err(error),
+                if !self.context.store.raw().write_registry(&registry).await.applied()? {
+                    continue;
                 }
+                registry.rev += 1;
             }
             self.context.registry_view.adopt(&registry, self.opening, read);
             self.context.metrics.registry(registry.logs.len(), registry.deletions.len(), registry.floor);
@@ -450,10 +449,10 @@ pub async fn write_buckets(
         drop(writes);
         let mut conflicts = BTreeSet::new();
         for ((number, _, group), outcome) in groups.into_iter().zip(outcomes) {
-            match outcome {
-                Written::Yes => buckets[number].1.mark_written(&group),
-                Written::Conflict => drop(conflicts.insert(number)),
-                Written::Failed(error) => return Err(error),
+            if outcome.applied()? {
+                buckets[number].1.mark_written(&group);
+            } else {
+                conflicts.insert(number);
             }
         }
         changed.extend(conflicts.into_iter().rev().map(|number| buckets.swap_remove(number).0));

@@ -46,7 +46,8 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     let stores = stores(store.clone());
     let (ingest, closing) = Ingest::start(Arc::new(settings.clone()), stores, (log, &recovery, stamps), metrics);
     ingest.join(settings.store.command_timeout).await;
-    let watcher = tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.presence()));
+    let watcher =
+        tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.lookup.presence.clone()));
     let mut stop = Stop::new(Arc::default()).context("listening for signals")?;
     tokio::select! {
         () = ingest.drain(None) => {}
@@ -76,8 +77,8 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
 async fn tell(ingest: &Ingest) {
     loop {
         tokio::time::sleep(TELL).await;
-        let away = if ingest.presence().is_away() { "; the store is unavailable" } else { "" };
-        println!("{} records are left{away}", ingest.records_left());
+        let away = if ingest.lookup.presence.is_away() { "; the store is unavailable" } else { "" };
+        println!("{} records are left{away}", ingest.dispatch.positions.left());
     }
 }
 

@@ -39,7 +39,8 @@ impl Edits {
         let mut sensors: HashSet<Box<str>> = HashSet::new();
         for target in targets {
             if target.values.is_none() {
-                self.ingest.check_deletion(&target.database, &target.range)?;
+                let checked = self.ingest.retention.check_deletion(&target.database, &target.range);
+                checked.map_err(IngestError::from)?;
             }
             if counts.last().is_none_or(|count| count.database != target.database) {
                 counts.push(DeletionCount { database: target.database.clone(), ..DeletionCount::default() });

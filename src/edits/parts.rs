@@ -24,7 +24,7 @@ pub struct DeletedParts<'a> {
 
 impl<'a> DeletedParts<'a> {
     pub fn new(ingest: &'a Ingest, now: i64, database: &'a str, mark: &'a Mark) -> Self {
-        Self { ingest, now, database, mark, waiting: Vec::new(), bytes: 0, max_bytes: ingest.part_bytes() }
+        Self { ingest, now, database, mark, waiting: Vec::new(), bytes: 0, max_bytes: ingest.options.part_bytes() }
     }
 
     /// Adds times of a sensor. Those of one sensor must come one after the other.
@@ -64,7 +64,7 @@ impl<'a> DeletedParts<'a> {
         }
         if !sensors.is_empty() {
             faults::halt_at("part_resolved").await;
-            self.ingest.delete_cells(self.database, self.now, sensors, self.mark).await?;
+            self.ingest.submitter.delete_cells(self.database, self.now, sensors, self.mark).await?;
             faults::point("part_deleted");
         }
         Ok(())

@@ -3,7 +3,6 @@
 //! While nobody listens, that costs a request one atomic load.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,10 +10,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::buffer::record::batch::{Batch, index};
-use crate::catalog::{Database, SensorFields};
+use crate::buffer::record::batch::Batch;
+use crate::catalog::{Database, KnownSensor};
 use crate::config::TailSettings;
-use crate::reading::{Sensor, Value};
+use crate::reading::Value;
 use crate::wal::Sequence;
 
 /// How long the ring is filled after the last listener has left, so that one that connects again misses nothing.
@@ -52,26 +51,15 @@ pub struct TailRecord {
     pub database: Box<str>,
     /// Whether there are more readings than the ring holds: then there are none here.
     pub is_cut: bool,
-    pub sensors: Vec<Arc<Sensor>>,
-    fields: Vec<Arc<SensorFields>>,
-    rows: Vec<TailRow>,
-    cells: Vec<(u16, Value)>,
+    batches: Vec<Batch>,
     bytes: usize,
 }
 
-#[derive(Debug)]
-struct TailRow {
-    sensor: u32,
-    time: i64,
-    cells: Range<u32>,
-}
-
-/// A reading of a [`TailRecord`]: its index in the record, the index of its sensor, its time in nanoseconds, its fields.
+/// A reading of a [`TailRecord`]: its index in the record, its sensor, its time in nanoseconds, its fields.
 pub struct TailReading<'a> {
     pub number: usize,
-    pub sensor: usize,
+    pub known: &'a KnownSensor,
     pub time: i64,
-    fields: &'a SensorFields,
     cells: &'a [(u16, Value)],
 }
 
@@ -223,45 +211,16 @@ impl Drop for Listener {
 
 impl TailRecord {
     fn of(database: &str, batches: &[Batch], most: usize) -> Self {
-        let mut record = Self {
-            database: database.into(),
-            is_cut: false,
-            sensors: Vec::new(),
-            fields: Vec::new(),
-            rows: Vec::new(),
-            cells: Vec::new(),
-            bytes: size_of::<Self>(),
-        };
-        for batch in batches {
-            let first = record.sensors.len();
-            record.sensors.extend(batch.sensors.iter().map(|known| known.sensor.clone()));
-            record.fields.extend(batch.sensors.iter().map(|known| known.fields()));
-            record.bytes += batch.sensors.len() * 2 * size_of::<Arc<Sensor>>();
-            for (sensor, time, cells) in batch.readings() {
-                record.push(index(first) + sensor, time, cells);
-                if record.bytes > most {
-                    return Self::cut(database);
-                }
-            }
+        let bytes = size_of::<Self>() + batches.iter().map(Batch::memory).sum::<usize>();
+        if bytes > most {
+            return Self::cut(database);
         }
-        record
+        Self { database: database.into(), is_cut: false, batches: batches.to_vec(), bytes }
     }
 
     /// What stands for readings that there is no room for.
     fn cut(database: &str) -> Self {
-        let bytes = size_of::<Self>();
-        let (sensors, fields, rows, cells) = Default::default();
-        Self { database: database.into(), is_cut: true, sensors, fields, rows, cells, bytes }
-    }
-
-    fn push(&mut self, sensor: u32, time: i64, cells: &[(u16, Value)]) {
-        let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
-        let start = index(self.cells.len());
-        self.cells.extend_from_slice(cells);
-        self.rows.push(TailRow { sensor, time, cells: start..index(self.cells.len()) });
-        // A vector that grows has up to twice the room.
-        let of_cells = cells.iter().map(|(_, value)| 2 * size_of::<(u16, Value)>() + text(value)).sum::<usize>();
-        self.bytes += 2 * size_of::<TailRow>() + of_cells;
+        Self { database: database.into(), is_cut: true, batches: Vec::new(), bytes: size_of::<Self>() }
     }
 
     /// Bytes of memory.
@@ -277,18 +236,22 @@ impl TailRecord {
     }
 
     pub fn readings(&self) -> impl Iterator<Item = TailReading<'_>> {
-        self.rows.iter().enumerate().filter_map(|(number, row)| {
-            let sensor = row.sensor as usize;
-            let cells = self.cells.get(row.cells.start as usize..row.cells.end as usize)?;
-            Some(TailReading { number, sensor, time: row.time, fields: self.fields.get(sensor)?, cells })
-        })
+        let rows = self.batches.iter().flat_map(|batch| {
+            batch.readings().map(move |(sensor, time, cells)| (&*batch.sensors[sensor as usize], time, cells))
+        });
+        rows.enumerate().map(|(number, (known, time, cells))| TailReading { number, known, time, cells })
     }
 }
 
-impl<'a> TailReading<'a> {
-    pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a> {
-        let names = &self.fields.names;
-        self.cells.iter().filter_map(|(field, value)| Some((&**names.get(usize::from(*field))?, value)))
+impl TailReading<'_> {
+    /// Calls `take` with each field's name and value. Fields of logged readings keep their index.
+    pub fn for_each_field(&self, mut take: impl FnMut(&str, &Value)) {
+        let fields = self.known.fields();
+        for (field, value) in self.cells {
+            if let Some(name) = fields.names.get(usize::from(*field)) {
+                take(name, value);
+            }
+        }
     }
 }
 

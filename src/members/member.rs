@@ -285,14 +285,11 @@ impl Member {
 
     async fn write(&self, next: MemberRegistry) -> Result<bool, StorageError> {
         let read = Instant::now();
-        match self.store.write_registry(&next).await {
-            Written::Yes => {
-                self.adopt(&MemberRegistry { rev: next.rev + 1, ..next }, read).await;
-                Ok(true)
-            }
-            Written::Conflict => Ok(false),
-            Written::Failed(error) => Err(error),
+        let is_written = self.store.write_registry(&next).await.applied()?;
+        if is_written {
+            self.adopt(&MemberRegistry { rev: next.rev + 1, ..next }, read).await;
         }
+        Ok(is_written)
     }
 
     async fn adopt(&self, registry: &MemberRegistry, read: Instant) {

@@ -14,10 +14,9 @@ use serde_json::{Value, json};
 
 use super::member::Member;
 use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
-use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, SealForm, StorageError, Store};
 use crate::catalog::deletion::ALWAYS;
-use crate::clock::now_ns;
+use crate::clock::{first_rev, now_ns};
 use crate::faults;
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Hour, Stamp};
@@ -137,34 +136,30 @@ impl Retention {
         }
     }
 
-    /// Changes the settings of a database by compare-and-set; returns them. `change` says whether there is anything to
-    /// write.
+    /// Changes the settings of a database by compare-and-set, unless they stay as they are; returns them.
     ///
     /// # Errors
     /// If the store does not answer.
     pub async fn change(
         &self,
         database: &str,
-        change: impl Fn(&mut DatabaseSettings) -> bool,
+        change: impl Fn(&mut DatabaseSettings),
     ) -> Result<DatabaseSettings, StorageError> {
         for _ in 0..ATTEMPTS_MAX {
             let held = self.refresh().await?.of(database);
             let mut changed = held.clone();
-            if !change(&mut changed) {
+            change(&mut changed);
+            if changed == held {
                 return Ok(held);
             }
             // A row created after an earlier one was removed must have another rev than that one.
             changed.rev = if held.rev == 0 { first_rev() } else { held.rev + 1 };
-            match self.store.raw().write_settings(database, held.rev, Some(&changed)).await {
-                Written::Yes => {
-                    self.refresh().await?;
-                    return Ok(changed);
-                }
-                Written::Conflict => {}
-                Written::Failed(error) => return Err(error),
+            if self.store.raw().write_settings(database, held.rev, Some(&changed)).await.applied()? {
+                self.refresh().await?;
+                return Ok(changed);
             }
         }
-        Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
+        Err(contended(database))
     }
 
     /// Notes that somebody creates a database, with what is set of it from the start, so that no instance knows it without; returns
@@ -182,7 +177,6 @@ impl Retention {
         let note = |settings: &mut DatabaseSettings| {
             set(settings);
             settings.created = settings.created.max(at);
-            settings.created == at
         };
         self.change(database, note).await.map(|_| is_new)
     }
@@ -192,8 +186,13 @@ impl Retention {
     /// # Errors
     /// If the store does not answer.
     pub async fn remove(&self, database: &str) -> Result<(), StorageError> {
-        remove_settings(&**self.store.raw(), database).await?;
-        self.refresh().await.map(drop)
+        for _ in 0..ATTEMPTS_MAX {
+            let rev = self.refresh().await?.of(database).rev;
+            if rev == 0 || self.store.raw().write_settings(database, rev, None).await.applied()? {
+                return self.refresh().await.map(drop);
+            }
+        }
+        Err(contended(database))
     }
 
     /// Whether what is left of expired readings can be cut as a deletion asks: only whole hours can.
@@ -224,8 +223,9 @@ impl Retention {
     /// If the store does not answer.
     pub async fn note_stripped(&self, database: &str, before: i64) -> Result<(), StorageError> {
         let note = |settings: &mut DatabaseSettings| {
-            let gone = settings.expired_readings.as_mut().filter(|gone| gone.done < before);
-            gone.map(|gone| gone.done = before).is_some()
+            if let Some(gone) = &mut settings.expired_readings {
+                gone.done = gone.done.max(before);
+            }
         };
         self.change(database, note).await.map(drop)
     }
@@ -256,35 +256,15 @@ pub async fn unlist_dropped(
         faults::point("during_unlisting");
         // Whoever creates the database writes its row first: a conflict says that it is to be listed again.
         let left = left.map(|left| DatabaseSettings { rev: held.rev + 1, ..left });
-        match store.write_settings(database, held.rev, left.as_ref()).await {
-            Written::Yes => return Ok(left),
-            Written::Conflict => {}
-            Written::Failed(error) => return Err(error),
+        if store.write_settings(database, held.rev, left.as_ref()).await.applied()? {
+            return Ok(left);
         }
     }
-    Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
+    Err(contended(database))
 }
 
-/// Removes the settings of a database from the store.
-///
-/// # Errors
-/// If the store does not answer.
-async fn remove_settings(store: &dyn Store, database: &str) -> Result<(), StorageError> {
-    for _ in 0..ATTEMPTS_MAX {
-        let rows = store.read_settings().await?;
-        let Some((_, held)) = rows.iter().find(|(name, _)| name == database) else { return Ok(()) };
-        match store.write_settings(database, held.rev, None).await {
-            Written::Yes => return Ok(()),
-            Written::Conflict => {}
-            Written::Failed(error) => return Err(error),
-        }
-    }
-    Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
-}
-
-/// The first rev of a row.
-fn first_rev() -> u64 {
-    u64::try_from(now_ns() / 1_000_000).unwrap_or_default().max(1)
+fn contended(database: &str) -> StorageError {
+    StorageError::Contended { detail: format!("the settings of {database:?}") }
 }
 
 /// The settings as JSON: an array of rows.

@@ -2,6 +2,7 @@
 //! While ingest is overloaded the batch is retried and nothing more is read, which slows the sender down.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -9,9 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::TcpService;
 use super::batches::{Batches, count, halves};
 use super::hello::{self, FirstLine, Hello};
-use super::{TcpService, TcpShared};
 use crate::access::{Caller, Rate};
 use crate::clock::now_ns;
 use crate::edge::{self, Connection, Stream};
@@ -54,7 +55,7 @@ enum Came {
 
 struct Conversation {
     connection: Connection,
-    service: TcpService,
+    service: Arc<TcpService>,
     stop: watch::Receiver<bool>,
     batches: Batches,
     /// Admission for the buffered bytes.
@@ -63,11 +64,11 @@ struct Conversation {
 }
 
 /// Serves one connection to its end.
-pub async fn converse(connection: Connection, service: TcpService, stop: watch::Receiver<bool>) {
+pub async fn converse(connection: Connection, service: Arc<TcpService>, stop: watch::Receiver<bool>) {
     // Received bytes are not progress of a request here; only batches passed to ingest are.
     connection.watch.multiplex();
-    let shared = &service.0;
-    let (batches, admission) = (Batches::new(shared.options.line_bytes), shared.ingest.admission());
+    let batches = Batches::new(service.ingest.options.limits.line_bytes);
+    let admission = service.ingest.admission();
     let mut conversation = Conversation { connection, service, stop, batches, admission, piece: BytesMut::new() };
     if let Some(session) = conversation.open().await {
         conversation.take_lines(&session).await;
@@ -76,12 +77,8 @@ pub async fn converse(connection: Connection, service: TcpService, stop: watch::
 }
 
 impl Conversation {
-    fn shared(&self) -> &TcpShared {
-        &self.service.0
-    }
-
     fn batch_bytes(&self) -> usize {
-        self.shared().options.batch_bytes.min(BATCH_BYTES)
+        self.service.ingest.options.limits.body_bytes.min(BATCH_BYTES)
     }
 
     /// Reads the first line and authorizes the sender. `None` if the connection is to be closed.
@@ -112,10 +109,10 @@ impl Conversation {
                 return None;
             }
         };
-        let options = &self.shared().options;
+        let options = &self.service.ingest.options.tcp;
         let database = hello.database.clone().unwrap_or_else(|| options.database.clone());
         let precision = hello.precision.unwrap_or(options.precision);
-        let refused = self.shared().authorize(hello.token.as_deref(), &self.connection.peer, &database).err();
+        let refused = self.service.authorize(hello.token.as_deref(), &self.connection.peer, &database).err();
         if let Some(refused) = refused {
             self.refuse(&refused.to_string()).await;
             return None;
@@ -128,7 +125,7 @@ impl Conversation {
         while open || self.batches.whole() > 0 {
             open = open && self.gather().await;
             let dropped = self.batches.take_too_long();
-            self.shared().metrics.tcp_dropped("line_bytes", dropped);
+            self.service.metrics.tcp_dropped("line_bytes", dropped);
             if self.batches.whole() > 0 && self.hand_over(session).await.is_break() {
                 return;
             }
@@ -173,7 +170,7 @@ impl Conversation {
         match read {
             Ok(0) | Err(_) => Came::End,
             Ok(count) => {
-                self.service.0.metrics.tcp_bytes.increment(count as u64);
+                self.service.metrics.tcp_bytes.increment(count as u64);
                 self.make_room(count).await;
                 self.batches.push(&self.piece);
                 self.settle();
@@ -199,7 +196,7 @@ impl Conversation {
     fn settle(&mut self) {
         let held = self.batches.held().len();
         if self.admission.size() > held {
-            self.admission = self.service.0.ingest.admission();
+            self.admission = self.service.ingest.admission();
             // This may fail if others took the room meanwhile; the uncovered rest is one unfinished line at most.
             let _ = self.admission.grow(held);
         }
@@ -211,7 +208,7 @@ impl Conversation {
             return ControlFlow::Break(());
         }
         // Authorized for each batch, since a token may end during a connection.
-        let caller = self.shared().authorize(session.token.as_deref(), &self.connection.peer, &session.database);
+        let caller = self.service.authorize(session.token.as_deref(), &self.connection.peer, &session.database);
         let caller = match caller {
             Ok(caller) => caller,
             Err(refused) => {
@@ -256,7 +253,7 @@ impl Conversation {
 
     /// Counts dropped lines and logs the reason. Breaks if later lines would fail the same way.
     fn give_up(&self, lines: &[u8], error: &IngestError) -> ControlFlow<()> {
-        let (metrics, address) = (&self.shared().metrics, self.connection.peer.address);
+        let (metrics, address) = (&self.service.metrics, self.connection.peer.address);
         let count = count(lines);
         match error {
             // These lines are of new sensors only, and the quota may stay used up for an hour: later lines go on.
@@ -276,7 +273,7 @@ impl Conversation {
     /// Passes lines to ingest and retries until they are accepted or refused for good. If ingest is overloaded, more
     /// than [`SMALL_BYTES`] are tried only once, so that the caller can split them.
     async fn offer(&self, session: &Session, by: &Caller, lines: &Bytes) -> Result<(), IngestError> {
-        let ingest = &self.shared().ingest;
+        let ingest = &self.service.ingest;
         let mut wait = AGAIN;
         loop {
             let mut admission = ingest.admission();
@@ -306,10 +303,10 @@ impl Conversation {
                 Ok(_) => return Ok(()),
                 Err(error) if can_pass(&error) => {
                     if let IngestError::Overloaded { key, .. } = &error {
-                        self.shared().metrics.shed(key);
+                        self.service.metrics.shed(key);
                     }
                     if let IngestError::DatabaseFailing { .. } = &error {
-                        self.shared().metrics.shed("ingest.database_share");
+                        self.service.metrics.shed("ingest.database_share");
                     }
                     tokio::time::sleep(wait).await;
                     // A smaller batch may be admitted at once.
@@ -329,8 +326,8 @@ impl Conversation {
 
     fn count_torn(&mut self) {
         let dropped = self.batches.take_too_long();
-        self.shared().metrics.tcp_dropped("line_bytes", dropped);
-        self.shared().metrics.tcp_dropped("torn", u64::from(self.batches.is_torn()));
+        self.service.metrics.tcp_dropped("line_bytes", dropped);
+        self.service.metrics.tcp_dropped("torn", u64::from(self.batches.is_torn()));
     }
 
     /// Sends the reason as one line and closes the connection.
@@ -339,7 +336,7 @@ impl Conversation {
     }
 
     async fn point_to_http(&mut self) {
-        let address = &self.shared().options.http;
+        let address = &self.service.http;
         let text = format!(
             "this port accepts lines in line protocol, without HTTP (tcp.listen); HTTP is served on {address}\n"
         );

@@ -17,43 +17,26 @@ use crate::access::{Audit, Caller, Denied, Event, Presented, TokenRegistry};
 use crate::clock::now_seconds;
 use crate::edge::{self, ConnectionLimits, Listener};
 use crate::ingest::Ingest;
-use crate::reading::Precision;
 use crate::telemetry::Metrics;
 
-/// From the config sections `[tcp]`, `[limits]` and `[server]`.
-#[derive(Debug, Clone)]
-pub struct TcpOptions {
-    /// The database of connections that name none.
-    pub database: String,
-    /// The precision of connections that name none.
-    pub precision: Precision,
-    /// Most bytes of a batch, as of an HTTP body (`limits.body_bytes`); the batch size has a smaller fixed limit, too.
-    pub batch_bytes: usize,
-    pub line_bytes: usize,
+/// State shared by all connections.
+#[derive(Debug)]
+pub struct TcpService {
+    pub ingest: Arc<Ingest>,
+    pub access: Arc<TokenRegistry>,
+    pub audit: Arc<Audit>,
+    pub metrics: Metrics,
     /// The URL where HTTP is served, for the answer to HTTP requests on this port.
     pub http: String,
-}
-
-/// State shared by all connections. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct TcpService(Arc<TcpShared>);
-
-#[derive(Debug)]
-struct TcpShared {
-    ingest: Arc<Ingest>,
-    access: Arc<TokenRegistry>,
-    audit: Arc<Audit>,
-    options: TcpOptions,
-    metrics: Metrics,
     /// Whether a token that others could read was logged.
-    told_token: AtomicBool,
+    pub told_token: AtomicBool,
 }
 
 /// Serves connections until `stop` turns true; lines read by then still go to ingest.
 pub async fn serve(
     listener: Listener,
     limits: Arc<ConnectionLimits>,
-    service: TcpService,
+    service: Arc<TcpService>,
     stop: watch::Receiver<bool>,
 ) {
     let stopping = stop.clone();
@@ -62,19 +45,6 @@ pub async fn serve(
 }
 
 impl TcpService {
-    #[must_use]
-    pub fn new(
-        ingest: Arc<Ingest>,
-        who: (Arc<TokenRegistry>, Arc<Audit>),
-        options: TcpOptions,
-        metrics: Metrics,
-    ) -> Self {
-        let ((access, audit), told_token) = (who, AtomicBool::new(false));
-        Self(Arc::new(TcpShared { ingest, access, audit, options, metrics, told_token }))
-    }
-}
-
-impl TcpShared {
     /// The sender, if it may write to the database.
     fn authorize(&self, token: Option<&str>, peer: &edge::Peer, database: &str) -> Result<Caller, Refused> {
         let now = now_seconds();

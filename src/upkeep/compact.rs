@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use crate::store::embedded::FileSpace;
 use crate::store::{EmbeddedStore, MongoStore};
 
@@ -23,44 +23,40 @@ pub enum Compact {
 
 impl Job for Compact {
     const NAME: &'static str = "compact";
-    /// The collections that are left, each with its bytes; `None` before they were listed.
-    type Walk = Option<Vec<(String, u64, u64)>>;
 
     fn interval(&self) -> Option<Duration> {
         matches!(self, Self::Embedded(_)).then_some(PAUSE)
     }
 
-    async fn step(&mut self, walk: &mut Self::Walk, run: &Run) -> Result<Step, JobError> {
-        let store = match self {
-            Self::Embedded(store) => return compact_file(store, run).await,
-            Self::Mongo(store) => store,
-        };
-        let Some(collections) = walk else {
-            *walk = Some(measure(store, run).await?);
-            return Ok(Step::More);
-        };
-        let Some((name, bytes, free)) = collections.pop() else {
-            measure(store, run).await?;
-            return Ok(Step::Done);
-        };
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+        match self {
+            Self::Embedded(store) => compact_file(store, run).await?,
+            Self::Mongo(store) => compact_collections(store, run).await?,
+        }
+        Ok(None)
+    }
+}
+
+async fn compact_collections(store: &MongoStore, run: &Run) -> Result<(), JobError> {
+    for (name, bytes, free) in measure(store, run).await? {
         if free > 0 {
             let freed = store.compact(&name).await?;
             tracing::info!(collection = %name, bytes, free, freed, "compacted by MongoDB");
             note(freed, run);
         }
-        Ok(Step::More)
     }
+    measure(store, run).await.map(drop)
 }
 
-async fn compact_file(store: &Arc<EmbeddedStore>, run: &Run) -> Result<Step, JobError> {
+async fn compact_file(store: &Arc<EmbeddedStore>, run: &Run) -> Result<(), JobError> {
     // A small file cannot have that much free space, and need not be read.
     if !run.is_asked && store.file_bytes() < LEAST_FREE {
-        return Ok(Step::Done);
+        return Ok(());
     }
     let space = store.measure().await?;
     show(space.taken, space.taken.saturating_sub(space.used), run);
     if !run.is_asked && !is_worth_it(space) {
-        return Ok(Step::Done);
+        return Ok(());
     }
     tracing::info!(bytes = space.taken, in_use = space.used, "compacting the embedded file");
     let copying = run.clone();
@@ -69,7 +65,7 @@ async fn compact_file(store: &Arc<EmbeddedStore>, run: &Run) -> Result<Step, Job
     tracing::info!(bytes = taken, given_back, "compacted the embedded file");
     note(given_back, run);
     show(taken, taken.saturating_sub(space.used), run);
-    Ok(Step::Done)
+    Ok(())
 }
 
 /// Returns each collection with its bytes and how many of them are free.

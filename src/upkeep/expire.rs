@@ -3,11 +3,11 @@
 //! (the job `sweep`). One instance does it for all, once per day or hour by the wall clock, never by the time
 //! of a reading: one from the future expires nothing.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use crate::bucket::settings::{ExpiredReadings, Settings};
 use crate::bucket::{DatabaseSettings, Keep, StorageError};
 use crate::faults;
@@ -51,22 +51,8 @@ pub struct Expire {
     acted_on: Option<KeptBy>,
 }
 
-/// The position of a run.
-#[derive(Default)]
-pub struct ExpireWalk {
-    /// The databases that are left; `None` before they were listed.
-    databases: Option<VecDeque<String>>,
-    /// The time by which readings expire, in nanoseconds.
-    now: i64,
-    /// Something has to wait.
-    is_waiting: bool,
-    /// A failure in one database, which does not stop the others.
-    failed: Option<IngestError>,
-}
-
 impl Job for Expire {
     const NAME: &'static str = "expire";
-    type Walk = ExpireWalk;
 
     fn interval(&self) -> Option<Duration> {
         Some(self.retention.pause)
@@ -76,27 +62,36 @@ impl Job for Expire {
         self.acted_on.as_ref().is_none_or(|kept| *kept != kept_by(&self.retention.settings.now()))
     }
 
-    async fn step(&mut self, walk: &mut ExpireWalk, run: &Run) -> Result<Step, JobError> {
-        let Some(databases) = &mut walk.databases else {
-            self.acted_on = Some(kept_by(&self.retention.settings.now()));
-            return self.begin(walk).await;
-        };
-        if let Some(database) = databases.pop_front() {
-            match self.expire_in(&database, walk.now, run).await {
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+        let retention = self.retention.clone();
+        let Retention { member, store, .. } = &*retention;
+        self.acted_on = Some(kept_by(&retention.settings.now()));
+        if !retention.is_read() || !member.registry_view.is_known() {
+            return Ok(Some(AGAIN));
+        }
+        if !member.leads().await? {
+            return Ok(None);
+        }
+        // What expires by a wrong time is gone, on every instance.
+        let Ok(now) = member.clock.trusted_ns(store.raw().has_other_writers()) else { return Ok(None) };
+        let databases = store.raw().databases().await?;
+        self.known.retain(|name, _| databases.contains(name));
+        let mut next = None;
+        let mut failed = None;
+        for database in databases {
+            let began = Instant::now();
+            match self.expire_in(&database, now, run).await {
                 Ok(Expired::All) => {}
-                Ok(Expired::Some) => walk.is_waiting = true,
+                Ok(Expired::Some) => next = Some(AGAIN),
+                // A failure in one database does not stop the others.
                 Err(error) => {
                     tracing::debug!(%database, %error, "expired readings could not be deleted");
-                    walk.failed = Some(error);
+                    failed = Some(error);
                 }
             }
-            return Ok(Step::More);
+            run.rest(began).await;
         }
-        match walk.failed.take() {
-            Some(error) => Err(error.into()),
-            None if walk.is_waiting => Ok(Step::Again(AGAIN)),
-            None => Ok(Step::Done),
-        }
+        failed.map_or(Ok(next), |error| Err(error.into()))
     }
 }
 
@@ -104,24 +99,6 @@ impl Expire {
     #[must_use]
     pub fn new(retention: Arc<Retention>, submitter: Arc<Submitter>) -> Self {
         Self { retention, submitter, known: HashMap::new(), acted_on: None }
-    }
-
-    /// Lists the databases, if this instance does it for all.
-    async fn begin(&mut self, walk: &mut ExpireWalk) -> Result<Step, JobError> {
-        let Retention { member, store, .. } = &*self.retention;
-        if !self.retention.is_read() || !member.registry_view.is_known() {
-            return Ok(Step::Again(AGAIN));
-        }
-        if !member.leads().await? {
-            return Ok(Step::Done);
-        }
-        // What expires by a wrong time is gone, on every instance.
-        let Ok(now) = member.clock.trusted_ns(store.raw().has_other_writers()) else { return Ok(Step::Done) };
-        let databases = store.raw().databases().await?;
-        self.known.retain(|name, _| databases.contains(name));
-        walk.now = now;
-        walk.databases = Some(databases.into());
-        Ok(Step::More)
     }
 
     /// Whether every instance keeps a database's readings and summaries for so long by now.
@@ -164,9 +141,9 @@ impl Expire {
         faults::point("after_expiry");
         // Not if somebody has changed the retention meanwhile: it begins anew then.
         let note = |now: &mut DatabaseSettings| {
-            let is_same = keeps_as(&held, now);
-            now.expired = Some(cutoff).filter(|_| is_same).or(now.expired);
-            is_same
+            if keeps_as(&held, now) {
+                now.expired = Some(cutoff);
+            }
         };
         self.retention.change(database, note).await?;
         run.count("deletions", 1);
@@ -202,12 +179,10 @@ impl Expire {
         let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
         let stamp = latest.max(member.stamp_now());
         let note = |settings: &mut DatabaseSettings| {
-            let changes = is_new(settings) && keeps_as(held, settings);
-            if changes {
+            if is_new(settings) && keeps_as(held, settings) {
                 let done = settings.expired_readings.map_or(TIMESTAMP_MIN, |gone| gone.done);
                 settings.expired_readings = Some(ExpiredReadings { before, stamp, done });
             }
-            changes
         };
         self.retention.change(database, note).await?;
         faults::point("after_expired_readings");

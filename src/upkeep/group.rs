@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::job::{DatabaseWalk, Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use crate::bucket::store::MongoExtras;
 use crate::bucket::{Regrouped, StorageError};
 
@@ -23,29 +23,48 @@ pub struct Group {
     next_walk: Instant,
 }
 
-/// The walk of a run through all sensors, ended at once if that is not due; `None` before this is known.
-type GroupWalk = Option<DatabaseWalk>;
-
 impl Group {
     #[must_use]
     pub fn new(store: Arc<dyn MongoExtras>) -> Self {
         Self { store, next_walk: Instant::now() }
     }
 
-    /// Looks at all sensors, some at a time; returns false at the end.
-    async fn look(&self, walk: &mut DatabaseWalk, run: &Run) -> Result<bool, StorageError> {
-        let Some(database) = walk.current(&*self.store).await? else { return Ok(false) };
-        let mut tries = 1;
-        let (done, last) = loop {
-            match self.store.regroup_after(&database, &walk.after, TOGETHER).await {
-                Err(error) if error.is_transient() && tries < TRIES => tokio::time::sleep(PAUSE).await,
-                looked => break looked?,
+    /// Looks at all sensors, some at a time.
+    async fn look(&mut self, run: &Run) -> Result<(), StorageError> {
+        for database in self.store.databases().await? {
+            let mut after = Some(String::new());
+            while let Some(sensor) = after {
+                let began = Instant::now();
+                let mut tries = 1;
+                let (done, last) = loop {
+                    match self.store.regroup_after(&database, &sensor, TOGETHER).await {
+                        Err(error) if error.is_transient() && tries < TRIES => tokio::time::sleep(PAUSE).await,
+                        looked => break looked?,
+                    }
+                    tries += 1;
+                };
+                show(&done, run);
+                after = last;
+                // Also during a walk, which does not begin anew because another instance was faster here.
+                match self.regroup(run).await {
+                    Err(error) if !error.is_transient() => return Err(error),
+                    _ => {}
+                }
+                run.rest(began).await;
             }
-            tries += 1;
-        };
+        }
+        Ok(())
+    }
+
+    /// Sees to some sensors whose documents were written; returns how many are left.
+    async fn regroup(&mut self, run: &Run) -> Result<u64, StorageError> {
+        let began = Instant::now();
+        let done = self.store.regroup(TOGETHER).await?;
         show(&done, run);
-        walk.go_on(last);
-        Ok(true)
+        if done.is_incomplete {
+            self.next_walk = began;
+        }
+        Ok(done.left)
     }
 }
 
@@ -57,35 +76,23 @@ fn show(done: &Regrouped, run: &Run) {
 
 impl Job for Group {
     const NAME: &'static str = "group";
-    type Walk = GroupWalk;
 
     fn interval(&self) -> Option<Duration> {
         Some(PAUSE)
     }
 
-    async fn step(&mut self, walk: &mut GroupWalk, run: &Run) -> Result<Step, JobError> {
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
         let began = Instant::now();
-        let walk = walk.get_or_insert_with(|| {
-            if !run.is_asked && self.next_walk > began {
-                return DatabaseWalk::ended();
-            }
+        if run.is_asked || self.next_walk <= began {
             self.next_walk = began + WALK;
-            DatabaseWalk::default()
-        });
-        let goes_on = self.look(walk, run).await.inspect_err(|_| self.next_walk = began)?;
-        // Also between the steps of a walk, which does not begin anew because another instance was faster here.
-        let done = match self.store.regroup(TOGETHER).await {
-            Err(error) if goes_on && error.is_transient() => return Ok(Step::More),
-            Err(error) => {
-                self.next_walk = if goes_on { began } else { self.next_walk };
-                return Err(error.into());
-            }
-            Ok(done) => done,
-        };
-        show(&done, run);
-        if done.is_incomplete {
-            self.next_walk = began;
+            self.look(run).await.inspect_err(|_| self.next_walk = began)?;
         }
-        Ok(if goes_on || done.left > 0 { Step::More } else { Step::Done })
+        loop {
+            let began = Instant::now();
+            if self.regroup(run).await? == 0 {
+                return Ok(None);
+            }
+            run.rest(began).await;
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Makes the indexes that the configuration declares, and drops those that it does not declare any more.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::job::{DatabaseWalk, Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use crate::bucket::store::MongoExtras;
 
 /// The wait between two looks at all databases: a new one has its indexes within this time.
@@ -19,7 +19,6 @@ pub struct Index {
 
 impl Job for Index {
     const NAME: &'static str = "index";
-    type Walk = DatabaseWalk;
 
     fn interval(&self) -> Option<Duration> {
         (self.is_declared || !self.has_run).then_some(PAUSE)
@@ -29,15 +28,15 @@ impl Job for Index {
         !self.has_run
     }
 
-    async fn step(&mut self, walk: &mut Self::Walk, run: &Run) -> Result<Step, JobError> {
-        let Some(database) = walk.current(&*self.store).await? else {
-            self.has_run = true;
-            run.set_left(Some(0));
-            return Ok(Step::Done);
-        };
-        run.set_left(None);
-        run.count("changed", self.store.settle_indexes(&database).await?);
-        walk.go_on(None);
-        Ok(Step::More)
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+        for database in self.store.databases().await? {
+            let began = Instant::now();
+            run.set_left(None);
+            run.count("changed", self.store.settle_indexes(&database).await?);
+            run.rest(began).await;
+        }
+        self.has_run = true;
+        run.set_left(Some(0));
+        Ok(None)
     }
 }

@@ -1,27 +1,22 @@
 //! What a job is, and what it may ask of the runner.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::runner::JobState;
 use crate::bucket::StorageError;
-use crate::bucket::store::DatabaseStore;
 use crate::ingest::IngestError;
 use crate::store::embedded::CompactError;
 
 /// The longest rest after a step in the background.
 const REST_MAX: Duration = Duration::from_secs(5);
 
-/// A background task that works in bounded steps. It may be stopped between any two of its awaits, so that each run must be
-/// able to continue what an earlier one left.
+/// A background task that works in bounded steps. It may be stopped at any await, so that each run must be able to continue
+/// what an earlier one left.
 pub trait Job: Send + 'static {
     /// The name in URLs, commands, metrics and logs.
     const NAME: &'static str;
-
-    /// The position within one run. Each run begins with the default.
-    type Walk: Default + Send;
 
     /// The wait between two runs; `None` if the job runs only on demand.
     fn interval(&self) -> Option<Duration>;
@@ -31,20 +26,9 @@ pub trait Job: Send + 'static {
         false
     }
 
-    /// Does one bounded step of a run. It reports how much it did through [`Run::count`].
-    fn step(&mut self, walk: &mut Self::Walk, run: &Run) -> impl Future<Output = Result<Step, JobError>> + Send;
-}
-
-/// The result of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// The run goes on.
-    More,
-    /// The run is complete.
-    Done,
-    /// The run is complete, but something has to wait for others: the next run begins after this time, if that is earlier
-    /// than the interval.
-    Again(Duration),
+    /// Runs once. It reports how much it did through [`Run::count`], and rests after each step ([`Run::rest`]). If something
+    /// has to wait for others, it returns the time until the next run, for the case that this is before the interval ends.
+    fn run(&mut self, run: &Run) -> impl Future<Output = Result<Option<Duration>, JobError>> + Send;
 }
 
 /// Why a run failed.
@@ -108,38 +92,5 @@ impl Run {
         if !self.is_asked {
             tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
         }
-    }
-}
-
-/// A walk through all databases, some sensors at a time.
-#[derive(Debug, Default)]
-pub struct DatabaseWalk {
-    /// The databases that are left; `None` before they were listed.
-    databases: Option<VecDeque<String>>,
-    /// The last sensor of the current database that was walked; empty before the first.
-    pub after: String,
-}
-
-impl DatabaseWalk {
-    /// A walk that has ended.
-    pub fn ended() -> Self {
-        Self { databases: Some(VecDeque::new()), after: String::new() }
-    }
-
-    /// Returns the database that is being walked; `None` at the end.
-    pub async fn current(&mut self, store: &dyn DatabaseStore) -> Result<Option<String>, StorageError> {
-        let databases = match &mut self.databases {
-            Some(databases) => databases,
-            none => none.insert(store.databases().await?.into()),
-        };
-        Ok(databases.front().cloned())
-    }
-
-    /// Continues after a sensor, or with the next database if there is none.
-    pub fn go_on(&mut self, after: Option<String>) {
-        if after.is_none() {
-            self.databases.as_mut().and_then(VecDeque::pop_front);
-        }
-        self.after = after.unwrap_or_default();
     }
 }

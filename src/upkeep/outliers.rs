@@ -1,9 +1,9 @@
 //! Removes outlier marks some time after a sensor last outgrew a page, also from sensors that have gone silent.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::job::{DatabaseWalk, Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use crate::bucket::StorageError;
 use crate::bucket::store::SensorFilter;
 use crate::buffer::flush::outliers::expire;
@@ -43,20 +43,27 @@ impl Outliers {
 
 impl Job for Outliers {
     const NAME: &'static str = "outliers";
-    type Walk = DatabaseWalk;
 
     fn interval(&self) -> Option<Duration> {
         Some(PAUSE)
     }
 
-    async fn step(&mut self, walk: &mut DatabaseWalk, run: &Run) -> Result<Step, JobError> {
-        let Some(database) = walk.current(&**self.store.raw()).await? else { return Ok(Step::Done) };
-        let after = Some(walk.after.clone()).filter(|after| !after.is_empty());
-        match self.clear(&database, after, run).await {
-            Err(error) if error.is_of_store() => return Err(error.into()),
-            // A document or a database that cannot be read keeps its marks and does not stop the others.
-            last => walk.go_on(last.unwrap_or_default()),
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+        for database in self.store.raw().databases().await? {
+            let mut after = None;
+            loop {
+                let began = Instant::now();
+                after = match self.clear(&database, after, run).await {
+                    Err(error) if error.is_of_store() => return Err(error.into()),
+                    // A document or a database that cannot be read keeps its marks and does not stop the others.
+                    last => last.unwrap_or_default(),
+                };
+                run.rest(began).await;
+                if after.is_none() {
+                    break;
+                }
+            }
         }
-        Ok(Step::More)
+        Ok(None)
     }
 }

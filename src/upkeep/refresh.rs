@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::job::{DatabaseWalk, Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use crate::bucket::store::MongoExtras;
 use crate::bucket::{CopyScope, StorageError};
 use crate::buffer::flush::stale_copies::{NextCopies, StaleCopies};
@@ -37,22 +37,26 @@ pub struct Refresh {
     together: usize,
 }
 
-/// The walk of a run through all sensors, ended at once if that is not due; `None` before this is known.
-type RefreshWalk = Option<DatabaseWalk>;
-
 impl Refresh {
     #[must_use]
     pub fn new(store: Arc<dyn MongoExtras>, stale: StaleCopies, settle: Duration) -> Self {
         Self { store, stale, settle, next_walk: Instant::now(), together: TOGETHER.0 }
     }
 
-    /// Finds sensors whose documents do not say that their copies are done; returns false at the end.
-    async fn find(&self, walk: &mut DatabaseWalk) -> Result<bool, StorageError> {
-        let Some(database) = walk.current(&*self.store).await? else { return Ok(false) };
-        let (stale, last) = self.store.next_stale_copies(&database, &walk.after, EXAMINED).await?;
-        stale.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
-        walk.go_on(last);
-        Ok(true)
+    /// Finds sensors whose documents do not say that their copies are done.
+    async fn find(&self, run: &Run) -> Result<(), StorageError> {
+        for database in self.store.databases().await? {
+            let mut after = Some(String::new());
+            while let Some(sensor) = after {
+                let began = Instant::now();
+                let (stale, last) = self.store.next_stale_copies(&database, &sensor, EXAMINED).await?;
+                stale.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
+                run.set_left(Some(self.stale.count()));
+                after = last;
+                run.rest(began).await;
+            }
+        }
+        Ok(())
     }
 
     async fn refresh(&mut self, next: &NextCopies, began: Instant, run: &Run) -> Result<(), StorageError> {
@@ -76,7 +80,6 @@ impl Refresh {
 
 impl Job for Refresh {
     const NAME: &'static str = "refresh";
-    type Walk = RefreshWalk;
 
     fn interval(&self) -> Option<Duration> {
         Some(WALK)
@@ -87,22 +90,18 @@ impl Job for Refresh {
         self.next_walk <= now || self.stale.is_incomplete() || self.stale.next(1, self.settle, now).is_some()
     }
 
-    async fn step(&mut self, walk: &mut RefreshWalk, run: &Run) -> Result<Step, JobError> {
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
         let began = Instant::now();
-        run.set_left(Some(self.stale.count()));
-        let walk = walk.get_or_insert_with(|| {
-            if !(run.is_asked || self.next_walk <= began || self.stale.take_incomplete()) {
-                return DatabaseWalk::ended();
-            }
+        if run.is_asked || self.next_walk <= began || self.stale.take_incomplete() {
             self.next_walk = began + WALK;
-            DatabaseWalk::default()
-        });
-        if self.find(walk).await.inspect_err(|_| self.next_walk = began)? {
-            return Ok(Step::More);
+            self.find(run).await.inspect_err(|_| self.next_walk = began)?;
         }
-        let Some(next) = self.stale.next(self.together, self.settle, began) else { return Ok(Step::Done) };
-        self.refresh(&next, began, run).await?;
-        run.set_left(Some(self.stale.count()));
-        Ok(Step::More)
+        loop {
+            let began = Instant::now();
+            run.set_left(Some(self.stale.count()));
+            let Some(next) = self.stale.next(self.together, self.settle, began) else { return Ok(None) };
+            self.refresh(&next, began, run).await?;
+            run.rest(began).await;
+        }
     }
 }

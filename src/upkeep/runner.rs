@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use crate::clock::now_ns;
 use crate::telemetry::Metrics;
 
@@ -176,7 +176,7 @@ async fn run<J: Job>(mut job: J, state: Arc<JobState>, metrics: Metrics) {
     loop {
         let is_asked = state.next(pause, || failures == 0 && job.is_due()).await;
         let began = Instant::now();
-        let outcome = run_once(&mut job, Run { state: state.clone(), is_asked }).await;
+        let outcome = job.run(&Run { state: state.clone(), is_asked }).await;
         let interval = job.interval();
         pause = match &outcome {
             Ok(again) => interval.map(|interval| again.unwrap_or(interval).min(interval)),
@@ -190,19 +190,6 @@ async fn run<J: Job>(mut job: J, state: Arc<JobState>, metrics: Metrics) {
             tracing::warn!(job = J::NAME, %error, "job failed; retrying");
         }
         state.end(error.map(|error| error.to_string()));
-    }
-}
-
-/// Returns the wait that the job asks for before its next run, if it asks for one.
-async fn run_once<J: Job>(job: &mut J, run: Run) -> Result<Option<Duration>, JobError> {
-    let mut walk = J::Walk::default();
-    loop {
-        let began = Instant::now();
-        match job.step(&mut walk, &run).await? {
-            Step::More => run.rest(began).await,
-            Step::Done => return Ok(None),
-            Step::Again(wait) => return Ok(Some(wait)),
-        }
     }
 }
 
@@ -220,7 +207,7 @@ mod tests {
         StorageError::Unavailable { detail: "away".to_owned() }.into()
     }
 
-    /// Runs only on demand, in three steps; its second run fails.
+    /// Runs only on demand; its second run fails.
     #[derive(Default)]
     struct Steps {
         runs: u32,
@@ -228,25 +215,20 @@ mod tests {
 
     impl Job for Steps {
         const NAME: &'static str = "steps";
-        type Walk = u32;
 
         fn interval(&self) -> Option<Duration> {
             None
         }
 
-        async fn step(&mut self, walk: &mut u32, run: &Run) -> Result<Step, JobError> {
-            *walk += 1;
-            run.count("steps", 1);
-            if *walk < 3 {
-                return Ok(Step::More);
-            }
+        async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+            run.count("steps", 3);
             self.runs += 1;
-            if self.runs == 2 { Err(away()) } else { Ok(Step::Done) }
+            if self.runs == 2 { Err(away()) } else { Ok(None) }
         }
     }
 
     #[tokio::test]
-    async fn each_run_takes_all_its_steps_and_tells_of_its_failure() {
+    async fn each_run_counts_its_steps_and_tells_of_its_failure() {
         let mut jobs = Jobs::new(Metrics::new("toy", "embedded").expect("metrics"));
         jobs.add(Steps::default());
         assert!(jobs.find("others").is_none());

@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::job::{Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use super::seal::Sealer;
 use crate::bucket::settings::ExpiredReadings;
-use crate::bucket::store::{Projection, SensorFilter, Written};
+use crate::bucket::store::{Projection, SensorFilter};
 use crate::bucket::{DatabaseSettings, DayId, DayPart, DayWrite, ExpiredDay, Readings, SensorDocument, StorageError};
 use crate::catalog::reads::read_sensors_each;
 use crate::faults;
@@ -33,14 +33,6 @@ pub struct Strip {
     pub sealer: Arc<Sealer>,
     pub retention: Arc<Retention>,
     pub left: LeftBefore,
-}
-
-/// What has yet to be stripped in a run; `None` before it was listed.
-#[derive(Default)]
-pub struct StripWalk {
-    waiting: Option<Vec<(String, ExpiredReadings)>>,
-    /// A failure in one database, which does not stop the others.
-    failed: Option<StorageError>,
 }
 
 /// What is stripped: a database's days.
@@ -67,32 +59,30 @@ type LeftBefore = HashMap<String, (ExpiredReadings, Range<Day>)>;
 
 impl Job for Strip {
     const NAME: &'static str = "strip";
-    type Walk = StripWalk;
 
     fn interval(&self) -> Option<Duration> {
         Some(self.retention.pause)
     }
 
-    async fn step(&mut self, walk: &mut StripWalk, run: &Run) -> Result<Step, JobError> {
-        let Some(waiting) = &mut walk.waiting else {
-            walk.waiting = Some(self.waiting().await?);
-            return Ok(Step::More);
-        };
-        let Some((database, gone)) = waiting.pop() else {
-            return walk.failed.take().map_or(Ok(Step::Done), |error| Err(error.into()));
-        };
-        let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
-        let days = self.left.get(&database).map_or_else(all, |(_, left)| left.clone());
-        let stripped = Stripped { database: &database, days, before: gone.before, left: LeftDays::default() };
-        match self.strip(stripped, run).await {
-            Ok(LeftDays(None)) => {
-                self.retention.note_stripped(&database, gone.before).await?;
-                run.count("databases", 1);
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+        let mut failed = None;
+        for (database, gone) in self.waiting().await? {
+            let began = Instant::now();
+            let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
+            let days = self.left.get(&database).map_or_else(all, |(_, left)| left.clone());
+            let stripped = Stripped { database: &database, days, before: gone.before, left: LeftDays::default() };
+            match self.strip(stripped, run).await {
+                Ok(LeftDays(None)) => {
+                    self.retention.note_stripped(&database, gone.before).await?;
+                    run.count("databases", 1);
+                }
+                Ok(LeftDays(Some(days))) => drop(self.left.insert(database, (gone, days))),
+                // A failure in one database does not stop the others.
+                Err(error) => failed = Some(error),
             }
-            Ok(LeftDays(Some(days))) => drop(self.left.insert(database, (gone, days))),
-            Err(error) => walk.failed = Some(error),
+            run.rest(began).await;
         }
-        Ok(Step::More)
+        failed.map_or(Ok(None), |error| Err(error.into()))
     }
 }
 
@@ -236,10 +226,8 @@ impl Strip {
         let outcomes = store.write_days(of.database, &writes).await;
         faults::point("stripped");
         for ((id, ..), written) in stripped.iter().zip(outcomes) {
-            match written {
-                Written::Yes => {}
-                Written::Conflict => of.left.add(id.day),
-                Written::Failed(error) => return Err(error),
+            if !written.applied()? {
+                of.left.add(id.day);
             }
         }
         Ok(())
@@ -266,11 +254,7 @@ impl Strip {
         }
         let mut is_all = true;
         for written in self.retention.store.raw().write_sensors(of.database, &changed).await {
-            match written {
-                Written::Yes => {}
-                Written::Conflict => is_all = false,
-                Written::Failed(error) => return Err(error),
-            }
+            is_all &= written.applied()?;
         }
         Ok(is_all)
     }

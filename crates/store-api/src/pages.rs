@@ -32,6 +32,20 @@ pub enum Written {
     Failed(StorageError),
 }
 
+impl Written {
+    /// Returns false after a conflict.
+    ///
+    /// # Errors
+    /// If the write failed, or its outcome is unknown.
+    pub fn applied(self) -> Result<bool, StorageError> {
+        match self {
+            Self::Yes => Ok(true),
+            Self::Conflict => Ok(false),
+            Self::Failed(error) => Err(error),
+        }
+    }
+}
+
 /// The result of a scan of one sensor's pages or days.
 #[derive(Debug, Clone)]
 pub struct Scanned {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::cells::DeletedCells;
 use super::{CONFLICTS_MAX, Deleter};
-use crate::bucket::store::Written;
 use crate::bucket::{DayId, DayPart, DayWrite, StorageError, StoredDay};
 use crate::faults;
 use crate::reading::{Day, Sensor};
@@ -81,11 +80,10 @@ impl Deleter {
             .collect();
         let (mut conflicts, mut emptied) = (Vec::new(), Vec::new());
         for ((id, day), written) in changed.iter().zip(self.context.raw.write_days(gone.database, &writes).await) {
-            match written {
-                Written::Yes if day.is_empty() => emptied.push((*id, day.rev + 1)),
-                Written::Yes => {}
-                Written::Conflict => conflicts.push(DayId::clone(id)),
-                Written::Failed(error) => return Err(error),
+            if !written.applied()? {
+                conflicts.push(DayId::clone(id));
+            } else if day.is_empty() {
+                emptied.push((*id, day.rev + 1));
             }
         }
         // Only now, with the totals of their months gone: who tries again after a kill would not find a removed part, and leave
@@ -95,10 +93,8 @@ impl Deleter {
             .map(|&(id, rev)| DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None })
             .collect();
         for ((id, _), written) in emptied.iter().zip(self.context.raw.write_days(gone.database, &removals).await) {
-            match written {
-                Written::Yes => {}
-                Written::Conflict => conflicts.push(DayId::clone(id)),
-                Written::Failed(error) => return Err(error),
+            if !written.applied()? {
+                conflicts.push(DayId::clone(id));
             }
         }
         Ok(conflicts)

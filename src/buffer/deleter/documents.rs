@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cells::DeletedCells;
 use super::{CONFLICTS_MAX, Deleter};
-use crate::bucket::store::{Extent, Order, Projection, Written};
+use crate::bucket::store::{Extent, Order, Projection};
 use crate::bucket::{Reading, SensorDocument, StorageError};
 use crate::buffer::flush::documents::{newest, whole};
 use crate::catalog::deletion::ALL_HOURS;
@@ -63,14 +63,11 @@ impl Deleter {
             }
             let mut changed: BTreeSet<Box<str>> = BTreeSet::new();
             for (document, written) in documents.iter().zip(store.raw().write_sensors(database, &documents).await) {
-                match written {
+                if !written.applied()? {
+                    changed.insert(document.sensor.key.clone());
+                } else if deletion.is_all() && store.keeps_copies() {
                     // What is left of its pages may have copies of what was deleted.
-                    Written::Yes if deletion.is_all() && store.keeps_copies() => {
-                        self.context.stale_copies.note(database, &document.sensor.key);
-                    }
-                    Written::Yes => {}
-                    Written::Conflict => drop(changed.insert(document.sensor.key.clone())),
-                    Written::Failed(error) => return Err(error),
+                    self.context.stale_copies.note(database, &document.sensor.key);
                 }
             }
             changed.extend(self.remove_documents(database, &gone).await?);
@@ -121,9 +118,8 @@ impl Deleter {
             documents.push(document);
         }
         // In a conflict another writer has restored it.
-        let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
         let written = self.context.store.raw().write_sensors(database, &documents).await;
-        written.into_iter().find_map(failed).map_or(Ok(()), Err)
+        written.into_iter().try_for_each(|written| written.applied().map(drop))
     }
 
     /// Which of these sensors have no page at all, not even a hidden one.

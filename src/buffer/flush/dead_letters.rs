@@ -29,20 +29,10 @@ use crate::wire::line_protocol::write_line;
 
 const LIMITS: SideFileLimits = SideFileLimits { segment_bytes: 64 << 20, keep_bytes: None };
 
-/// The reason for which readings become dead letters.
-#[derive(Debug, thiserror::Error)]
-pub enum DeadLetterReason {
-    /// The store will never accept their page.
-    #[error(transparent)]
-    Refused(StorageError),
-    /// They came back after the floor had moved past them, and the store has other values at their timestamps, which may
-    /// be later.
-    #[error(
-        "set aside: this instance was silent for longer than wal.horizon and the store has other values; compare before \
-         you resend"
-    )]
-    SetAside,
-}
+/// The reason of readings that came back after the floor had moved past them, where the store has other values at their
+/// timestamps, which may be later.
+pub const SET_ASIDE: &str = "set aside: this instance was silent for longer than wal.horizon and the store has other values; \
+     compare before you resend";
 
 /// A record of the side file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,24 +118,16 @@ impl DeadLetters {
         Self(Arc::new(Shared { folder, file, counted: Mutex::default() }))
     }
 
-    /// Appends a bucket's readings, durably.
+    /// Appends the readings of a bucket whose places in time order are `wanted`, durably.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub async fn keep(&self, database: &Database, load: &Load, error: &StorageError) -> io::Result<()> {
-        self.keep_some(database, load, |_| true, &DeadLetterReason::Refused(error.clone())).await
-    }
-
-    /// Like [`DeadLetters::keep`], for readings whose places in time order are `wanted`.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub async fn keep_some(
+    pub async fn keep(
         &self,
         database: &Database,
         load: &Load,
         wanted: impl Fn(usize) -> bool,
-        reason: &DeadLetterReason,
+        reason: &str,
     ) -> io::Result<()> {
         let names = &load.known.fields().names;
         let mut lines = String::new();
@@ -158,7 +140,7 @@ impl DeadLetters {
             write_line(&mut lines, &load.known.sensor.key, fields, row.time);
         }
         let database = database.name.to_string();
-        let letter = ReadingsLetter { database, readings, kept: now(), reason: reason.to_string(), lines };
+        let letter = ReadingsLetter { database, readings, kept: now(), reason: reason.to_owned(), lines };
         self.append(DeadLetter::Readings(letter)).await?;
         let (sensor, hour) = (&load.known.sensor.key, load.hour.start_ns());
         tracing::error!(%sensor, hour, readings, error = %reason, folder = %self.0.folder.display(),

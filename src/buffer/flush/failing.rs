@@ -36,22 +36,11 @@ pub struct FailingDatabase {
     pub wal_bytes: u64,
 }
 
-/// How much of the WAL and of memory one failing database may take (`ingest.database_share`).
-#[derive(Debug, Clone, Copy)]
-pub struct DatabaseShare {
-    /// Bytes of the whole WAL.
-    pub wal_bytes: u64,
-    /// Bytes of memory for cached buckets and unflushed readings.
-    pub memtable_bytes: usize,
-    /// The share of each, in percent.
-    pub percent: usize,
-}
-
-impl DatabaseShare {
-    /// Whether admission may accept more readings of the database.
-    pub fn has_room(&self, failing: &FailingDatabase) -> bool {
-        let in_memory = failing.unflushed_bytes < self.memtable_bytes / 100 * self.percent;
-        let in_wal = failing.wal_bytes < self.wal_bytes / 100 * self.percent as u64;
+impl FailingDatabase {
+    /// Returns true if it takes less than so many percent of the WAL and of the memory for unflushed readings.
+    pub fn has_room(&self, wal_bytes: u64, memtable_bytes: usize, percent: usize) -> bool {
+        let in_memory = self.unflushed_bytes < memtable_bytes / 100 * percent;
+        let in_wal = self.wal_bytes < wal_bytes / 100 * percent as u64;
         in_memory && in_wal
     }
 }
@@ -189,12 +178,12 @@ mod tests {
 
     #[test]
     fn a_share_is_of_memory_and_of_the_log() {
-        let share = DatabaseShare { wal_bytes: 1000, memtable_bytes: 400, percent: 25 };
+        let has_room = |failing: FailingDatabase| failing.has_room(1000, 400, 25);
         let failing = FailingDatabases::default();
         failing.note(0, "one", &denied(), WaitingReadings { bytes: 99, first: Some(1) }, 1);
         let one = failing.get("one").expect("it fails");
-        assert!(share.has_room(&FailingDatabase { wal_bytes: 249, ..one.clone() }));
-        assert!(!share.has_room(&FailingDatabase { wal_bytes: 250, ..one.clone() }));
-        assert!(!share.has_room(&FailingDatabase { unflushed_bytes: 100, ..one }));
+        assert!(has_room(FailingDatabase { wal_bytes: 249, ..one.clone() }));
+        assert!(!has_room(FailingDatabase { wal_bytes: 250, ..one.clone() }));
+        assert!(!has_room(FailingDatabase { unflushed_bytes: 100, ..one }));
     }
 }

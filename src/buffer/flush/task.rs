@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use super::blocked::BlockedBuckets;
 use super::chunks::{self, DirectRules};
-use super::dead_letters::{DeadLetterReason, DeadLetters};
+use super::dead_letters::{DeadLetters, SET_ASIDE};
 use super::failing::FailingDatabases;
 use super::sensors::store_before_pages;
 use super::stale_copies::StaleCopies;
@@ -227,8 +227,8 @@ impl FlushContext {
     async fn keep_set_aside(&self, database: &Database, runs: &mut [BucketFlush]) {
         let is_some = |run: &&mut BucketFlush| run.state == BucketFlushState::Merged && !run.set_aside.is_empty();
         for run in runs.iter_mut().filter(is_some) {
-            let (wanted, reason) = (|place| run.set_aside.contains(&place), DeadLetterReason::SetAside);
-            let kept = self.dead_letters.keep_some(database, &run.load, wanted, &reason).await;
+            let wanted = |place| run.set_aside.contains(&place);
+            let kept = self.dead_letters.keep(database, &run.load, wanted, SET_ASIDE).await;
             if let Err(io) = kept {
                 run.state = BucketFlushState::Failed(StorageError::Failing { detail: format!("dead letters: {io}") });
             }
@@ -240,7 +240,7 @@ impl FlushContext {
     async fn dead_letter_refused(&self, database: &Database, runs: &mut [BucketFlush]) {
         for run in runs {
             let BucketFlushState::Failed(error @ StorageError::Refused { .. }) = &run.state else { continue };
-            match self.dead_letters.keep(database, &run.load, error).await {
+            match self.dead_letters.keep(database, &run.load, |_| true, &error.to_string()).await {
                 Ok(()) => run.state = BucketFlushState::DeadLettered(error.clone()),
                 Err(io) => {
                     tracing::error!(%io, %error, "dead-letter file cannot be written; the refused readings stay in the WAL")

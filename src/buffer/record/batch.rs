@@ -8,14 +8,14 @@ use crate::members::positions::{PendingAck, QueuedBatches};
 use crate::reading::{Hour, Value};
 
 /// The readings of one request for one shard, flat: no allocation per reading.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub sensors: Vec<Arc<KnownSensor>>,
     rows: Vec<BatchRow>,
     cells: Vec<(u16, Value)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct BatchRow {
     sensor: u32,
     time: i64,
@@ -44,6 +44,13 @@ impl Batch {
 
     pub fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// Bytes of memory without the sensors themselves.
+    pub fn memory(&self) -> usize {
+        let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
+        let cells: usize = self.cells.iter().map(|(_, value)| size_of::<(u16, Value)>() + text(value)).sum();
+        self.sensors.len() * size_of::<Arc<KnownSensor>>() + self.rows.len() * Self::ROW_BYTES + cells
     }
 
     /// How many cells, including those of the row under construction.

@@ -37,7 +37,7 @@ fn failed(error: StorageError) -> ApiError {
 
 /// `GET /api/v1/backup`.
 pub async fn begin(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
-    let (opening, now_ms) = app.ingest.opening();
+    let (opening, now_ms) = app.ingest.member.opening();
     let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
     let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
     if since.is_some() {

@@ -57,7 +57,7 @@ async fn on_lines<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&KeptLines) -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let lines = app.ingest.rejections().lines().clone();
+    let lines = app.ingest.rejections.lines().clone();
     let done = tokio::task::spawn_blocking(move || work(&lines)).await;
     let unreadable = |error: String| ApiError::Unreadable(format!("the rejected lines: {error}"));
     done.map_err(|ended| unreadable(ended.to_string()))?.map_err(|error| unreadable(error.to_string()))

@@ -118,10 +118,10 @@ pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<Sees
         None if !failing.is_empty() => (StatusCode::OK, "pass", some_fail),
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
-    let blocked = app.ingest.blocked();
+    let blocked = app.ingest.blocked.told();
     let documents = if blocked.is_some() { "fail" } else { "pass" };
     let blocked = blocked.unwrap_or_else(|| "no readings are blocked by a single document".to_owned());
-    let log = app.ingest.wal_stats();
+    let log = app.ingest.wal.stats();
     let mut log_message = format!("{} bytes in {} segments", log.bytes, log.segments);
     let mut log_status = word;
     let found = log.found;
@@ -155,7 +155,7 @@ pub(crate) fn unusable(cause: Unusable) -> String {
 /// A check that warns if there are dead letters.
 async fn dead_letters(app: &App) -> Option<serde_json::Value> {
     let mut messages = Vec::new();
-    match app.ingest.dead_letters().outstanding().await {
+    match app.ingest.dead_letters.outstanding().await {
         Ok(outstanding) => {
             let readings = outstanding.readings();
             if readings > 0 {
@@ -223,7 +223,7 @@ pub(crate) fn age(since: Option<i64>) -> f64 {
 
 /// `GET /api/v1/status`.
 pub async fn status(State(app): State<Arc<App>>) -> Response {
-    let (lag, log, health) = (app.ingest.lag(), app.ingest.wal_stats(), app.health.borrow().clone());
+    let (lag, log, health) = (app.ingest.lag(), app.ingest.wal.stats(), app.health.borrow().clone());
     let store = match &health {
         Health::StoreAway(reason) => json!({ "away": true, "reason": reason }),
         Health::StoreUnusable { cause, detail } => {
@@ -247,12 +247,12 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "log_damaged": log.found.damaged,
         "log_in_doubt": log.found.in_doubt,
         "log_torn": log.found.torn,
-        "hot_bytes": app.ingest.bucket_cache_bytes(),
+        "hot_bytes": app.ingest.dispatch.positions.bucket_cache_bytes(),
         "unflushed_bytes": lag.unflushed_bytes,
         "feeding": !lag.live,
-        "deletions_in_progress": app.ingest.deletions_in_progress(),
+        "deletions_in_progress": app.ingest.catalog.deletions_in_progress(),
         "blocked": lag.blocked,
-        "documents": app.ingest.blocked(),
+        "documents": app.ingest.blocked.told(),
         "refusing": refusal(&app, &health),
         "store": store,
         "failing_databases": failing,
@@ -272,15 +272,15 @@ pub async fn settings() -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let outstanding = app.ingest.dead_letters().outstanding().await.ok();
+    let outstanding = app.ingest.dead_letters.outstanding().await.ok();
     let _scraping = app.metrics.scraping();
-    let (lag, log) = (app.ingest.lag(), app.ingest.wal_stats());
+    let (lag, log) = (app.ingest.lag(), app.ingest.wal.stats());
     let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
     let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
     app.metrics.account(&account);
     let readings = outstanding.as_ref().map(|outstanding| outstanding.readings());
     app.metrics.dead_letters(readings, outstanding.map(|outstanding| outstanding.metadata));
-    app.ingest.measure_blocked();
+    app.ingest.blocked.measure(&app.metrics);
     let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
     app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));

@@ -71,7 +71,7 @@ pub async fn tail(
         // An unknown id is one that nothing is known of any more.
         Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
     };
-    let listener = app.ingest.tail().listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
+    let listener = app.ingest.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
     let (outbox, mut pieces) = outbox(app.tail_bytes());
     let room = outbox.room.clone();
     // Ends when the stream does.
@@ -169,10 +169,12 @@ impl Stream {
         let known = chosen.after.filter(|after| after.sequence == sequence).map(|after| after.number);
         let (mut piece, mut count, mut names) = (String::new(), 0, HashMap::new());
         for reading in record.readings() {
-            let is_new = known.is_none_or(|known| reading.number > known);
-            let Some(stored) = record.sensors.get(reading.sensor).filter(|_| is_new) else { continue };
+            if known.is_some_and(|known| reading.number <= known) {
+                continue;
+            }
+            let stored = &reading.known.sensor;
             let renames = settings.renames(&record.database);
-            let sensor = names.entry(reading.sensor).or_insert_with(|| {
+            let sensor = names.entry(reading.known.id).or_insert_with(|| {
                 renames.and_then(|renames| renames.shown(stored)).map_or_else(|| stored.clone(), Arc::new)
             });
             if !chooser.takes(sensor, None) || !self.terms.may_show(sensor) {
@@ -274,7 +276,7 @@ fn write_reading(
     out.push_str(",\"reading\":{\"ts\":");
     json::time(out, reading.time, *times);
     let mut is_empty = true;
-    for (name, value) in reading.fields() {
+    reading.for_each_field(|name, value| {
         if fields.is_empty() || fields.iter().any(|field| field == name) {
             is_empty = false;
             out.push(',');
@@ -282,7 +284,7 @@ fn write_reading(
             out.push(':');
             json::value(out, value);
         }
-    }
+    });
     out.push_str("}}\n\n");
     if is_empty {
         out.truncate(start);

@@ -10,15 +10,17 @@ use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
 use super::under_way::{Judged, UnderWay};
+use super::validate::ValidatedBody;
 use crate::bucket::StorageError;
 use crate::buffer::dispatch::{Dispatch, KnownChange};
 use crate::buffer::record;
 use crate::buffer::record::batch::Batch;
 use crate::buffer::record::meta::MetaRecord;
 use crate::catalog::deletion::{DeletedTimes, Deletion, Scope};
-use crate::catalog::{Catalog, Claims, Database};
+use crate::catalog::{Catalog, Database};
 use crate::config::AckLevel;
 use crate::faults;
+use crate::ingest::Arrival;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::tail::{Tail, TailRecord};
 use crate::members::marks::Mark;
@@ -40,7 +42,7 @@ type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
 pub(crate) struct LoggedMeta {
     sequence: Sequence,
     stored: oneshot::Receiver<Result<(), StorageError>>,
-    deadline: Instant,
+    deadline: AppendDeadline,
 }
 
 /// How many of these sensors, from the first on, fit into a record: at least one, if there is any.
@@ -54,27 +56,25 @@ fn chunk(sensors: &[Arc<Sensor>]) -> usize {
     sensors.iter().take_while(fits).count()
 }
 
-/// What a request appends to the WAL.
-pub(in crate::ingest) struct Submission {
-    pub received: i64,
-    pub patient: bool,
-    pub validated: Vec<Batch>,
-    pub claims: Claims,
-    pub memory: usize,
-    pub judged: Judged,
-}
-
 const ACK_TIMEOUT: &str = "ingest.ack_timeout";
 
 /// When a request stops waiting for its record to be durable, and what the error says of it.
+#[derive(Clone, Copy)]
 struct AppendDeadline {
     at: Instant,
     waited: Duration,
     key: &'static str,
 }
 
-fn deadline_of(at: Instant, waited: Duration) -> AppendDeadline {
-    AppendDeadline { at, waited, key: FLUSH_DEADLINE }
+impl AppendDeadline {
+    fn after(waited: Duration, key: &'static str) -> Self {
+        Self { at: Instant::now() + waited, waited, key }
+    }
+
+    /// The error if a durable record is not stored in time.
+    fn store_timeout(self) -> IngestError {
+        IngestError::StoreTimeout { waited: self.waited, key: self.key }
+    }
 }
 
 /// Appends requests to the WAL.
@@ -100,20 +100,22 @@ impl Submitter {
     pub(in crate::ingest) async fn submit(
         &self,
         database: &Arc<Database>,
-        submission: Submission,
+        arrival: &Arrival<'_>,
+        validated: ValidatedBody,
+        judged: Judged,
         mut admission: BytesInFlight,
         level: AckLevel,
     ) -> Result<(), IngestError> {
-        let Submission { received, patient, validated: batches, claims, memory, judged } = submission;
+        let ValidatedBody { batches, claims, memory, .. } = validated;
+        let received = arrival.received;
         let record = record::encode(&database.name, received, &batches);
         let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
         let (waiter, stored) = oneshot::channel();
         let waiter = (level == AckLevel::Store).then_some(waiter);
         let heard = self.copy_for_listeners(database, &batches, &mut admission);
         let (dispatch, database) = (self.dispatch.clone(), database.clone());
-        let timeout = self.ack_timeout;
         faults::halt_at("before_append").await;
-        let deadline = Instant::now() + timeout;
+        let deadline = AppendDeadline::after(self.ack_timeout, ACK_TIMEOUT);
         let logged = move |sequence: Sequence| {
             drop(judged);
             // Before the fields reach a shard.
@@ -127,15 +129,13 @@ impl Submitter {
             }
             drop(admission);
         };
-        let deadline_of_wal = (!patient).then_some(AppendDeadline { at: deadline, waited: timeout, key: ACK_TIMEOUT });
+        let deadline_of_wal = (!arrival.patient).then_some(deadline);
         let sequence = self.append((0, record::KIND_READINGS), record, deadline_of_wal, logged).await?;
         if level == AckLevel::Log {
             return Ok(());
         }
         self.dispatch.wake();
-        self.stored(sequence, stored, deadline)
-            .await?
-            .ok_or(IngestError::StoreTimeout { waited: timeout, key: ACK_TIMEOUT })
+        self.stored(sequence, stored, deadline.at, deadline.store_timeout()).await
     }
 
     /// What listeners get once the request is logged, if there are any. Counts as the request's memory until then.
@@ -159,7 +159,7 @@ impl Submitter {
         range: Range<i64>,
         timeout: Duration,
     ) -> Result<(), IngestError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = AppendDeadline::after(timeout, FLUSH_DEADLINE);
         let (mut logged, mut left) = (Vec::new(), sensors);
         // Log all records before waiting for any of them. A deletion without sensors is logged too: other instances may
         // have readings of sensors that this one does not know.
@@ -170,10 +170,10 @@ impl Submitter {
             let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
             self.check_remembered(&deletion)?;
-            logged.push(self.log_deletion(deletion, 0, Some(deadline_of(deadline, timeout))).await?);
+            logged.push(self.log_deletion(deletion, 0, Some(deadline)).await?);
             left = rest;
             if left.is_empty() {
-                return self.deleted(logged, (deadline, timeout)).await;
+                return self.deleted(logged, deadline).await;
             }
         }
     }
@@ -187,11 +187,11 @@ impl Submitter {
         received: i64,
         timeout: Duration,
     ) -> Result<(), IngestError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = AppendDeadline::after(timeout, FLUSH_DEADLINE);
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
         self.check_remembered(&deletion)?;
-        let logged = self.log_deletion(deletion, created, Some(deadline_of(deadline, timeout))).await?;
-        self.deleted(vec![logged], (deadline, timeout)).await
+        let logged = self.log_deletion(deletion, created, Some(deadline)).await?;
+        self.deleted(vec![logged], deadline).await
     }
 
     /// Logs the mark of a deletion by value: what is older will be covered. Without a deadline, as nobody would end a mark that
@@ -229,17 +229,15 @@ impl Submitter {
             }
             dispatch.meta_logged(LoggedRequest { sequence, readings: 0, memory, received }, &database, changes);
         };
-        let timeout = self.ack_timeout;
-        let deadline = Instant::now() + timeout;
-        let of_wal = AppendDeadline { at: deadline, waited: timeout, key: ACK_TIMEOUT };
-        let sequence = self.append((0, record::meta::KIND_META), record, Some(of_wal), logged).await?;
+        let deadline = AppendDeadline::after(self.ack_timeout, ACK_TIMEOUT);
+        let sequence = self.append((0, record::meta::KIND_META), record, Some(deadline), logged).await?;
         Ok((level == AckLevel::Store).then_some(LoggedMeta { sequence, stored, deadline }))
     }
 
     /// Waits until logged metadata is stored.
     pub async fn meta_stored(&self, logged: LoggedMeta) -> Result<(), IngestError> {
-        let stored = self.stored(logged.sequence, logged.stored, logged.deadline).await?;
-        stored.ok_or(IngestError::StoreTimeout { waited: self.ack_timeout, key: ACK_TIMEOUT })
+        let LoggedMeta { sequence, stored, deadline } = logged;
+        self.stored(sequence, stored, deadline.at, deadline.store_timeout()).await
     }
 
     /// Logs a part of a deletion by value, and waits until it is carried out.
@@ -299,14 +297,9 @@ impl Submitter {
     }
 
     /// Waits until deletions are done.
-    async fn deleted(
-        &self,
-        logged: Vec<LoggedDeletion>,
-        (deadline, timeout): (Instant, Duration),
-    ) -> Result<(), IngestError> {
+    async fn deleted(&self, logged: Vec<LoggedDeletion>, deadline: AppendDeadline) -> Result<(), IngestError> {
         for (sequence, stored) in logged {
-            let done = self.stored(sequence, stored, deadline).await?;
-            done.ok_or(IngestError::DeletionTimeout(timeout))?;
+            self.stored(sequence, stored, deadline.at, IngestError::DeletionTimeout(deadline.waited)).await?;
         }
         Ok(())
     }
@@ -345,19 +338,20 @@ impl Submitter {
         }
     }
 
-    /// Waits until the store has what a record says; `None` if that takes longer than the deadline.
+    /// Waits until the store has what a record says; fails with `late` if that takes longer than the deadline.
     async fn stored(
         &self,
         sequence: Sequence,
         stored: oneshot::Receiver<Result<(), StorageError>>,
         deadline: Instant,
-    ) -> Result<Option<()>, IngestError> {
+        late: IngestError,
+    ) -> Result<(), IngestError> {
         match tokio::time::timeout_at(deadline, stored).await {
-            Ok(Ok(stored)) => Ok(Some(stored?)),
-            Ok(Err(_)) => Ok(None),
+            Ok(Ok(stored)) => Ok(stored?),
+            Ok(Err(_)) => Err(late),
             Err(_) => {
                 self.dispatch.positions.forget(sequence);
-                Ok(None)
+                Err(late)
             }
         }
     }

@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::RejectionOptions;
 use crate::clock::now_ns;
+use crate::config::RejectionsSettings;
 use crate::side_file::{SideFile, SideFileLimits};
 
 /// Maximum bytes of lines that wait to be written.
@@ -86,16 +87,17 @@ pub struct KeptLines {
 
 impl KeptLines {
     /// Opens the folder of lines.
-    pub fn open(options: &RejectionOptions) -> Self {
-        let segment_bytes = (options.max_bytes / SEGMENTS).min(SEGMENT_BYTES);
-        let keep_bytes = Some(options.max_bytes.saturating_sub(2 * segment_bytes));
-        let file = SideFile::new(options.folder.clone(), SideFileLimits { segment_bytes, keep_bytes });
+    pub fn open(folder: PathBuf, settings: &RejectionsSettings) -> Self {
+        let max_bytes = settings.max_bytes as u64;
+        let segment_bytes = (max_bytes / SEGMENTS).min(SEGMENT_BYTES);
+        let keep_bytes = Some(max_bytes.saturating_sub(2 * segment_bytes));
+        let file = SideFile::new(folder.clone(), SideFileLimits { segment_bytes, keep_bytes });
         let mut disk = Disk { file, held: HashMap::new() };
         if let Err(error) = disk.count() {
-            let path = options.folder.display();
+            let path = folder.display();
             tracing::warn!(%path, %error, "rejected lines cannot be read; they are left out");
         }
-        Self { max_bytes: options.max_bytes, keep: options.keep, waiting: Mutex::default(), disk: Mutex::new(disk) }
+        Self { max_bytes, keep: settings.keep, waiting: Mutex::default(), disk: Mutex::new(disk) }
     }
 
     /// Takes lines of one sender. One token takes at most half of what may wait, so that it leaves room for others.

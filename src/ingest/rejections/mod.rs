@@ -22,50 +22,18 @@ pub use self::text::plain;
 use self::text::{REASON_CHARS, hidden, without_tokens};
 use super::admission::validate::Rejected;
 use crate::access::Caller;
-use crate::config::{Settings, ShownAddresses};
-use crate::reading::Precision;
+use crate::config::{RejectionsSettings, ShownAddresses};
+use crate::ingest::Arrival;
 
 /// How often lines are written to disk: so much a crash may lose.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of characters of a line or reason in a log message, which stays under 500 bytes.
 const LOG_CHARS: usize = 100;
 
-/// The config section `[rejections]`.
-#[derive(Debug, Clone)]
-pub struct RejectionOptions {
-    pub folder: PathBuf,
-    /// Bytes on disk; zero keeps no line.
-    pub max_bytes: u64,
-    pub keep: Duration,
-    pub addresses: ShownAddresses,
-}
-
-impl RejectionOptions {
-    pub fn new(settings: &Settings) -> Self {
-        Self {
-            folder: settings.rejections_dir(),
-            max_bytes: settings.rejections.max_bytes as u64,
-            keep: settings.rejections.keep,
-            addresses: settings.rejections.addresses,
-        }
-    }
-}
-
-/// The sender of rejected lines, and their database.
-#[derive(Debug, Clone, Copy)]
-pub struct RejectedBy<'a> {
-    pub database: &'a str,
-    pub by: &'a Caller,
-    pub address: Option<IpAddr>,
-    /// In nanoseconds since the epoch.
-    pub received: i64,
-    /// The unit of timestamps.
-    pub precision: Precision,
-}
-
 #[derive(Debug)]
 pub struct Rejections {
-    options: RejectionOptions,
+    folder: PathBuf,
+    addresses: ShownAddresses,
     lines: Arc<KeptLines>,
     senders: Mutex<Senders>,
     /// Whether the last write to disk failed.
@@ -74,19 +42,20 @@ pub struct Rejections {
 
 impl Rejections {
     /// Opens the folder of rejected lines.
-    pub fn open(options: RejectionOptions) -> Self {
-        let lines = Arc::new(KeptLines::open(&options));
-        Self { options, lines, senders: Mutex::default(), failing: AtomicBool::new(false) }
+    pub fn open(folder: PathBuf, settings: &RejectionsSettings) -> Self {
+        let lines = Arc::new(KeptLines::open(folder.clone(), settings));
+        let addresses = settings.addresses;
+        Self { folder, addresses, lines, senders: Mutex::default(), failing: AtomicBool::new(false) }
     }
 
     /// Keeps what one request had rejected, at the cost of a lock or two per request.
-    pub fn note(&self, sender: RejectedBy<'_>, rejected: &mut Rejected) {
+    pub fn note(&self, arrival: &Arrival<'_>, rejected: &mut Rejected) {
         if rejected.count == 0 {
             return;
         }
-        let RejectedBy { database, by, address, received, precision } = sender;
+        let Arrival { database, by, address, received, precision, .. } = *arrival;
         let network = address.map(|address| network(address).to_string()).unwrap_or_default();
-        let address = address.and_then(|address| shown(address, self.options.addresses));
+        let address = address.and_then(|address| shown(address, self.addresses));
         let token = match by {
             Caller::Anybody => None,
             Caller::Holder(_) => Some(by.name()),
@@ -150,7 +119,7 @@ impl Rejections {
             return;
         };
         if !self.failing.swap(true, Ordering::Relaxed) {
-            let path = self.options.folder.display();
+            let path = self.folder.display();
             tracing::warn!(%path, %error, "rejected lines cannot be written; they are lost");
         }
     }

@@ -8,16 +8,10 @@ use super::text::measurement_of;
 use super::*;
 use crate::access::steers;
 use crate::clock::now_ns;
-use crate::reading::{Reason, Rejection};
+use crate::reading::{Precision, Reason, Rejection};
 
-fn options(folder: &std::path::Path, max_bytes: u64) -> RejectionOptions {
-    RejectionOptions {
-        folder: folder.join("rejections"),
-        max_bytes,
-        keep: Duration::from_secs(3600),
-        addresses: ShownAddresses::Full,
-    }
-}
+const SETTINGS: RejectionsSettings =
+    RejectionsSettings { max_bytes: 1 << 20, keep: Duration::from_secs(3600), addresses: ShownAddresses::Full };
 
 #[test]
 fn a_sender_is_warned_of_once_a_minute() {
@@ -46,10 +40,19 @@ fn rejected(text: &str, reason: Reason) -> Rejected {
     rejected
 }
 
-fn by<'a>(address: &str) -> RejectedBy<'a> {
-    let address = Some(address.parse().unwrap());
-    let precision = Precision::Nanoseconds;
-    RejectedBy { database: "plant", by: &Caller::Anybody, address, received: now_ns(), precision }
+fn by<'a>(address: &str) -> Arrival<'a> {
+    Arrival {
+        database: "plant",
+        precision: Precision::Nanoseconds,
+        declared: true,
+        received: now_ns(),
+        partial: true,
+        ack: None,
+        patient: false,
+        key: None,
+        by: &Caller::Anybody,
+        address: Some(address.parse().unwrap()),
+    }
 }
 
 fn all(lines: &KeptLines) -> Vec<KeptLine> {
@@ -72,8 +75,8 @@ fn texts(lines: &KeptLines) -> Vec<String> {
 async fn the_lines_outlive_the_process() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let options = options(folder.path(), 1 << 20);
-    let rejections = Rejections::open(options.clone());
+    let path = folder.path().join("rejections");
+    let rejections = Rejections::open(path.clone(), &SETTINGS);
     let evil = "evil\u{9b}2J\u{202e}\u{1b}[2J\n v=1";
     let hidden = Reason::InvalidTimestamp { text: "hg_0123456789ab_00ff".to_owned() };
     for (address, text, reason) in [
@@ -81,18 +84,18 @@ async fn the_lines_outlive_the_process() {
         ("2001:db8::1", "AUTH hg_0123456789ab_00ff more", Reason::MissingFields),
         ("2001:db8::1", "m v=1 hg_0123456789ab_00ff", hidden),
     ] {
-        rejections.note(by(address), &mut rejected(text, reason));
+        rejections.note(&by(address), &mut rejected(text, reason));
     }
     rejections.save().await;
     let expected = all(rejections.lines());
     assert_eq!(texts(rejections.lines()), [evil, "auth ***", "m v=1 hg_***"]);
     assert!(expected.iter().all(|line| !line.reason.contains("00ff")), "{expected:?}");
-    for entry in std::fs::read_dir(&options.folder).unwrap() {
+    for entry in std::fs::read_dir(&path).unwrap() {
         let path = entry.unwrap().path();
         assert!(!std::fs::read_to_string(&path).unwrap().contains("00ff"));
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
-    let again = Rejections::open(options);
+    let again = Rejections::open(path, &SETTINGS);
     assert_eq!(all(again.lines()), expected);
     assert_eq!((expected[0].address.as_deref(), &*expected[0].code), (Some("192.0.2.7"), "encoding"));
     let exported = expected[0].exported();
@@ -172,12 +175,12 @@ fn lines_are_exported_as_line_protocol_in_nanoseconds() {
 #[test]
 fn lines_are_removed_and_stay_so() {
     let folder = tempfile::tempdir().unwrap();
-    let options = options(folder.path(), 1 << 20);
-    let lines = KeptLines::open(&options);
+    let path = folder.path().join("rejections");
+    let lines = KeptLines::open(path.clone(), &SETTINGS);
     lines.add((0..5).map(|number| line("a", &format!("m v={number}"))));
     assert_eq!(lines.remove(|_, line| line.text.ends_with(['1', '3'])).unwrap(), 2);
     lines.add(std::iter::once(line("a", "m v=9")));
-    for lines in [&lines, &KeptLines::open(&options)] {
+    for lines in [&lines, &KeptLines::open(path, &SETTINGS)] {
         assert_eq!(texts(lines), ["m v=0", "m v=2", "m v=4", "m v=9"]);
     }
 }
@@ -185,10 +188,11 @@ fn lines_are_removed_and_stay_so() {
 #[test]
 fn lines_are_bounded_by_bytes_and_age_and_a_token_by_half() {
     let folder = tempfile::tempdir().unwrap();
-    let options = options(folder.path(), 64 << 10);
-    let lines = KeptLines::open(&options);
+    let path = folder.path().join("rejections");
+    let settings = RejectionsSettings { max_bytes: 64 << 10, ..SETTINGS };
+    let lines = KeptLines::open(path.clone(), &settings);
     let on_disk = || -> u64 {
-        let entries = std::fs::read_dir(&options.folder).unwrap();
+        let entries = std::fs::read_dir(&path).unwrap();
         entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
     };
     lines.add(std::iter::once(line("quiet", "m v=0")));
@@ -211,10 +215,10 @@ fn lines_are_bounded_by_bytes_and_age_and_a_token_by_half() {
     assert!(on_disk() <= (64 << 10) + 40_000, "{}", on_disk());
     assert!(!texts(&lines).contains(&"m v=0".to_owned()), "the oldest goes");
     assert!(texts(&lines).contains(&"late7 v=0".to_owned()));
-    let short = KeptLines::open(&RejectionOptions { keep: Duration::from_nanos(1), ..options.clone() });
+    let short = KeptLines::open(path.clone(), &RejectionsSettings { keep: Duration::from_nanos(1), ..settings });
     assert!(texts(&short).is_empty());
     assert_eq!(on_disk(), 0);
-    let off = KeptLines::open(&RejectionOptions { max_bytes: 0, ..options });
+    let off = KeptLines::open(path.clone(), &RejectionsSettings { max_bytes: 0, ..SETTINGS });
     off.add(std::iter::once(line("a", "m v=1")));
     assert!(texts(&off).is_empty());
 }

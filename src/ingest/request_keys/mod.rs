@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::error::IngestError;
-use crate::config::Settings;
 use crate::faults;
 use crate::side_file::{SideFile, SideFileLimits};
 
@@ -50,7 +49,7 @@ pub struct Remembered {
 }
 
 /// Maximum number of remembered keys of writes.
-const REQUEST_KEYS_MAX: usize = 10_000;
+pub const REQUEST_KEYS_MAX: usize = 10_000;
 
 /// How many keys are remembered, how long, and where.
 #[derive(Debug, Clone)]
@@ -60,16 +59,6 @@ pub struct KeyOptions {
     pub window: Duration,
     /// Maximum number of remembered keys.
     pub count_max: usize,
-}
-
-impl KeyOptions {
-    pub fn new(settings: &Settings) -> Self {
-        Self {
-            folder: settings.server.data_dir.join("request-keys"),
-            window: settings.ingest.idempotency_window,
-            count_max: REQUEST_KEYS_MAX,
-        }
-    }
 }
 
 #[derive(Debug, Default)]

@@ -1,11 +1,9 @@
 //! Deletions by value, as far as the log and the registry are concerned: a mark, the wait until everything older is in the
 //! store, and parts. What a part deletes is resolved elsewhere.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::Ingest;
-use crate::catalog::deletion::DeletedTimes;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::members::marks::Mark;
 use crate::reading::Stamp;
@@ -14,20 +12,6 @@ use crate::reading::Stamp;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Ingest {
-    /// Most bytes of a part of a deletion by value.
-    #[must_use]
-    pub fn part_bytes(&self) -> usize {
-        self.options.part_bytes()
-    }
-
-    /// Checks that a deletion of a range of times cuts no hour of which there are only summaries.
-    ///
-    /// # Errors
-    /// [`IngestError::CutsExpired`]
-    pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), IngestError> {
-        Ok(self.retention.check_deletion(database, range)?)
-    }
-
     /// Logs a mark, then waits until everything older than it is in the store, of all instances, and the registry says so: then
     /// no process merges any of it again, after a crash neither.
     ///
@@ -69,19 +53,5 @@ impl Ingest {
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-    }
-
-    /// Deletes cells that are older than the mark, and sensors that have no readings left. On return they are gone.
-    ///
-    /// # Errors
-    /// When the part cannot be logged, or the store refuses it for good.
-    pub async fn delete_cells(
-        &self,
-        database: &str,
-        received: i64,
-        sensors: Vec<DeletedTimes>,
-        mark: &Mark,
-    ) -> Result<(), IngestError> {
-        self.submitter.delete_cells(database, received, sensors, mark).await
     }
 }

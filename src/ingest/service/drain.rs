@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Ingest;
+use crate::wal::Sequence;
 
 /// How often to check whether the drain can still make progress.
 const TICK: Duration = Duration::from_millis(50);
@@ -16,7 +17,7 @@ impl Ingest {
         let drained = async {
             // Replay everything before anything is made due, so that pages are written once, when they are full.
             positions.dispatched().await;
-            let through = positions.want_truncated();
+            let through = positions.want_truncated_through(Sequence::MAX);
             self.dispatch.wake();
             positions.truncated(through).await;
         };
@@ -24,12 +25,6 @@ impl Ingest {
             () = drained => {}
             () = self.is_hopeless(patience) => {}
         }
-    }
-
-    /// How many WAL records are not in the store.
-    #[must_use]
-    pub fn records_left(&self) -> u64 {
-        self.dispatch.positions.left()
     }
 
     async fn is_hopeless(&self, patience: Option<Duration>) {

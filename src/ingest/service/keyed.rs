@@ -15,15 +15,9 @@ const ATTEMPTS: i64 = 8;
 /// By so much further from the last ones each time, in nanoseconds: other writes take one or a few at a time.
 const STRIDE: i64 = 1000;
 
-/// A validated body, and its key until it is logged.
-pub(super) struct KeyedBody {
-    pub validated: ValidatedBody,
-    pub in_flight: KeyInFlight,
-}
-
 impl Ingest {
     /// Validates a body with the times of an earlier try of it. Without one, its times are taken, and are on disk before anything
-    /// is logged.
+    /// is logged. Also returns the key, which is held until the body is logged.
     pub(super) async fn validate_keyed<'b, P: Points<'b>>(
         &self,
         database: &Arc<Database>,
@@ -31,7 +25,7 @@ impl Ingest {
         key: RequestKey<'_>,
         body_bytes: usize,
         read: impl Fn(Limits) -> P,
-    ) -> Result<KeyedBody, IngestError> {
+    ) -> Result<(ValidatedBody, KeyInFlight), IngestError> {
         let Arrival { received, by, .. } = arrival;
         let in_flight = self.request_keys.begin(key, (by.name(), &database.name), received)?;
         if let Some(base) = in_flight.base {
@@ -40,7 +34,7 @@ impl Ingest {
             for known in &validated.undated {
                 known.note_times(base, validated.undated_span);
             }
-            return Ok(KeyedBody { validated, in_flight });
+            return Ok((validated, in_flight));
         }
         let mut base = received;
         for attempt in 0..ATTEMPTS {
@@ -53,7 +47,7 @@ impl Ingest {
                     if !validated.undated.is_empty() {
                         in_flight.remember(base, received).await?;
                     }
-                    return Ok(KeyedBody { validated, in_flight });
+                    return Ok((validated, in_flight));
                 }
                 Some(last) => {
                     base = last.max(base.saturating_add(span)).saturating_add(1 + attempt * STRIDE);

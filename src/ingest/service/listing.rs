@@ -145,9 +145,7 @@ impl Ingest {
         let is_on_page = |key: &str| {
             filter.after.as_deref().is_none_or(|after| key > after) && last.as_deref().is_none_or(|last| key <= last)
         };
-        if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_on_page) {
-            return Err(Behind.into());
-        }
+        self.check_replayed(database, is_on_page)?;
         for document in documents.values_mut() {
             outliers::expire(document, now_ns());
         }
@@ -164,15 +162,19 @@ impl Ingest {
         Ok(refreshed)
     }
 
+    /// Fails while acked readings of wanted sensors may have yet to be replayed.
+    fn check_replayed(&self, database: &str, is_wanted: impl Fn(&str) -> bool) -> Result<(), Behind> {
+        let is_behind = !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_wanted);
+        if is_behind { Err(Behind) } else { Ok(()) }
+    }
+
     /// The documents of these sensors, updated with what is acked; only of those that have readings or metadata.
     ///
     /// # Errors
     /// As [`Ingest::sensors`].
     pub async fn sensor_documents(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, IngestError> {
         let is_asked = |key: &str| keys.binary_search(&key).is_ok();
-        if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_asked) {
-            return Err(Behind.into());
-        }
+        self.check_replayed(database, is_asked)?;
         let known = self.catalog.database(database);
         let sensor = |key: &&&str| self.catalog.sensor(known.as_ref()?, key);
         let unstored: Vec<Arc<KnownSensor>> = keys.iter().filter_map(|key| sensor(&key)).collect();
@@ -195,9 +197,7 @@ impl Ingest {
     /// # Errors
     /// If the store does not answer, or acked changes are still being replayed.
     pub async fn sensor_metas(&self, database: &str, keys: &[&str]) -> Result<HashMap<Box<str>, Meta>, IngestError> {
-        if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, |key| keys.contains(&key)) {
-            return Err(Behind.into());
-        }
+        self.check_replayed(database, |key| keys.contains(&key))?;
         // Before the store is read: what is stored in between is then found in both.
         let mut metas: HashMap<Box<str>, Meta> = HashMap::new();
         if let Some(known) = self.catalog.database(database) {
@@ -219,9 +219,7 @@ impl Ingest {
     /// # Errors
     /// If the store does not answer, or acked changes are still being replayed.
     pub(super) async fn existing(&self, database: &str, keys: &[&str]) -> Result<HashSet<Box<str>>, IngestError> {
-        if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, |key| keys.contains(&key)) {
-            return Err(Behind.into());
-        }
+        self.check_replayed(database, |key| keys.contains(&key))?;
         let mut existing = HashSet::new();
         // Before the store is read: what is stored in between is then found in both.
         if let Some(known) = self.catalog.database(database) {

@@ -327,7 +327,7 @@ impl Ingest {
             self.metrics.meta_changes.increment(1);
             bytes += change.bytes() + 2 * change.sensor.key.len();
             changes.push((known, change));
-            if bytes > self.part_bytes() {
+            if bytes > self.options.part_bytes() {
                 let some = std::mem::take(&mut changes);
                 logged.extend(self.submitter.change_meta(&database, (arrival.received, some), level).await?);
                 bytes = 0;

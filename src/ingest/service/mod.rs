@@ -37,7 +37,7 @@ use crate::buffer::flush::blocked::BlockedBuckets;
 use crate::buffer::flush::dead_letters::DeadLetters;
 use crate::buffer::flush::failing::{FailingDatabase, FailingDatabases};
 use crate::catalog::Catalog;
-use crate::catalog::lookup::{SensorLookup, StorePresence};
+use crate::catalog::lookup::SensorLookup;
 use crate::config::Settings;
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::submit::Submitter;
@@ -68,23 +68,24 @@ pub struct Stores {
 pub struct Ingest {
     pub(crate) options: Arc<Settings>,
     pub(crate) store: Arc<MergedView>,
-    catalog: Arc<Catalog>,
-    lookup: SensorLookup,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) lookup: SensorLookup,
     pub(crate) submitter: Arc<Submitter>,
     pub(crate) retention: Arc<Retention>,
-    wal: Arc<Wal>,
+    pub(crate) wal: Arc<Wal>,
     pub(crate) dispatch: Arc<Dispatch>,
-    dead_letters: DeadLetters,
-    rejections: Arc<Rejections>,
+    /// The readings that the store refused for good.
+    pub(crate) dead_letters: DeadLetters,
+    pub(crate) rejections: Arc<Rejections>,
     request_keys: RequestKeys,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
     changes: Arc<HourVersions>,
-    blocked: BlockedBuckets,
+    pub(crate) blocked: BlockedBuckets,
     failing: Arc<FailingDatabases>,
     pub(crate) member: Arc<Member>,
     pub(crate) deleter: Arc<Deleter>,
-    tail: Arc<Tail>,
+    pub(crate) tail: Arc<Tail>,
     /// Held from the read of metadata until what follows from it is logged.
     meta_turn: tokio::sync::Mutex<()>,
     tasks: Vec<JoinHandle<()>>,
@@ -112,40 +113,10 @@ impl Ingest {
         }
     }
 
-    /// Readings as they are acked.
-    #[must_use]
-    pub fn tail(&self) -> &Arc<Tail> {
-        &self.tail
-    }
-
-    /// Whether the store answers: shared state that others may update.
-    #[must_use]
-    pub fn presence(&self) -> StorePresence {
-        self.lookup.presence.clone()
-    }
-
-    /// The readings that the store refused for good.
-    #[must_use]
-    pub fn dead_letters(&self) -> &DeadLetters {
-        &self.dead_letters
-    }
-
-    /// The last rejected lines.
-    #[must_use]
-    pub fn rejections(&self) -> &Rejections {
-        &self.rejections
-    }
-
     /// How far the store is behind the WAL.
     #[must_use]
     pub fn lag(&self) -> Lag {
         self.dispatch.positions.lag()
-    }
-
-    /// How many deletions are logged and not carried out in the store yet.
-    #[must_use]
-    pub fn deletions_in_progress(&self) -> usize {
-        self.catalog.deletions_in_progress()
     }
 
     /// The databases that the store fails on while it accepts others, by name.
@@ -161,17 +132,6 @@ impl Ingest {
         failing.first.map_or(0, |first| self.wal.bytes_from(first))
     }
 
-    /// Bytes of memory of the bucket cache.
-    #[must_use]
-    pub fn bucket_cache_bytes(&self) -> usize {
-        self.dispatch.positions.bucket_cache_bytes()
-    }
-
-    #[must_use]
-    pub fn wal_stats(&self) -> crate::wal::WalStats {
-        self.wal.stats()
-    }
-
     /// Bytes that the WAL may take on its disk.
     #[must_use]
     pub fn wal_budget(&self) -> u64 {
@@ -185,18 +145,6 @@ impl Ingest {
         let folder = folder.display();
         let unwritable = self.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
         unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
-    }
-
-    /// Which readings wait because a page or a sensor's document cannot be read or written, and why; `None` without
-    /// any.
-    #[must_use]
-    pub fn blocked(&self) -> Option<String> {
-        self.blocked.told()
-    }
-
-    /// Sets the metric of blocked buckets.
-    pub fn measure_blocked(&self) {
-        self.blocked.measure(&self.metrics);
     }
 
     /// An empty reservation of bytes in flight.
@@ -274,11 +222,5 @@ impl Ingest {
         tokio::time::timeout(timeout, flushed)
             .await
             .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })
-    }
-
-    /// This opening of the WAL as the registry lists it, and the time by which it stamps, in milliseconds since the epoch.
-    #[must_use]
-    pub fn opening(&self) -> (u64, u64) {
-        self.member.opening()
     }
 }

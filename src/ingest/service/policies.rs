@@ -328,11 +328,7 @@ impl Ingest {
         };
         // First: what is set may have readings deleted at once, and a database is not created meanwhile.
         self.create_if_missing(name, by, set).await?;
-        let put = |settings: &mut DatabaseSettings| {
-            set(settings);
-            true
-        };
-        Ok(self.retention.change(name, put).await?)
+        Ok(self.retention.change(name, set).await?)
     }
 
     /// Checks what [`Ingest::put_settings`] is to set.
@@ -397,7 +393,6 @@ impl Ingest {
         let put = |settings: &mut DatabaseSettings| {
             terms.put(settings);
             settings.set = at;
-            true
         };
         Ok(self.retention.change(name, put).await.map(drop)?)
     }
@@ -406,12 +401,10 @@ impl Ingest {
         let policy = policy.filter(|policy| *policy != AUTOGEN).map(str::to_owned);
         let at = self.member.stamp_now();
         let put = |settings: &mut DatabaseSettings| {
-            let is_new = settings.default != policy;
-            settings.default.clone_from(&policy);
-            if is_new {
+            if settings.default != policy {
+                settings.default.clone_from(&policy);
                 settings.set = at;
             }
-            is_new
         };
         Ok(self.retention.change(database, put).await.map(drop)?)
     }

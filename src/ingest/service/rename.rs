@@ -55,12 +55,10 @@ impl Ingest {
         faults::point("before_rename");
         let at = self.member.stamp_now();
         let put = |settings: &mut DatabaseSettings| {
-            let is_held = settings.renames == *held;
-            if is_held {
+            if settings.renames == *held {
                 settings.renames = renames.clone();
                 settings.set = at;
             }
-            is_held
         };
         let settings = self.retention.change(database, put).await?;
         faults::point("after_rename");

@@ -24,8 +24,8 @@ use crate::clock::{StampClock, now_ns};
 use crate::config::{Settings, bound_ns};
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::admission::under_way::UnderWay;
-use crate::ingest::rejections::{RejectionOptions, Rejections};
-use crate::ingest::request_keys::{KeyOptions, RequestKeys};
+use crate::ingest::rejections::Rejections;
+use crate::ingest::request_keys::{KeyOptions, REQUEST_KEYS_MAX, RequestKeys};
 use crate::ingest::tail::Tail;
 use crate::members::folder_mark::FolderMark;
 use crate::members::member::Member;
@@ -57,8 +57,13 @@ impl Ingest {
         let (presence, failing) = (StorePresence::default(), Arc::<FailingDatabases>::default());
         let changes = Arc::<HourVersions>::default();
         let dead_letters = DeadLetters::new(options.dead_letters_dir());
-        let rejections = Arc::new(Rejections::open(RejectionOptions::new(&options)));
-        let request_keys = RequestKeys::open(KeyOptions::new(&options), now_ns());
+        let rejections = Arc::new(Rejections::open(options.rejections_dir(), &options.rejections));
+        let key_options = KeyOptions {
+            folder: options.server.data_dir.join("request-keys"),
+            window: options.ingest.idempotency_window,
+            count_max: REQUEST_KEYS_MAX,
+        };
+        let request_keys = RequestKeys::open(key_options, now_ns());
         let blocked = BlockedBuckets::default();
         let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, raw.has_other_writers()));
         let mark = FolderMark::of(&options.wal_dir());

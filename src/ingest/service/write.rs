@@ -7,15 +7,13 @@ use std::time::Instant;
 use super::Ingest;
 use crate::access::Caller;
 use crate::bucket::settings::Drift;
-use crate::buffer::flush::failing::{DatabaseShare, FailingDatabase};
+use crate::buffer::flush::failing::FailingDatabase;
 use crate::catalog::Database;
 use crate::config::{AckLevel, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
-use crate::ingest::admission::submit::Submission;
 use crate::ingest::admission::validate::{Rejected, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::error::IngestError;
-use crate::ingest::rejections::RejectedBy;
 use crate::ingest::request_keys::RequestKey;
 use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision};
@@ -93,12 +91,12 @@ impl Ingest {
         quotas.admit()?;
         self.check_share(database)?;
         let judged = self.submitter.under_way.begin();
-        let (validated, _in_flight) = match arrival.key {
+        let (mut validated, _in_flight) = match arrival.key {
             None => (self.validate(database, arrival, None, admission.size(), read).await?, None),
             Some(key) => {
                 // In a box of its own: what it waits for would make the future of every request larger.
                 let keyed = Box::pin(self.validate_keyed(database, arrival, key, admission.size(), read)).await?;
-                (keyed.validated, Some(keyed.in_flight))
+                (keyed.0, Some(keyed.1))
             }
         };
         // The batches stay in memory until they are acked, as the body does.
@@ -112,30 +110,20 @@ impl Ingest {
         }
         self.metrics.unlike_readings.increment(validated.unlike.0 as u64);
         warnings.extend(unlike(&validated.unlike));
-        let (accepted, mut rejected) = (validated.accepted, validated.rejected);
+        let accepted = validated.accepted;
+        let mut rejected = std::mem::take(&mut validated.rejected);
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
-        let Arrival { database: name, by, address, received, precision, .. } = arrival;
         if accepted > 0 {
-            let Arrival { received, patient, .. } = arrival;
-            let submission = Submission {
-                received,
-                patient,
-                validated: validated.batches,
-                claims: validated.claims,
-                memory: validated.memory,
-                judged,
-            };
-            let submitted = self.submitter.submit(database, submission, admission, level).await;
+            let submitted = self.submitter.submit(database, &arrival, validated, judged, admission, level).await;
             // Readings that are not kept are not charged: the sender sends them again.
             if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout { .. })) {
                 quotas.settle(accepted, &mut warnings);
             }
             submitted?;
         }
-        let sender = RejectedBy { database: name, by, address, received, precision };
-        self.rejections.note(sender, &mut rejected);
+        self.rejections.note(&arrival, &mut rejected);
         let ack = Ack { accepted, rejected, level, warnings };
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
         self.metrics.acked(started.elapsed());
@@ -152,9 +140,7 @@ impl Ingest {
         }
         failing.wal_bytes = self.wal_bytes(&failing);
         let percent = self.options.ingest.database_share;
-        let memtable_bytes = self.options.memtable.max_bytes;
-        let share = DatabaseShare { wal_bytes: self.wal_budget(), memtable_bytes, percent };
-        if share.has_room(&failing) {
+        if failing.has_room(self.wal_budget(), self.options.memtable.max_bytes, percent) {
             return Ok(());
         }
         let FailingDatabase { name, cause, .. } = failing;

@@ -228,15 +228,7 @@ impl WalPositions {
         if state.logged > state.truncatable() { state.held.len().max(state.left_at_seal).max(1) as u64 } else { 0 }
     }
 
-    /// Makes everything logged so far due and wanted for truncation; returns its last record.
-    pub fn want_truncated(&self) -> Sequence {
-        let mut state = self.state.lock();
-        state.due = state.due.max(state.logged);
-        state.wanted = state.wanted.max(state.logged);
-        state.logged
-    }
-
-    /// As [`WalPositions::want_truncated`], at most up to a record.
+    /// Makes what is logged so far, at most up to a record, due and wanted for truncation; returns its last record.
     pub fn want_truncated_through(&self, through: Sequence) -> Sequence {
         let mut state = self.state.lock();
         let through = through.min(state.logged);

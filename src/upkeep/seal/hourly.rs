@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::parts::is_claim;
 use super::{Round, Sealer, hours};
 use crate::bucket::day::{HOUR_BYTES_MAX, PartBounds, Unsealable, by_hour, fold};
 use crate::bucket::store::{BucketId, Written};
@@ -93,47 +94,38 @@ impl Sealer {
             }
         }
         let bucket = BucketId { sensor: sensor.clone(), hour };
-        let pages = match self.pages_of(database, &bucket).await? {
-            Ok(pages) => pages,
-            Err(why) => {
-                self.give_back(database, &id, rev, held.as_ref()).await?;
-                return Ok(Hourly::Left(why));
+        let left = 'fold: {
+            let pages = match self.pages_of(database, &bucket).await? {
+                Ok(pages) => pages,
+                Err(why) => break 'fold Hourly::Left(why),
+            };
+            let others = self.within_hour(database, whole, hour).await?;
+            if pages.is_empty() && others.is_empty() {
+                break 'fold Hourly::Nothing;
             }
+            let parts = held.iter().map(|part| &part.readings).chain(&others);
+            let sets = parts.chain(pages.iter().map(|page| &page.readings));
+            let bounds = PartBounds { cells: self.hour_cells, ..PartBounds::HOUR };
+            let folded = match fold(sets, floor, bounds) {
+                Ok(folded) if !folded.is_empty() => folded,
+                Ok(_) => break 'fold Hourly::Nothing,
+                Err(why) => break 'fold Hourly::Left(why),
+            };
+            if let Some(why) = self.write_hour(database, &id, rev, &folded).await? {
+                break 'fold Hourly::Left(why);
+            }
+            faults::point("hour_sealed");
+            let mut singles = Vec::new();
+            if !pages.is_empty() {
+                self.remove(database, vec![(bucket, pages)], &mut singles).await?;
+            }
+            self.context.store.raw().remove_single_pages(database, &singles).await?;
+            return Ok(Hourly::Sealed(folded.len()));
         };
-        let others = self.within_hour(database, whole, hour).await?;
-        if pages.is_empty() && others.is_empty() {
-            self.give_back(database, &id, rev, held.as_ref()).await?;
-            return Ok(Hourly::Nothing);
+        if is_claim(rev, held.as_ref()) {
+            self.remove_parts(database, &[(id, rev)]).await?;
         }
-        let parts = held.iter().map(|part| &part.readings).chain(&others);
-        let sets = parts.chain(pages.iter().map(|page| &page.readings));
-        let bounds = PartBounds { cells: self.hour_cells, ..PartBounds::HOUR };
-        let folded = match fold(sets, floor, bounds) {
-            Ok(folded) if !folded.is_empty() => folded,
-            Ok(_) => {
-                self.give_back(database, &id, rev, held.as_ref()).await?;
-                return Ok(Hourly::Nothing);
-            }
-            Err(why) => {
-                self.give_back(database, &id, rev, held.as_ref()).await?;
-                return Ok(Hourly::Left(why));
-            }
-        };
-        match self.write_hour(database, &id, rev, &folded).await? {
-            None => {}
-            Some(Unsealable::Large) => {
-                self.give_back(database, &id, rev, held.as_ref()).await?;
-                return Ok(Hourly::Left(Unsealable::Large));
-            }
-            Some(why) => return Ok(Hourly::Left(why)),
-        }
-        faults::point("hour_sealed");
-        let mut singles = Vec::new();
-        if !pages.is_empty() {
-            self.remove(database, vec![(bucket, pages)], &mut singles).await?;
-        }
-        self.context.store.raw().remove_single_pages(database, &singles).await?;
-        Ok(Hourly::Sealed(folded.len()))
+        Ok(left)
     }
 
     /// The pages of an hour, if they are few enough.

@@ -8,14 +8,14 @@ mod lot;
 mod months;
 mod parts;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use self::lot::Work;
-use super::job::{Job, JobError, Run, Step};
+use super::job::{Job, JobError, Run};
 use crate::bucket::day::{CELLS_MAX, HOUR_CELLS_MAX, Unsealable};
 use crate::bucket::settings::Settings;
 use crate::bucket::{Readings, SealForm, StorageError};
@@ -171,22 +171,6 @@ impl Seal {
         Self { sealer, dispatch, form, pause, months: MonthsDue::default() }
     }
 
-    /// Lists what a round walks.
-    async fn begin(&self, walk: &mut SealWalk) -> Result<(), StorageError> {
-        let context = &self.sealer.context;
-        if !context.registry_view.is_known() {
-            return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
-        }
-        let trusted = context.trusted_ns();
-        walk.now = trusted.map_err(|doubt| StorageError::Unavailable { detail: doubt.to_string() })?;
-        // From the store: no day may be sealed before its database's settings are known.
-        let by_database = context.store.raw().read_settings().await?.into_iter().collect();
-        walk.settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
-        walk.databases = context.store.raw().databases().await?.into();
-        walk.left = Left::default();
-        Ok(())
-    }
-
     /// Has the store take everything acknowledged before; why it did not.
     async fn unflushed(&self) -> Option<String> {
         let positions = &self.dispatch.positions;
@@ -202,99 +186,76 @@ impl Seal {
         })
     }
 
-    async fn seal(&self, database: &str, walk: &mut SealWalk, run: &Run) -> Result<(), StorageError> {
-        if walk.settings.sealed_as(database) == SealForm::Off {
-            walk.left.off += 1;
-            return Ok(());
+    /// Seals the days of all databases; returns what is left.
+    async fn seal_all(&self, run: &Run) -> Result<Left, StorageError> {
+        let context = &self.sealer.context;
+        if !context.registry_view.is_known() {
+            return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
         }
-        let round = self.sealer.seal(database, walk.now, run).await?;
-        walk.left += round.left;
-        if round.days > 0 {
-            tracing::info!(%database, days = round.days, readings = round.readings, "days sealed");
+        let trusted = context.trusted_ns();
+        let now = trusted.map_err(|doubt| StorageError::Unavailable { detail: doubt.to_string() })?;
+        // From the store: no day may be sealed before its database's settings are known.
+        let by_database = context.store.raw().read_settings().await?.into_iter().collect();
+        let settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
+        let mut left = Left::default();
+        let mut failed = None;
+        for database in context.store.raw().databases().await? {
+            if settings.sealed_as(&database) == SealForm::Off {
+                left.off += 1;
+                continue;
+            }
+            let began = Instant::now();
+            match self.sealer.seal(&database, now, run).await {
+                Ok(round) => {
+                    left += round.left;
+                    if round.days > 0 {
+                        tracing::info!(%database, days = round.days, readings = round.readings, "days sealed");
+                    }
+                }
+                // A failure in one database does not stop the others.
+                Err(error) if !error.is_of_store() => failed = Some(error),
+                Err(error) => return Err(error),
+            }
+            run.rest(began).await;
         }
-        Ok(())
+        failed.map_or(Ok(left), Err)
     }
-}
-
-/// The position of a run.
-#[derive(Default)]
-pub struct SealWalk {
-    stage: Stage,
-    /// The time by which days are over, in nanoseconds.
-    now: i64,
-    settings: Settings,
-    /// The databases that the stage has yet to walk.
-    databases: VecDeque<String>,
-    left: Left,
-    /// How often the run waited for days to be settled.
-    waits: usize,
-    /// A failure in one database, which does not stop the others.
-    failed: Option<StorageError>,
-}
-
-#[derive(Clone, Copy, Default)]
-enum Stage {
-    #[default]
-    Begins,
-    Days,
-    Months,
 }
 
 impl Job for Seal {
     const NAME: &'static str = "seal";
-    type Walk = SealWalk;
 
     fn interval(&self) -> Option<Duration> {
         self.sealer.after.map(|_| self.pause)
     }
 
-    async fn step(&mut self, walk: &mut SealWalk, run: &Run) -> Result<Step, JobError> {
-        match walk.stage {
-            Stage::Begins => {
-                Left::hide(run);
-                run.note(if run.is_asked { self.unflushed().await } else { None });
-                self.begin(walk).await?;
-                walk.stage = Stage::Days;
-                return Ok(Step::More);
+    async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+        Left::hide(run);
+        run.note(if run.is_asked { self.unflushed().await } else { None });
+        let mut waits = 0;
+        loop {
+            let left = self.seal_all(run).await?;
+            left.show(run);
+            self.sealer.is_failure_logged.store(left.failed > 0, Ordering::Relaxed);
+            if !run.is_asked || left.unsettled == 0 || waits == SETTLING_MAX {
+                break;
             }
-            Stage::Days => {
-                if let Some(database) = walk.databases.pop_front() {
-                    match self.seal(&database, walk, run).await {
-                        Err(error) if !error.is_of_store() => walk.failed = Some(error),
-                        sealed => sealed?,
-                    }
-                    return Ok(Step::More);
-                }
-            }
-            Stage::Months => {
-                if let Some(database) = walk.databases.pop_front() {
-                    let made = self.sealer.add_up_months(&database, run).await?;
-                    if made > 0 {
-                        tracing::info!(%database, months = made, "months added up");
-                    }
-                    return Ok(Step::More);
-                }
-                self.months.looked(self.sealer.days.load(Ordering::Relaxed));
-                return Ok(Step::Done);
-            }
-        }
-        if let Some(error) = walk.failed.take() {
-            return Err(error.into());
-        }
-        walk.left.show(run);
-        self.sealer.is_failure_logged.store(walk.left.failed > 0, Ordering::Relaxed);
-        if run.is_asked && walk.left.unsettled > 0 && walk.waits < SETTLING_MAX {
-            walk.waits += 1;
+            waits += 1;
             tokio::time::sleep(SETTLING).await;
-            self.begin(walk).await?;
-            return Ok(Step::More);
         }
         if !self.months.are_due(run.is_asked, self.sealer.days.load(Ordering::Relaxed)) {
-            return Ok(Step::Done);
+            return Ok(None);
         }
-        walk.stage = Stage::Months;
-        walk.databases = self.sealer.context.store.raw().databases().await?.into();
-        Ok(Step::More)
+        for database in self.sealer.context.store.raw().databases().await? {
+            let began = Instant::now();
+            let made = self.sealer.add_up_months(&database, run).await?;
+            if made > 0 {
+                tracing::info!(%database, months = made, "months added up");
+            }
+            run.rest(began).await;
+        }
+        self.months.looked(self.sealer.days.load(Ordering::Relaxed));
+        Ok(None)
     }
 }
 

@@ -114,29 +114,13 @@ impl Sealer {
         let claim = |(id, next_rev)| DayWrite { id, rev: 0, next_rev, readings: Some(&none), expired: None };
         let claims: Vec<DayWrite<'_>> = ids.iter().zip(first_rev()..).map(claim).collect();
         let outcomes = self.context.store.write_days(database, &claims).await;
-        let of = |(claim, written): (&DayWrite<'_>, Written)| match written {
-            Written::Yes => Ok(Some(claim.next_rev)),
-            Written::Conflict => Ok(None),
-            Written::Failed(error) => Err(error),
-        };
-        claims.iter().zip(outcomes).map(of).collect()
+        let written = claims.iter().zip(outcomes);
+        written
+            .map(|(claim, written)| written.applied().map(|is_claimed| is_claimed.then_some(claim.next_rev)))
+            .collect()
     }
 
-    /// Removes a claim of a part that cannot be folded now.
-    pub(super) async fn give_back(
-        &self,
-        database: &str,
-        id: &DayId,
-        rev: u64,
-        held: Option<&StoredDay>,
-    ) -> Result<(), StorageError> {
-        match is_claim(rev, held) {
-            true => self.remove_parts(database, &[(id.clone(), rev)]).await,
-            false => Ok(()),
-        }
-    }
-
-    /// The same for several days, together: each removal waits for a sync of the store.
+    /// Removes the claims of days that cannot be folded now, together: each removal waits for a sync of the store.
     pub(super) async fn give_back_all(&self, database: &str, work: &[Work]) -> Result<(), StorageError> {
         let claims = work.iter().filter(|one| is_claim(one.rev, one.held.as_ref()));
         let claims: Vec<(DayId, u64)> = claims.map(|one| (one.id.clone(), one.rev)).collect();
@@ -149,9 +133,8 @@ impl Sealer {
             return Ok(());
         }
         let writes: Vec<DayWrite<'_>> = parts.iter().map(|(id, rev)| removal(id, *rev)).collect();
-        let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
         let written = self.context.store.write_days(database, &writes).await;
-        written.into_iter().find_map(failed).map_or(Ok(()), Err)
+        written.into_iter().try_for_each(|written| written.applied().map(drop))
     }
 
     /// Which of the days are written; the others were changed by somebody else meanwhile.
@@ -169,14 +152,7 @@ impl Sealer {
             })
             .collect();
         let outcomes = self.context.store.write_days(database, &writes).await;
-        outcomes
-            .into_iter()
-            .map(|written| match written {
-                Written::Yes => Ok(true),
-                Written::Conflict => Ok(false),
-                Written::Failed(error) => Err(error),
-            })
-            .collect()
+        outcomes.into_iter().map(Written::applied).collect()
     }
 
     /// Removes the pages of sealed buckets: those of several pages here, each bucket at once, and the others later.
@@ -203,7 +179,7 @@ impl Sealer {
 }
 
 /// Whether what is stored with this rev is a part without content.
-fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
+pub(super) fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
     rev > 0 && held.is_none_or(StoredDay::is_empty)
 }
 

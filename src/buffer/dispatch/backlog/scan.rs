@@ -2,21 +2,15 @@
 //! backlog may be about anything.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Backlog, Named};
+use crate::buffer::dispatch::{RETRY, read_chunk};
 use crate::buffer::record::deletion::{self, KIND_DELETION};
 use crate::buffer::record::meta::{self, KIND_META};
 use crate::buffer::record::{self, RecordError};
 use crate::catalog::Catalog;
 use crate::members::positions::WalPositions;
-use crate::wal::{ReadError, Record, Sequence, Wal, WalReader};
-
-/// Bytes of records, and their number, after which the blocking thread is given back.
-const LOT_BYTES: usize = 2 << 20;
-const LOT: usize = 1024;
-/// How long to wait after a failed read of the WAL.
-const RETRY: Duration = Duration::from_secs(1);
+use crate::wal::{Record, Sequence, Wal};
 
 /// The scan of the records up to the last one at the start.
 pub struct BacklogScan {
@@ -30,12 +24,6 @@ pub struct BacklogScan {
     pub last: Sequence,
 }
 
-/// Why a scan stops or pauses.
-enum ScanError {
-    Read(ReadError),
-    Record(RecordError),
-}
-
 impl BacklogScan {
     /// Runs until all records are noted or dispatched. At a record that this version cannot read it stops, and the
     /// backlog stays as unknown as before the scan, because replay stops there too.
@@ -45,24 +33,29 @@ impl BacklogScan {
         let is_of_use = || self.backlog.given() < self.last && !self.positions.is_live();
         let has_backlog = is_of_use();
         while reader.position() <= self.last && is_of_use() {
-            let (backlog, catalog, last) = (self.backlog.clone(), self.catalog.clone(), self.last);
-            let scanned = tokio::task::spawn_blocking(move || scan_lot(reader, &backlog, &catalog, last)).await;
-            let (back, failure) = match scanned {
-                Ok(scanned) => scanned,
-                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-            };
+            let (back, chunk) = read_chunk(reader).await;
             reader = back;
-            match failure {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(ScanError::Record(error)) => {
+            let chunk = match chunk {
+                Ok(chunk) if chunk.is_empty() => break,
+                Ok(chunk) => chunk,
+                Err(error) => {
+                    tracing::warn!(%error, "WAL read failed; retrying");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            let (backlog, catalog, last) = (self.backlog.clone(), self.catalog.clone(), self.last);
+            let noted = tokio::task::spawn_blocking(move || {
+                let mut unnoted = chunk.iter().filter(|record| (backlog.given() + 1..=last).contains(&record.sequence));
+                unnoted.try_for_each(|record| note(record, &backlog, &catalog))
+            });
+            match noted.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
                     tracing::warn!(%error, "cannot read ahead in the WAL; queries for any sensor wait until the replay ends");
                     return;
                 }
-                Err(ScanError::Read(error)) => {
-                    tracing::warn!(%error, "WAL read failed; retrying");
-                    tokio::time::sleep(RETRY).await;
-                }
+                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
             }
         }
         self.backlog.scanned();
@@ -71,30 +64,6 @@ impl BacklogScan {
             tracing::info!(last = self.last, seconds, "WAL backlog scanned");
         }
     }
-}
-
-/// Notes some records; returns whether there may be more.
-fn scan_lot(
-    mut reader: WalReader,
-    backlog: &Backlog,
-    catalog: &Catalog,
-    last: Sequence,
-) -> (WalReader, Result<bool, ScanError>) {
-    let (mut bytes, mut records) = (0, 0);
-    while bytes < LOT_BYTES && records < LOT {
-        let record = match reader.next() {
-            Ok(Some(record)) if record.sequence <= last => record,
-            Ok(_) => return (reader, Ok(false)),
-            Err(error) => return (reader, Err(ScanError::Read(error))),
-        };
-        (bytes, records) = (bytes + record.payload.len(), records + 1);
-        if record.sequence > backlog.given()
-            && let Err(error) = note(&record, backlog, catalog)
-        {
-            return (reader, Err(ScanError::Record(error)));
-        }
-    }
-    (reader, Ok(true))
 }
 
 fn note(record: &Record, backlog: &Backlog, catalog: &Catalog) -> Result<(), RecordError> {
