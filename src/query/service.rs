@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::budget::Budgets;
 use super::engine::Engine;
 use super::engine::directory::DirectoryEntry;
-use super::influx::{DeleteTargets, NoticeKind, StatementAnswer, StatementContext, StatementFailure};
+use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
 use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
 use super::native::groups::GroupValues;
@@ -252,10 +252,10 @@ impl Query {
         &self,
         statement: &Statement,
         asked: StatementContext<'_>,
-        kind: NoticeKind,
+        has_answer: bool,
     ) -> Vec<String> {
         let database = asked.database.unwrap_or_default();
-        let read = || influx::notices(&self.engine, statement, asked, kind);
+        let read = || influx::notices(&self.engine, statement, asked, has_answer);
         self.in_turn(asked.budget, database, read).await.unwrap_or_else(without_notices)
     }
 

@@ -138,7 +138,7 @@ impl Engine {
     fn hours_asked<'a>(&self, wanted: &PointsQuery<'a>, place: usize, hours: &Range<Hour>) -> Hours<'a> {
         let (database, sensor) = (wanted.database, &*wanted.sensors[place].key);
         let at = self.memtables.changes().place(database, sensor);
-        Hours { database, sensor, place: at, hours: hours.clone(), fields: Some(wanted.fields), ends: wanted.ends }
+        Hours { database, sensor, place: at, hours: hours.clone(), fields: wanted.fields, ends: wanted.ends }
     }
 
     /// As [`SummaryCache::recall`], field by field with each field's index.
@@ -151,9 +151,8 @@ impl Engine {
         mut take: impl FnMut(Hour, usize, &Summary),
     ) -> Range<Hour> {
         let Some(cache) = cache else { return asked.hours.clone() };
-        let fields = asked.fields.unwrap_or_default();
         cache.recall(asked, open, (self.memtables.changes(), now), |hour, known| {
-            for (number, field) in fields.iter().enumerate() {
+            for (number, field) in asked.fields.iter().enumerate() {
                 if let Some((_, Some(summary))) = known.iter().find(|(name, _)| name == field) {
                     take(hour, number, summary);
                 }

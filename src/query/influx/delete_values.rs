@@ -34,12 +34,6 @@ pub struct ValueCondition {
     renames: Renames,
 }
 
-/// A condition's names and whether it calls functions.
-struct Names<'c> {
-    all: Vec<(&'c str, Option<ReferenceKind>)>,
-    has_call: bool,
-}
-
 impl ValueCondition {
     /// The condition in each of the databases in which a statement deletes, by the sensors that it is about there; `None` if
     /// none of the names is a field of any of them. `before` are names that were fields when this was asked before.
@@ -49,21 +43,22 @@ impl ValueCondition {
         databases: &[Vec<&DirectoryEntry>],
         before: &BTreeSet<String>,
     ) -> Result<Option<Vec<Self>>, StatementFailure> {
-        let mut names = Names { all: Vec::new(), has_call: false };
-        names.has_call = references(condition, &mut names.all);
+        let names = references(condition);
         let mut all = Vec::new();
         let mut anywhere = before.clone();
         let is_typed = |kind: &Option<ReferenceKind>| !matches!(kind, None | Some(ReferenceKind::Tag));
-        anywhere.extend(names.all.iter().filter(|(_, kind)| is_typed(kind)).map(|(name, _)| (*name).to_owned()));
+        anywhere.extend(names.iter().filter(|(_, kind)| is_typed(kind)).map(|(name, _)| (*name).to_owned()));
         for sensors in databases {
-            let (fields, tags) = names.within(sensors);
+            let (fields, tags) = within(&names, sensors);
             anywhere.extend(fields.values().flatten().map(|field| field.name.clone()));
             all.push((fields, tags));
         }
         if anywhere.is_empty() {
             return Ok(None);
         }
-        if names.has_call {
+        let mut has_call = false;
+        condition.each(&mut |part| has_call |= matches!(part, Expr::Call { .. }));
+        if has_call {
             return Err(StatementFailure::Unsupported("a function in the condition of DELETE".to_owned()));
         }
         let of = |(fields, tags)| {
@@ -134,29 +129,27 @@ impl ValueCondition {
 /// Fields and tags by measurement.
 type FieldsAndTags = (HashMap<String, Vec<PlannedField>>, HashMap<String, BTreeSet<String>>);
 
-impl Names<'_> {
-    /// Which of the names are fields, and which are tags, of which measurements of these sensors.
-    fn within(&self, sensors: &[&DirectoryEntry]) -> FieldsAndTags {
-        let mut schemas: HashMap<&str, Schema> = HashMap::new();
-        for entry in sensors {
-            let schema = schemas.entry(&*entry.sensor.measurement).or_default();
-            for (name, _) in &self.all {
-                if let Some(family) = entry.family(name) {
-                    schema.add(name, family);
-                }
-                if entry.sensor.tag(name).is_some() {
-                    schema.add_tag(name);
-                }
+/// Which of the names are fields, and which are tags, of which measurements of these sensors.
+fn within(names: &[ConditionName<'_>], sensors: &[&DirectoryEntry]) -> FieldsAndTags {
+    let mut schemas: HashMap<&str, Schema> = HashMap::new();
+    for entry in sensors {
+        let schema = schemas.entry(&*entry.sensor.measurement).or_default();
+        for (name, _) in names {
+            if let Some(family) = entry.family(name) {
+                schema.add(name, family);
+            }
+            if entry.sensor.tag(name).is_some() {
+                schema.add_tag(name);
             }
         }
-        let field = |schema: &Schema, (name, kind): &(&str, Option<ReferenceKind>)| {
-            let is_field = schema.fields.contains_key(*name) && (kind.is_some() || !schema.tags.contains(*name));
-            schema.field(name, *kind).filter(|_| is_field)
-        };
-        let of = |schema: &Schema| self.all.iter().filter_map(|name| field(schema, name)).collect::<Vec<_>>();
-        let fields = schemas.iter().map(|(measurement, schema)| ((*measurement).to_owned(), of(schema))).collect();
-        (fields, schemas.into_iter().map(|(measurement, schema)| (measurement.to_owned(), schema.tags)).collect())
     }
+    let field = |schema: &Schema, (name, kind): &ConditionName<'_>| {
+        let is_field = schema.fields.contains_key(*name) && (kind.is_some() || !schema.tags.contains(*name));
+        schema.field(name, *kind).filter(|_| is_field)
+    };
+    let of = |schema: &Schema| names.iter().filter_map(|name| field(schema, name)).collect::<Vec<_>>();
+    let fields = schemas.iter().map(|(measurement, schema)| ((*measurement).to_owned(), of(schema))).collect();
+    (fields, schemas.into_iter().map(|(measurement, schema)| (measurement.to_owned(), schema.tags)).collect())
 }
 
 /// Checks that no name which is neither one of these fields nor a tag of any of these sensors selects some by its absence: it may
@@ -170,8 +163,7 @@ pub(super) fn must_be_known<'e>(
     fields: Option<&BTreeSet<String>>,
     patterns: &Patterns,
 ) -> Result<(), StatementFailure> {
-    let mut names = Vec::new();
-    references(condition, &mut names);
+    let mut names = references(condition);
     let is_field = |name: &str| fields.is_some_and(|fields| fields.contains(name));
     names.retain(|(name, kind)| kind.is_none() && *name != "_name" && !is_field(name));
     for entry in sensors {
@@ -196,8 +188,7 @@ pub(super) fn about_known_names(
     databases: &[Vec<&DirectoryEntry>],
     fields: Option<&BTreeSet<String>>,
 ) -> Result<(), StatementFailure> {
-    let mut names = Vec::new();
-    references(condition, &mut names);
+    let names = references(condition);
     let sensors = || databases.iter().flatten();
     let is_field = |name: &str| fields.is_some_and(|fields| fields.contains(name));
     let is_tag = |name: &str| name == "_name" || sensors().any(|entry| entry.sensor.tag(name).is_some());
@@ -213,15 +204,14 @@ pub(super) fn about_known_names(
 }
 
 /// The first of these names whose comparison holds where it is absent.
-fn selecting<'c>(condition: &'c Expr, names: &[(&str, Option<ReferenceKind>)], patterns: &Patterns) -> Option<&'c str> {
+fn selecting<'c>(condition: &'c Expr, names: &[ConditionName<'_>], patterns: &Patterns) -> Option<&'c str> {
     match condition {
         Expr::Paren(inner) => selecting(inner, names, patterns),
         Expr::Binary { operator: Operator::And | Operator::Or, left, right } => {
             selecting(left, names, patterns).or_else(|| selecting(right, names, patterns))
         }
         Expr::Binary { .. } => {
-            let mut compared = Vec::new();
-            references(condition, &mut compared);
+            let compared = references(condition);
             let unknown = compared.iter().find(|of| names.contains(of)).map(|(name, _)| *name)?;
             (holds(condition, &Absent, patterns) == Some(true)).then_some(unknown)
         }
@@ -238,26 +228,17 @@ impl Lookup for Absent {
     }
 }
 
-/// Collects the names in a condition; returns whether it calls a function.
-fn references<'c>(expr: &'c Expr, names: &mut Vec<(&'c str, Option<ReferenceKind>)>) -> bool {
-    match expr {
-        Expr::Reference { name, kind } => {
-            names.push((name, *kind));
-            false
+/// A name in a condition, with the type that is stated for it.
+type ConditionName<'c> = (&'c str, Option<ReferenceKind>);
+
+fn references(condition: &Expr) -> Vec<ConditionName<'_>> {
+    let mut names = Vec::new();
+    condition.each(&mut |part| {
+        if let Expr::Reference { name, kind } = part {
+            names.push((&**name, *kind));
         }
-        Expr::Paren(inner) => references(inner, names),
-        Expr::Binary { left, right, .. } => {
-            let left = references(left, names);
-            references(right, names) || left
-        }
-        Expr::Call { args, .. } => {
-            for arg in args {
-                references(arg, names);
-            }
-            true
-        }
-        _ => false,
-    }
+    });
+    names
 }
 
 /// A sensor's tags and a reading's values; without the latter, fields are unknown.

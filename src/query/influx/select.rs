@@ -4,14 +4,14 @@
 use super::plan::plan;
 use super::policies::database_of;
 use super::rows::{ResultCell, ResultSeries, StatementAnswer};
+use super::show::is_measurement;
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::bucket::settings::{named_in_full, owner};
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
-use crate::influxql::{Expr, FromSource, Measurement, MeasurementName, Select};
+use crate::influxql::{Expr, FromSource, Measurement, Select};
 use crate::query::engine::Engine;
-use crate::query::engine::aggregates;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::engine::evaluate::{Evaluation, Filter};
@@ -51,7 +51,7 @@ pub async fn select(
     if select.into.is_some() {
         return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
     }
-    let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve }, &aggregates::is_known)?;
+    let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve })?;
     let Some(selected) = selected(engine, select, &checked, &[], patterns, asked, &mut None).await? else {
         return Ok(StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? });
     };
@@ -121,12 +121,8 @@ async fn sensors_of(
     let name = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
     let database = database_of(engine, name, measurement.policy.as_deref().or(asked.policy)).await?;
     let sensors = sensors_in(engine, &database, asked).await?;
-    let is_wanted = |name: &str| match &measurement.name {
-        MeasurementName::Exact(wanted) => name == wanted,
-        MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
-        MeasurementName::OfSource => false,
-    };
-    let chosen = sensors.choose(asked, 1, &|entry| is_wanted(&entry.sensor.measurement)).await?;
+    let is_wanted = |entry: &DirectoryEntry| is_measurement(measurement, &entry.sensor.measurement, patterns);
+    let chosen = sensors.choose(asked, 1, &is_wanted).await?;
     Ok(Sourced::Sensors { database, chosen })
 }
 

@@ -65,7 +65,8 @@ pub enum StatementFailure {
     UnknownDatabase(String),
 }
 
-fn kind(family: Family) -> &'static str {
+/// InfluxDB's name for the type of a family's values.
+pub(super) fn kind(family: Family) -> &'static str {
     match family {
         Family::Number => "float",
         Family::Boolean => "boolean",

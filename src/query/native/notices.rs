@@ -149,9 +149,10 @@ impl<'a> Drifted<'a> {
         if self.sensors.last().is_some_and(|last| last.sensor.key == entry.sensor.key) {
             return;
         }
-        match self.sensors.len() < LOOKED_AT {
-            true => self.sensors.push(entry.clone()),
-            false => self.has_more = true,
+        if self.sensors.len() < LOOKED_AT {
+            self.sensors.push(entry.clone());
+        } else {
+            self.has_more = true;
         }
     }
 }
@@ -365,24 +366,6 @@ pub enum NamedSensor {
     Several(String),
 }
 
-/// Sensors of a name: the first one, the keys of some, and how many there are.
-#[derive(Default)]
-struct Found {
-    first: Option<Arc<Sensor>>,
-    keys: Vec<String>,
-    count: usize,
-}
-
-impl Found {
-    fn add(&mut self, sensor: &Arc<Sensor>) {
-        self.count += 1;
-        self.first.get_or_insert_with(|| sensor.clone());
-        if self.keys.len() < KEYS_SHOWN {
-            self.keys.push(sensor.key.to_string());
-        }
-    }
-}
-
 /// The sensor that a key without tags means. The sensor with exactly this key wins if the caller may read it.
 ///
 /// # Errors
@@ -400,17 +383,22 @@ pub async fn named_sensor(
     }
     let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
     let is_named = |sensor: &Sensor| sensor.tag(SENSOR_TAG) == Some(&*bare.measurement);
-    let mut tagged = Found::default();
+    let mut tagged: Vec<Arc<Sensor>> = Vec::new();
+    let mut count = 0;
     for some in sensors.chunks(CHOOSE) {
-        let named = some.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor));
-        named.for_each(|entry| tagged.add(&entry.sensor));
+        for entry in some.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor)) {
+            count += 1;
+            if count <= KEYS_SHOWN {
+                tagged.push(entry.sensor.clone());
+            }
+        }
         budget.pause().await?;
     }
-    let Found { first, keys, count } = tagged;
-    Ok(match (first, count) {
-        (Some(only), 1) => NamedSensor::Tagged(only),
-        (None, _) => NamedSensor::Exact,
-        (Some(_), count) => {
+    Ok(match &*tagged {
+        [] => NamedSensor::Exact,
+        [only] => NamedSensor::Tagged(only.clone()),
+        some => {
+            let keys: Vec<&str> = some.iter().map(|sensor| &*sensor.key).collect();
             let more = if count > keys.len() { format!(" and {} more", count - keys.len()) } else { String::new() };
             let name = &bare.measurement;
             NamedSensor::Several(format!(
