@@ -12,7 +12,7 @@ use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::Selector;
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::Sensor;
 
 #[derive(Debug, Clone)]
@@ -110,50 +110,30 @@ fn tags_of<'a>(entry: &'a DirectoryEntry, wanted: TagWords<'a>) -> impl Iterator
     one.into_iter().chain(own).chain(meta)
 }
 
-/// The measurements, chosen tags with their values, and fields of the selected sensors.
-///
-/// # Errors
-/// If the store does not answer, or the names take more memory than the budget has.
-pub async fn vocabulary(
-    engine: &Engine,
-    budget: &Budget,
-    (database, selector): (&str, &Selector),
-    tags: TagWords<'_>,
-) -> Result<Vocabulary, QueryError> {
-    let chosen = engine.choose(budget, database, selector).await?;
-    let mut words = Vocabulary { held: Some(budget.hold(0)?), ..Vocabulary::default() };
-    for some in chosen.entries.chunks(CHOOSE) {
-        let mut bytes = 0;
-        let mut word = |name: &str| {
-            bytes += name.len() + WORD_BYTES;
-            name.to_owned()
-        };
-        for entry in some {
-            match words.measurements.get_mut(&*entry.sensor.measurement) {
-                Some(count) => *count += 1,
-                None => drop(words.measurements.insert(word(&entry.sensor.measurement), 1)),
+impl Query {
+    /// The measurements, chosen tags with their values, and fields of the selected sensors.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the names take more memory than the budget has.
+    pub async fn vocabulary(
+        &self,
+        budget: &Budget,
+        (database, selector): (&str, &Selector),
+        tags: TagWords<'_>,
+    ) -> Result<Vocabulary, QueryError> {
+        self.in_turn(budget, database, || async {
+            let chosen = self.engine.choose(budget, database, selector).await?;
+            let mut words = Vocabulary::default();
+            let mut held = budget.hold(0)?;
+            for some in chosen.entries.chunks(CHOOSE) {
+                held.grow(words.add(some, tags))?;
+                budget.pause().await?;
             }
-            for (key, value) in tags_of(entry, tags) {
-                if !words.tags.contains_key(&*key) {
-                    words.tags.insert(word(&key), BTreeMap::new());
-                }
-                let Some(values) = words.tags.get_mut(&*key) else { continue };
-                match values.get_mut(&*value) {
-                    Some(count) => *count += 1,
-                    None => drop(values.insert(word(&value), 1)),
-                }
-            }
-            for (field, family) in entry.fields.iter() {
-                match words.fields.get_mut(&**field) {
-                    Some((_, count)) => *count += 1,
-                    None => drop(words.fields.insert(word(field), (family.name(), 1))),
-                }
-            }
-        }
-        words.held.as_mut().map_or(Ok(()), |held| held.grow(bytes))?;
-        budget.pause().await?;
+            words.held = Some(held);
+            Ok::<_, QueryError>(words)
+        })
+        .await
     }
-    Ok(words)
 }
 
 /// Names in use, each with the number of sensors that have it.
@@ -167,4 +147,38 @@ pub struct Vocabulary {
     pub fields: BTreeMap<String, (&'static str, usize)>,
     /// The memory of the names.
     pub held: Option<HeldBytes>,
+}
+
+impl Vocabulary {
+    /// Adds the names of these sensors; returns the memory of new ones.
+    fn add(&mut self, entries: &[DirectoryEntry], tags: TagWords<'_>) -> usize {
+        let mut bytes = 0;
+        let mut word = |name: &str| {
+            bytes += name.len() + WORD_BYTES;
+            name.to_owned()
+        };
+        for entry in entries {
+            match self.measurements.get_mut(&*entry.sensor.measurement) {
+                Some(count) => *count += 1,
+                None => drop(self.measurements.insert(word(&entry.sensor.measurement), 1)),
+            }
+            for (key, value) in tags_of(entry, tags) {
+                if !self.tags.contains_key(&*key) {
+                    self.tags.insert(word(&key), BTreeMap::new());
+                }
+                let Some(values) = self.tags.get_mut(&*key) else { continue };
+                match values.get_mut(&*value) {
+                    Some(count) => *count += 1,
+                    None => drop(values.insert(word(&value), 1)),
+                }
+            }
+            for (field, family) in entry.fields.iter() {
+                match self.fields.get_mut(&**field) {
+                    Some((_, count)) => *count += 1,
+                    None => drop(self.fields.insert(word(field), (family.name(), 1))),
+                }
+            }
+        }
+        bytes
+    }
 }

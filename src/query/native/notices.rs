@@ -12,7 +12,7 @@ use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::native::aggregate::present;
 use crate::query::selector::{Selector, TagFilter, TagTest};
-use crate::query::{Budget, QueryError};
+use crate::query::{Budget, Query, QueryError};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Family, Sensor};
 
@@ -366,47 +366,59 @@ pub enum NamedSensor {
     Several(String),
 }
 
-/// The sensor that a key without tags means. The sensor with exactly this key wins if the caller may read it.
-///
-/// # Errors
-/// If the store does not answer.
-pub async fn named_sensor(
-    engine: &Engine,
-    budget: &Budget,
-    database: &str,
-    bare: &Sensor,
-    pins: &[Pin],
-) -> Result<NamedSensor, QueryError> {
-    let may_read = |sensor: &Sensor| pins.iter().all(|pin| pin.matches(sensor));
-    if may_read(bare) && engine.named(database, &bare.key).await?.is_some() {
-        return Ok(NamedSensor::Exact);
+impl Query {
+    /// The sensor that a key without tags means. The sensor with exactly this key wins if the caller may read it.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn named_sensor(
+        &self,
+        budget: &Budget,
+        database: &str,
+        bare: &Sensor,
+        pins: &[Pin],
+    ) -> Result<NamedSensor, QueryError> {
+        let engine = &self.engine;
+        let may_read = |sensor: &Sensor| pins.iter().all(|pin| pin.matches(sensor));
+        let is_named = |sensor: &Sensor| sensor.tag(SENSOR_TAG) == Some(&*bare.measurement);
+        self.in_turn(budget, database, || async {
+            if may_read(bare) && engine.named(database, &bare.key).await?.is_some() {
+                return Ok(NamedSensor::Exact);
+            }
+            let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
+            let mut tagged: Vec<Arc<Sensor>> = Vec::new();
+            let mut count = 0;
+            for some in sensors.chunks(CHOOSE) {
+                for entry in some.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor)) {
+                    count += 1;
+                    if count <= KEYS_SHOWN {
+                        tagged.push(entry.sensor.clone());
+                    }
+                }
+                budget.pause().await?;
+            }
+            Ok::<_, QueryError>(NamedSensor::among(&tagged, count, &bare.measurement))
+        })
+        .await
     }
-    let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
-    let is_named = |sensor: &Sensor| sensor.tag(SENSOR_TAG) == Some(&*bare.measurement);
-    let mut tagged: Vec<Arc<Sensor>> = Vec::new();
-    let mut count = 0;
-    for some in sensors.chunks(CHOOSE) {
-        for entry in some.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor)) {
-            count += 1;
-            if count <= KEYS_SHOWN {
-                tagged.push(entry.sensor.clone());
+}
+
+impl NamedSensor {
+    /// The sensor of a name, of which `count` have the tag: the first of them are `tagged`.
+    fn among(tagged: &[Arc<Sensor>], count: usize, name: &str) -> Self {
+        match tagged {
+            [] => Self::Exact,
+            [only] => Self::Tagged(only.clone()),
+            some => {
+                let keys: Vec<&str> = some.iter().map(|sensor| &*sensor.key).collect();
+                let more = if count > keys.len() { format!(" and {} more", count - keys.len()) } else { String::new() };
+                Self::Several(format!(
+                    "{count} sensors have the tag {SENSOR_TAG}={name}; give one of their keys: {}{more}",
+                    keys.join(" ")
+                ))
             }
         }
-        budget.pause().await?;
     }
-    Ok(match &*tagged {
-        [] => NamedSensor::Exact,
-        [only] => NamedSensor::Tagged(only.clone()),
-        some => {
-            let keys: Vec<&str> = some.iter().map(|sensor| &*sensor.key).collect();
-            let more = if count > keys.len() { format!(" and {} more", count - keys.len()) } else { String::new() };
-            let name = &bare.measurement;
-            NamedSensor::Several(format!(
-                "{count} sensors have the tag {SENSOR_TAG}={name}; give one of their keys: {}{more}",
-                keys.join(" ")
-            ))
-        }
-    })
 }
 
 #[cfg(test)]
