@@ -13,7 +13,7 @@ use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
 use super::native::many::{ManyReadings, ManySelection};
 use super::native::notices::RequestNames;
-use super::native::readings::{RangePart, TimeOrder};
+use super::native::readings::{Order, RangePart};
 use super::native::thinning::Thinned;
 use crate::access::Caller;
 use crate::bucket::settings::Settings;
@@ -70,7 +70,7 @@ impl Query {
         &self,
         budget: &Budget,
         selection: &Selection,
-        order: TimeOrder,
+        order: Order,
         limit: usize,
     ) -> Result<RangePart, QueryError> {
         let read = || native::readings::readings(&self.engine, budget, selection, order, limit);

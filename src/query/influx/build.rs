@@ -85,7 +85,7 @@ impl Builder<'_> {
             (Some(inner @ Expr::Call { .. }), _) => {
                 let inner = self.call(inner)?;
                 if let Some(family) = self.family_of(&inner).filter(|family| !takes(name, *family)) {
-                    return Err(StatementFailure::WrongKind { function: name.clone(), family });
+                    return Err(wrong_kind(name, family));
                 }
                 Ok(Call { function, input: Input::Call(Box::new(inner)) })
             }
@@ -93,7 +93,7 @@ impl Builder<'_> {
                 let field = self.argument(field, *kind);
                 let PlannedField { name: of, family } = &self.fields[field];
                 if self.schema.fields.contains_key(of) && !takes(name, *family) {
-                    return Err(StatementFailure::WrongKind { function: name.clone(), family: *family });
+                    return Err(wrong_kind(name, *family));
                 }
                 Ok(Call { function, input: Input::Field(field) })
             }
@@ -124,7 +124,7 @@ impl Builder<'_> {
             return Ok(());
         }
         let expression = format!("{a_text} {} {b_text}", operator.as_str());
-        Err(StatementFailure::Types { expression, left: a, right: b })
+        Err(StatementFailure::Refused(format!("type error: {expression}: incompatible types: {a} and {b}")))
     }
 
     /// The type of an operand, and its text as InfluxDB writes it.
@@ -155,6 +155,12 @@ impl Builder<'_> {
             }
         });
     }
+}
+
+/// A function that does not accept the values of a field. The text is InfluxDB's.
+fn wrong_kind(function: &str, family: Family) -> StatementFailure {
+    let (function, kind) = (function.replace('_', " "), kind(family));
+    StatementFailure::Refused(format!("unsupported {function} iterator type: *query.{kind}InterruptIterator"))
 }
 
 /// The place of an item in a list, to which it is added if it is not there.

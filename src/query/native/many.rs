@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Selection;
-use super::readings::{TimeOrder, read, room};
+use super::readings::{Order, first, read, rest, room};
 use crate::bucket::Reading;
 use crate::bucket::meta::META_PREFIX;
 use crate::query::engine::Engine;
@@ -21,7 +21,7 @@ pub struct ManySelection {
     /// Range and fields; its sensor is ignored.
     pub of_each: Selection,
     /// The order of each sensor's readings.
-    pub order: TimeOrder,
+    pub order: Order,
     /// Where this part starts: a sensor's key, and the time of its next reading.
     pub from: Option<(String, i64)>,
 }
@@ -63,10 +63,10 @@ pub async fn many_readings(
         let key = entry.sensor.key.to_string();
         let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.of_each.clone() };
         if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
-            one.range = selection.order.rest(&one.range, *time);
+            one.range = rest(selection.order, &one.range, *time);
         }
         if left == 0 || part.held.bytes() >= room(engine) {
-            part.next = Some((key, selection.order.first(&one.range)));
+            part.next = Some((key, first(selection.order, &one.range)));
             break;
         }
         let found = read(engine, budget, &one, selection.order, (left, room(engine) - part.held.bytes())).await?;

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::many::ManySelection;
-use super::readings::TimeOrder;
+use super::readings::Order;
 use crate::bucket::Reading;
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
@@ -79,7 +79,7 @@ pub async fn thinned(
     let mut series = Vec::with_capacity(sensors.len());
     for (entry, thinned) in entries.iter().zip(thinned) {
         let mut readings = thinned.finish();
-        if selection.order == TimeOrder::Descending {
+        if selection.order == Order::Descending {
             readings.reverse();
         }
         series.push((entry.sensor.clone(), readings));
