@@ -9,11 +9,8 @@ use super::budget::Budgets;
 use super::engine::Engine;
 use super::engine::directory::DirectoryEntry;
 use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
-use super::native::Selection;
-use super::native::aggregate::{Aggregated, Aggregation};
 use super::native::many::{ManyReadings, ManySelection};
 use super::native::notices::RequestNames;
-use super::native::readings::{Order, RangePart};
 use super::native::thinning::Thinned;
 use crate::access::Caller;
 use crate::bucket::settings::Settings;
@@ -62,23 +59,6 @@ impl Query {
         self.budgets.begin(by, text)
     }
 
-    /// See [`native::readings::readings`].
-    ///
-    /// # Errors
-    /// If the answer would be incomplete.
-    pub async fn readings(
-        &self,
-        budget: &Budget,
-        selection: &Selection,
-        order: Order,
-        limit: usize,
-    ) -> Result<RangePart, QueryError> {
-        let read = || native::readings::readings(&self.engine, budget, selection, order, limit);
-        let part = self.in_turn(budget, &selection.database, read).await?;
-        self.count(part.readings.len());
-        Ok(part)
-    }
-
     /// See [`native::many::many_readings`].
     ///
     /// # Errors
@@ -109,17 +89,6 @@ impl Query {
         let thinned = self.in_turn(budget, &selection.of_each.database, read).await?;
         self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
         Ok(thinned)
-    }
-
-    /// See [`native::aggregate::aggregate`].
-    ///
-    /// # Errors
-    /// If the answer would be incomplete or too large.
-    pub async fn aggregate(&self, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
-        let read = || native::aggregate::aggregate(&self.engine, budget, asked);
-        let found = self.in_turn(budget, &asked.database, read).await?;
-        self.count(found.series.iter().map(|series| series.windows.len()).sum());
-        Ok(found)
     }
 
     /// The sensors that come after a key, in the order of their shown keys, as far as they have readings.
@@ -213,15 +182,6 @@ impl Query {
         self.turn(budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
     }
 
-    /// The databases in the store, sorted by name.
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
-        let budget = self.begin(&Caller::Anybody, "databases");
-        self.in_turn(&budget, "", || async { Ok::<_, QueryError>(self.engine.store.raw().databases().await?) }).await
-    }
-
     /// See [`Engine::all_databases`].
     ///
     /// # Errors
@@ -242,7 +202,7 @@ impl Query {
         wait::patiently(options, options.timeout, ask).await
     }
 
-    fn count(&self, points: usize) {
+    pub(super) fn count(&self, points: usize) {
         self.metrics.query_points.increment(points as u64);
     }
 

@@ -76,9 +76,11 @@ fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Ch
         .filter(|column| !matches!(&column.expr, Expr::Reference { name, .. } if name == "time"))
         .map(|column| fold(&column.expr, None))
         .collect();
+    if folded.is_empty() {
+        return fault("at least 1 non-time field must be queried");
+    }
     let mut columns = ColumnKinds::new(select, &checked);
     for expr in &folded {
-        columns.count += 1;
         columns.wildcard = true;
         columns.expression(expr)?;
     }
@@ -180,13 +182,8 @@ fn since_window_start(time: i128, every: i64) -> i64 {
 /// What was found in the columns of a SELECT, column by column.
 #[expect(clippy::struct_excessive_bools, reason = "independent findings")]
 struct ColumnKinds<'s> {
-    windows: bool,
-    inherited: bool,
-    fill: Fill,
-    limit: u64,
-    into: bool,
-    /// The number of columns, not counting time.
-    count: usize,
+    select: &'s Select,
+    checked: &'s Checked,
     calls: usize,
     /// Whether all functions are selectors, which pick a reading.
     only_selectors: bool,
@@ -201,14 +198,10 @@ struct ColumnKinds<'s> {
 }
 
 impl<'s> ColumnKinds<'s> {
-    fn new(select: &Select, checked: &Checked) -> Self {
+    fn new(select: &'s Select, checked: &'s Checked) -> Self {
         Self {
-            windows: checked.grouping.every != 0,
-            inherited: checked.grouping.inherited,
-            fill: checked.fill,
-            limit: select.limit,
-            into: select.into.is_some(),
-            count: 0,
+            select,
+            checked,
             calls: 0,
             only_selectors: true,
             distinct: false,
@@ -216,6 +209,11 @@ impl<'s> ColumnKinds<'s> {
             bare: false,
             wildcard: true,
         }
+    }
+
+    /// Whether the SELECT needs functions because it has windows of its own.
+    fn has_own_windows(&self) -> bool {
+        self.checked.grouping.every != 0 && !self.checked.grouping.inherited
     }
 
     fn expression(&mut self, expr: &'s Expr) -> Check<()> {
@@ -246,19 +244,16 @@ impl<'s> ColumnKinds<'s> {
 
     /// Checks the combination of columns.
     fn together(&self) -> Check<()> {
-        if self.count == 0 {
-            return fault("at least 1 non-time field must be queried");
-        }
         if let Some(name) = self.top_bottom.filter(|_| self.calls > 1) {
             return fault(format!("selector function {name}() cannot be combined with other functions"));
         }
         if self.calls == 0 {
-            match self.fill {
+            match self.checked.fill {
                 Fill::None => return fault("fill(none) must be used with a function"),
                 Fill::Linear => return fault("fill(linear) must be used with a function"),
                 _ => {}
             }
-            if self.windows && !self.inherited {
+            if self.has_own_windows() {
                 return fault("GROUP BY requires at least one aggregate function");
             }
         }

@@ -176,12 +176,13 @@ impl Parser<'_, '_> {
         if lexeme.token == TokenKind::Ident { Ok(lexeme.text) } else { Err(unexpected(&lexeme, &["identifier"])) }
     }
 
-    fn identifiers(&mut self) -> Parsed<Vec<String>> {
-        let mut names = vec![self.identifier()?];
+    /// Items separated by commas.
+    fn list<T>(&mut self, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        let mut items = vec![item(self)?];
         while self.accept(TokenKind::Comma) {
-            names.push(self.identifier()?);
+            items.push(item(self)?);
         }
-        Ok(names)
+        Ok(items)
     }
 
     fn string(&mut self) -> Parsed<String> {

@@ -67,7 +67,9 @@ impl Engine {
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
                 let by_meta = chooser.by_meta(budget, &sensors)?;
                 let may_pass = |place| by_meta.iter().all(|passing| passing.has(place));
-                let takes = |place, entry: &DirectoryEntry| may_pass(place) && chooser.takes_entry(entry);
+                let takes = |place, entry: &DirectoryEntry| {
+                    may_pass(place) && chooser.takes(&entry.sensor, entry.meta.as_deref())
+                };
                 Chosen::at(budget, &sensors, 1, takes).await
             }
         }

@@ -168,11 +168,6 @@ impl Engine {
         self.cache.as_ref().filter(|cache| is_short && bytes <= cache.bytes_max())
     }
 
-    /// The moment before a read, for its cache entries.
-    pub fn moment(&self) -> ReadMoment {
-        ReadMoment { changes: self.memtables.changes().now(), at: Instant::now() }
-    }
-
     async fn read_summaries(
         &self,
         wanted: &PointsQuery<'_>,
@@ -185,7 +180,7 @@ impl Engine {
         // Another question may ask the cache for the other figures.
         let projection = wanted.summaries(wanted.only_sums && cache.is_none());
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
-        let moment = self.moment();
+        let moment = ReadMoment { changes: self.memtables.changes().now(), at: Instant::now() };
         let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
         faults::halt_at("summaries_read").await;

@@ -16,7 +16,7 @@ use crate::query::engine::plan::{BY_RANK, Call, Function, Input, Node, Plan, Pla
 use crate::query::engine::windows::{Windows, zone};
 use crate::query::pattern::Patterns;
 use crate::query::selector::Selector;
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::{Family, Sensor, Value};
 
 /// What to aggregate.
@@ -131,26 +131,38 @@ impl WindowSeries {
     }
 }
 
-/// Aggregates all selected sensors; series come in the order of measurements and tags. A sensor selected by its key has
-/// a series as soon as it exists, even without windows.
-///
-/// # Errors
-/// If the answer would be incomplete, or the budget is exhausted.
-pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
-    let chosen = engine.choose(budget, &asked.database, &asked.selector).await?;
-    let mut found = aggregated(engine, budget, asked, &chosen.entries).await?;
-    if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, found.series.is_empty()) {
-        let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        let (key, measurement) = (Some(sensor.key.to_string()), sensor.measurement.to_string());
-        found.series.push(WindowSeries { sensor: key, measurement, tags, windows: Vec::new(), wide: HashMap::new() });
+impl Query {
+    /// Aggregates all selected sensors; series come in the order of measurements and tags. A sensor selected by its key has
+    /// a series as soon as it exists, even without windows.
+    ///
+    /// # Errors
+    /// If the answer would be incomplete, or the budget is exhausted.
+    pub async fn aggregate(&self, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
+        let read = || async {
+            let chosen = self.engine.choose(budget, &asked.database, &asked.selector).await?;
+            let mut found = aggregated(&self.engine, budget, asked, &chosen.entries).await?;
+            if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, found.series.is_empty())
+            {
+                found.series.push(WindowSeries {
+                    sensor: Some(sensor.key.to_string()),
+                    measurement: sensor.measurement.to_string(),
+                    tags: sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+                    windows: Vec::new(),
+                    wide: HashMap::new(),
+                });
+            }
+            Ok::<_, QueryError>(found)
+        };
+        let found = self.in_turn(budget, &asked.database, read).await?;
+        self.count(found.series.iter().map(|series| series.windows.len()).sum());
+        Ok(found)
     }
-    Ok(found)
 }
 
 /// Which of these fields each of these sensors has values of in a range of times, in nanoseconds; sensors without any are left out.
 ///
 /// # Errors
-/// As [`aggregate`].
+/// As [`Query::aggregate`].
 pub async fn present(
     engine: &Engine,
     budget: &Budget,

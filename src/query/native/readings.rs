@@ -11,7 +11,7 @@ use crate::query::engine::Engine;
 use crate::query::engine::hours::UnflushedSensor;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
 use crate::query::engine::memory::memory_of;
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::Hour;
 use crate::reading::time::MILLI_NS;
 
@@ -22,7 +22,7 @@ pub struct RangePart {
     pub readings: Vec<Reading>,
     /// The time from which the next part starts in the requested order, if there is one.
     pub next: Option<i64>,
-    /// Whether the sensor exists. `read` only sees readings in the range; [`readings`] also asks the catalog and the
+    /// Whether the sensor exists. `read` only sees readings in the range; [`Query::readings`] also asks the catalog and the
     /// store.
     pub known: bool,
     /// The memory of the readings.
@@ -55,24 +55,32 @@ pub fn first(order: Order, range: &Range<i64>) -> i64 {
 /// Bounds on the pages read at a time.
 const PAGES_WITH_READINGS: Range<usize> = 4..24;
 
-/// The first `limit` readings of a selection.
-///
-/// # Errors
-/// If the answer would be incomplete.
-pub async fn readings(
-    engine: &Engine,
-    budget: &Budget,
-    selection: &Selection,
-    order: Order,
-    limit: usize,
-) -> Result<RangePart, QueryError> {
-    engine.span(&selection.range)?;
-    let Some(entry) = engine.named(&selection.database, &selection.sensor).await? else {
-        return Ok(RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? });
-    };
-    let stored = Selection { sensor: entry.stored.key.to_string(), ..selection.clone() };
-    let part = read(engine, budget, &stored, order, (limit, room(engine))).await?;
-    Ok(RangePart { known: true, ..part })
+impl Query {
+    /// The first `limit` readings of a selection.
+    ///
+    /// # Errors
+    /// If the answer would be incomplete.
+    pub async fn readings(
+        &self,
+        budget: &Budget,
+        selection: &Selection,
+        order: Order,
+        limit: usize,
+    ) -> Result<RangePart, QueryError> {
+        let engine = &self.engine;
+        let read = || async {
+            engine.span(&selection.range)?;
+            let Some(entry) = engine.named(&selection.database, &selection.sensor).await? else {
+                return Ok(RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? });
+            };
+            let stored = Selection { sensor: entry.stored.key.to_string(), ..selection.clone() };
+            let part = read(engine, budget, &stored, order, (limit, room(engine))).await?;
+            Ok::<_, QueryError>(RangePart { known: true, ..part })
+        };
+        let part = self.in_turn(budget, &selection.database, read).await?;
+        self.count(part.readings.len());
+        Ok(part)
+    }
 }
 
 /// The memory that the readings of a part may take. The rest of the request's memory is for reading them, and for their
@@ -81,7 +89,7 @@ pub(super) fn room(engine: &Engine) -> usize {
     engine.options.request_bytes / 4
 }
 
-/// As [`readings`], without looking up whether the sensor exists. Stops after `limit` readings or `bytes_max` bytes,
+/// As [`Query::readings`], without looking up whether the sensor exists. Stops after `limit` readings or `bytes_max` bytes,
 /// but gives at least one reading if there are any.
 pub(super) async fn read(
     engine: &Engine,

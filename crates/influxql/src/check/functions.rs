@@ -138,10 +138,10 @@ impl<'s> ColumnKinds<'s> {
             Some(size) if size <= 0 => {
                 return fault(format!("limit ({size}) in {name} function must be at least 1"));
             }
-            Some(size) if self.limit > 0 && size.unsigned_abs() > self.limit => {
+            Some(size) if self.select.limit > 0 && size.unsigned_abs() > self.select.limit => {
                 return fault(format!(
                     "limit ({size}) in {name} function can not be larger than the LIMIT ({}) in the select statement",
-                    self.limit
+                    self.select.limit
                 ));
             }
             Some(_) => {}
@@ -154,7 +154,7 @@ impl<'s> ColumnKinds<'s> {
                 return fault(format!("only fields or tags are allowed in {name}(), found {tag}"));
             }
             // A tag becomes a column, except with INTO, where it stays a tag.
-            self.bare |= !self.into;
+            self.bare |= self.select.into.is_none();
         }
         self.top_bottom = Some(name);
         Ok(())
@@ -164,12 +164,12 @@ impl<'s> ColumnKinds<'s> {
     fn over_windows(&mut self, name: &str, arg: &'s Expr) -> Check<()> {
         self.only_selectors = false;
         match arg {
-            Expr::Call { .. } if !self.windows => fault(format!("{name} aggregate requires a GROUP BY interval")),
+            Expr::Call { .. } if self.checked.grouping.every == 0 => {
+                fault(format!("{name} aggregate requires a GROUP BY interval"))
+            }
             Expr::Call { name: inner, args } if inner == "distinct" => self.distinct_call(args, true),
             Expr::Call { .. } => self.expression(arg),
-            _ if self.windows && !self.inherited => {
-                fault(format!("aggregate function required inside the call to {name}"))
-            }
+            _ if self.has_own_windows() => fault(format!("aggregate function required inside the call to {name}")),
             _ => self.symbol(name, arg),
         }
     }

@@ -16,7 +16,7 @@ impl Parser<'_, '_> {
         Ok(Select {
             columns,
             into,
-            sources: self.sources()?,
+            sources: self.list(Self::source)?,
             condition: self.condition()?,
             group_by: self.group_by()?,
             fill: self.fill()?,
@@ -75,17 +75,6 @@ impl Parser<'_, '_> {
         Ok(Some(measurement(names, name)))
     }
 
-    /// The sources of a SELECT, after FROM.
-    fn sources(&mut self) -> Parsed<Vec<FromSource>> {
-        let mut sources = Vec::new();
-        loop {
-            sources.push(self.source()?);
-            if !self.accept(TokenKind::Comma) {
-                return Ok(sources);
-            }
-        }
-    }
-
     fn source(&mut self) -> Parsed<FromSource> {
         if let Some(pattern) = self.regex()? {
             return Ok(FromSource::Measurement(measurement(Vec::new(), MeasurementName::Regex(pattern))));
@@ -101,16 +90,7 @@ impl Parser<'_, '_> {
 
     /// `FROM …` of a statement other than SELECT; empty if it does not come next.
     pub(super) fn from_measurements(&mut self) -> Parsed<Vec<Measurement>> {
-        let mut sources = Vec::new();
-        if !self.accept(TokenKind::From) {
-            return Ok(sources);
-        }
-        loop {
-            sources.push(self.measurement()?);
-            if !self.accept(TokenKind::Comma) {
-                return Ok(sources);
-            }
-        }
+        if self.accept(TokenKind::From) { self.list(Self::measurement) } else { Ok(Vec::new()) }
     }
 
     /// A measurement by name or regex, optionally with database and policy.

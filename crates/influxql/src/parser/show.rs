@@ -197,7 +197,7 @@ impl Parser<'_, '_> {
         match lexeme.token {
             TokenKind::In => {
                 self.expect(TokenKind::LeftParen)?;
-                let keys = self.identifiers()?;
+                let keys = self.list(Self::identifier)?;
                 self.expect(TokenKind::RightParen)?;
                 Ok(KeyFilter::In(keys))
             }
