@@ -75,6 +75,15 @@ impl Engine {
         }
     }
 
+    /// Checks the number of sensors.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn check_sensors(&self, count: usize) -> Result<(), QueryError> {
+        let limit = self.options.series_max;
+        if count > limit { Err(QueryError::TooManySensors { count, limit }) } else { Ok(()) }
+    }
+
     /// The sensor that is shown under a key. Reads no other one: its database may have a million of them.
     ///
     /// # Errors

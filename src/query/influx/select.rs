@@ -17,7 +17,6 @@ use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::engine::evaluate::{Evaluation, Filter};
 use crate::query::engine::frame::row_bytes;
 use crate::query::engine::frame::{Frame, GroupRows, ResultRow};
-use crate::query::engine::limits::TimeSpan;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::engine::plan::{Input, Plan};
 use crate::query::engine::points::PointCursor;
@@ -52,14 +51,13 @@ pub async fn select(
         return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
     }
     let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-    let Some(selected) = selected(engine, select, &checked, &[], patterns, asked, &mut None).await? else {
+    let Some(selected) = selected(engine, select, &checked, &[], patterns, asked).await? else {
         return Ok(StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? });
     };
     Ok(shown(selected, !checked.grouping.tags.is_empty()))
 }
 
-/// Runs a SELECT or a subquery; `None` if nothing that it selects exists. `span` is the time that the statement covered
-/// so far.
+/// Runs a SELECT or a subquery; `None` if nothing that it selects exists.
 async fn selected(
     engine: &Engine,
     select: &Select,
@@ -67,7 +65,6 @@ async fn selected(
     outer: &[String],
     patterns: &Patterns,
     asked: StatementContext<'_>,
-    span: &mut Option<TimeSpan>,
 ) -> Result<Option<Selected>, StatementFailure> {
     let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
     let mut sources = Vec::new();
@@ -79,7 +76,7 @@ async fn selected(
             }
             FromSource::Subquery(inner) => {
                 let Some(within) = subqueries.next() else { continue };
-                let rows = Box::pin(selected(engine, inner, within, &own, patterns, asked, span)).await?;
+                let rows = Box::pin(selected(engine, inner, within, &own, patterns, asked)).await?;
                 sources.extend(rows.map(Sourced::Rows));
             }
         }
@@ -88,7 +85,6 @@ async fn selected(
     let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
     let frame = frame(select, checked, &plan);
     let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
-    evaluation.span = span.take();
     evaluation.has_several_sources = sources.len() > 1;
     for source in &sources {
         match source {
@@ -102,7 +98,6 @@ async fn selected(
         }
     }
     drop(sources);
-    *span = evaluation.span.take();
     let (groups, mut held) = evaluation.finish().await?;
     let groups = limited(select, groups);
     let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();

@@ -50,7 +50,6 @@ pub async fn many_readings(
     selection: &ManySelection,
     limit: usize,
 ) -> Result<ManyReadings, QueryError> {
-    engine.span(&selection.of_each.range)?;
     let mut chosen = engine.choose(budget, &selection.of_each.database, &selection.selector).await?;
     let entries = &mut chosen.entries;
     engine.check_sensors(entries.len())?;
