@@ -6,7 +6,7 @@ use super::policies::{expired, named};
 use super::statement::StatementContext;
 use super::zones::resolve;
 use crate::influxql::{
-    Clock, Expr, FromSource, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
+    Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
 };
 use crate::query::QueryError;
 use crate::query::engine::Engine;
@@ -147,7 +147,7 @@ fn of_measurement<'a>(measurement: &'a Measurement, names: Vec<(NameKind<'a>, &'
 fn of_listing(listing: &Listing) -> Vec<NamedSource<'_>> {
     let mut names = Vec::new();
     listing.condition.iter().for_each(|condition| references(condition, NameKind::Tag, &mut names));
-    let keys = listing.keys.iter().flat_map(|keys| keys.named());
+    let keys = listing.keys.iter().flat_map(KeyFilter::named);
     names.extend(keys.map(|key| (NameKind::Tag, &**key)));
     let database = listing.database.as_deref();
     if listing.sources.is_empty() {
