@@ -113,8 +113,8 @@ async fn targets_in(
 ) -> Result<DeleteTargets, StatementFailure> {
     let (range, chosen) = match statement {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
-            let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
-            let (range, condition) = split(condition.as_ref(), &clock)?;
+            let (range, condition) =
+                split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
             let chosen = if let Some(values) = &values {
                 let is_source = of_sources(sources, patterns);
                 let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(entry);
