@@ -64,7 +64,7 @@ fn asked() -> Aggregation {
         fields: vec!["temp".to_owned()],
         step: Some(3_600_000_000_000),
         zone: None,
-        functions: vec![NativeAggregate::Mean],
+        functions: vec![NativeAggregate::from_name("mean").expect("it is one")],
         families: Families::First,
         group_by: GroupBy::Tags(vec!["site".to_owned()]),
         fill: Fill::None,

@@ -436,8 +436,6 @@ sections! {
         limit_default: usize = 1000, count(1..=1_000_000);
         /// Maximum number of readings in one answer; a cursor returns the rest.
         limit_max: usize = 100000, count(1..=1_000_000);
-        /// Maximum time range of a query.
-        span_max: Duration = "876600h", duration(HOUR..=SPAN_MOST);
         /// Maximum number of sensors whose readings or windows one query may return.
         series_max: usize = 100000, count(1..=10_000_000);
         /// Maximum age of cached data about what other instances wrote to the same MongoDB: new sensors, new fields

@@ -257,7 +257,6 @@ fn class_of_query(error: &QueryError) -> (StatusCode, &'static str) {
         QueryError::Storage(error) => class_of_storage(error),
         QueryError::TooLarge { .. }
         | QueryError::HourTooLarge { .. }
-        | QueryError::TooLong { .. }
         | QueryError::TooManySensors { .. }
         | QueryError::TooManyColumns
         | QueryError::TooManyPatterns => (StatusCode::BAD_REQUEST, "query_too_large"),

@@ -18,8 +18,3 @@ pub use self::engine::memory::document_bytes;
 pub use self::error::QueryError;
 pub use self::service::Query;
 pub use self::wait::Passing;
-
-/// The names of the functions in the engine's table of aggregates; both languages accept them.
-pub fn aggregates() -> impl Iterator<Item = &'static str> {
-    engine::aggregates::AGGREGATES.iter().map(|aggregate| aggregate.name)
-}

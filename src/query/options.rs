@@ -16,7 +16,6 @@ pub fn of_tests() -> crate::config::QuerySettings {
         bytes: most,
         token_bytes: most,
         concurrent: 1,
-        span_max: Duration::ZERO,
         series_max: most,
         cache_max_age: Duration::ZERO,
         cache_bytes: 0,

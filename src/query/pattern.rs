@@ -18,16 +18,15 @@ const LIST_BYTES: usize = 16;
 const CACHE_MAX: usize = 256 << 10;
 
 /// A compiled pattern.
-#[derive(Debug, Clone)]
-pub enum Pattern {
+#[derive(Debug)]
+enum Pattern {
     /// `^(a|b|c)$`: exactly one of these texts.
     Among(HashSet<String>),
     Regex(Regex),
 }
 
 impl Pattern {
-    #[must_use]
-    pub fn matches(&self, text: &str) -> bool {
+    fn matches(&self, text: &str) -> bool {
         match self {
             Self::Among(texts) => texts.contains(text),
             Self::Regex(regex) => regex.is_match(text),
@@ -84,11 +83,6 @@ impl Patterns {
     #[must_use]
     pub fn matches(&self, pattern: &str, text: &str) -> bool {
         self.by_text.get(pattern).is_some_and(|pattern| pattern.matches(text))
-    }
-
-    #[must_use]
-    pub fn get(&self, pattern: &str) -> Option<&Pattern> {
-        self.by_text.get(pattern)
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::engine::columns::{Passing, SensorList};
-use super::engine::directory::{DirectoryEntry, meta_text};
+use super::engine::directory::meta_text;
 use super::pattern::Patterns;
 use super::{Budget, QueryError};
 use crate::access::Pin;
@@ -51,13 +51,11 @@ impl Selector {
         let Self::Matching { tags, .. } = self else {
             return Ok(Chooser { selector: self, patterns: Patterns::default() });
         };
-        let pattern = |filter: &'_ TagFilter| match &filter.test {
-            TagTest::Matches(pattern) => Some(pattern.clone()),
+        let patterns = tags.iter().filter_map(|filter| match &filter.test {
+            TagTest::Matches(pattern) => Some(&**pattern),
             TagTest::Is(_) => None,
-        };
-        let patterns: Vec<String> = tags.iter().filter_map(pattern).collect();
-        let patterns = Patterns::compile(patterns.iter().map(String::as_str), Some(budget))?;
-        Ok(Chooser { selector: self, patterns })
+        });
+        Ok(Chooser { selector: self, patterns: Patterns::compile(patterns, Some(budget))? })
     }
 }
 
@@ -79,12 +77,6 @@ impl Chooser<'_> {
         let passing =
             |filter: &TagFilter| list.passing(budget, &filter.key, |text| self.is_so(filter, text) != filter.negated);
         of_meta.map(passing).collect()
-    }
-
-    /// Returns true if a sensor is selected, as [`Chooser::takes`].
-    #[must_use]
-    pub fn takes_entry(&self, entry: &DirectoryEntry) -> bool {
-        self.takes(&entry.sensor, entry.meta.as_deref())
     }
 
     /// Returns true if the sensor of this shown name is selected.

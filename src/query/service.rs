@@ -8,22 +8,15 @@ use tokio::time::Instant;
 use super::budget::Budgets;
 use super::engine::Engine;
 use super::engine::directory::DirectoryEntry;
-use super::influx::{DeleteTargets, NoticeKind, StatementAnswer, StatementContext, StatementFailure};
-use super::native::Selection;
-use super::native::aggregate::{Aggregated, Aggregation};
-use super::native::groups::GroupValues;
-use super::native::many::{ManyReadings, ManySelection, TagWords, Vocabulary};
-use super::native::notices::{NamedSensor, RequestNames};
-use super::native::readings::{RangePart, TimeOrder};
-use super::native::renames::RenameEffect;
+use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
+use super::native::many::{ManyReadings, ManySelection};
+use super::native::notices::RequestNames;
 use super::native::thinning::Thinned;
-use super::selector::Selector;
-use crate::access::{Caller, Pin};
+use crate::access::Caller;
 use crate::bucket::settings::Settings;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{GroupRule, KnownSettings, Renames, SensorDocument, UnflushedReadings};
+use crate::bucket::{KnownSettings, SensorDocument, UnflushedReadings};
 use crate::influxql::Statement;
-use crate::reading::Sensor;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
@@ -35,7 +28,7 @@ use crate::config::QuerySettings;
 /// Runs queries.
 #[derive(Debug)]
 pub struct Query {
-    engine: Engine,
+    pub(super) engine: Engine,
     budgets: Arc<Budgets>,
     metrics: Metrics,
 }
@@ -64,23 +57,6 @@ impl Query {
     #[must_use]
     pub fn begin(&self, by: &Caller, text: &str) -> Budget {
         self.budgets.begin(by, text)
-    }
-
-    /// See [`native::readings::readings`].
-    ///
-    /// # Errors
-    /// If the answer would be incomplete.
-    pub async fn readings(
-        &self,
-        budget: &Budget,
-        selection: &Selection,
-        order: TimeOrder,
-        limit: usize,
-    ) -> Result<RangePart, QueryError> {
-        let read = || native::readings::readings(&self.engine, budget, selection, order, limit);
-        let part = self.in_turn(budget, &selection.database, read).await?;
-        self.count(part.readings.len());
-        Ok(part)
     }
 
     /// See [`native::many::many_readings`].
@@ -115,57 +91,6 @@ impl Query {
         Ok(thinned)
     }
 
-    /// See [`native::aggregate::aggregate`].
-    ///
-    /// # Errors
-    /// If the answer would be incomplete or too large.
-    pub async fn aggregate(&self, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
-        let read = || native::aggregate::aggregate(&self.engine, budget, asked);
-        let found = self.in_turn(budget, &asked.database, read).await?;
-        self.count(found.series.iter().map(|series| series.windows.len()).sum());
-        Ok(found)
-    }
-
-    /// See [`native::many::vocabulary`].
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn vocabulary(
-        &self,
-        budget: &Budget,
-        of: (&str, &Selector),
-        tags: TagWords<'_>,
-    ) -> Result<Vocabulary, QueryError> {
-        self.in_turn(budget, of.0, || native::many::vocabulary(&self.engine, budget, of, tags)).await
-    }
-
-    /// See [`native::groups::values`].
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn group_values(
-        &self,
-        budget: &Budget,
-        of: (&str, &Selector),
-        rule: &GroupRule,
-    ) -> Result<GroupValues, QueryError> {
-        self.in_turn(budget, of.0, || native::groups::values(&self.engine, budget, of, rule)).await
-    }
-
-    /// See [`native::groups::members`].
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn group_members(
-        &self,
-        budget: &Budget,
-        of: (&str, &Selector),
-        asked: (&GroupRule, &str),
-        page: (Option<&str>, usize),
-    ) -> Result<Vec<DirectoryEntry>, QueryError> {
-        self.in_turn(budget, of.0, || native::groups::members(&self.engine, budget, of, asked, page)).await
-    }
-
     /// The sensors that come after a key, in the order of their shown keys, as far as they have readings.
     ///
     /// # Errors
@@ -186,52 +111,10 @@ impl Query {
         .await
     }
 
-    /// See [`native::renames::stored_key`].
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn stored_key(
-        &self,
-        budget: &Budget,
-        database: &str,
-        shown: &str,
-    ) -> Result<Option<Box<str>>, QueryError> {
-        self.in_turn(budget, database, || native::renames::stored_key(&self.engine, database, shown)).await
-    }
-
-    /// See [`native::renames::effect`].
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn rename_effect(
-        &self,
-        budget: &Budget,
-        database: &str,
-        before: &Renames,
-        after: &Renames,
-    ) -> Result<RenameEffect, QueryError> {
-        self.in_turn(budget, database, || native::renames::effect(&self.engine, budget, database, before, after)).await
-    }
-
     /// See [`native::notices::notices`]. An answer is not refused because its notices cannot be told.
     pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
         let read = || native::notices::notices(&self.engine, budget, by, names);
         self.in_turn(budget, names.database, read).await.unwrap_or_else(without_notices)
-    }
-
-    /// See [`native::notices::named_sensor`].
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn named_sensor(
-        &self,
-        budget: &Budget,
-        database: &str,
-        bare: &Sensor,
-        pins: &[Pin],
-    ) -> Result<NamedSensor, QueryError> {
-        self.in_turn(budget, database, || native::notices::named_sensor(&self.engine, budget, database, bare, pins))
-            .await
     }
 
     /// The result of a statement that only reads; `None` for one that changes something.
@@ -252,10 +135,10 @@ impl Query {
         &self,
         statement: &Statement,
         asked: StatementContext<'_>,
-        kind: NoticeKind,
+        has_answer: bool,
     ) -> Vec<String> {
         let database = asked.database.unwrap_or_default();
-        let read = || influx::notices(&self.engine, statement, asked, kind);
+        let read = || influx::notices(&self.engine, statement, asked, has_answer);
         self.in_turn(asked.budget, database, read).await.unwrap_or_else(without_notices)
     }
 
@@ -299,15 +182,6 @@ impl Query {
         self.turn(budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
     }
 
-    /// The databases in the store, sorted by name.
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
-        let budget = self.begin(&Caller::Anybody, "databases");
-        self.in_turn(&budget, "", || async { Ok::<_, QueryError>(self.engine.store.raw().databases().await?) }).await
-    }
-
     /// See [`Engine::all_databases`].
     ///
     /// # Errors
@@ -328,13 +202,13 @@ impl Query {
         wait::patiently(options, options.timeout, ask).await
     }
 
-    fn count(&self, points: usize) {
+    pub(super) fn count(&self, points: usize) {
         self.metrics.query_points.increment(points as u64);
     }
 
     /// Runs a query in its turn, and records it in the metrics. An error that may pass by itself is retried, in a new
     /// turn each time. `database` is the one that the request names, for the log.
-    async fn in_turn<T, E: From<QueryError> + Passing, F: Future<Output = Result<T, E>>>(
+    pub(super) async fn in_turn<T, E: From<QueryError> + Passing, F: Future<Output = Result<T, E>>>(
         &self,
         budget: &Budget,
         database: &str,

@@ -1,7 +1,8 @@
 //! The syntax tree of a query. It needs no storage and no clock: `now()` is a [`Call`](Expr::Call) like any other.
-//! `Display` writes a statement as InfluxDB prints it; the text parses to the same tree.
+//! `Display` writes a statement that changes something as InfluxDB prints it; the text parses to the same tree. Of other
+//! statements it writes the first word.
 
-mod display;
+pub(super) mod display;
 mod expr;
 mod named;
 
@@ -19,44 +20,8 @@ pub enum Statement {
         /// The database; the request's if `None`.
         database: Option<String>,
     },
-    /// `SHOW MEASUREMENTS [ON database] [WITH MEASUREMENT …]`; its listing has no sources.
-    ShowMeasurements {
-        /// `WITH MEASUREMENT = name` or `=~ /regex/`.
-        matching: Option<Measurement>,
-        /// The common clauses.
-        listing: Listing,
-    },
-    /// `SHOW SERIES …`
-    ShowSeries(Listing),
-    /// `SHOW TAG KEYS …`
-    ShowTagKeys {
-        /// `WITH KEY …`, supported by InfluxDB from 1.8 on.
-        keys: Option<KeyFilter>,
-        /// The common clauses.
-        listing: Listing,
-    },
-    /// `SHOW TAG VALUES … WITH KEY …`
-    ShowTagValues {
-        /// `WITH KEY …`
-        keys: KeyFilter,
-        /// The common clauses.
-        listing: Listing,
-    },
-    /// `SHOW FIELD KEYS …`
-    ShowFieldKeys(Listing),
-    /// `SHOW … [EXACT] CARDINALITY …`
-    ShowCardinality {
-        /// What is counted.
-        of: CardinalityOf,
-        /// `EXACT`: counted, not estimated.
-        exact: bool,
-        /// `WITH KEY …`, only for tag values.
-        keys: Option<KeyFilter>,
-        /// The common clauses.
-        listing: Listing,
-        /// `GROUP BY …`
-        group_by: Vec<Expr>,
-    },
+    /// A list of measurements, series, tag keys, tag values or field keys, or their number.
+    Show(Listing),
     /// `CREATE DATABASE name [WITH …]`
     CreateDatabase {
         /// The database.
@@ -88,14 +53,14 @@ pub enum Statement {
     /// `DROP SERIES [FROM …] [WHERE …]`
     DropSeries {
         /// The measurements; all when empty.
-        sources: Vec<FromSource>,
+        sources: Vec<Measurement>,
         /// Which of their series; all if `None`.
         condition: Option<Expr>,
     },
     /// `DELETE [FROM …] [WHERE …]`
     Delete {
         /// The measurements; all when empty.
-        sources: Vec<FromSource>,
+        sources: Vec<Measurement>,
         /// Which of their readings; all if `None`.
         condition: Option<Expr>,
     },
@@ -121,8 +86,8 @@ pub struct Select {
     pub group_by: Vec<Expr>,
     /// `fill(…)`
     pub fill: Fill,
-    /// `ORDER BY …`; only time is allowed.
-    pub order: Option<OrderBy>,
+    /// `ORDER BY [time] [ASC|DESC]`: whether the earliest rows come first.
+    pub ascending: Option<bool>,
     /// `LIMIT n`: rows per series, 0 for all.
     pub limit: u64,
     /// `OFFSET n`
@@ -136,16 +101,10 @@ pub struct Select {
 }
 
 impl Select {
-    /// Whether no column contains a call, so that the rows are readings as they are.
-    #[must_use]
-    pub fn is_raw(&self) -> bool {
-        !self.columns.iter().any(|column| column.expr.any(&|expr| matches!(expr, Expr::Call { .. })))
-    }
-
     /// Whether the latest rows come first.
     #[must_use]
     pub fn is_descending(&self) -> bool {
-        self.order.as_ref().is_some_and(|order| !order.ascending)
+        self.ascending == Some(false)
     }
 }
 
@@ -207,28 +166,26 @@ pub enum Fill {
     Float(f64),
 }
 
-/// `ORDER BY [time] [ASC|DESC]`
-#[derive(Debug, Clone, PartialEq)]
-pub struct OrderBy {
-    /// The field, if one was named; in a SELECT always `time`. InfluxDB prints it only if it was written.
-    pub field: Option<String>,
-    /// Whether the earliest rows come first.
-    pub ascending: bool,
-}
-
-/// The clauses that the `SHOW` statements share. The parser decides which of them a statement may have.
+/// `SHOW MEASUREMENTS`, `SERIES`, `TAG KEYS`, `TAG VALUES`, `FIELD KEYS`, or the `CARDINALITY` of one. The parser decides which of
+/// the clauses a statement may have.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Listing {
+    /// What is listed or counted.
+    pub of: ListingOf,
+    /// `CARDINALITY`: only their number.
+    pub cardinality: Option<Cardinality>,
     /// `ON database`; the request's if `None`.
     pub database: Option<String>,
     /// `ON database.policy`, only of `SHOW MEASUREMENTS`; all policies if `None`.
     pub policy: Option<String>,
-    /// `FROM …` without subqueries; all measurements if empty.
-    pub sources: Vec<FromSource>,
+    /// `WITH MEASUREMENT = name` or `=~ /regex/`, only of `SHOW MEASUREMENTS`.
+    pub matching: Option<Measurement>,
+    /// `FROM …`; all measurements if empty.
+    pub sources: Vec<Measurement>,
+    /// `WITH KEY …`: always of tag values, and supported by InfluxDB of tag keys from 1.8 on.
+    pub keys: Option<KeyFilter>,
     /// `WHERE …`
     pub condition: Option<Expr>,
-    /// `ORDER BY …`
-    pub order: Option<OrderBy>,
     /// `LIMIT n`, 0 for all.
     pub limit: u64,
     /// `OFFSET n`
@@ -254,19 +211,37 @@ pub enum KeyFilter {
     In(Vec<String>),
 }
 
-/// What a `SHOW … CARDINALITY` counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CardinalityOf {
-    /// Measurements.
+impl KeyFilter {
+    /// The keys that it names.
+    #[must_use]
+    pub fn named(&self) -> &[String] {
+        match self {
+            Self::Is(key) => std::slice::from_ref(key),
+            Self::In(keys) => keys,
+            Self::IsNot(_) | Self::Matches(_) | Self::MatchesNot(_) => &[],
+        }
+    }
+}
+
+/// What a [`Listing`] lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ListingOf {
+    #[default]
     Measurements,
-    /// Series.
     Series,
-    /// Tag keys.
     TagKeys,
-    /// Tag values.
     TagValues,
-    /// Field keys.
     FieldKeys,
+}
+
+/// How the number of a [`Listing`] is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cardinality {
+    /// `CARDINALITY`
+    Estimated,
+    /// `EXACT CARDINALITY`
+    Exact,
 }
 
 /// The retention policy of `CREATE DATABASE … WITH …`, durations in nanoseconds. `INF` is 0, as in InfluxDB.

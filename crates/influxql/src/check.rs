@@ -5,10 +5,9 @@ mod functions;
 
 use super::ast::{Expr, Fill, FromSource, Literal, Operator, Select};
 use super::conditions::{TimeRange, split};
-use super::error::StatementError;
+use super::error::{StatementError, fault};
 use super::fold::{Clock, fold};
 use crate::civil::{MAX_TIME, MIN_TIME};
-use functions::is_math;
 
 type Check<T> = Result<T, StatementError>;
 
@@ -43,13 +42,12 @@ pub struct Grouping {
     pub tags: Vec<Expr>,
 }
 
-/// Checks a SELECT and its subqueries. The clock's zone is ignored: each SELECT has its own. `is_aggregate` tells which
-/// further names are aggregates of one field.
+/// Checks a SELECT and its subqueries. The clock's zone is ignored: each SELECT has its own.
 ///
 /// # Errors
 /// The first error that InfluxDB would report.
-pub fn check(select: &Select, clock: &Clock<'_>, is_aggregate: &dyn Fn(&str) -> bool) -> Check<Checked> {
-    compile(select, prepare(select, clock)?, clock, is_aggregate)
+pub fn check(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
+    compile(select, prepare(select, clock)?, clock)
 }
 
 /// Checks the condition and the dimensions.
@@ -71,21 +69,18 @@ fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
 }
 
 /// Checks the columns, then the subqueries, which inherit from this SELECT.
-fn compile(
-    select: &Select,
-    mut checked: Checked,
-    clock: &Clock<'_>,
-    is_aggregate: &dyn Fn(&str) -> bool,
-) -> Check<Checked> {
+fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Checked> {
     let folded: Vec<Expr> = select
         .columns
         .iter()
         .filter(|column| !matches!(&column.expr, Expr::Reference { name, .. } if name == "time"))
         .map(|column| fold(&column.expr, None))
         .collect();
-    let mut columns = ColumnKinds::new(select, &checked, is_aggregate);
+    if folded.is_empty() {
+        return fault("at least 1 non-time field must be queried");
+    }
+    let mut columns = ColumnKinds::new(select, &checked);
     for expr in &folded {
-        columns.count += 1;
         columns.wildcard = true;
         columns.expression(expr)?;
     }
@@ -93,10 +88,8 @@ fn compile(
     for source in &select.sources {
         let FromSource::Subquery(inner) = source else { continue };
         let mut within = prepare(inner, clock)?;
-        if inner.order.is_some() && inner.is_descending() != select.is_descending() {
-            return Err(StatementError::Combination(
-                "subqueries must be ordered in the same direction as the query itself",
-            ));
+        if inner.ascending.is_some() && inner.is_descending() != select.is_descending() {
+            return fault("subqueries must be ordered in the same direction as the query itself");
         }
         within.min = within.min.max(checked.min);
         within.max = within.max.min(checked.max);
@@ -104,7 +97,7 @@ fn compile(
             let Grouping { every, offset, .. } = checked.grouping;
             within.grouping = Grouping { every, offset, inherited: true, ..within.grouping };
         }
-        let mut within = compile(inner, within, clock, is_aggregate)?;
+        let mut within = compile(inner, within, clock)?;
         if within.grouping.every != 0 && within.fill == Fill::Null {
             within.fill = Fill::None;
         }
@@ -113,29 +106,22 @@ fn compile(
     Ok(checked)
 }
 
-/// Checks a condition: functions of single values are allowed, aggregates are not.
+/// Checks a condition: it must not call a function.
 fn valid_condition(condition: &Expr) -> Check<()> {
     match condition {
         // `a =~ /x/ + 1` parses; InfluxDB panics on it.
         Expr::Binary { operator: Operator::EqRegex | Operator::NotEqRegex, right, .. }
             if !matches!(right.as_ref(), Expr::Literal(Literal::Regex(_))) =>
         {
-            Err(StatementError::Condition { expression: condition.to_string() })
+            fault(format!("invalid condition expression: {condition}"))
         }
         Expr::Binary { left, right, .. } => valid_condition(left).and_then(|()| valid_condition(right)),
-        Expr::Call { name, args } => {
-            if !is_math(name) {
-                return Err(StatementError::CallInCondition { call: condition.to_string() });
-            }
-            functions::math_arguments(name, args)?;
-            args.iter().try_for_each(valid_condition)
-        }
+        Expr::Call { .. } => fault(format!("invalid function call in condition: {condition}")),
         _ => Ok(()),
     }
 }
 
 fn grouping(select: &Select, clock: &Clock<'_>) -> Check<Grouping> {
-    let fault = |text| Err(StatementError::Combination(text));
     let mut grouping = Grouping::default();
     for dimension in &select.group_by {
         match fold(dimension, None) {
@@ -167,13 +153,11 @@ fn grouping(select: &Select, clock: &Clock<'_>) -> Check<Grouping> {
 }
 
 fn window_offset(offset: &Expr, every: i64, clock: &Clock<'_>) -> Check<i64> {
-    let fault = |text| Err(StatementError::Combination(text));
     match offset {
         Expr::Literal(Literal::Duration(offset)) => Ok(offset.checked_rem(every).unwrap_or(0)),
         Expr::Literal(Literal::Time(time)) => Ok(since_window_start(*time, every)),
         Expr::Literal(Literal::String(text)) => match clock.instant(text) {
-            Some(Ok(time)) => Ok(since_window_start(time, every)),
-            Some(Err(())) => Err(StatementError::Timestamp),
+            Some(time) => Ok(since_window_start(time?, every)),
             None => fault("time dimension offset must be duration or now()"),
         },
         Expr::Call { name, .. } if name != "now" => fault("time dimension offset function must be now()"),
@@ -198,14 +182,8 @@ fn since_window_start(time: i128, every: i64) -> i64 {
 /// What was found in the columns of a SELECT, column by column.
 #[expect(clippy::struct_excessive_bools, reason = "independent findings")]
 struct ColumnKinds<'s> {
-    is_aggregate: &'s dyn Fn(&str) -> bool,
-    windows: bool,
-    inherited: bool,
-    fill: Fill,
-    limit: u64,
-    into: bool,
-    /// The number of columns, not counting time.
-    count: usize,
+    select: &'s Select,
+    checked: &'s Checked,
     calls: usize,
     /// Whether all functions are selectors, which pick a reading.
     only_selectors: bool,
@@ -220,15 +198,10 @@ struct ColumnKinds<'s> {
 }
 
 impl<'s> ColumnKinds<'s> {
-    fn new(select: &Select, checked: &Checked, is_aggregate: &'s dyn Fn(&str) -> bool) -> Self {
+    fn new(select: &'s Select, checked: &'s Checked) -> Self {
         Self {
-            is_aggregate,
-            windows: checked.grouping.every != 0,
-            inherited: checked.grouping.inherited,
-            fill: checked.fill,
-            limit: select.limit,
-            into: select.into.is_some(),
-            count: 0,
+            select,
+            checked,
             calls: 0,
             only_selectors: true,
             distinct: false,
@@ -238,19 +211,18 @@ impl<'s> ColumnKinds<'s> {
         }
     }
 
+    /// Whether the SELECT needs functions because it has windows of its own.
+    fn has_own_windows(&self) -> bool {
+        self.checked.grouping.every != 0 && !self.checked.grouping.inherited
+    }
+
     fn expression(&mut self, expr: &'s Expr) -> Check<()> {
         match expr {
             Expr::Reference { .. } => self.bare = true,
             Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_)) if self.wildcard => self.bare = true,
-            Expr::Wildcard(_) => {
-                return Err(StatementError::Combination("unable to use wildcard in a binary expression"));
-            }
-            Expr::Literal(Literal::Regex(_)) => {
-                return Err(StatementError::Combination("unable to use regex in a binary expression"));
-            }
-            Expr::Literal(_) => {
-                return Err(StatementError::Combination("field must contain at least one variable"));
-            }
+            Expr::Wildcard(_) => return fault("unable to use wildcard in a binary expression"),
+            Expr::Literal(Literal::Regex(_)) => return fault("unable to use regex in a binary expression"),
+            Expr::Literal(_) => return fault("field must contain at least one variable"),
             Expr::Call { name, args } => return self.call(name, args),
             Expr::Distinct(_) => {
                 self.calls += 1;
@@ -261,9 +233,7 @@ impl<'s> ColumnKinds<'s> {
             Expr::Binary { left, right, .. } => {
                 self.wildcard = false;
                 return match (left.as_ref(), right.as_ref()) {
-                    (Expr::Literal(_), Expr::Literal(_)) => {
-                        Err(StatementError::Combination("cannot perform a binary expression on two literals"))
-                    }
+                    (Expr::Literal(_), Expr::Literal(_)) => fault("cannot perform a binary expression on two literals"),
                     (Expr::Literal(_), variable) | (variable, Expr::Literal(_)) => self.expression(variable),
                     (left, right) => self.expression(left).and_then(|()| self.expression(right)),
                 };
@@ -274,23 +244,16 @@ impl<'s> ColumnKinds<'s> {
 
     /// Checks the combination of columns.
     fn together(&self) -> Check<()> {
-        let fault = |text| Err(StatementError::Combination(text));
-        if self.count == 0 {
-            return fault("at least 1 non-time field must be queried");
-        }
-        match self.top_bottom {
-            Some(name) if self.calls > 1 => {
-                return Err(StatementError::NotCombinable { name: name.to_owned() });
-            }
-            _ => {}
+        if let Some(name) = self.top_bottom.filter(|_| self.calls > 1) {
+            return fault(format!("selector function {name}() cannot be combined with other functions"));
         }
         if self.calls == 0 {
-            match self.fill {
+            match self.checked.fill {
                 Fill::None => return fault("fill(none) must be used with a function"),
                 Fill::Linear => return fault("fill(linear) must be used with a function"),
                 _ => {}
             }
-            if self.windows && !self.inherited {
+            if self.has_own_windows() {
                 return fault("GROUP BY requires at least one aggregate function");
             }
         }

@@ -6,7 +6,7 @@
 use super::ast::{Expr, Literal, Operator};
 use super::civil;
 use super::civil::MAX_TIME;
-use super::error::StatementError;
+use super::error::{StatementError, fault};
 use super::fold::{self, Clock, fold, in_range};
 
 /// Times in nanoseconds, both ends inclusive; `None` means not stated.
@@ -47,7 +47,7 @@ pub fn split(condition: Option<&Expr>, clock: &Clock<'_>) -> Result<(TimeRange, 
     if let Some(constant @ Expr::Literal(literal)) = &rest
         && !matches!(literal, Literal::Boolean(_))
     {
-        return Err(StatementError::Condition { expression: constant.to_string() });
+        return fault(format!("invalid condition expression: {constant}"));
     }
     Ok((range, rest.filter(|rest| *rest != Expr::Literal(Literal::Boolean(true)))))
 }
@@ -73,7 +73,7 @@ fn part(condition: &Expr, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>)
             Ok((range, rest.map(|rest| fold::inner(&Expr::Paren(Box::new(rest)), None))))
         }
         Expr::Literal(Literal::Boolean(_)) => Ok((TimeRange::default(), Some(condition.clone()))),
-        _ => Err(StatementError::Condition { expression: condition.to_string() }),
+        _ => fault(format!("invalid condition expression: {condition}")),
     }
 }
 
@@ -92,7 +92,7 @@ fn swapped(operator: Operator) -> Operator {
 fn range(operator: Operator, value: &Expr, clock: &Clock<'_>) -> Result<TimeRange, StatementError> {
     let value = match value {
         Expr::Literal(Literal::String(text)) => match clock.instant(text) {
-            Some(instant) => Expr::Literal(Literal::Time(instant.map_err(|()| StatementError::Timestamp)?)),
+            Some(instant) => Expr::Literal(Literal::Time(instant?)),
             None => value.clone(),
         },
         value => fold(value, Some(clock)),
@@ -101,12 +101,15 @@ fn range(operator: Operator, value: &Expr, clock: &Clock<'_>) -> Result<TimeRang
         Expr::Literal(Literal::Time(time)) if in_range(*time) => i64::try_from(*time).unwrap_or(MAX_TIME),
         Expr::Literal(Literal::Time(time)) => {
             let direction = if *time > 0 { "overflows" } else { "underflows" };
-            return Err(StatementError::TimeRange { time: civil::rfc3339_seconds(*time), direction });
+            return fault(format!("time {} {direction} time literal", civil::rfc3339_seconds(*time)));
         }
         Expr::Literal(Literal::Duration(time) | Literal::Integer(time)) => *time,
         #[expect(clippy::cast_possible_truncation, reason = "InfluxDB drops the fraction, too")]
         Expr::Literal(Literal::Number(time)) => *time as i64,
-        other => return Err(StatementError::NotATime { kind: kind_name(other) }),
+        other => {
+            let kind = kind_name(other);
+            return fault(format!("invalid operation: time and *influxql.{kind} are not compatible"));
+        }
     };
     let (min, max) = match operator {
         Operator::Greater => (Some(time.saturating_add(1)), None),
@@ -114,7 +117,7 @@ fn range(operator: Operator, value: &Expr, clock: &Clock<'_>) -> Result<TimeRang
         Operator::Less => (None, Some(time.saturating_sub(1))),
         Operator::LessEq => (None, Some(time)),
         Operator::Eq => (Some(time), Some(time)),
-        other => return Err(StatementError::TimeOperator { operator: other.as_str() }),
+        other => return fault(format!("invalid time comparison operator: {}", other.as_str())),
     };
     Ok(TimeRange { min, max })
 }

@@ -3,6 +3,7 @@
 
 use super::ast::{Expr, Literal, Operator};
 use super::civil::{self, CivilTime, TimeText};
+use super::error::{StatementError, fault};
 use crate::civil::{MAX_TIME, MIN_TIME};
 
 /// The current time and the zone for a statement's times.
@@ -26,15 +27,16 @@ impl<'a> Clock<'a> {
     }
 
     /// The instant that a text names, if the text looks like a time; `Err` if it looks like one but is not.
-    pub(super) fn instant(&self, text: &str) -> Option<Result<i128, ()>> {
+    pub(super) fn instant(&self, text: &str) -> Option<Result<i128, StatementError>> {
         if !civil::looks_like_time(text) {
             return None;
         }
-        Some(civil::parse(text).ok_or(()).map(|parsed| match (parsed, self.zone) {
-            (TimeText::Instant(nanoseconds), _) => nanoseconds,
-            (TimeText::Civil(civil), Some(zone)) => (self.resolve)(zone, civil),
-            (TimeText::Civil(civil), None) => civil::utc(civil),
-        }))
+        Some(match (civil::parse(text), self.zone) {
+            (None, _) => fault("invalid timestamp string"),
+            (Some(TimeText::Instant(nanoseconds)), _) => Ok(nanoseconds),
+            (Some(TimeText::Civil(civil)), Some(zone)) => Ok((self.resolve)(zone, civil)),
+            (Some(TimeText::Civil(civil)), None) => Ok(civil::utc(civil)),
+        })
     }
 }
 

@@ -73,14 +73,6 @@ impl<'q> CharReader<'q> {
     }
 }
 
-/// What is wrong with a quoted text.
-enum BadQuote {
-    /// The line or the text ended before the closing quote.
-    Open(String),
-    /// A backslash before a character that cannot be escaped.
-    Escape(String),
-}
-
 /// Reads the tokens of a query.
 #[derive(Debug)]
 pub(super) struct Lexer<'q> {
@@ -160,71 +152,59 @@ impl<'q> Lexer<'q> {
     }
 
     fn word(&mut self, at: Position) -> Lexeme {
-        let bare = match self.identifier() {
-            Ok(LexedName::Bare(text)) => text,
-            Ok(LexedName::Quoted(text)) => return Lexeme { token: TokenKind::Ident, at, text },
+        let (text, is_quoted) = match self.identifier() {
+            Ok(name) => name,
             Err(bad) => return bad,
         };
-        match TokenKind::keyword(&bare) {
+        match TokenKind::keyword(&text).filter(|_| !is_quoted) {
             Some(token) => lexeme(token, at, ""),
-            None => Lexeme { token: TokenKind::Ident, at, text: bare },
+            None => Lexeme { token: TokenKind::Ident, at, text },
         }
     }
 
     fn bound_parameter(&mut self, at: Position) -> Lexeme {
         self.reader.read();
         match self.identifier() {
-            Ok(LexedName::Bare(text) | LexedName::Quoted(text)) => {
-                Lexeme { token: TokenKind::BoundParam, at, text: format!("${text}") }
-            }
+            Ok((text, _)) => Lexeme { token: TokenKind::BoundParam, at, text: format!("${text}") },
             Err(bad) => Lexeme { text: format!("${}", bad.text), at, ..bad },
         }
     }
 
-    /// Letters and digits, or a quoted text. A quoted text directly after a bare word replaces the word, as in
-    /// InfluxDB.
-    fn identifier(&mut self) -> Result<LexedName, Lexeme> {
+    /// Letters and digits, or a quoted text; and whether it was quoted. A quoted text directly after a bare word replaces
+    /// the word, as in InfluxDB.
+    fn identifier(&mut self) -> Result<(String, bool), Lexeme> {
         let mut text = String::new();
         self.reader.take_all(&mut text, is_word);
-        match self.reader.peek() {
-            Some('"') => {
-                let before = self.reader.last;
-                self.quoted().map(LexedName::Quoted).map_err(|bad| self.bad_quote(bad, before))
-            }
-            Some(_) => Ok(LexedName::Bare(text)),
-            None => {
-                self.note_end();
-                Ok(LexedName::Bare(text))
-            }
+        if self.reader.peek() == Some('"') {
+            let before = self.reader.last;
+            return self.quoted(before).map(|text| (text, true));
         }
+        self.note_end();
+        Ok((text, false))
     }
 
     fn string(&mut self, before: Position) -> Lexeme {
-        match self.quoted() {
+        match self.quoted(before) {
             Ok(text) => Lexeme { token: TokenKind::String, at: before, text },
-            Err(bad) => self.bad_quote(bad, before),
+            Err(bad) => bad,
         }
     }
 
-    fn bad_quote(&self, bad: BadQuote, before: Position) -> Lexeme {
-        match bad {
-            BadQuote::Open(text) => Lexeme { token: TokenKind::BadString, at: before, text },
-            BadQuote::Escape(text) => Lexeme { token: TokenKind::BadEscape, at: self.reader.last, text },
-        }
-    }
-
-    fn quoted(&mut self) -> Result<String, BadQuote> {
+    /// The text between the quotes that come next; `before` is the position before them.
+    fn quoted(&mut self, before: Position) -> Result<String, Lexeme> {
         let quote = self.reader.read();
         let mut text = String::new();
         loop {
             match self.reader.read() {
                 found if found == quote => return Ok(text),
-                None | Some('\n') => return Err(BadQuote::Open(text)),
+                None | Some('\n') => return Err(Lexeme { token: TokenKind::BadString, at: before, text }),
                 Some('\\') => match self.reader.read() {
                     Some('n') => text.push('\n'),
                     Some(plain @ ('\\' | '"' | '\'')) => text.push(plain),
-                    Some(other) => return Err(BadQuote::Escape(format!("\\{other}"))),
-                    None => return Err(BadQuote::Escape("\\\0".to_owned())),
+                    other => {
+                        let text = format!("\\{}", other.unwrap_or('\0'));
+                        return Err(Lexeme { token: TokenKind::BadEscape, at: self.reader.last, text });
+                    }
                 },
                 Some(found) => text.push(found),
             }
@@ -296,11 +276,6 @@ impl<'q> Lexer<'q> {
             }
         }
     }
-}
-
-enum LexedName {
-    Bare(String),
-    Quoted(String),
 }
 
 fn lexeme(token: TokenKind, at: Position, text: &str) -> Lexeme {

@@ -31,8 +31,8 @@ mod token;
 mod tests;
 
 pub use ast::{
-    CardinalityOf, Expr, Fill, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy,
-    Operator, OrderBy, PolicyStatement, ReferenceKind, Select, SelectColumn, Statement, WildcardKind,
+    Cardinality, Expr, Fill, FromSource, KeyFilter, Listing, ListingOf, Literal, Measurement, MeasurementName,
+    NewPolicy, Operator, PolicyStatement, ReferenceKind, Select, SelectColumn, Statement, WildcardKind,
 };
 pub use check::{Checked, Grouping, check};
 pub use civil::{CivilTime, MAX_TIME, MIN_TIME, utc};
@@ -41,4 +41,3 @@ pub use error::{ParseError, StatementError};
 pub use fold::{Clock, fold};
 pub use names::column_names;
 pub use parser::{MAX_HEIGHT, MAX_NESTING, MAX_QUERY_BYTES, Params, ParseOptions, parse};
-pub use token::Position;

@@ -10,6 +10,7 @@ mod select;
 mod show;
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use super::ast::{Expr, Literal, Statement};
 use super::duration;
@@ -46,7 +47,7 @@ pub struct ParseOptions<'a> {
 /// If any statement is invalid: as in InfluxDB, one bad statement rejects the whole query.
 pub fn parse(text: &str, options: &ParseOptions<'_>) -> Parsed<Vec<Statement>> {
     if text.len() > MAX_QUERY_BYTES {
-        return Err(ParseError::Limit { what: "the length in bytes", limit: MAX_QUERY_BYTES });
+        return Err(ParseError::limit("the length in bytes", MAX_QUERY_BYTES));
     }
     let mut parser = Parser { lexer: Lexer::new(text.trim()), returned: Vec::new(), options, nesting: 0 };
     let mut statements = Vec::new();
@@ -125,21 +126,21 @@ impl Parser<'_, '_> {
     /// Takes the next token if it is `wanted`.
     fn accept(&mut self, wanted: TokenKind) -> bool {
         let lexeme = self.next();
-        let found = lexeme.token == wanted;
-        if !found {
-            self.put_back(lexeme);
-        }
-        found
+        self.take_if(lexeme, wanted)
     }
 
     /// Takes the next token if it is `wanted` and no white space or comment precedes it.
     fn accept_raw(&mut self, wanted: TokenKind) -> bool {
         let lexeme = self.raw();
-        let found = lexeme.token == wanted;
-        if !found {
+        self.take_if(lexeme, wanted)
+    }
+
+    fn take_if(&mut self, lexeme: Lexeme, wanted: TokenKind) -> bool {
+        let is_wanted = lexeme.token == wanted;
+        if !is_wanted {
             self.put_back(lexeme);
         }
-        found
+        is_wanted
     }
 
     fn expect(&mut self, wanted: TokenKind) -> Parsed<()> {
@@ -175,12 +176,13 @@ impl Parser<'_, '_> {
         if lexeme.token == TokenKind::Ident { Ok(lexeme.text) } else { Err(unexpected(&lexeme, &["identifier"])) }
     }
 
-    fn identifiers(&mut self) -> Parsed<Vec<String>> {
-        let mut names = vec![self.identifier()?];
+    /// Items separated by commas.
+    fn list<T>(&mut self, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        let mut items = vec![item(self)?];
         while self.accept(TokenKind::Comma) {
-            names.push(self.identifier()?);
+            items.push(item(self)?);
         }
-        Ok(names)
+        Ok(items)
     }
 
     fn string(&mut self) -> Parsed<String> {
@@ -213,8 +215,7 @@ impl Parser<'_, '_> {
             }
         }
         if names.len() > 3 {
-            let message = format!("too many segments in {}", quoted_segments(&names));
-            return Err(ParseError::Invalid { message, at: START });
+            return Err(invalid_at(START, format!("too many segments in {}", quoted_segments(&names))));
         }
         Ok(names)
     }
@@ -260,7 +261,7 @@ impl Parser<'_, '_> {
     /// Runs `inner` one nesting level deeper.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.nesting == MAX_NESTING {
-            return Err(ParseError::Limit { what: "the depth of nesting", limit: MAX_NESTING });
+            return Err(ParseError::limit("the depth of nesting", MAX_NESTING));
         }
         self.nesting += 1;
         let parsed = inner(self);
@@ -291,10 +292,14 @@ fn parameter_name(lexeme: &Lexeme) -> &str {
     lexeme.text.strip_prefix('$').unwrap_or(&lexeme.text)
 }
 
-fn unexpected(lexeme: &Lexeme, expected: &[&'static str]) -> ParseError {
-    ParseError::Unexpected { found: lexeme.found().to_owned(), expected: expected.to_vec(), at: lexeme.at }
+fn unexpected(lexeme: &Lexeme, expected: &[&str]) -> ParseError {
+    ParseError(format!("found {}, expected {} at {}", lexeme.found(), expected.join(", "), lexeme.at))
 }
 
-fn invalid(lexeme: &Lexeme, message: impl Into<String>) -> ParseError {
-    ParseError::Invalid { message: message.into(), at: lexeme.at }
+fn invalid(lexeme: &Lexeme, message: impl Display) -> ParseError {
+    invalid_at(lexeme.at, message)
+}
+
+fn invalid_at(at: Position, message: impl Display) -> ParseError {
+    ParseError(format!("{message} at {at}"))
 }

@@ -2,6 +2,7 @@
 //! v1.6.7~rc0: which statements it accepts, and the exact text of every error. Printed statements are ours, except that
 //! those in `printed_as_influxdb_prints`, like the column names, are InfluxDB's.
 
+mod display;
 mod limits;
 mod names;
 mod printed;
@@ -9,7 +10,8 @@ mod random;
 mod tables;
 mod times;
 
-use super::{Clock, Params, ParseError, ParseOptions, Statement, check, parse};
+use self::display::Printed;
+use super::{Clock, Listing, ListingOf, Params, ParseError, ParseOptions, Statement, check, parse};
 
 /// `now()` of the tests.
 const NOW: i64 = 1_700_000_000_000_000_000;
@@ -25,11 +27,6 @@ fn parsed_with(text: &str, params: &Params) -> Result<Vec<Statement>, ParseError
     parse(text, &ParseOptions { params, known_zone: &known_zone, regex_error: &regex_error })
 }
 
-/// The aggregates that the engine adds.
-fn is_aggregate(name: &str) -> bool {
-    matches!(name, "median" | "mode")
-}
-
 fn utc() -> Clock<'static> {
     Clock { now: NOW, zone: None, resolve: &|_, civil| super::utc(civil) }
 }
@@ -41,15 +38,17 @@ fn answer(text: &str) -> String {
         Ok(statements) => statements,
     };
     let answers = statements.iter().map(|statement| match statement {
-        Statement::Select(select) => match check(select, &utc(), &is_aggregate) {
-            Ok(_) => format!("ok {statement}"),
+        Statement::Select(select) => match check(select, &utc()) {
+            Ok(_) => format!("ok {}", Printed(statement)),
             Err(error) => format!("200 {error}"),
         },
-        Statement::ShowSeries(listing) => match super::split(listing.condition.as_ref(), &utc()) {
-            Ok(_) => format!("ok {statement}"),
-            Err(error) => format!("200 {error}"),
-        },
-        _ => format!("ok {statement}"),
+        Statement::Show(Listing { of: ListingOf::Series, cardinality: None, condition, .. }) => {
+            match super::split(condition.as_ref(), &utc()) {
+                Ok(_) => format!("ok {}", Printed(statement)),
+                Err(error) => format!("200 {error}"),
+            }
+        }
+        _ => format!("ok {}", Printed(statement)),
     });
     answers.collect::<Vec<_>>().join(" ;; ")
 }
@@ -64,6 +63,6 @@ fn one(text: &str) -> Statement {
 fn select(text: &str) -> super::Select {
     match one(text) {
         Statement::Select(select) => *select,
-        other => panic!("{other} is not a SELECT"),
+        other => panic!("{} is not a SELECT", Printed(&other)),
     }
 }

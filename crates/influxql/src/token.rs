@@ -64,11 +64,11 @@ impl TokenKind {
 
 /// A position in the query. Both numbers start at 1; characters are counted, not bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position {
+pub(super) struct Position {
     /// The line.
-    pub line: usize,
+    pub(super) line: usize,
     /// The character in the line.
-    pub char: usize,
+    pub(super) char: usize,
 }
 
 impl fmt::Display for Position {

@@ -208,7 +208,7 @@ async fn would_go(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> 
         fields: Vec::new(),
         step: None,
         zone: None,
-        functions: vec![NativeAggregate::Count],
+        functions: vec![NativeAggregate::COUNT],
         families: Families::All,
         group_by: GroupBy::Sensor,
         fill: crate::influxql::Fill::None,

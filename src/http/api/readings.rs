@@ -16,7 +16,7 @@ use crate::http::render::text::Text;
 use crate::query::native::Selection;
 use crate::query::native::many::{ManySelection, TagWords};
 use crate::query::native::notices::RequestNames;
-use crate::query::native::readings::TimeOrder;
+use crate::query::native::readings::{Order, rest};
 use crate::query::native::thinning::Thinned;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes};
@@ -72,10 +72,10 @@ pub async fn readings(
     Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(&headers)?)
 }
 
-fn order(parameters: &Parameters) -> Result<TimeOrder, ApiError> {
+fn order(parameters: &Parameters) -> Result<Order, ApiError> {
     match parameters.get("order") {
-        None | Some("asc") => Ok(TimeOrder::Ascending),
-        Some("desc") => Ok(TimeOrder::Descending),
+        None | Some("asc") => Ok(Order::Ascending),
+        Some("desc") => Ok(Order::Descending),
         Some(other) => Err(ApiError::Bad(format!("parameter order: {other:?} is neither asc nor desc"))),
     }
 }
@@ -98,7 +98,7 @@ async fn one_sensor(
     if let Some(cursor) = cursor {
         let text = cursor.split_once('.').filter(|_| by_tag).map_or(cursor, |(time, _)| time);
         let time = time(text).filter(|time| selection.range.contains(time));
-        selection.range = order.rest(&selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
+        selection.range = rest(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
     }
     let part = app.query.readings(budget, &selection, order, limit).await?;
     // Opaque to clients: the time of the next reading, in hexadecimal, and the key of a sensor that was found by its tag:

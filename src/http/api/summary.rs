@@ -67,7 +67,7 @@ async fn aggregated(
 ) -> Result<WindowTable, ApiError> {
     let (named, fields) = (parameters.get("agg"), parameters.names("fields"));
     let functions = match named {
-        None => NativeAggregate::USUAL.to_vec(),
+        None => NativeAggregate::usual(),
         Some(names) => names.split(',').map(aggregate).collect::<Result<_, _>>()?,
     };
     let zone = parameters.get("tz").map(str::to_owned);

@@ -26,7 +26,7 @@ use crate::http::render::guard::Guard;
 use crate::http::server::body;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
-use crate::query::influx::{DeleteTargets, NoticeKind, StatementAnswer, StatementContext, is_zone, pattern_fault};
+use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
 /// Most statements in one query.
 const STATEMENTS_MAX: usize = 100;
@@ -113,18 +113,14 @@ async fn answered(app: &Arc<App>, sender: &Sender, parts: &Parts, parameters: &P
             Statement::Select(select) => select.zone.clone(),
             _ => None,
         };
-        // What has an answer is answered as InfluxDB does, without a look at its names.
-        let is_empty = match &series {
-            Ok(Some(answer)) => answer.series.is_empty(),
-            Ok(None) => false,
-            Err(_) => true,
+        // What has an answer is answered as InfluxDB does, without a look at its names; values beside a field are told of, most of
+        // all where there is no answer.
+        let has_answer = match &series {
+            Ok(Some(answer)) => !answer.series.is_empty(),
+            Ok(None) => true,
+            Err(_) => false,
         };
-        let mut messages = Vec::new();
-        if is_empty {
-            messages.extend(app.query.statement_notices(statement, asked, NoticeKind::Unknown).await);
-        }
-        // Most of all where there is no answer: perhaps all values are beside the field.
-        messages.extend(app.query.statement_notices(statement, asked, NoticeKind::Drift).await);
+        let mut messages = app.query.statement_notices(statement, asked, has_answer).await;
         if series.is_ok() {
             messages.extend(expired);
             messages.extend(app.query.readings_expired(&budget));

@@ -255,7 +255,7 @@ impl WindowTable {
         let columns: Vec<_> = self.found.columns.iter().enumerate().collect();
         let of_one_field = columns.chunk_by(|(_, a), (_, b)| a.0 == b.0);
         let columns = |field: &[(usize, &(String, NativeAggregate))]| {
-            field.iter().map(|(column, (_, function))| (*column, word(&function.name()))).collect()
+            field.iter().map(|(column, (_, function))| (*column, word(&function.name))).collect()
         };
         of_one_field.map(|field| (word(&field[0].1.0), columns(field))).collect()
     }
@@ -269,7 +269,7 @@ impl WindowTable {
         names.extend(["start".to_owned(), "end".to_owned()]);
         let is_taken = |name: &str| names.iter().any(|taken| taken == name);
         let name = |(field, function): &(String, NativeAggregate)| {
-            json::field_name(&format!("{field}.{}", function.name()), is_taken).into_owned()
+            json::field_name(&format!("{field}.{}", function.name), is_taken).into_owned()
         };
         let named: Vec<String> = columns.iter().map(name).collect();
         csv::row(&mut text.out, names.iter().chain(&named).map(|name| CsvCell::Text(name)), times, guard);

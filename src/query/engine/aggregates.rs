@@ -1,9 +1,10 @@
 //! Aggregates: functions that compute one value from all of a field's values in a window. To add one, add a row to the
-//! table here: InfluxQL and the native API find it by name.
+//! table here, where the native API finds it, and its name to the checks of `influxql`.
 
 use std::cmp::Ordering;
 
 use super::filter::{number, order};
+use super::plan::Function;
 use crate::reading::{Family, Value};
 
 /// A time in nanoseconds, and a value.
@@ -20,7 +21,7 @@ pub struct Aggregate {
     pub of: fn(&mut [Timed]) -> Option<Value>,
 }
 
-pub static AGGREGATES: &[Aggregate] = &[
+static AGGREGATES: &[Aggregate] = &[
     Aggregate { name: "median", takes: is_number, of: median },
     Aggregate { name: "mode", takes: |_| true, of: mode },
 ];
@@ -30,9 +31,20 @@ pub fn named(name: &str) -> Option<&'static Aggregate> {
     AGGREGATES.iter().find(|aggregate| aggregate.name == name)
 }
 
+/// The function of one field, without further arguments, that both languages know by a name.
 #[must_use]
-pub fn is_known(name: &str) -> bool {
-    named(name).is_some()
+pub fn function(name: &str) -> Option<Function> {
+    Some(match name {
+        "count" => Function::Count,
+        "sum" => Function::Sum,
+        "mean" => Function::Mean,
+        "min" => Function::Min,
+        "max" => Function::Max,
+        "first" => Function::First,
+        "last" => Function::Last,
+        "stddev" => Function::Stddev,
+        other => Function::Aggregate(named(other)?),
+    })
 }
 
 impl PartialEq for Aggregate {

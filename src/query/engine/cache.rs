@@ -52,8 +52,6 @@ struct Day {
 #[derive(Debug)]
 struct CachedSensor {
     moment: ReadMoment,
-    /// Whether `fields` has all fields that have numbers.
-    is_whole: bool,
     /// Whether the first and last values are known to be the hour's.
     has_ends: bool,
     fields: Vec<(Arc<str>, Option<Summary>)>,
@@ -75,8 +73,7 @@ pub struct Hours<'a> {
     /// The sensor's [`HourVersions::place`].
     pub place: Place,
     pub hours: Range<Hour>,
-    /// Only these fields; all if `None`.
-    pub fields: Option<&'a [Arc<str>]>,
+    pub fields: &'a [Arc<str>],
     /// Whether the first and last values matter.
     pub ends: bool,
 }
@@ -185,7 +182,7 @@ impl SummaryCache {
                 let mut new = CachedSensor::new(asked.fields, moment, found);
                 let slot = &mut day.hours[place_in_day(hour)];
                 let is_current = |old: &CachedSensor| self.is_current(old, asked.place, hour, (changes, moment.at));
-                if let Some(old) = slot.take().filter(|old| !new.is_whole && is_current(old)) {
+                if let Some(old) = slot.take().filter(is_current) {
                     new.join(old);
                 }
                 *slot = Some(new);
@@ -247,21 +244,20 @@ impl Day {
 }
 
 impl CachedSensor {
-    fn new(fields: Option<&[Arc<str>]>, moment: ReadMoment, found: FoundHour) -> Self {
+    fn new(fields: &[Arc<str>], moment: ReadMoment, found: FoundHour) -> Self {
         // In place: the allocation of the summaries stays.
         let mut known: Vec<_> = found.summaries.into_iter().map(|(name, summary)| (name, Some(summary))).collect();
-        for field in fields.unwrap_or_default() {
+        for field in fields {
             if !known.iter().any(|(name, _)| name == field) {
                 known.push((field.clone(), None));
             }
         }
-        Self { moment, is_whole: fields.is_none(), has_ends: found.has_ends, fields: known }
+        Self { moment, has_ends: found.has_ends, fields: known }
     }
 
     fn has(&self, asked: &Hours<'_>) -> bool {
         let has = |field: &Arc<str>| self.fields.iter().any(|(name, _)| name == field);
-        let has_fields = self.is_whole || asked.fields.is_some_and(|fields| fields.iter().all(has));
-        has_fields && (self.has_ends || !asked.ends)
+        asked.fields.iter().all(has) && (self.has_ends || !asked.ends)
     }
 
     /// Adds the fields that another read found beyond this one. The earlier of both moments counts for all of them.
@@ -269,7 +265,6 @@ impl CachedSensor {
         let has = |fields: &HourSummaries, name: &Arc<str>| fields.iter().any(|(known, _)| known == name);
         let more: Vec<_> = other.fields.into_iter().filter(|(name, _)| !has(&self.fields, name)).collect();
         self.fields.extend(more);
-        self.is_whole |= other.is_whole;
         self.has_ends &= other.has_ends;
         self.moment.changes = self.moment.changes.min(other.moment.changes);
         self.moment.at = self.moment.at.min(other.moment.at);

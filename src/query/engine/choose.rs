@@ -67,10 +67,21 @@ impl Engine {
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
                 let by_meta = chooser.by_meta(budget, &sensors)?;
                 let may_pass = |place| by_meta.iter().all(|passing| passing.has(place));
-                let takes = |place, entry: &DirectoryEntry| may_pass(place) && chooser.takes_entry(entry);
+                let takes = |place, entry: &DirectoryEntry| {
+                    may_pass(place) && chooser.takes(&entry.sensor, entry.meta.as_deref())
+                };
                 Chosen::at(budget, &sensors, 1, takes).await
             }
         }
+    }
+
+    /// Checks the number of sensors.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn check_sensors(&self, count: usize) -> Result<(), QueryError> {
+        let limit = self.options.series_max;
+        if count > limit { Err(QueryError::TooManySensors { count, limit }) } else { Ok(()) }
     }
 
     /// The sensor that is shown under a key. Reads no other one: its database may have a million of them.

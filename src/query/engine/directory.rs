@@ -70,10 +70,7 @@ pub fn meta_text<'a>(meta: &'a Meta, name: &str) -> Option<Cow<'a, str>> {
 pub type Sensors = Arc<SensorList>;
 
 /// The sensor lists of all databases that were queried.
-#[derive(Debug, Default)]
-pub struct Directory {
-    known: Mutex<HashMap<String, KnownSensors>>,
-}
+pub type Directory = Mutex<HashMap<String, KnownSensors>>;
 
 #[derive(Debug, Clone)]
 pub struct KnownSensors {
@@ -106,20 +103,6 @@ pub fn next_batch<'d>(batch: usize, documents: impl ExactSizeIterator<Item = &'d
     let count = documents.len().max(1);
     let each = documents.map(document_bytes).sum::<usize>() / count;
     (BATCH_BYTES / each.max(1)).clamp(1, (2 * batch).min(BATCH.1))
-}
-
-impl Directory {
-    pub fn get(&self, database: &str) -> Option<KnownSensors> {
-        self.known.lock().get(database).cloned()
-    }
-
-    pub fn forget(&self, database: &str) {
-        self.known.lock().remove(database);
-    }
-
-    pub fn put(&self, database: &str, known: KnownSensors) {
-        self.known.lock().insert(database.to_owned(), known);
-    }
 }
 
 /// An entry; sorts the fields by name.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use super::filter::{Lookup, Operand, arithmetic, holds};
 use super::fold::OpenWindow;
 use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
-use super::limits::TimeSpan;
 use super::memory::text_bytes;
 use super::plan::{Call, Function, Input, Node, Plan, ReadingExpr};
 use super::points::PointCursor;
@@ -34,8 +33,6 @@ pub struct Evaluation<'a> {
     pub frame: &'a Frame,
     pub patterns: &'a Patterns,
     pub budget: &'a Budget,
-    /// The span of time that earlier reads of the statement covered, if there were any.
-    pub span: Option<TimeSpan>,
     /// Whether a group may have readings from several reads.
     pub has_several_sources: bool,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
@@ -96,7 +93,6 @@ impl<'a> Evaluation<'a> {
             frame,
             patterns,
             budget,
-            span: None,
             has_several_sources: false,
             gathered_by,
             groups: BTreeMap::new(),

@@ -13,7 +13,6 @@ mod fold;
 pub mod frame;
 pub mod hours;
 pub mod kinds;
-pub mod limits;
 pub mod memory;
 pub mod plan;
 pub mod points;

@@ -229,23 +229,16 @@ impl Plan {
                 names.extend(tags.iter().map(|name| &**name));
             }
         }
-        self.condition.iter().for_each(|condition| references(condition, &mut names));
+        self.condition.iter().for_each(|condition| {
+            condition.each(&mut |part| {
+                if let Expr::Reference { name, .. } = part {
+                    names.push(name);
+                }
+            });
+        });
         names.sort_unstable();
         names.dedup();
         names.into_iter().filter(|name| name.starts_with(META_PREFIX))
-    }
-}
-
-/// The names in a condition.
-fn references<'a>(condition: &'a Expr, names: &mut Vec<&'a str>) {
-    match condition {
-        Expr::Reference { name, .. } => names.push(name),
-        Expr::Binary { left, right, .. } => {
-            references(left, names);
-            references(right, names);
-        }
-        Expr::Paren(inner) => references(inner, names),
-        _ => {}
     }
 }
 
@@ -267,11 +260,9 @@ impl Node {
 /// The approximate work to evaluate a condition, in comparisons.
 #[must_use]
 pub fn steps(condition: &Expr) -> usize {
-    match condition {
-        Expr::Binary { left, right, .. } => 1 + steps(left) + steps(right),
-        Expr::Paren(inner) => steps(inner),
-        _ => 1,
-    }
+    let mut count = 0;
+    condition.each(&mut |part| count += usize::from(!matches!(part, Expr::Paren(_))));
+    count
 }
 
 impl Call {

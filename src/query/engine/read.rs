@@ -55,8 +55,6 @@ impl Engine {
         let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.stored.clone()).collect();
         let fields: Arc<[Arc<str>]> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
         let range = range(plan, frame);
-        let mut span = self.span(&range)?;
-        evaluation.span.take().map_or(Ok(()), |before| span.join(&before))?;
         let mut wanted = PointsQuery {
             database,
             sensors: &sensors,
@@ -95,7 +93,6 @@ impl Engine {
             }
             let mut scan = self.points(&wanted)?;
             while let Some((place, points)) = scan.next().await? {
-                span.sees_all(&points.times)?;
                 let (entry, of_condition) = chosen[place];
                 let filter = Filter { of_sensor: true, of_condition };
                 let points = meant(plan, entry, &points);
@@ -105,11 +102,6 @@ impl Engine {
         if let Some(hours) = hours {
             wanted.range = hours;
             let take = |place: usize, summaries: &[HourSummary]| {
-                // They are in order of hours.
-                if let (Some(first), Some(last)) = (summaries.first(), summaries.last()) {
-                    let mut both = [first, last].into_iter().map(|one| one.hour.start_ns()..one.hour.end_ns());
-                    both.try_for_each(|hour| span.sees(&hour))?;
-                }
                 let entry = chosen[place].0;
                 let is_number = |field: &PlannedField| field.family == Family::Number && has(entry, field);
                 let are_numbers: Vec<bool> = plan.fields.iter().map(is_number).collect();
@@ -124,7 +116,6 @@ impl Engine {
                 false => self.each_summary(&wanted, take).await?,
             }
         }
-        evaluation.span = Some(span);
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ impl Engine {
         // again.
         let version = self.memtables.catalog_version(Some(database))?;
         let renames = self.renames(database);
-        let known = self.directory.get(database);
+        let known = self.directory.lock().get(database).cloned();
         let is_fresh =
             |known: &KnownSensors| known.read.elapsed() < max_age && known.since.deletions == version.deletions;
         let fresh = known.filter(is_fresh);
@@ -41,10 +41,11 @@ impl Engine {
         let sensors: Sensors = Arc::new(sensors.into());
         // Databases without sensors are not cached: clients can ask for any number of names.
         if sensors.is_empty() {
-            self.directory.forget(database);
+            self.directory.lock().remove(database);
             return Ok(sensors);
         }
-        self.directory.put(database, KnownSensors { sensors: sensors.clone(), read, since, version, renames, stored });
+        let known = KnownSensors { sensors: sensors.clone(), read, since, version, renames, stored };
+        self.directory.lock().insert(database.to_owned(), known);
         Ok(sensors)
     }
 

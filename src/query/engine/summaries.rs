@@ -138,7 +138,7 @@ impl Engine {
     fn hours_asked<'a>(&self, wanted: &PointsQuery<'a>, place: usize, hours: &Range<Hour>) -> Hours<'a> {
         let (database, sensor) = (wanted.database, &*wanted.sensors[place].key);
         let at = self.memtables.changes().place(database, sensor);
-        Hours { database, sensor, place: at, hours: hours.clone(), fields: Some(wanted.fields), ends: wanted.ends }
+        Hours { database, sensor, place: at, hours: hours.clone(), fields: wanted.fields, ends: wanted.ends }
     }
 
     /// As [`SummaryCache::recall`], field by field with each field's index.
@@ -151,9 +151,8 @@ impl Engine {
         mut take: impl FnMut(Hour, usize, &Summary),
     ) -> Range<Hour> {
         let Some(cache) = cache else { return asked.hours.clone() };
-        let fields = asked.fields.unwrap_or_default();
         cache.recall(asked, open, (self.memtables.changes(), now), |hour, known| {
-            for (number, field) in fields.iter().enumerate() {
+            for (number, field) in asked.fields.iter().enumerate() {
                 if let Some((_, Some(summary))) = known.iter().find(|(name, _)| name == field) {
                     take(hour, number, summary);
                 }
@@ -169,11 +168,6 @@ impl Engine {
         self.cache.as_ref().filter(|cache| is_short && bytes <= cache.bytes_max())
     }
 
-    /// The moment before a read, for its cache entries.
-    pub fn moment(&self) -> ReadMoment {
-        ReadMoment { changes: self.memtables.changes().now(), at: Instant::now() }
-    }
-
     async fn read_summaries(
         &self,
         wanted: &PointsQuery<'_>,
@@ -186,7 +180,7 @@ impl Engine {
         // Another question may ask the cache for the other figures.
         let projection = wanted.summaries(wanted.only_sums && cache.is_none());
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
-        let moment = self.moment();
+        let moment = ReadMoment { changes: self.memtables.changes().now(), at: Instant::now() };
         let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
         faults::halt_at("summaries_read").await;

@@ -152,7 +152,7 @@ fn timestamp(time: i64) -> Timestamp {
     Timestamp::from_nanosecond(i128::from(time)).unwrap_or_default()
 }
 
-/// The time zone of this name, if there is one.
+/// The time zone of this name, if there is one; UTC for an empty name.
 #[must_use]
 pub fn zone(name: &str) -> Option<TimeZone> {
     match name {

@@ -2,7 +2,7 @@
 //! sources.
 
 use super::expand::takes;
-use super::statement::StatementFailure;
+use super::statement::{StatementFailure, kind};
 use crate::influxql::{Expr, Literal, Operator, ReferenceKind};
 use crate::query::engine::aggregates;
 use crate::query::engine::plan::{Call, Function, Input, Node, PlannedField, ReadingExpr};
@@ -19,11 +19,7 @@ pub(super) struct Builder<'a> {
 
 impl Builder<'_> {
     fn field(&mut self, field: PlannedField) -> usize {
-        let at = self.fields.iter().position(|known| *known == field);
-        at.unwrap_or_else(|| {
-            self.fields.push(field);
-            self.fields.len() - 1
-        })
+        place(&mut self.fields, field)
     }
 
     /// The field that a call applies to. A field of a type that no source has counts as an empty one.
@@ -34,11 +30,7 @@ impl Builder<'_> {
     }
 
     fn part(&mut self, part: ReadingExpr) -> Node {
-        let at = self.beside.iter().position(|known| *known == part).unwrap_or_else(|| {
-            self.beside.push(part);
-            self.beside.len() - 1
-        });
-        Node::Part(at)
+        Node::Part(place(&mut self.beside, part))
     }
 
     pub fn node(&mut self, expr: &Expr) -> Result<Node, StatementFailure> {
@@ -67,11 +59,7 @@ impl Builder<'_> {
             }
             Expr::Call { .. } => {
                 let call = self.call(expr)?;
-                let at = self.calls.iter().position(|known| *known == call).unwrap_or_else(|| {
-                    self.calls.push(call);
-                    self.calls.len() - 1
-                });
-                Node::Call(at)
+                Node::Call(place(&mut self.calls, call))
             }
             Expr::Wildcard(_) => {
                 return Err(StatementFailure::Unsupported("a wildcard inside of an expression".to_owned()));
@@ -97,7 +85,7 @@ impl Builder<'_> {
             (Some(inner @ Expr::Call { .. }), _) => {
                 let inner = self.call(inner)?;
                 if let Some(family) = self.family_of(&inner).filter(|family| !takes(name, *family)) {
-                    return Err(StatementFailure::WrongKind { function: name.clone(), family });
+                    return Err(wrong_kind(name, family));
                 }
                 Ok(Call { function, input: Input::Call(Box::new(inner)) })
             }
@@ -105,7 +93,7 @@ impl Builder<'_> {
                 let field = self.argument(field, *kind);
                 let PlannedField { name: of, family } = &self.fields[field];
                 if self.schema.fields.contains_key(of) && !takes(name, *family) {
-                    return Err(StatementFailure::WrongKind { function: name.clone(), family: *family });
+                    return Err(wrong_kind(name, *family));
                 }
                 Ok(Call { function, input: Input::Field(field) })
             }
@@ -136,16 +124,14 @@ impl Builder<'_> {
             return Ok(());
         }
         let expression = format!("{a_text} {} {b_text}", operator.as_str());
-        Err(StatementFailure::Types { expression, left: a, right: b })
+        Err(StatementFailure::Refused(format!("type error: {expression}: incompatible types: {a} and {b}")))
     }
 
     /// The type of an operand, and its text as InfluxDB writes it.
     fn kind_of(&self, expr: &Expr) -> Option<(&'static str, String)> {
         match expr {
             Expr::Reference { name, kind: None } => match self.schema.family(name) {
-                Some(Family::Number) => Some(("float", format!("{name}::float"))),
-                Some(Family::Boolean) => Some(("boolean", format!("{name}::boolean"))),
-                Some(Family::String) => Some(("string", format!("{name}::string"))),
+                Some(family) => Some((kind(family), format!("{name}::{}", kind(family)))),
                 None if self.schema.tags.contains(name) => Some(("tag", format!("{name}::tag"))),
                 None => None,
             },
@@ -157,20 +143,32 @@ impl Builder<'_> {
         }
     }
 
-    pub fn condition(&mut self, expr: &Expr) {
-        match expr {
-            // A name that is not a field counts as an absent tag.
-            Expr::Reference { name, kind } if self.schema.fields.contains_key(name) => {
-                self.schema.field(name, *kind).map(|field| self.field(field));
+    /// Adds the fields in a condition. A name that is not a field counts as an absent tag.
+    pub fn condition(&mut self, condition: &Expr) {
+        let schema = self.schema;
+        condition.each(&mut |part| {
+            if let Expr::Reference { name, kind } = part
+                && schema.fields.contains_key(name)
+                && let Some(field) = schema.field(name, *kind)
+            {
+                self.field(field);
             }
-            Expr::Binary { left, right, .. } => {
-                self.condition(left);
-                self.condition(right);
-            }
-            Expr::Paren(inner) => self.condition(inner),
-            _ => {}
-        }
+        });
     }
+}
+
+/// A function that does not accept the values of a field. The text is InfluxDB's.
+fn wrong_kind(function: &str, family: Family) -> StatementFailure {
+    let (function, kind) = (function.replace('_', " "), kind(family));
+    StatementFailure::Refused(format!("unsupported {function} iterator type: *query.{kind}InterruptIterator"))
+}
+
+/// The place of an item in a list, to which it is added if it is not there.
+fn place<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
+    list.iter().position(|known| *known == item).unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    })
 }
 
 fn constant(literal: &Literal) -> Result<Value, StatementFailure> {
@@ -206,15 +204,7 @@ fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
         args[1..args.len().saturating_sub(1).max(1)].iter().filter_map(tag).collect()
     };
     Ok(match name {
-        "count" => Function::Count,
-        "sum" => Function::Sum,
-        "mean" => Function::Mean,
-        "min" => Function::Min,
-        "max" => Function::Max,
         "spread" => Function::Spread,
-        "first" => Function::First,
-        "last" => Function::Last,
-        "stddev" => Function::Stddev,
         "distinct" => Function::Distinct,
         "percentile" => match args.get(1) {
             Some(Expr::Literal(Literal::Number(p))) => Function::Percentile(*p),
@@ -232,9 +222,9 @@ fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
         "moving_average" => Function::MovingAverage(count(1)),
         "cumulative_sum" => Function::CumulativeSum,
         "elapsed" => Function::Elapsed(unit.unwrap_or(1)),
-        other => match aggregates::named(other) {
-            Some(aggregate) => Function::Aggregate(aggregate),
-            None => return Err(StatementFailure::Unsupported(format!("the function {other}()"))),
-        },
+        other => {
+            let unsupported = || StatementFailure::Unsupported(format!("the function {other}()"));
+            aggregates::function(other).ok_or_else(unsupported)?
+        }
     })
 }

@@ -15,7 +15,7 @@ use super::zones::resolve;
 use crate::bucket::deletions::SensorTest;
 use crate::bucket::settings::owner;
 use crate::bucket::{Rename, Renames};
-use crate::influxql::{Clock, Expr, FromSource, Params, ParseOptions, Statement, TimeRange, parse, split};
+use crate::influxql::{Clock, Params, ParseOptions, Statement, TimeRange, parse, split};
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
@@ -112,18 +112,18 @@ async fn targets_in(
     renames: &Renames,
 ) -> Result<DeleteTargets, StatementFailure> {
     let (range, chosen) = match statement {
-        Statement::Delete { sources, condition } => match &values {
-            Some(values) => {
-                let (range, _) = split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+        Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
+            let (range, condition) =
+                split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+            let chosen = if let Some(values) = &values {
                 let is_source = of_sources(sources, patterns);
                 let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(entry);
-                (range, Chosen::of(asked.budget, sensors, sources.len() + 1, may_go).await?)
-            }
-            None => matching(sensors, sources, condition.as_ref(), patterns, asked).await?,
-        },
-        Statement::DropSeries { sources, condition } => {
-            let (range, chosen) = matching(sensors, sources, condition.as_ref(), patterns, asked).await?;
-            if range != TimeRange::default() {
+                Chosen::of(asked.budget, sensors, sources.len() + 1, may_go).await?
+            } else {
+                let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
+                Chosen::of(asked.budget, sensors, steps, is_wanted).await?
+            };
+            if matches!(statement, Statement::DropSeries { .. }) && range != TimeRange::default() {
                 return Err(StatementFailure::TimeInDropSeries);
             }
             (range, chosen)
@@ -199,18 +199,6 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
         _ => false,
     };
     Some(Arc::new(move |stored: &Sensor| is_about(&DirectoryEntry::bare(Arc::new(stored.clone())).shown_by(&renames))))
-}
-
-async fn matching(
-    sensors: &[DirectoryEntry],
-    sources: &[FromSource],
-    condition: Option<&Expr>,
-    patterns: &Patterns,
-    asked: StatementContext<'_>,
-) -> Result<(TimeRange, Chosen), StatementFailure> {
-    let (range, condition) = split(condition, &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-    let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
-    Ok((range, Chosen::of(asked.budget, sensors, steps, is_wanted).await?))
 }
 
 #[cfg(test)]

@@ -27,23 +27,17 @@ pub(super) fn expand(
             continue;
         }
         match &column.expr {
-            Expr::Wildcard(kind) => {
-                let grouped = |name: &&String| !group_by.contains(name);
-                let fields = schema.fields.keys().filter(|_| *kind != WildcardKind::Tag);
-                let tags = schema.tags.iter().filter(grouped).filter(|_| *kind != WildcardKind::Field);
-                let fields = fields.map(|name| (name, ReferenceKind::Field));
-                let names: BTreeSet<(&String, bool)> = fields
-                    .chain(tags.map(|name| (name, ReferenceKind::Tag)))
-                    .map(|(name, kind)| (name, kind == ReferenceKind::Tag))
-                    .collect();
-                expanded.extend(names.into_iter().map(|(name, is_tag)| plain(name, is_tag)));
-            }
-            Expr::Literal(Literal::Regex(pattern)) => {
+            expr @ (Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_))) => {
+                let is_wanted = |(name, is_tag): &(&String, bool)| match expr {
+                    Expr::Wildcard(WildcardKind::Field) => !is_tag,
+                    Expr::Wildcard(WildcardKind::Tag) => *is_tag,
+                    Expr::Literal(Literal::Regex(pattern)) => patterns.matches(pattern, name),
+                    _ => true,
+                };
                 let tags = schema.tags.iter().filter(|tag| !group_by.contains(tag)).map(|name| (name, true));
                 let names: BTreeSet<(&String, bool)> =
-                    schema.fields.keys().map(|name| (name, false)).chain(tags).collect();
-                let matching = names.into_iter().filter(|(name, _)| patterns.matches(pattern, name));
-                expanded.extend(matching.map(|(name, is_tag)| plain(name, is_tag)));
+                    schema.fields.keys().map(|name| (name, false)).chain(tags).filter(is_wanted).collect();
+                expanded.extend(names.into_iter().map(|(name, is_tag)| plain(name, is_tag)));
             }
             Expr::Call { .. } if has_pattern(&column.expr) => expand_call(column, schema, patterns, &mut expanded),
             _ => expanded.push(column.clone()),

@@ -19,6 +19,7 @@ const SOURCES_MAX: usize = 8;
 const NAMES_MAX: usize = 64;
 
 /// A source, and the names that are looked for in it.
+#[derive(Default)]
 struct NamedSource<'a> {
     database: Option<&'a str>,
     policy: Option<&'a str>,
@@ -28,16 +29,8 @@ struct NamedSource<'a> {
     condition: Option<&'a Expr>,
 }
 
-/// What notices say of the names of a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoticeKind {
-    /// Nobody knows the name.
-    Unknown,
-    /// A field has values of another type beside it.
-    Drift,
-}
-
-/// The notices of one kind, for names that the caller may read.
+/// The notices for names that the caller may read: which of them nobody knows, if the statement has no answer; and which fields have
+/// values of another type beside them.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -45,9 +38,10 @@ pub async fn notices(
     engine: &Engine,
     statement: &Statement,
     asked: StatementContext<'_>,
-    kind: NoticeKind,
+    has_answer: bool,
 ) -> Result<Vec<String>, QueryError> {
-    let mut told = Vec::new();
+    let mut unknown = Vec::new();
+    let mut drifted = Vec::new();
     for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
         let Some(database) = source.database.or(asked.database) else { continue };
         let policy = source.policy.or(asked.policy);
@@ -59,17 +53,16 @@ pub async fn notices(
         let within = source.names.into_iter().take(NAMES_MAX).map(|(kind, name)| AskedName { kind, name, measurement });
         let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
         let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
-        let notices = match kind {
-            NoticeKind::Drift => {
-                let range = range_of(source.condition, asked.now);
-                drift_of(engine, asked.budget, asked.by, (&database, range), &names).await?
-            }
-            NoticeKind::Unknown => unknown_of(engine, asked.budget, asked.by, &database, &names).await?,
-        };
-        for notice in notices {
-            if !told.contains(&notice) {
-                told.push(notice);
-            }
+        if !has_answer {
+            unknown.extend(unknown_of(engine, asked.budget, asked.by, &database, &names).await?);
+        }
+        let range = range_of(source.condition, asked.now);
+        drifted.extend(drift_of(engine, asked.budget, asked.by, (&database, range), &names).await?);
+    }
+    let mut told: Vec<String> = Vec::new();
+    for notice in unknown.into_iter().chain(drifted) {
+        if !told.contains(&notice) {
+            told.push(notice);
         }
     }
     Ok(told)
@@ -115,27 +108,9 @@ fn sources_of(statement: &Statement) -> Vec<NamedSource<'_>> {
     match statement {
         Statement::Select(select) => of_select(select),
         Statement::ShowRetentionPolicies { database } => {
-            vec![NamedSource {
-                database: database.as_deref(),
-                policy: None,
-                measurement: None,
-                names: Vec::new(),
-                condition: None,
-            }]
+            vec![NamedSource { database: database.as_deref(), ..NamedSource::default() }]
         }
-        Statement::ShowMeasurements { matching, listing } => {
-            let mut sources = of_listing(listing, None);
-            if let (Some(Measurement { name: MeasurementName::Exact(name), .. }), [source]) = (matching, &mut *sources)
-            {
-                source.measurement = Some(name);
-            }
-            sources
-        }
-        Statement::ShowSeries(listing) | Statement::ShowFieldKeys(listing) => of_listing(listing, None),
-        Statement::ShowTagValues { keys, listing } => of_listing(listing, Some(keys)),
-        Statement::ShowTagKeys { keys, listing } | Statement::ShowCardinality { keys, listing, .. } => {
-            of_listing(listing, keys.as_ref())
-        }
+        Statement::Show(listing) => of_listing(listing),
         _ => Vec::new(),
     }
 }
@@ -169,34 +144,26 @@ fn of_measurement<'a>(measurement: &'a Measurement, names: Vec<(NameKind<'a>, &'
     Some(NamedSource { database, policy, measurement: Some(name), names, condition: None })
 }
 
-fn of_listing<'a>(listing: &'a Listing, keys: Option<&'a KeyFilter>) -> Vec<NamedSource<'a>> {
+fn of_listing(listing: &Listing) -> Vec<NamedSource<'_>> {
     let mut names = Vec::new();
     listing.condition.iter().for_each(|condition| references(condition, NameKind::Tag, &mut names));
-    match keys {
-        Some(KeyFilter::Is(key)) => names.push((NameKind::Tag, &**key)),
-        Some(KeyFilter::In(keys)) => names.extend(keys.iter().map(|key| (NameKind::Tag, &**key))),
-        _ => {}
-    }
+    let keys = listing.keys.iter().flat_map(KeyFilter::named);
+    names.extend(keys.map(|key| (NameKind::Tag, &**key)));
     let database = listing.database.as_deref();
     if listing.sources.is_empty() {
-        return vec![NamedSource {
-            database,
-            policy: listing.policy.as_deref(),
-            measurement: None,
-            names,
-            condition: None,
-        }];
+        let measurement = match &listing.matching {
+            Some(Measurement { name: MeasurementName::Exact(name), .. }) => Some(&**name),
+            _ => None,
+        };
+        return vec![NamedSource { database, policy: listing.policy.as_deref(), measurement, names, condition: None }];
     }
-    let measurements = listing.sources.iter().filter_map(|source| match source {
-        FromSource::Measurement(measurement) => of_measurement(measurement, names.clone()),
-        FromSource::Subquery(_) => None,
-    });
+    let measurements = listing.sources.iter().filter_map(|measurement| of_measurement(measurement, names.clone()));
     measurements.map(|source| NamedSource { database: database.or(source.database), ..source }).collect()
 }
 
 /// The names in an expression, as the kind that they must be there unless they say another.
 fn references<'a>(expr: &'a Expr, kind: NameKind<'a>, found: &mut Vec<(NameKind<'a>, &'a str)>) {
-    match expr {
+    expr.each(&mut |part| match part {
         Expr::Reference { name, kind: stated } if !matches!(&**name, "time" | "_name") => {
             let kind = match stated {
                 Some(ReferenceKind::Tag) => NameKind::Tag,
@@ -206,12 +173,6 @@ fn references<'a>(expr: &'a Expr, kind: NameKind<'a>, found: &mut Vec<(NameKind<
             found.push((kind, name));
         }
         Expr::Distinct(name) => found.push((kind, name)),
-        Expr::Binary { left, right, .. } => {
-            references(left, kind, found);
-            references(right, kind, found);
-        }
-        Expr::Paren(inner) => references(inner, kind, found),
-        Expr::Call { args, .. } => args.iter().for_each(|arg| references(arg, kind, found)),
-        Expr::Reference { .. } | Expr::Literal(_) | Expr::Wildcard(_) => {}
-    }
+        _ => {}
+    });
 }

@@ -6,7 +6,7 @@ use super::statement::{StatementContext, StatementFailure};
 use super::{select, show};
 use crate::influxql::Statement;
 use crate::query::engine::Engine;
-use crate::query::pattern::{self, Patterns};
+use crate::query::pattern::Patterns;
 
 /// The result of a statement that only reads; `None` for one that changes something.
 ///
@@ -36,10 +36,4 @@ fn may_read(statement: &Statement, asked: StatementContext<'_>) -> Result<(), St
         }
     });
     allowed
-}
-
-/// What is wrong with a regular expression, if anything.
-#[must_use]
-pub fn pattern_fault(pattern: &str) -> Option<String> {
-    pattern::fault(pattern)
 }

@@ -4,20 +4,19 @@
 use super::plan::plan;
 use super::policies::database_of;
 use super::rows::{ResultCell, ResultSeries, StatementAnswer};
+use super::show::is_measurement;
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::bucket::settings::{named_in_full, owner};
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
-use crate::influxql::{Expr, FromSource, Measurement, MeasurementName, Select};
+use crate::influxql::{Expr, FromSource, Measurement, Select};
 use crate::query::engine::Engine;
-use crate::query::engine::aggregates;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::engine::evaluate::{Evaluation, Filter};
 use crate::query::engine::frame::row_bytes;
 use crate::query::engine::frame::{Frame, GroupRows, ResultRow};
-use crate::query::engine::limits::TimeSpan;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::engine::plan::{Input, Plan};
 use crate::query::engine::points::PointCursor;
@@ -51,15 +50,14 @@ pub async fn select(
     if select.into.is_some() {
         return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
     }
-    let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve }, &aggregates::is_known)?;
-    let Some(selected) = selected(engine, select, &checked, &[], patterns, asked, &mut None).await? else {
+    let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+    let Some(selected) = selected(engine, select, &checked, &[], patterns, asked).await? else {
         return Ok(StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? });
     };
     Ok(shown(selected, !checked.grouping.tags.is_empty()))
 }
 
-/// Runs a SELECT or a subquery; `None` if nothing that it selects exists. `span` is the time that the statement covered
-/// so far.
+/// Runs a SELECT or a subquery; `None` if nothing that it selects exists.
 async fn selected(
     engine: &Engine,
     select: &Select,
@@ -67,7 +65,6 @@ async fn selected(
     outer: &[String],
     patterns: &Patterns,
     asked: StatementContext<'_>,
-    span: &mut Option<TimeSpan>,
 ) -> Result<Option<Selected>, StatementFailure> {
     let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
     let mut sources = Vec::new();
@@ -79,7 +76,7 @@ async fn selected(
             }
             FromSource::Subquery(inner) => {
                 let Some(within) = subqueries.next() else { continue };
-                let rows = Box::pin(selected(engine, inner, within, &own, patterns, asked, span)).await?;
+                let rows = Box::pin(selected(engine, inner, within, &own, patterns, asked)).await?;
                 sources.extend(rows.map(Sourced::Rows));
             }
         }
@@ -88,7 +85,6 @@ async fn selected(
     let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
     let frame = frame(select, checked, &plan);
     let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
-    evaluation.span = span.take();
     evaluation.has_several_sources = sources.len() > 1;
     for source in &sources {
         match source {
@@ -102,7 +98,6 @@ async fn selected(
         }
     }
     drop(sources);
-    *span = evaluation.span.take();
     let (groups, mut held) = evaluation.finish().await?;
     let groups = limited(select, groups);
     let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
@@ -121,12 +116,8 @@ async fn sensors_of(
     let name = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
     let database = database_of(engine, name, measurement.policy.as_deref().or(asked.policy)).await?;
     let sensors = sensors_in(engine, &database, asked).await?;
-    let is_wanted = |name: &str| match &measurement.name {
-        MeasurementName::Exact(wanted) => name == wanted,
-        MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
-        MeasurementName::OfSource => false,
-    };
-    let chosen = sensors.choose(asked, 1, &|entry| is_wanted(&entry.sensor.measurement)).await?;
+    let is_wanted = |entry: &DirectoryEntry| is_measurement(measurement, &entry.sensor.measurement, patterns);
+    let chosen = sensors.choose(asked, 1, &is_wanted).await?;
     Ok(Sourced::Sensors { database, chosen })
 }
 

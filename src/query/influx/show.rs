@@ -12,7 +12,7 @@ use crate::access::Caller;
 use crate::bucket::settings::{AUTOGEN, owner};
 use crate::bucket::{DatabaseSettings, Keep};
 use crate::influxql::{
-    CardinalityOf, Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, Operator, ReferenceKind,
+    Cardinality, Clock, Expr, KeyFilter, Listing, ListingOf, Measurement, MeasurementName, Operator, ReferenceKind,
     Statement, split,
 };
 use crate::query::engine::Engine;
@@ -34,7 +34,6 @@ pub async fn show(
     asked: StatementContext<'_>,
 ) -> Result<Option<StatementAnswer>, StatementFailure> {
     let mut answer = StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? };
-    let of = |listing| listed(engine, listing, patterns, asked);
     match statement {
         Statement::ShowDatabases => show_databases(engine, asked.by, &mut answer).await?,
         Statement::ShowRetentionPolicies { database } => {
@@ -43,40 +42,19 @@ pub async fn show(
             sensors_in(engine, database, asked).await?;
             show_policies(engine, database, &mut answer).await?;
         }
-        Statement::ShowMeasurements { matching, listing } => {
+        Statement::Show(listing) => match listed(engine, listing, patterns, asked).await {
+            Ok(listed) => listed.show(engine, &mut answer).await?,
             // An unknown database has no measurements; InfluxDB does not report an error either.
-            match of(listing).await {
-                Ok(listed) => listed.measurements(matching.as_ref(), &mut answer).await?,
-                Err(StatementFailure::UnknownDatabase(_)) => {}
-                Err(failed) => return Err(failed),
-            }
-        }
-        Statement::ShowSeries(listing) => of(listing).await?.series(&mut answer).await?,
-        Statement::ShowTagKeys { keys, listing } => {
-            let all = Gathering { of: CardinalityOf::TagKeys, keys: keys.as_ref(), kinds: None };
-            of(listing).await?.by_measurement(&["tagKey"], all, &mut answer).await?;
-            answer.series = cut(answer.series, listing.soffset, listing.slimit).collect();
-        }
-        Statement::ShowTagValues { keys, listing } => {
-            let all = Gathering { of: CardinalityOf::TagValues, keys: Some(keys), kinds: None };
-            of(listing).await?.by_measurement(&["key", "value"], all, &mut answer).await?;
-        }
-        Statement::ShowFieldKeys(listing) => {
-            let listed = of(listing).await?;
-            let mut kinds = Vec::with_capacity(listed.parts.len());
-            for part in &listed.parts {
-                kinds.push(engine.field_kinds(asked.budget, &part.database, &part.chosen.entries).await?);
-            }
-            let all = Gathering { of: CardinalityOf::FieldKeys, keys: None, kinds: Some(&kinds) };
-            listed.by_measurement(&["fieldKey", "fieldType"], all, &mut answer).await?;
-        }
-        Statement::ShowCardinality { of: counted, exact, keys, listing, .. } => {
-            let all = Gathering { of: *counted, keys: keys.as_ref(), kinds: None };
-            of(listing).await?.count(*exact, all, &mut answer).await?;
-        }
+            Err(StatementFailure::UnknownDatabase(_)) if is_list_of_measurements(listing) => {}
+            Err(failed) => return Err(failed),
+        },
         _ => return Ok(None),
     }
     Ok(Some(answer))
+}
+
+fn is_list_of_measurements(listing: &Listing) -> bool {
+    listing.of == ListingOf::Measurements && listing.cardinality.is_none()
 }
 
 /// Lists the databases that the caller may read or write.
@@ -117,7 +95,7 @@ async fn listed<'a>(
 ) -> Result<Listed<'a>, StatementFailure> {
     let name = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
     let (_, condition) = split(listing.condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-    let mut sources: Vec<(Vec<String>, FromSource)> = Vec::new();
+    let mut sources: Vec<(Vec<String>, Measurement)> = Vec::new();
     let mut databases = Vec::new();
     for policy in listing.policies() {
         let of_policy = covered(engine, name, policy, asked).await?;
@@ -126,7 +104,7 @@ async fn listed<'a>(
     }
     let mut parts = Vec::new();
     for database in databases {
-        let here: Vec<FromSource> =
+        let here: Vec<Measurement> =
             sources.iter().filter(|(of, _)| of.contains(&database)).map(|(_, source)| source.clone()).collect();
         let sensors = sensors_in(engine, &database, asked).await?;
         let (steps, is_wanted) = wanted(&here, condition.as_ref(), patterns)?;
@@ -140,7 +118,7 @@ async fn listed<'a>(
 /// A test whether a sensor belongs to one of these measurements (to any if there are none) and its tags fulfil the
 /// condition; and about how many comparisons the test takes.
 pub(super) fn wanted<'a>(
-    sources: &'a [FromSource],
+    sources: &'a [Measurement],
     condition: Option<&'a Expr>,
     patterns: &'a Patterns,
 ) -> Result<(usize, impl Fn(&DirectoryEntry) -> bool + 'a), StatementFailure> {
@@ -157,16 +135,11 @@ pub(super) fn wanted<'a>(
 
 /// A test whether a sensor belongs to one of these measurements (to any if there are none).
 pub(super) fn of_sources<'a>(
-    sources: &'a [FromSource],
+    sources: &'a [Measurement],
     patterns: &'a Patterns,
 ) -> impl Fn(&DirectoryEntry) -> bool + use<'a> {
-    let measurements: Vec<&Measurement> = sources
-        .iter()
-        .filter_map(|source| if let FromSource::Measurement(measurement) = source { Some(measurement) } else { None })
-        .collect();
     move |entry: &DirectoryEntry| {
-        measurements.is_empty()
-            || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
+        sources.is_empty() || sources.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
     }
 }
 
@@ -194,7 +167,7 @@ pub(super) fn is_of_tags(condition: &Expr) -> bool {
     }
 }
 
-fn is_measurement(measurement: &Measurement, name: &str, patterns: &Patterns) -> bool {
+pub(super) fn is_measurement(measurement: &Measurement, name: &str, patterns: &Patterns) -> bool {
     match &measurement.name {
         MeasurementName::Exact(wanted) => wanted == name,
         MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
@@ -231,25 +204,6 @@ struct Part {
     chosen: Chosen,
 }
 
-/// The keys that a listing names.
-fn named(keys: Option<&KeyFilter>) -> Vec<&str> {
-    match keys {
-        Some(KeyFilter::Is(key)) => vec![key],
-        Some(KeyFilter::In(keys)) => keys.iter().map(|key| &**key).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// What to collect from the sensors.
-#[derive(Clone, Copy)]
-struct Gathering<'a> {
-    of: CardinalityOf,
-    /// Only these tags.
-    keys: Option<&'a KeyFilter>,
-    /// The types of fields, listed beside their names: for each part.
-    kinds: Option<&'a [Kinds]>,
-}
-
 /// The metadata that a sensor has under the name of a tag that it does not have.
 fn untagged<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
     let is_own = entry.sensor.tag(key).is_some();
@@ -260,8 +214,30 @@ fn untagged<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
 type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
 impl Listed<'_> {
-    fn is_key(&self, keys: Option<&KeyFilter>, key: &str) -> bool {
-        match keys {
+    async fn show(&self, engine: &Engine, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+        let Listing { of, cardinality, slimit, soffset, .. } = *self.listing;
+        match (of, cardinality) {
+            (_, Some(cardinality)) => self.count(cardinality, answer).await,
+            (ListingOf::Measurements, None) => self.measurements(answer).await,
+            (ListingOf::Series, None) => self.series(answer).await,
+            (ListingOf::TagKeys, None) => {
+                self.by_measurement(&["tagKey"], &[], answer).await?;
+                answer.series = cut(std::mem::take(&mut answer.series), soffset, slimit).collect();
+                Ok(())
+            }
+            (ListingOf::TagValues, None) => self.by_measurement(&["key", "value"], &[], answer).await,
+            (ListingOf::FieldKeys, None) => {
+                let mut kinds = Vec::with_capacity(self.parts.len());
+                for part in &self.parts {
+                    kinds.push(engine.field_kinds(self.budget, &part.database, &part.chosen.entries).await?);
+                }
+                self.by_measurement(&["fieldKey", "fieldType"], &kinds, answer).await
+            }
+        }
+    }
+
+    fn is_key(&self, key: &str) -> bool {
+        match &self.listing.keys {
             None => true,
             Some(KeyFilter::Is(wanted)) => key == wanted,
             Some(KeyFilter::IsNot(unwanted)) => key != unwanted,
@@ -271,35 +247,33 @@ impl Listed<'_> {
         }
     }
 
-    async fn gathered<'s>(
-        &'s self,
-        Gathering { of, keys, kinds }: Gathering<'s>,
-    ) -> Result<(Gathered<'s>, HeldBytes), QueryError> {
+    /// Collects what is listed. `kinds` has the types of fields, which are listed beside their names, for each part.
+    async fn gathered<'s>(&'s self, kinds: &'s [Kinds]) -> Result<(Gathered<'s>, HeldBytes), QueryError> {
         let (mut all, mut held, mut count) = (Gathered::new(), self.budget.hold(0)?, 0);
-        let named = named(keys);
+        let named = self.listing.keys.as_ref().map_or(&[][..], KeyFilter::named);
         for (at, part) in self.parts.iter().enumerate() {
             for some in part.chosen.entries.chunks(CHOOSE) {
                 for entry in some {
                     let DirectoryEntry { sensor, fields, .. } = entry;
                     let known = all.entry(&*sensor.measurement).or_default();
                     let before = known.len();
-                    let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(keys, key));
-                    let fields = fields.iter().map(|(name, family)| match kinds.and_then(|kinds| kinds.get(at)) {
-                        Some(kinds) => {
-                            (&**name, rank(*family), Cow::Borrowed(kinds.of(&sensor.measurement, name, *family)))
-                        }
-                        None => (&**name, 0, Cow::default()),
-                    });
-                    match of {
-                        CardinalityOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, Cow::default()))),
-                        CardinalityOf::TagValues => {
+                    let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(key));
+                    match self.listing.of {
+                        ListingOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, Cow::default()))),
+                        ListingOf::TagValues => {
                             known.extend(tags.map(|(key, value)| (&**key, 0, Cow::Borrowed(&**value))));
-                            let value = |key: &&'s str| Some((*key, 0, untagged(entry, key)?));
+                            let value = |key: &'s String| Some((&**key, 0, untagged(entry, key)?));
                             known.extend(named.iter().filter_map(value));
                         }
-                        CardinalityOf::FieldKeys => known.extend(fields),
-                        CardinalityOf::Series => drop(known.insert((&*sensor.key, 0, Cow::default()))),
-                        CardinalityOf::Measurements => {}
+                        ListingOf::FieldKeys => known.extend(fields.iter().map(|(name, family)| match kinds.get(at) {
+                            Some(kinds) => {
+                                let kind = kinds.of(&sensor.measurement, name, *family);
+                                (&**name, rank(*family), Cow::Borrowed(kind))
+                            }
+                            None => (&**name, 0, Cow::default()),
+                        })),
+                        ListingOf::Series => drop(known.insert((&*sensor.key, 0, Cow::default()))),
+                        ListingOf::Measurements => {}
                     }
                     count += known.len() - before;
                 }
@@ -311,13 +285,13 @@ impl Listed<'_> {
     }
 
     /// Adds a series for each measurement that has rows.
-    async fn by_measurement<'s>(
-        &'s self,
+    async fn by_measurement(
+        &self,
         columns: &[&str],
-        gathering: Gathering<'s>,
+        kinds: &[Kinds],
         answer: &mut StatementAnswer,
     ) -> Result<(), QueryError> {
-        let (all, _held) = self.gathered(gathering).await?;
+        let (all, _held) = self.gathered(kinds).await?;
         for (measurement, names) in all {
             let row = move |(name, _, beside): (&str, usize, Cow<'_, str>)| {
                 [name, &*beside][..columns.len()].iter().map(|text| ResultCell::text(*text)).collect()
@@ -328,13 +302,9 @@ impl Listed<'_> {
         Ok(())
     }
 
-    async fn measurements(
-        &self,
-        matching: Option<&Measurement>,
-        answer: &mut StatementAnswer,
-    ) -> Result<(), QueryError> {
-        let names = Gathering { of: CardinalityOf::Measurements, keys: None, kinds: None };
-        let (names, _held) = self.gathered(names).await?;
+    async fn measurements(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+        let (names, _held) = self.gathered(&[]).await?;
+        let matching = self.listing.matching.as_ref();
         let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, self.patterns));
         let rows = names.into_keys().filter(wanted).map(|name| vec![ResultCell::text(name)]);
         let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
@@ -358,16 +328,11 @@ impl Listed<'_> {
         answer.list(None, &["key"], rows).await
     }
 
-    async fn count<'s>(
-        &'s self,
-        exact: bool,
-        all: Gathering<'s>,
-        answer: &mut StatementAnswer,
-    ) -> Result<(), QueryError> {
-        let (names, _held) = self.gathered(all).await?;
-        let all = match all.of {
-            CardinalityOf::Measurements => names.len(),
-            CardinalityOf::Series if !exact => self.keys().len(),
+    async fn count(&self, cardinality: Cardinality, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+        let (names, _held) = self.gathered(&[]).await?;
+        let all = match (self.listing.of, cardinality) {
+            (ListingOf::Measurements, _) => names.len(),
+            (ListingOf::Series, Cardinality::Estimated) => self.keys().len(),
             _ => {
                 for (measurement, names) in names {
                     answer.list(Some(measurement), &["count"], one(vec![number(names.len())])).await?;
@@ -375,7 +340,7 @@ impl Listed<'_> {
                 return Ok(());
             }
         };
-        let column = if exact { "count" } else { "cardinality estimation" };
+        let column = if cardinality == Cardinality::Exact { "count" } else { "cardinality estimation" };
         answer.list(None, &[column], one(vec![number(all)])).await
     }
 }

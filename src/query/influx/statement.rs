@@ -18,36 +18,15 @@ pub enum StatementFailure {
     /// A statement, clause or function that hourglass does not support.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// A function applied to a field of a family that it does not accept. The text is InfluxDB's.
-    #[error("unsupported {} iterator type: *query.{}InterruptIterator", function.replace('_', " "), kind(*family))]
-    WrongKind {
-        function: String,
-        /// The field's.
-        family: Family,
-    },
-    /// Arithmetic of operands that do not go together. The text is InfluxDB's.
-    #[error("type error: {expression}: incompatible types: {left} and {right}")]
-    Types {
-        /// As written, with the type of each reference.
-        expression: String,
-        left: &'static str,
-        right: &'static str,
-    },
     /// The only retention policy is `autogen`.
     #[error("retention policy not found: {0}")]
     UnknownPolicy(String),
     /// A listing or a deletion whose condition tests anything but the equality of tags, or whether they match.
     #[error("invalid tag comparison operator")]
     NotOfTags,
-    /// A deletion whose condition names what is neither a field nor a tag. The text tells the names that there are.
+    /// A statement that does not go with the fields and tags that there are.
     #[error("{0}")]
-    UnknownName(String),
-    /// A deletion whose condition would take everything because nothing has a name in it.
-    #[error(
-        "{0:?} is no tag of what this would delete, and no field that is known: everything would go where it is absent; correct the \
-         name, or write \"{0}\"::field or \"{0}\"::tag"
-    )]
-    UnknownTag(String),
+    Refused(String),
     /// `DROP SERIES` deletes whole series. The text is InfluxDB's.
     #[error("DROP SERIES doesn't support time in WHERE clause")]
     TimeInDropSeries,
@@ -65,7 +44,8 @@ pub enum StatementFailure {
     UnknownDatabase(String),
 }
 
-fn kind(family: Family) -> &'static str {
+/// InfluxDB's name for the type of a family's values.
+pub(super) fn kind(family: Family) -> &'static str {
     match family {
         Family::Number => "float",
         Family::Boolean => "boolean",

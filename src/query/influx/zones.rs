@@ -1,19 +1,11 @@
 //! Time zones by name.
 
-use jiff::tz::TimeZone;
-
 use crate::influxql::{CivilTime, utc};
 use crate::query::engine::windows::{offset, zone};
 
 #[must_use]
 pub fn is_zone(name: &str) -> bool {
     zone(name).is_some()
-}
-
-/// The zone of this name; UTC for an empty one.
-#[must_use]
-pub fn zone_named(name: &str) -> Option<TimeZone> {
-    zone(name)
 }
 
 /// The instant of a local time in a zone: the later one if clocks show the time twice. If the local time does not exist,

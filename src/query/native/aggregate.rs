@@ -1,12 +1,13 @@
 //! Windowed aggregates of many sensors: any functions, any step, any zone; per sensor, per combination of tags, or all
 //! together.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::influxql::Fill;
 use crate::query::engine::Engine;
-use crate::query::engine::aggregates::{self, Aggregate as Named};
+use crate::query::engine::aggregates;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::evaluate::Evaluation;
 use crate::query::engine::frame::{Frame, GroupRows};
@@ -15,7 +16,7 @@ use crate::query::engine::plan::{BY_RANK, Call, Function, Input, Node, Plan, Pla
 use crate::query::engine::windows::{Windows, zone};
 use crate::query::pattern::Patterns;
 use crate::query::selector::Selector;
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::{Family, Sensor, Value};
 
 /// What to aggregate.
@@ -61,78 +62,37 @@ pub enum GroupBy {
 }
 
 /// A function by its name in the native API.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum NativeAggregate {
-    Count,
-    Min,
-    Max,
-    Sum,
-    Avg,
-    /// `avg` by InfluxQL's name.
-    Mean,
-    First,
-    Last,
-    Stddev,
-    /// One from the engine's table.
-    Named(&'static Named),
-    /// A percentile, 1 to 99.
-    Percentile(u8),
+#[derive(Debug, Clone, PartialEq)]
+pub struct NativeAggregate {
+    pub name: Cow<'static, str>,
+    function: Function,
 }
 
 impl NativeAggregate {
-    /// The summary endpoint's functions if the client names none.
-    pub const USUAL: [Self; 5] = [Self::Count, Self::Min, Self::Max, Self::Sum, Self::Avg];
+    pub const COUNT: Self = Self { name: Cow::Borrowed("count"), function: Function::Count };
+    const LAST: Self = Self { name: Cow::Borrowed("last"), function: Function::Last };
 
+    /// The function of this name: `avg` is another one for `mean`, and `p1` to `p99` are percentiles.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "count" => Self::Count,
-            "min" => Self::Min,
-            "max" => Self::Max,
-            "sum" => Self::Sum,
-            "avg" => Self::Avg,
-            "mean" => Self::Mean,
-            "first" => Self::First,
-            "last" => Self::Last,
-            "stddev" => Self::Stddev,
-            _ => match aggregates::named(name) {
-                Some(aggregate) => Self::Named(aggregate),
-                None => {
-                    Self::Percentile(name.strip_prefix('p')?.parse().ok().filter(|percent| (1..100).contains(percent))?)
-                }
-            },
-        })
+        let function = if name == "avg" { Some(Function::Mean) } else { aggregates::function(name) };
+        if let Some(function) = function {
+            return Some(Self { name: name.to_owned().into(), function });
+        }
+        let percent: u8 = name.strip_prefix('p')?.parse().ok().filter(|percent| (1..100).contains(percent))?;
+        Some(Self { name: format!("p{percent}").into(), function: Function::Percentile(f64::from(percent)) })
     }
 
+    /// The summary endpoint's functions if the client names none.
     #[must_use]
-    pub fn name(self) -> String {
-        match self {
-            Self::Percentile(percent) => format!("p{percent}"),
-            Self::Named(aggregate) => aggregate.name.to_owned(),
-            other => format!("{other:?}").to_lowercase(),
-        }
+    pub fn usual() -> Vec<Self> {
+        ["count", "min", "max", "sum", "avg"].into_iter().filter_map(Self::from_name).collect()
     }
 
-    fn function(self) -> Function {
-        match self {
-            Self::Count => Function::Count,
-            Self::Min => Function::Min,
-            Self::Max => Function::Max,
-            Self::Sum => Function::Sum,
-            Self::Avg | Self::Mean => Function::Mean,
-            Self::First => Function::First,
-            Self::Last => Function::Last,
-            Self::Stddev => Function::Stddev,
-            Self::Named(aggregate) => Function::Aggregate(aggregate),
-            Self::Percentile(percent) => Function::Percentile(f64::from(percent)),
-        }
-    }
-
-    fn is_for(self, family: Family) -> bool {
-        match self {
-            Self::Named(aggregate) => (aggregate.takes)(family),
-            Self::Count | Self::First | Self::Last => true,
+    fn is_for(&self, family: Family) -> bool {
+        match &self.function {
+            Function::Aggregate(aggregate) => (aggregate.takes)(family),
+            Function::Count | Function::First | Function::Last => true,
             _ => family == Family::Number,
         }
     }
@@ -171,26 +131,38 @@ impl WindowSeries {
     }
 }
 
-/// Aggregates all selected sensors; series come in the order of measurements and tags. A sensor selected by its key has
-/// a series as soon as it exists, even without windows.
-///
-/// # Errors
-/// If the answer would be incomplete, or the budget is exhausted.
-pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
-    let chosen = engine.choose(budget, &asked.database, &asked.selector).await?;
-    let mut found = aggregated(engine, budget, asked, &chosen.entries).await?;
-    if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, found.series.is_empty()) {
-        let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        let (key, measurement) = (Some(sensor.key.to_string()), sensor.measurement.to_string());
-        found.series.push(WindowSeries { sensor: key, measurement, tags, windows: Vec::new(), wide: HashMap::new() });
+impl Query {
+    /// Aggregates all selected sensors; series come in the order of measurements and tags. A sensor selected by its key has
+    /// a series as soon as it exists, even without windows.
+    ///
+    /// # Errors
+    /// If the answer would be incomplete, or the budget is exhausted.
+    pub async fn aggregate(&self, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
+        let read = || async {
+            let chosen = self.engine.choose(budget, &asked.database, &asked.selector).await?;
+            let mut found = aggregated(&self.engine, budget, asked, &chosen.entries).await?;
+            if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, found.series.is_empty())
+            {
+                found.series.push(WindowSeries {
+                    sensor: Some(sensor.key.to_string()),
+                    measurement: sensor.measurement.to_string(),
+                    tags: sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+                    windows: Vec::new(),
+                    wide: HashMap::new(),
+                });
+            }
+            Ok::<_, QueryError>(found)
+        };
+        let found = self.in_turn(budget, &asked.database, read).await?;
+        self.count(found.series.iter().map(|series| series.windows.len()).sum());
+        Ok(found)
     }
-    Ok(found)
 }
 
 /// Which of these fields each of these sensors has values of in a range of times, in nanoseconds; sensors without any are left out.
 ///
 /// # Errors
-/// As [`aggregate`].
+/// As [`Query::aggregate`].
 pub async fn present(
     engine: &Engine,
     budget: &Budget,
@@ -207,7 +179,7 @@ pub async fn present(
         fields,
         step: None,
         zone: None,
-        functions: vec![NativeAggregate::Last],
+        functions: vec![NativeAggregate::LAST],
         families: Families::First,
         group_by: GroupBy::Sensor,
         fill: Fill::None,
@@ -290,7 +262,7 @@ async fn planned(budget: &Budget, asked: &Aggregation, entries: &[DirectoryEntry
     let mut functions: Vec<NativeAggregate> = Vec::new();
     for function in &asked.functions {
         if !functions.contains(function) {
-            functions.push(*function);
+            functions.push(function.clone());
         }
     }
     let (mut fields, mut calls, mut of_column, mut notices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -299,7 +271,7 @@ async fn planned(budget: &Budget, asked: &Aggregation, entries: &[DirectoryEntry
         let families = families.take(if asked.families == Families::All { BY_RANK.len() } else { 1 });
         for family in families.filter(|family| asked.families != Families::Numbers || *family == Family::Number) {
             let functions: Vec<NativeAggregate> =
-                functions.iter().copied().filter(|function| function.is_for(family)).collect();
+                functions.iter().filter(|function| function.is_for(family)).cloned().collect();
             if functions.is_empty() {
                 continue;
             }
@@ -307,7 +279,7 @@ async fn planned(budget: &Budget, asked: &Aggregation, entries: &[DirectoryEntry
             held.grow(functions.len() * column + NAME_BYTES)?;
             fields.push(PlannedField { name: name.to_owned(), family });
             for function in functions {
-                calls.push(Call { function: function.function(), input: Input::Field(fields.len() - 1) });
+                calls.push(Call { function: function.function.clone(), input: Input::Field(fields.len() - 1) });
                 of_column.push((name.to_owned(), function));
             }
             if asked.families != Families::All {

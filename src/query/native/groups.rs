@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use super::many::WORD_BYTES;
 use crate::bucket::{GroupRule, Meta};
-use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::Selector;
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, Query, QueryError};
 
 /// The values of a group, with how many sensors have each.
 #[derive(Debug)]
@@ -17,60 +16,69 @@ pub struct GroupValues {
     pub held: HeldBytes,
 }
 
-/// The values of a group that the selected sensors have.
-///
-/// # Errors
-/// If the store does not answer, or acked readings are still being read back.
-pub async fn values(
-    engine: &Engine,
-    budget: &Budget,
-    (database, selector): (&str, &Selector),
-    rule: &GroupRule,
-) -> Result<GroupValues, QueryError> {
-    let chosen = engine.choose(budget, database, selector).await?;
-    let mut found = GroupValues { values: BTreeMap::new(), held: budget.hold(0)? };
-    let none = Meta::default();
-    for some in chosen.entries.chunks(CHOOSE) {
-        let mut bytes = 0;
-        for value in some.iter().filter_map(|entry| value(rule, entry, &none)) {
-            match found.values.get_mut(&*value) {
-                Some(count) => *count += 1,
-                None => {
-                    bytes += value.len() + WORD_BYTES;
-                    found.values.insert(value.into_owned(), 1);
+impl Query {
+    /// The values of a group that the selected sensors have.
+    ///
+    /// # Errors
+    /// If the store does not answer, or acked readings are still being read back.
+    pub async fn group_values(
+        &self,
+        budget: &Budget,
+        (database, selector): (&str, &Selector),
+        rule: &GroupRule,
+    ) -> Result<GroupValues, QueryError> {
+        self.in_turn(budget, database, || async {
+            let chosen = self.engine.choose(budget, database, selector).await?;
+            let mut found = GroupValues { values: BTreeMap::new(), held: budget.hold(0)? };
+            let none = Meta::default();
+            for some in chosen.entries.chunks(CHOOSE) {
+                let mut bytes = 0;
+                for value in some.iter().filter_map(|entry| value(rule, entry, &none)) {
+                    match found.values.get_mut(&*value) {
+                        Some(count) => *count += 1,
+                        None => {
+                            bytes += value.len() + WORD_BYTES;
+                            found.values.insert(value.into_owned(), 1);
+                        }
+                    }
                 }
+                found.held.grow(bytes)?;
+                budget.pause().await?;
             }
-        }
-        found.held.grow(bytes)?;
-        budget.pause().await?;
+            Ok::<_, QueryError>(found)
+        })
+        .await
     }
-    Ok(found)
-}
 
-/// The selected sensors that have a value, in key order, after one of them: at most `limit`.
-///
-/// # Errors
-/// As [`values`].
-pub async fn members(
-    engine: &Engine,
-    budget: &Budget,
-    (database, selector): (&str, &Selector),
-    (rule, wanted): (&GroupRule, &str),
-    (after, limit): (Option<&str>, usize),
-) -> Result<Vec<DirectoryEntry>, QueryError> {
-    let chosen = engine.choose(budget, database, selector).await?;
-    let is_before = |entry: &DirectoryEntry| after.is_some_and(|after| *entry.sensor.key <= *after);
-    let from = chosen.entries.partition_point(is_before);
-    let (mut found, none) = (Vec::new(), Meta::default());
-    for some in chosen.entries[from..].chunks(CHOOSE) {
-        let members = some.iter().filter(|entry| value(rule, entry, &none).is_some_and(|value| value == wanted));
-        found.extend(members.take(limit - found.len()).cloned());
-        if found.len() >= limit {
-            break;
-        }
-        budget.pause().await?;
+    /// The selected sensors that have a value, in key order, after one of them: at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Query::group_values`].
+    pub async fn group_members(
+        &self,
+        budget: &Budget,
+        (database, selector): (&str, &Selector),
+        (rule, wanted): (&GroupRule, &str),
+        (after, limit): (Option<&str>, usize),
+    ) -> Result<Vec<DirectoryEntry>, QueryError> {
+        self.in_turn(budget, database, || async {
+            let chosen = self.engine.choose(budget, database, selector).await?;
+            let is_before = |entry: &DirectoryEntry| after.is_some_and(|after| *entry.sensor.key <= *after);
+            let from = chosen.entries.partition_point(is_before);
+            let (mut found, none) = (Vec::new(), Meta::default());
+            for some in chosen.entries[from..].chunks(CHOOSE) {
+                let is_member =
+                    |entry: &&DirectoryEntry| value(rule, entry, &none).is_some_and(|value| value == wanted);
+                found.extend(some.iter().filter(is_member).take(limit - found.len()).cloned());
+                if found.len() >= limit {
+                    break;
+                }
+                budget.pause().await?;
+            }
+            Ok::<_, QueryError>(found)
+        })
+        .await
     }
-    Ok(found)
 }
 
 fn value<'a>(rule: &GroupRule, entry: &'a DirectoryEntry, none: &'a Meta) -> Option<std::borrow::Cow<'a, str>> {

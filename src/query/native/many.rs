@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Selection;
-use super::readings::{TimeOrder, read, room};
+use super::readings::{Order, first, read, rest, room};
 use crate::bucket::Reading;
 use crate::bucket::meta::META_PREFIX;
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::Selector;
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::Sensor;
 
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub struct ManySelection {
     /// Range and fields; its sensor is ignored.
     pub of_each: Selection,
     /// The order of each sensor's readings.
-    pub order: TimeOrder,
+    pub order: Order,
     /// Where this part starts: a sensor's key, and the time of its next reading.
     pub from: Option<(String, i64)>,
 }
@@ -50,7 +50,6 @@ pub async fn many_readings(
     selection: &ManySelection,
     limit: usize,
 ) -> Result<ManyReadings, QueryError> {
-    engine.span(&selection.of_each.range)?;
     let mut chosen = engine.choose(budget, &selection.of_each.database, &selection.selector).await?;
     let entries = &mut chosen.entries;
     engine.check_sensors(entries.len())?;
@@ -63,10 +62,10 @@ pub async fn many_readings(
         let key = entry.sensor.key.to_string();
         let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.of_each.clone() };
         if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
-            one.range = selection.order.rest(&one.range, *time);
+            one.range = rest(selection.order, &one.range, *time);
         }
         if left == 0 || part.held.bytes() >= room(engine) {
-            part.next = Some((key, selection.order.first(&one.range)));
+            part.next = Some((key, first(selection.order, &one.range)));
             break;
         }
         let found = read(engine, budget, &one, selection.order, (left, room(engine) - part.held.bytes())).await?;
@@ -110,50 +109,30 @@ fn tags_of<'a>(entry: &'a DirectoryEntry, wanted: TagWords<'a>) -> impl Iterator
     one.into_iter().chain(own).chain(meta)
 }
 
-/// The measurements, chosen tags with their values, and fields of the selected sensors.
-///
-/// # Errors
-/// If the store does not answer, or the names take more memory than the budget has.
-pub async fn vocabulary(
-    engine: &Engine,
-    budget: &Budget,
-    (database, selector): (&str, &Selector),
-    tags: TagWords<'_>,
-) -> Result<Vocabulary, QueryError> {
-    let chosen = engine.choose(budget, database, selector).await?;
-    let mut words = Vocabulary { held: Some(budget.hold(0)?), ..Vocabulary::default() };
-    for some in chosen.entries.chunks(CHOOSE) {
-        let mut bytes = 0;
-        let mut word = |name: &str| {
-            bytes += name.len() + WORD_BYTES;
-            name.to_owned()
-        };
-        for entry in some {
-            match words.measurements.get_mut(&*entry.sensor.measurement) {
-                Some(count) => *count += 1,
-                None => drop(words.measurements.insert(word(&entry.sensor.measurement), 1)),
+impl Query {
+    /// The measurements, chosen tags with their values, and fields of the selected sensors.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the names take more memory than the budget has.
+    pub async fn vocabulary(
+        &self,
+        budget: &Budget,
+        (database, selector): (&str, &Selector),
+        tags: TagWords<'_>,
+    ) -> Result<Vocabulary, QueryError> {
+        self.in_turn(budget, database, || async {
+            let chosen = self.engine.choose(budget, database, selector).await?;
+            let mut words = Vocabulary::default();
+            let mut held = budget.hold(0)?;
+            for some in chosen.entries.chunks(CHOOSE) {
+                held.grow(words.add(some, tags))?;
+                budget.pause().await?;
             }
-            for (key, value) in tags_of(entry, tags) {
-                if !words.tags.contains_key(&*key) {
-                    words.tags.insert(word(&key), BTreeMap::new());
-                }
-                let Some(values) = words.tags.get_mut(&*key) else { continue };
-                match values.get_mut(&*value) {
-                    Some(count) => *count += 1,
-                    None => drop(values.insert(word(&value), 1)),
-                }
-            }
-            for (field, family) in entry.fields.iter() {
-                match words.fields.get_mut(&**field) {
-                    Some((_, count)) => *count += 1,
-                    None => drop(words.fields.insert(word(field), (family.name(), 1))),
-                }
-            }
-        }
-        words.held.as_mut().map_or(Ok(()), |held| held.grow(bytes))?;
-        budget.pause().await?;
+            words.held = Some(held);
+            Ok::<_, QueryError>(words)
+        })
+        .await
     }
-    Ok(words)
 }
 
 /// Names in use, each with the number of sensors that have it.
@@ -167,4 +146,38 @@ pub struct Vocabulary {
     pub fields: BTreeMap<String, (&'static str, usize)>,
     /// The memory of the names.
     pub held: Option<HeldBytes>,
+}
+
+impl Vocabulary {
+    /// Adds the names of these sensors; returns the memory of new ones.
+    fn add(&mut self, entries: &[DirectoryEntry], tags: TagWords<'_>) -> usize {
+        let mut bytes = 0;
+        let mut word = |name: &str| {
+            bytes += name.len() + WORD_BYTES;
+            name.to_owned()
+        };
+        for entry in entries {
+            match self.measurements.get_mut(&*entry.sensor.measurement) {
+                Some(count) => *count += 1,
+                None => drop(self.measurements.insert(word(&entry.sensor.measurement), 1)),
+            }
+            for (key, value) in tags_of(entry, tags) {
+                if !self.tags.contains_key(&*key) {
+                    self.tags.insert(word(&key), BTreeMap::new());
+                }
+                let Some(values) = self.tags.get_mut(&*key) else { continue };
+                match values.get_mut(&*value) {
+                    Some(count) => *count += 1,
+                    None => drop(values.insert(word(&value), 1)),
+                }
+            }
+            for (field, family) in entry.fields.iter() {
+                match self.fields.get_mut(&**field) {
+                    Some((_, count)) => *count += 1,
+                    None => drop(self.fields.insert(word(field), (family.name(), 1))),
+                }
+            }
+        }
+        bytes
+    }
 }

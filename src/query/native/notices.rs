@@ -12,7 +12,7 @@ use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::native::aggregate::present;
 use crate::query::selector::{Selector, TagFilter, TagTest};
-use crate::query::{Budget, QueryError};
+use crate::query::{Budget, Query, QueryError};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Family, Sensor};
 
@@ -149,9 +149,10 @@ impl<'a> Drifted<'a> {
         if self.sensors.last().is_some_and(|last| last.sensor.key == entry.sensor.key) {
             return;
         }
-        match self.sensors.len() < LOOKED_AT {
-            true => self.sensors.push(entry.clone()),
-            false => self.has_more = true,
+        if self.sensors.len() < LOOKED_AT {
+            self.sensors.push(entry.clone());
+        } else {
+            self.has_more = true;
         }
     }
 }
@@ -365,60 +366,59 @@ pub enum NamedSensor {
     Several(String),
 }
 
-/// Sensors of a name: the first one, the keys of some, and how many there are.
-#[derive(Default)]
-struct Found {
-    first: Option<Arc<Sensor>>,
-    keys: Vec<String>,
-    count: usize,
-}
-
-impl Found {
-    fn add(&mut self, sensor: &Arc<Sensor>) {
-        self.count += 1;
-        self.first.get_or_insert_with(|| sensor.clone());
-        if self.keys.len() < KEYS_SHOWN {
-            self.keys.push(sensor.key.to_string());
-        }
+impl Query {
+    /// The sensor that a key without tags means. The sensor with exactly this key wins if the caller may read it.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn named_sensor(
+        &self,
+        budget: &Budget,
+        database: &str,
+        bare: &Sensor,
+        pins: &[Pin],
+    ) -> Result<NamedSensor, QueryError> {
+        let engine = &self.engine;
+        let may_read = |sensor: &Sensor| pins.iter().all(|pin| pin.matches(sensor));
+        let is_named = |sensor: &Sensor| sensor.tag(SENSOR_TAG) == Some(&*bare.measurement);
+        self.in_turn(budget, database, || async {
+            if may_read(bare) && engine.named(database, &bare.key).await?.is_some() {
+                return Ok(NamedSensor::Exact);
+            }
+            let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
+            let mut tagged: Vec<Arc<Sensor>> = Vec::new();
+            let mut count = 0;
+            for some in sensors.chunks(CHOOSE) {
+                for entry in some.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor)) {
+                    count += 1;
+                    if count <= KEYS_SHOWN {
+                        tagged.push(entry.sensor.clone());
+                    }
+                }
+                budget.pause().await?;
+            }
+            Ok::<_, QueryError>(NamedSensor::among(&tagged, count, &bare.measurement))
+        })
+        .await
     }
 }
 
-/// The sensor that a key without tags means. The sensor with exactly this key wins if the caller may read it.
-///
-/// # Errors
-/// If the store does not answer.
-pub async fn named_sensor(
-    engine: &Engine,
-    budget: &Budget,
-    database: &str,
-    bare: &Sensor,
-    pins: &[Pin],
-) -> Result<NamedSensor, QueryError> {
-    let may_read = |sensor: &Sensor| pins.iter().all(|pin| pin.matches(sensor));
-    if may_read(bare) && engine.named(database, &bare.key).await?.is_some() {
-        return Ok(NamedSensor::Exact);
-    }
-    let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
-    let is_named = |sensor: &Sensor| sensor.tag(SENSOR_TAG) == Some(&*bare.measurement);
-    let mut tagged = Found::default();
-    for some in sensors.chunks(CHOOSE) {
-        let named = some.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor));
-        named.for_each(|entry| tagged.add(&entry.sensor));
-        budget.pause().await?;
-    }
-    let Found { first, keys, count } = tagged;
-    Ok(match (first, count) {
-        (Some(only), 1) => NamedSensor::Tagged(only),
-        (None, _) => NamedSensor::Exact,
-        (Some(_), count) => {
-            let more = if count > keys.len() { format!(" and {} more", count - keys.len()) } else { String::new() };
-            let name = &bare.measurement;
-            NamedSensor::Several(format!(
-                "{count} sensors have the tag {SENSOR_TAG}={name}; give one of their keys: {}{more}",
-                keys.join(" ")
-            ))
+impl NamedSensor {
+    /// The sensor of a name, of which `count` have the tag: the first of them are `tagged`.
+    fn among(tagged: &[Arc<Sensor>], count: usize, name: &str) -> Self {
+        match tagged {
+            [] => Self::Exact,
+            [only] => Self::Tagged(only.clone()),
+            some => {
+                let keys: Vec<&str> = some.iter().map(|sensor| &*sensor.key).collect();
+                let more = if count > keys.len() { format!(" and {} more", count - keys.len()) } else { String::new() };
+                Self::Several(format!(
+                    "{count} sensors have the tag {SENSOR_TAG}={name}; give one of their keys: {}{more}",
+                    keys.join(" ")
+                ))
+            }
         }
-    })
+    }
 }
 
 #[cfg(test)]

@@ -4,25 +4,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Selection;
-use crate::bucket::store::{Extent, GROWTH, Order, Projection, Scanned, ScannedPage};
+pub use crate::bucket::store::Order;
+use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
 use crate::query::engine::Engine;
 use crate::query::engine::hours::UnflushedSensor;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
 use crate::query::engine::memory::memory_of;
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::Hour;
 use crate::reading::time::MILLI_NS;
-
-/// The order of readings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TimeOrder {
-    /// The earliest first.
-    #[default]
-    Ascending,
-    /// The latest first.
-    Descending,
-}
 
 /// A part of a range of readings.
 #[derive(Debug)]
@@ -31,7 +22,7 @@ pub struct RangePart {
     pub readings: Vec<Reading>,
     /// The time from which the next part starts in the requested order, if there is one.
     pub next: Option<i64>,
-    /// Whether the sensor exists. `read` only sees readings in the range; [`readings`] also asks the catalog and the
+    /// Whether the sensor exists. `read` only sees readings in the range; [`Query::readings`] also asks the catalog and the
     /// store.
     pub known: bool,
     /// The memory of the readings.
@@ -43,47 +34,52 @@ const READINGS_PER_PAGE: usize = 50;
 /// A guess at the stored bytes per page.
 const PAGE_BYTES: usize = 32 << 10;
 
-impl TimeOrder {
-    /// What is left of a range from this time on, in this order.
-    #[must_use]
-    pub fn rest(self, range: &Range<i64>, from: i64) -> Range<i64> {
-        match self {
-            Self::Ascending => from..range.end,
-            Self::Descending => range.start..from.saturating_add(1),
-        }
+/// What is left of a range from this time on, in this order.
+#[must_use]
+pub fn rest(order: Order, range: &Range<i64>, from: i64) -> Range<i64> {
+    match order {
+        Order::Ascending => from..range.end,
+        Order::Descending => range.start..from.saturating_add(1),
     }
+}
 
-    /// The first time of a range, in this order. The range must not be empty.
-    #[must_use]
-    pub fn first(self, range: &Range<i64>) -> i64 {
-        match self {
-            Self::Ascending => range.start,
-            Self::Descending => range.end - 1,
-        }
+/// The first time of a range, in this order. The range must not be empty.
+#[must_use]
+pub fn first(order: Order, range: &Range<i64>) -> i64 {
+    match order {
+        Order::Ascending => range.start,
+        Order::Descending => range.end - 1,
     }
 }
 
 /// Bounds on the pages read at a time.
 const PAGES_WITH_READINGS: Range<usize> = 4..24;
 
-/// The first `limit` readings of a selection.
-///
-/// # Errors
-/// If the answer would be incomplete.
-pub async fn readings(
-    engine: &Engine,
-    budget: &Budget,
-    selection: &Selection,
-    order: TimeOrder,
-    limit: usize,
-) -> Result<RangePart, QueryError> {
-    engine.span(&selection.range)?;
-    let Some(entry) = engine.named(&selection.database, &selection.sensor).await? else {
-        return Ok(RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? });
-    };
-    let stored = Selection { sensor: entry.stored.key.to_string(), ..selection.clone() };
-    let part = read(engine, budget, &stored, order, (limit, room(engine))).await?;
-    Ok(RangePart { known: true, ..part })
+impl Query {
+    /// The first `limit` readings of a selection.
+    ///
+    /// # Errors
+    /// If the answer would be incomplete.
+    pub async fn readings(
+        &self,
+        budget: &Budget,
+        selection: &Selection,
+        order: Order,
+        limit: usize,
+    ) -> Result<RangePart, QueryError> {
+        let engine = &self.engine;
+        let read = || async {
+            let Some(entry) = engine.named(&selection.database, &selection.sensor).await? else {
+                return Ok(RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? });
+            };
+            let stored = Selection { sensor: entry.stored.key.to_string(), ..selection.clone() };
+            let part = read(engine, budget, &stored, order, (limit, room(engine))).await?;
+            Ok::<_, QueryError>(RangePart { known: true, ..part })
+        };
+        let part = self.in_turn(budget, &selection.database, read).await?;
+        self.count(part.readings.len());
+        Ok(part)
+    }
 }
 
 /// The memory that the readings of a part may take. The rest of the request's memory is for reading them, and for their
@@ -92,13 +88,13 @@ pub(super) fn room(engine: &Engine) -> usize {
     engine.options.request_bytes / 4
 }
 
-/// As [`readings`], without looking up whether the sensor exists. Stops after `limit` readings or `bytes_max` bytes,
+/// As [`Query::readings`], without looking up whether the sensor exists. Stops after `limit` readings or `bytes_max` bytes,
 /// but gives at least one reading if there are any.
 pub(super) async fn read(
     engine: &Engine,
     budget: &Budget,
     selection: &Selection,
-    order: TimeOrder,
+    order: Order,
     (limit, bytes_max): (usize, usize),
 ) -> Result<RangePart, QueryError> {
     let mut readings: Vec<Reading> = Vec::new();
@@ -118,10 +114,11 @@ pub(super) async fn read(
     let mut within: Option<Selection> = None;
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
-        let scanned = budget.waiting(scan(engine, selection, order, &ahead, &projection, extent)).await;
+        let scan = engine.store.scan(&selection.database, &selection.sensor, ahead.clone(), order, &projection, extent);
+        let scanned = budget.waiting(scan).await;
         let Scanned { pages, rest } = match scanned {
             Err(StorageError::HourTooLarge { hour, limit }) => {
-                ahead = order.before(&hours, hour);
+                ahead = before(order, &hours, hour);
                 if !ahead.is_empty() {
                     continue;
                 }
@@ -129,7 +126,7 @@ pub(super) async fn read(
                 if !readings.is_empty() {
                     break;
                 }
-                let times = order.narrowed(hour, &projection.times).ok_or(QueryError::HourTooLarge { limit })?;
+                let times = narrowed(order, hour, &projection.times).ok_or(QueryError::HourTooLarge { limit })?;
                 (hours, projection.times) = (hour..hour.next(), times.clone());
                 ahead = hours.clone();
                 within = Some(Selection { range: times, ..selection.clone() });
@@ -138,20 +135,20 @@ pub(super) async fn read(
             scanned => scanned?,
         };
         let selection = within.as_ref().unwrap_or(selection);
-        for (hour, pages, later) in order.scanned(&pages, &rest, &mut unflushed) {
+        for (hour, pages, later) in scanned_hours(order, &pages, &rest, &mut unflushed) {
             if readings.len() > limit {
                 break;
             }
-            hours = order.behind(&hours, hour);
+            hours = behind(order, &hours, &(hour..hour.next()));
             let _unpacked = budget.hold(later.as_ref().map_or(0, UnflushedHour::unpacked_memory))?;
             let found = overlay(pages, later.as_ref());
             match order {
-                TimeOrder::Ascending => readings.extend(selected(&found, selection)),
-                TimeOrder::Descending => readings.extend(selected(&found, selection).rev()),
+                Order::Ascending => readings.extend(selected(&found, selection)),
+                Order::Descending => readings.extend(selected(&found, selection).rev()),
             }
         }
         if readings.len() <= limit {
-            hours = order.joined(&rest, &hours);
+            hours = joined(order, &rest, &hours);
         }
         ahead = hours.clone();
         bytes += readings[measured..].iter().map(memory_of).sum::<usize>();
@@ -164,30 +161,14 @@ pub(super) async fn read(
     }
     let limit = limit.min(fitting(&readings, bytes_max));
     let rest = match within {
-        Some(within) => order.behind_times(&selection.range, &within.range),
+        Some(within) => behind(order, &selection.range, &within.range),
         None => hours.start.start_ns().max(selection.range.start)..hours.end.start_ns().min(selection.range.end),
     };
-    let next = readings.get(limit).map(|reading| reading.time).or((!rest.is_empty()).then(|| order.first(&rest)));
+    let next = readings.get(limit).map(|reading| reading.time).or((!rest.is_empty()).then(|| first(order, &rest)));
     readings.truncate(limit);
     held.set(readings.iter().map(memory_of).sum())?;
     let known = !readings.is_empty();
     Ok(RangePart { readings, next, known, held })
-}
-
-/// Reads pages from the end of the hours at which the order starts.
-async fn scan(
-    engine: &Engine,
-    Selection { database, sensor, .. }: &Selection,
-    order: TimeOrder,
-    hours: &Range<Hour>,
-    projection: &Projection,
-    extent: Extent,
-) -> Result<Scanned, StorageError> {
-    let order = match order {
-        TimeOrder::Ascending => Order::Ascending,
-        TimeOrder::Descending => Order::Descending,
-    };
-    engine.store.scan(database, sensor, hours.clone(), order, projection, extent).await
 }
 
 /// The selected readings of a set, in time order.
@@ -206,65 +187,55 @@ fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEnded
 /// An hour with its stored pages and its unflushed readings.
 type ScannedHour<'a> = (Hour, &'a [ScannedPage], Option<UnflushedHour>);
 
-impl TimeOrder {
-    /// The hours that a scan has covered, in this order; `rest` are those that it has not.
-    fn scanned<'a>(
-        self,
-        pages: &'a [ScannedPage],
-        rest: &Range<Hour>,
-        unflushed: &mut UnflushedSensor,
-    ) -> Vec<ScannedHour<'a>> {
-        match self {
-            Self::Ascending => by_hour(pages, unflushed, rest.start),
-            Self::Descending => {
-                let mut scanned = beside(pages, unflushed.split_off(&rest.end));
-                scanned.reverse();
-                scanned
-            }
+/// The hours that a scan has covered, in this order; `rest` are those that it has not.
+fn scanned_hours<'a>(
+    order: Order,
+    pages: &'a [ScannedPage],
+    rest: &Range<Hour>,
+    unflushed: &mut UnflushedSensor,
+) -> Vec<ScannedHour<'a>> {
+    match order {
+        Order::Ascending => by_hour(pages, unflushed, rest.start),
+        Order::Descending => {
+            let mut scanned = beside(pages, unflushed.split_off(&rest.end));
+            scanned.reverse();
+            scanned
         }
     }
+}
 
-    /// The hours that come before this one, in this order.
-    fn before(self, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
-        match self {
-            Self::Ascending => hours.start..hour,
-            Self::Descending => hour.next()..hours.end,
-        }
+/// The hours that come before this one, in this order.
+fn before(order: Order, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
+    match order {
+        Order::Ascending => hours.start..hour,
+        Order::Descending => hour.next()..hours.end,
     }
+}
 
-    /// What is left of some hours, of which a scan of the first ones left `rest`.
-    fn joined(self, rest: &Range<Hour>, hours: &Range<Hour>) -> Range<Hour> {
-        match self {
-            Self::Ascending => rest.start..hours.end,
-            Self::Descending => hours.start..rest.end,
-        }
+/// The hours that the scan did not reach, of which it left `rest` of the first ones.
+fn joined(order: Order, rest: &Range<Hour>, hours: &Range<Hour>) -> Range<Hour> {
+    match order {
+        Order::Ascending => rest.start..hours.end,
+        Order::Descending => hours.start..rest.end,
     }
+}
 
-    /// The half of an hour's selected times that comes first; `None` if these are too few to be halved.
-    fn narrowed(self, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> {
-        let times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
-        let middle = times.start + (times.end - times.start) / 2;
-        let half = match self {
-            Self::Ascending => times.start..middle,
-            Self::Descending => middle..times.end,
-        };
-        (half.end - half.start >= MILLI_NS).then_some(half)
-    }
+/// The half of an hour's selected times that comes first; `None` if these are too few to be halved.
+fn narrowed(order: Order, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> {
+    let times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
+    let middle = times.start + (times.end - times.start) / 2;
+    let half = match order {
+        Order::Ascending => times.start..middle,
+        Order::Descending => middle..times.end,
+    };
+    (half.end - half.start >= MILLI_NS).then_some(half)
+}
 
-    /// The times of a range that follow a part of it, in this order.
-    fn behind_times(self, range: &Range<i64>, part: &Range<i64>) -> Range<i64> {
-        match self {
-            Self::Ascending => part.end..range.end,
-            Self::Descending => range.start..part.start,
-        }
-    }
-
-    /// The hours that follow this one, in this order.
-    fn behind(self, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
-        match self {
-            Self::Ascending => hour.next()..hours.end,
-            Self::Descending => hours.start..hour,
-        }
+/// What follows a part of a range, in this order.
+fn behind<T: Copy>(order: Order, range: &Range<T>, part: &Range<T>) -> Range<T> {
+    match order {
+        Order::Ascending => part.end..range.end,
+        Order::Descending => range.start..part.start,
     }
 }
 

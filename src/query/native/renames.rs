@@ -6,7 +6,7 @@ use crate::bucket::Renames;
 use crate::bucket::settings::owner;
 use crate::query::engine::Engine;
 use crate::query::engine::memory::CHOOSE;
-use crate::query::{Budget, QueryError};
+use crate::query::{Budget, Query, QueryError};
 use crate::reading::Sensor;
 
 /// Number of sensors that are given as examples.
@@ -23,35 +23,48 @@ pub struct RenameEffect {
     pub conflict: Option<[String; 3]>,
 }
 
-/// The stored key of the sensor that a database, or one of its retention policies, shows under a key.
-///
-/// # Errors
-/// If the store does not answer, or acked readings are still being read back.
-pub async fn stored_key(engine: &Engine, database: &str, shown: &str) -> Result<Option<Box<str>>, QueryError> {
-    for policy in engine.all_databases().await?.iter().filter(|name| owner(name) == database) {
-        if let Some(entry) = engine.named(policy, shown).await? {
-            return Ok(Some(entry.stored.key.clone()));
-        }
+impl Query {
+    /// The stored key of the sensor that a database, or one of its retention policies, shows under a key.
+    ///
+    /// # Errors
+    /// If the store does not answer, or acked readings are still being read back.
+    pub async fn stored_key(
+        &self,
+        budget: &Budget,
+        database: &str,
+        shown: &str,
+    ) -> Result<Option<Box<str>>, QueryError> {
+        self.in_turn(budget, database, || async {
+            for policy in self.engine.all_databases().await?.iter().filter(|name| owner(name) == database) {
+                if let Some(entry) = self.engine.named(policy, shown).await? {
+                    return Ok(Some(entry.stored.key.clone()));
+                }
+            }
+            Ok::<_, QueryError>(None)
+        })
+        .await
     }
-    Ok(None)
-}
 
-/// Computes the effect of a change in a database and its retention policies.
-///
-/// # Errors
-/// If the store does not answer, or acked readings are still being read back.
-pub async fn effect(
-    engine: &Engine,
-    budget: &Budget,
-    database: &str,
-    before: &Renames,
-    after: &Renames,
-) -> Result<RenameEffect, QueryError> {
-    let mut effect = RenameEffect::default();
-    for policy in engine.all_databases().await?.iter().filter(|name| owner(name) == database) {
-        add_effect(engine, budget, policy, before, after, &mut effect).await?;
+    /// Computes the effect of a change in a database and its retention policies.
+    ///
+    /// # Errors
+    /// If the store does not answer, or acked readings are still being read back.
+    pub async fn rename_effect(
+        &self,
+        budget: &Budget,
+        database: &str,
+        before: &Renames,
+        after: &Renames,
+    ) -> Result<RenameEffect, QueryError> {
+        self.in_turn(budget, database, || async {
+            let mut effect = RenameEffect::default();
+            for policy in self.engine.all_databases().await?.iter().filter(|name| owner(name) == database) {
+                add_effect(&self.engine, budget, policy, before, after, &mut effect).await?;
+            }
+            Ok::<_, QueryError>(effect)
+        })
+        .await
     }
-    Ok(effect)
 }
 
 /// Adds the effect in one stored database.

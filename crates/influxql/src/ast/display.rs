@@ -1,4 +1,4 @@
-//! Prints statements and expressions.
+//! Prints expressions, and the statements that change something.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -6,12 +6,11 @@ use super::super::civil;
 use super::super::duration;
 use super::super::lexer::needs_quotes;
 use super::{
-    CardinalityOf, Expr, Fill, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy,
-    Operator, OrderBy, PolicyStatement, Select, SelectColumn, Statement, WildcardKind,
+    Expr, Literal, Measurement, MeasurementName, NewPolicy, Operator, PolicyStatement, Statement, WildcardKind,
 };
 
 /// An identifier, quoted if necessary.
-pub(super) struct Identifier<'a>(pub(super) &'a str);
+pub(crate) struct Identifier<'a>(pub(crate) &'a str);
 
 impl Display for Identifier<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -37,7 +36,7 @@ fn regex(f: &mut Formatter<'_>, pattern: &str) -> fmt::Result {
 }
 
 /// Writes items separated by commas.
-fn list<T: Display>(f: &mut Formatter<'_>, items: impl IntoIterator<Item = T>) -> fmt::Result {
+pub(crate) fn list<T: Display>(f: &mut Formatter<'_>, items: impl IntoIterator<Item = T>) -> fmt::Result {
     for (index, item) in items.into_iter().enumerate() {
         write!(f, "{}{item}", if index == 0 { "" } else { ", " })?;
     }
@@ -111,13 +110,6 @@ fn sign(before: Operator, right: &Expr) -> Option<(char, &Expr)> {
     }
 }
 
-impl Display for SelectColumn {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.expr.fmt(f)?;
-        optional(f, " AS ", self.alias.as_deref())
-    }
-}
-
 impl Display for Measurement {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(database) = &self.database {
@@ -137,60 +129,11 @@ impl Display for Measurement {
     }
 }
 
-impl Display for FromSource {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            FromSource::Measurement(measurement) => measurement.fmt(f),
-            FromSource::Subquery(select) => write!(f, "({select})"),
-        }
-    }
-}
-
-impl Display for OrderBy {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if let Some(field) = &self.field {
-            write!(f, "{} ", Identifier(field))?;
-        }
-        f.write_str(if self.ascending { "ASC" } else { "DESC" })
-    }
-}
-
-impl Display for Select {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("SELECT ")?;
-        list(f, &self.columns)?;
-        if let Some(target) = &self.into {
-            write!(f, " INTO {target}")?;
-        }
-        sources(f, &self.sources)?;
-        condition(f, self.condition.as_ref())?;
-        group_by(f, &self.group_by)?;
-        match self.fill {
-            Fill::Null => {}
-            Fill::None => f.write_str(" fill(none)")?,
-            Fill::Previous => f.write_str(" fill(previous)")?,
-            Fill::Linear => f.write_str(" fill(linear)")?,
-            Fill::Integer(value) => write!(f, " fill({value})")?,
-            Fill::Float(value) => write!(f, " fill({})", Literal::Number(value))?,
-        }
-        if let Some(order) = &self.order {
-            write!(f, " ORDER BY {order}")?;
-        }
-        limits(f, [self.limit, self.offset, self.slimit, self.soffset])?;
-        if let Some(zone) = &self.zone {
-            f.write_str(" TZ(")?;
-            quote(f, zone, '\'')?;
-            f.write_char(')')?;
-        }
-        Ok(())
-    }
-}
-
-fn optional(f: &mut Formatter<'_>, before: &str, name: Option<&str>) -> fmt::Result {
+pub(crate) fn optional(f: &mut Formatter<'_>, before: &str, name: Option<&str>) -> fmt::Result {
     name.map_or(Ok(()), |name| write!(f, "{before}{}", Identifier(name)))
 }
 
-fn sources(f: &mut Formatter<'_>, sources: &[FromSource]) -> fmt::Result {
+pub(crate) fn sources(f: &mut Formatter<'_>, sources: &[impl Display]) -> fmt::Result {
     if sources.is_empty() {
         return Ok(());
     }
@@ -198,53 +141,8 @@ fn sources(f: &mut Formatter<'_>, sources: &[FromSource]) -> fmt::Result {
     list(f, sources)
 }
 
-fn condition(f: &mut Formatter<'_>, condition: Option<&Expr>) -> fmt::Result {
+pub(crate) fn condition(f: &mut Formatter<'_>, condition: Option<&Expr>) -> fmt::Result {
     condition.map_or(Ok(()), |condition| write!(f, " WHERE {condition}"))
-}
-
-fn group_by(f: &mut Formatter<'_>, dimensions: &[Expr]) -> fmt::Result {
-    if dimensions.is_empty() {
-        return Ok(());
-    }
-    f.write_str(" GROUP BY ")?;
-    list(f, dimensions)
-}
-
-fn limits(f: &mut Formatter<'_>, limits: [u64; 4]) -> fmt::Result {
-    for (word, limit) in ["LIMIT", "OFFSET", "SLIMIT", "SOFFSET"].iter().zip(limits) {
-        if limit > 0 {
-            write!(f, " {word} {limit}")?;
-        }
-    }
-    Ok(())
-}
-
-impl Display for KeyFilter {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            KeyFilter::Is(key) => write!(f, "= {}", Identifier(key)),
-            KeyFilter::IsNot(key) => write!(f, "!= {}", Identifier(key)),
-            KeyFilter::Matches(pattern) => f.write_str("=~ ").and_then(|()| regex(f, pattern)),
-            KeyFilter::MatchesNot(pattern) => f.write_str("!~ ").and_then(|()| regex(f, pattern)),
-            KeyFilter::In(keys) => {
-                f.write_str("IN (")?;
-                list(f, keys.iter().map(|key| Identifier(key)))?;
-                f.write_char(')')
-            }
-        }
-    }
-}
-
-impl Display for CardinalityOf {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            CardinalityOf::Measurements => "MEASUREMENT",
-            CardinalityOf::Series => "SERIES",
-            CardinalityOf::TagKeys => "TAG KEY",
-            CardinalityOf::TagValues => "TAG VALUES",
-            CardinalityOf::FieldKeys => "FIELD KEY",
-        })
-    }
 }
 
 impl NewPolicy {
@@ -279,58 +177,12 @@ impl Display for PolicyStatement {
     }
 }
 
-impl Listing {
-    /// Writes the clauses. `between` follows the sources: the clause that only this statement has.
-    fn write(&self, f: &mut Formatter<'_>, between: Option<String>, dimensions: &[Expr]) -> fmt::Result {
-        optional(f, " ON ", self.database.as_deref())?;
-        optional(f, ".", self.policy.as_deref())?;
-        sources(f, &self.sources)?;
-        f.write_str(&between.unwrap_or_default())?;
-        condition(f, self.condition.as_ref())?;
-        group_by(f, dimensions)?;
-        if let Some(order) = &self.order {
-            write!(f, " ORDER BY {order}")?;
-        }
-        limits(f, [self.limit, self.offset, self.slimit, self.soffset])
-    }
-}
-
 impl Display for Statement {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Statement::Select(select) => select.fmt(f),
-            Statement::ShowDatabases => f.write_str("SHOW DATABASES"),
-            Statement::ShowRetentionPolicies { database } => {
-                f.write_str("SHOW RETENTION POLICIES")?;
-                optional(f, " ON ", database.as_deref())
-            }
-            Statement::ShowMeasurements { matching, listing } => {
-                f.write_str("SHOW MEASUREMENTS")?;
-                let matching = matching.as_ref().map(|measurement| {
-                    let is_regex = matches!(measurement.name, MeasurementName::Regex(_));
-                    format!(" WITH MEASUREMENT {} {measurement}", if is_regex { "=~" } else { "=" })
-                });
-                listing.write(f, matching, &[])
-            }
-            Statement::ShowSeries(listing) => {
-                f.write_str("SHOW SERIES")?;
-                listing.write(f, None, &[])
-            }
-            Statement::ShowTagKeys { keys, listing } => {
-                f.write_str("SHOW TAG KEYS")?;
-                listing.write(f, with_key(keys.as_ref()), &[])
-            }
-            Statement::ShowTagValues { keys, listing } => {
-                f.write_str("SHOW TAG VALUES")?;
-                listing.write(f, with_key(Some(keys)), &[])
-            }
-            Statement::ShowFieldKeys(listing) => {
-                f.write_str("SHOW FIELD KEYS")?;
-                listing.write(f, None, &[])
-            }
-            Statement::ShowCardinality { of, exact, keys, listing, group_by } => {
-                write!(f, "SHOW {of} {}CARDINALITY", if *exact { "EXACT " } else { "" })?;
-                listing.write(f, with_key(keys.as_ref()), group_by)
+            Statement::Select(_) => f.write_str("SELECT"),
+            Statement::ShowDatabases | Statement::ShowRetentionPolicies { .. } | Statement::Show(_) => {
+                f.write_str("SHOW")
             }
             Statement::CreateDatabase { name, policy } => {
                 write!(f, "CREATE DATABASE {}", Identifier(name))?;
@@ -356,8 +208,4 @@ impl Display for Statement {
             Statement::Unsupported { what } => f.write_str(what),
         }
     }
-}
-
-fn with_key(keys: Option<&KeyFilter>) -> Option<String> {
-    keys.map(|keys| format!(" WITH KEY {keys}"))
 }

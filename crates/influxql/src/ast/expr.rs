@@ -185,15 +185,18 @@ impl Expr {
         Expr::Binary { operator, left: Box::new(left), right: Box::new(right) }
     }
 
-    /// Whether `wanted` holds for the expression or any part of it, from the outside in.
-    pub fn any(&self, wanted: &dyn Fn(&Expr) -> bool) -> bool {
-        wanted(self)
-            || match self {
-                Expr::Binary { left, right, .. } => left.any(wanted) || right.any(wanted),
-                Expr::Paren(inner) => inner.any(wanted),
-                Expr::Call { args, .. } => args.iter().any(|arg| arg.any(wanted)),
-                _ => false,
+    /// Passes the expression and each of its parts to `visit`, from the outside in and from left to right.
+    pub fn each<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
+        visit(self);
+        match self {
+            Expr::Binary { left, right, .. } => {
+                left.each(visit);
+                right.each(visit);
             }
+            Expr::Paren(inner) => inner.each(visit),
+            Expr::Call { args, .. } => args.iter().for_each(|arg| arg.each(visit)),
+            Expr::Reference { .. } | Expr::Literal(_) | Expr::Wildcard(_) | Expr::Distinct(_) => {}
+        }
     }
 
     /// Whether it is the reference `time`, in upper or lower case.

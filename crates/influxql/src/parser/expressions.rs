@@ -31,7 +31,7 @@ impl Tree {
 
 fn checked(tree: Tree) -> Parsed<Tree> {
     if tree.height > MAX_HEIGHT {
-        return Err(ParseError::Limit { what: "the number of operators in one expression", limit: MAX_HEIGHT });
+        return Err(ParseError::limit("the number of operators in one expression", MAX_HEIGHT));
     }
     Ok(tree)
 }
@@ -60,7 +60,7 @@ impl Parser<'_, '_> {
                 }
             };
             let right = if matches!(operator, Operator::EqRegex | Operator::NotEqRegex) {
-                self.required_regex()?
+                Tree::from(Expr::Literal(Literal::Regex(self.required_regex()?)))
             } else {
                 self.operand()?
             };
@@ -69,9 +69,9 @@ impl Parser<'_, '_> {
         }
     }
 
-    fn required_regex(&mut self) -> Parsed<Tree> {
+    pub(super) fn required_regex(&mut self) -> Parsed<String> {
         match self.regex()? {
-            Some(pattern) => Ok(Expr::Literal(Literal::Regex(pattern)).into()),
+            Some(pattern) => Ok(pattern),
             None => Err(unexpected(&self.next(), &["regex"])),
         }
     }
@@ -93,7 +93,7 @@ impl Parser<'_, '_> {
             TokenKind::Integer => integer(&lexeme)?,
             TokenKind::True => Literal::Boolean(true),
             TokenKind::False => Literal::Boolean(false),
-            TokenKind::DurationValue => Literal::Duration(duration::parse(&lexeme.text).map_err(ParseError::Clause)?),
+            TokenKind::DurationValue => Literal::Duration(duration::parse(&lexeme.text).map_err(ParseError)?),
             TokenKind::Regex => Literal::Regex(self.checked_regex(lexeme)?),
             TokenKind::BoundParam => return Err(unbound(&lexeme)),
             _ => return Err(unexpected(&lexeme, &["identifier", "string", "number", "bool"])),
@@ -174,7 +174,7 @@ impl Parser<'_, '_> {
             Expr::Literal(Literal::Duration(value)) => Literal::Duration(value.wrapping_mul(factor)),
             Expr::Literal(Literal::Unsigned(value)) if negative => match 0_i64.checked_sub_unsigned(value) {
                 Some(value) => Literal::Integer(value),
-                None => return Err(ParseError::Clause(format!("constant -{value} underflows int64"))),
+                None => return Err(ParseError(format!("constant -{value} underflows int64"))),
             },
             Expr::Literal(literal) => literal,
             _ => return Tree::from(Expr::Literal(Literal::Integer(factor))).join(Operator::Mul, operand),
@@ -220,8 +220,8 @@ fn integer(lexeme: &Lexeme) -> Parsed<Literal> {
 
 fn unbound(lexeme: &Lexeme) -> ParseError {
     match parameter_name(lexeme) {
-        "" => ParseError::Clause("empty bound parameter".to_owned()),
-        name => ParseError::MissingParameter { name: name.to_owned() },
+        "" => ParseError("empty bound parameter".to_owned()),
+        name => ParseError(format!("missing parameter: {name}")),
     }
 }
 

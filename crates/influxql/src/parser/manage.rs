@@ -1,9 +1,8 @@
 //! Parses statements that change something, and those of which only the keywords are recognized.
 
-use super::super::ast::{FromSource, NewPolicy, PolicyStatement, Statement};
-use super::super::error::ParseError;
-use super::super::token::{Lexeme, TokenKind};
-use super::{Parsed, Parser, START, invalid, unexpected};
+use super::super::ast::{Expr, Measurement, NewPolicy, PolicyStatement, Statement};
+use super::super::token::TokenKind;
+use super::{Parsed, Parser, START, invalid, invalid_at, unexpected};
 
 impl Parser<'_, '_> {
     pub(super) fn create(&mut self) -> Parsed<Statement> {
@@ -28,7 +27,10 @@ impl Parser<'_, '_> {
                 let (name, database) = self.named_policy()?;
                 Ok(Statement::DropPolicy { name, database })
             }
-            TokenKind::Series => self.drop_series(),
+            TokenKind::Series => {
+                let (sources, condition) = self.deleted()?;
+                Ok(Statement::DropSeries { sources, condition })
+            }
             TokenKind::Shard => self.unsupported("DROP SHARD", &[]),
             TokenKind::Subscription => self.unsupported("DROP SUBSCRIPTION", &[]),
             TokenKind::User => self.unsupported("DROP USER", &[]),
@@ -146,7 +148,7 @@ impl Parser<'_, '_> {
         self.expect(TokenKind::Duration)?;
         let lexeme = self.next();
         if lexeme.token == TokenKind::Inf {
-            return Err(invalid(&lexeme, "invalid duration INF for shard duration".to_owned()));
+            return Err(invalid(&lexeme, "invalid duration INF for shard duration"));
         }
         self.put_back(lexeme);
         self.duration()
@@ -170,41 +172,28 @@ impl Parser<'_, '_> {
 
     /// Parses DELETE after its first word.
     pub(super) fn delete(&mut self) -> Parsed<Statement> {
-        let (first, sources) = self.deleted_sources()?;
-        not_qualified(&sources)?;
-        let condition = self.condition()?;
-        if condition.is_none() && sources.is_empty() {
-            return Err(unexpected(&first, &["FROM", "WHERE"]));
-        }
+        let (sources, condition) = self.deleted()?;
         Ok(Statement::Delete { sources, condition })
     }
 
-    fn drop_series(&mut self) -> Parsed<Statement> {
-        let (first, sources) = self.deleted_sources()?;
+    /// `FROM … WHERE …`, of which one may be absent.
+    fn deleted(&mut self) -> Parsed<(Vec<Measurement>, Option<Expr>)> {
+        let first = self.next();
+        self.put_back(first.clone());
+        let sources = self.from_measurements()?;
         not_qualified(&sources)?;
         let condition = self.condition()?;
         if condition.is_none() && sources.is_empty() {
             return Err(unexpected(&first, &["FROM", "WHERE"]));
         }
-        Ok(Statement::DropSeries { sources, condition })
-    }
-
-    /// Parses `FROM …`; also returns the token at which it would start.
-    fn deleted_sources(&mut self) -> Parsed<(Lexeme, Vec<FromSource>)> {
-        let first = self.next();
-        if first.token == TokenKind::From {
-            return Ok((first, self.sources(false)?));
-        }
-        self.put_back(first.clone());
-        Ok((first, Vec::new()))
+        Ok((sources, condition))
     }
 }
 
 /// Rejects databases and policies: deletions apply to the request's database and to series of all policies.
-fn not_qualified(sources: &[FromSource]) -> Parsed<()> {
+fn not_qualified(sources: &[Measurement]) -> Parsed<()> {
     let mut problem = None;
-    for source in sources {
-        let FromSource::Measurement(measurement) = source else { continue };
+    for measurement in sources {
         if measurement.database.is_some() {
             problem = Some("database not supported");
         }
@@ -212,8 +201,5 @@ fn not_qualified(sources: &[FromSource]) -> Parsed<()> {
             problem = Some("retention policy not supported");
         }
     }
-    match problem {
-        Some(message) => Err(ParseError::Invalid { message: message.to_owned(), at: START }),
-        None => Ok(()),
-    }
+    problem.map_or(Ok(()), |message| Err(invalid_at(START, message)))
 }

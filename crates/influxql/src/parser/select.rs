@@ -1,7 +1,7 @@
 //! Parses SELECT and the clauses that it shares with other statements.
 
 use super::super::ast::{
-    Expr, Fill, FromSource, Literal, Measurement, MeasurementName, Operator, OrderBy, Select, SelectColumn,
+    Expr, Fill, FromSource, Literal, Measurement, MeasurementName, Operator, Select, SelectColumn,
 };
 use super::super::error::ParseError;
 use super::super::token::TokenKind;
@@ -16,11 +16,11 @@ impl Parser<'_, '_> {
         Ok(Select {
             columns,
             into,
-            sources: self.sources(true)?,
+            sources: self.list(Self::source)?,
             condition: self.condition()?,
             group_by: self.group_by()?,
             fill: self.fill()?,
-            order: self.order()?,
+            ascending: self.order()?,
             limit: self.count(TokenKind::Limit)?,
             offset: self.count(TokenKind::Offset)?,
             slimit: self.count(TokenKind::SLimit)?,
@@ -48,7 +48,10 @@ impl Parser<'_, '_> {
             self.put_back(first);
             let expr = self.expression()?;
             if let Some(operator) = last_comparison(&expr) {
-                return Err(ParseError::Operator { operator: operator.as_str(), at });
+                let operator = operator.as_str();
+                return Err(ParseError(format!(
+                    "invalid operator {operator} in SELECT clause at {at}; operator is intended for WHERE clause"
+                )));
             }
             expr
         };
@@ -72,28 +75,22 @@ impl Parser<'_, '_> {
         Ok(Some(measurement(names, name)))
     }
 
-    /// The sources, after FROM.
-    pub(super) fn sources(&mut self, subqueries: bool) -> Parsed<Vec<FromSource>> {
-        let mut sources = Vec::new();
-        loop {
-            sources.push(self.source(subqueries)?);
-            if !self.accept(TokenKind::Comma) {
-                return Ok(sources);
-            }
-        }
-    }
-
-    fn source(&mut self, subqueries: bool) -> Parsed<FromSource> {
+    fn source(&mut self) -> Parsed<FromSource> {
         if let Some(pattern) = self.regex()? {
             return Ok(FromSource::Measurement(measurement(Vec::new(), MeasurementName::Regex(pattern))));
         }
-        if subqueries && self.accept(TokenKind::LeftParen) {
+        if self.accept(TokenKind::LeftParen) {
             self.expect(TokenKind::Select)?;
             let select = self.nested(Self::select)?;
             self.expect(TokenKind::RightParen)?;
             return Ok(FromSource::Subquery(Box::new(select)));
         }
         self.named_measurement().map(FromSource::Measurement)
+    }
+
+    /// `FROM …` of a statement other than SELECT; empty if it does not come next.
+    pub(super) fn from_measurements(&mut self) -> Parsed<Vec<Measurement>> {
+        if self.accept(TokenKind::From) { self.list(Self::measurement) } else { Ok(Vec::new()) }
     }
 
     /// A measurement by name or regex, optionally with database and policy.
@@ -163,7 +160,7 @@ impl Parser<'_, '_> {
             },
             Some(_) => "fill requires an argument, e.g.: 0, null, none, previous, linear",
         };
-        Err(ParseError::Clause(problem.to_owned()))
+        Err(ParseError(problem.to_owned()))
     }
 
     fn zone(&mut self) -> Parsed<Option<String>> {
@@ -174,29 +171,29 @@ impl Parser<'_, '_> {
                 return Ok(Some(name.clone()));
             }
             Some([Expr::Literal(Literal::String(name))]) => {
-                return Err(ParseError::UnknownZone { name: name.clone() });
+                return Err(ParseError(format!("unable to find time zone {name}")));
             }
             Some([_]) => "expected string argument in tz()",
             Some(_) => "tz requires exactly one argument",
         };
-        Err(ParseError::Clause(problem.to_owned()))
+        Err(ParseError(problem.to_owned()))
     }
 
-    /// `ORDER BY …`; InfluxDB allows time only.
-    pub(super) fn order(&mut self) -> Parsed<Option<OrderBy>> {
+    /// `ORDER BY …`: whether the earliest comes first. InfluxDB allows time only.
+    pub(super) fn order(&mut self) -> Parsed<Option<bool>> {
         if !self.accept(TokenKind::Order) {
             return Ok(None);
         }
         self.expect(TokenKind::By)?;
         let first = self.next();
-        let order = match first.token {
-            TokenKind::Asc | TokenKind::Desc => OrderBy { field: None, ascending: first.token == TokenKind::Asc },
+        let ascending = match first.token {
+            TokenKind::Asc | TokenKind::Desc => first.token == TokenKind::Asc,
             TokenKind::Ident => {
                 let ascending = self.direction();
                 if first.text != "time" {
                     return Err(only_time());
                 }
-                OrderBy { field: Some(first.text), ascending }
+                ascending
             }
             _ => return Err(unexpected(&first, &["identifier", "ASC", "DESC"])),
         };
@@ -206,7 +203,7 @@ impl Parser<'_, '_> {
             self.direction();
             others = true;
         }
-        if others { Err(only_time()) } else { Ok(Some(order)) }
+        if others { Err(only_time()) } else { Ok(Some(ascending)) }
     }
 
     fn direction(&mut self) -> bool {
@@ -260,7 +257,7 @@ fn fill_of(arg: &Expr) -> Option<Fill> {
 }
 
 fn only_time() -> ParseError {
-    ParseError::Clause("only ORDER BY time supported at this time".to_owned())
+    ParseError("only ORDER BY time supported at this time".to_owned())
 }
 
 /// The last operator with a boolean result, not counting those nested in another.

@@ -1,6 +1,6 @@
 //! Parses SHOW statements.
 
-use super::super::ast::{CardinalityOf, KeyFilter, Listing, Statement};
+use super::super::ast::{Cardinality, KeyFilter, Listing, ListingOf, Statement};
 use super::super::token::TokenKind;
 use super::{Parsed, Parser, unexpected};
 
@@ -17,7 +17,7 @@ impl Parser<'_, '_> {
                 self.identifier()?;
                 Ok(Statement::Unsupported { what: "SHOW GRANTS" })
             }
-            TokenKind::Measurement => self.show_measurement(),
+            TokenKind::Measurement => self.cardinality(ListingOf::Measurements),
             TokenKind::Measurements => self.show_measurements(),
             TokenKind::Queries => self.shown("SHOW QUERIES", &[]),
             TokenKind::Retention => {
@@ -72,26 +72,30 @@ impl Parser<'_, '_> {
         if self.accept(TokenKind::On) { self.identifier().map(Some) } else { Ok(None) }
     }
 
-    fn sources_clause(&mut self, listing: &mut Listing) -> Parsed<()> {
-        if self.accept(TokenKind::From) {
-            listing.sources = self.sources(false)?;
+    /// `ON … FROM …`, and of tag values `WITH KEY …`.
+    fn scope(&mut self, of: ListingOf) -> Parsed<Listing> {
+        let database = self.on_database()?;
+        let sources = self.from_measurements()?;
+        let mut listing = Listing { of, database, sources, ..Listing::default() };
+        if of == ListingOf::TagValues {
+            self.expect(TokenKind::With)?;
+            listing.keys = Some(self.key_filter()?);
         }
-        Ok(())
-    }
-
-    /// `ON … FROM …`
-    fn scope(&mut self) -> Parsed<Listing> {
-        let mut listing = Listing { database: self.on_database()?, ..Listing::default() };
-        self.sources_clause(&mut listing)?;
         Ok(listing)
     }
 
-    /// `ORDER BY … LIMIT … OFFSET …`
-    fn order_and_limits(&mut self, listing: &mut Listing) -> Parsed<()> {
-        listing.order = self.order()?;
+    /// `WHERE … ORDER BY … LIMIT … OFFSET …`
+    fn filtered(&mut self, mut listing: Listing) -> Parsed<Listing> {
+        listing.condition = self.condition()?;
+        self.ordered(listing)
+    }
+
+    /// `ORDER BY … LIMIT … OFFSET …`; a list has an order of its own.
+    fn ordered(&mut self, mut listing: Listing) -> Parsed<Listing> {
+        self.order()?;
         listing.limit = self.count(TokenKind::Limit)?;
         listing.offset = self.count(TokenKind::Offset)?;
-        Ok(())
+        Ok(listing)
     }
 
     fn show_measurements(&mut self) -> Parsed<Statement> {
@@ -99,51 +103,33 @@ impl Parser<'_, '_> {
         if listing.database.is_some() && self.accept_raw(TokenKind::Dot) {
             listing.policy = Some(self.identifier()?);
         }
-        let mut matching = None;
         if self.accept(TokenKind::With) {
             self.expect(TokenKind::Measurement)?;
             let lexeme = self.next();
             if !matches!(lexeme.token, TokenKind::Eq | TokenKind::EqRegex) {
                 return Err(unexpected(&lexeme, &["=", "=~"]));
             }
-            matching = Some(self.measurement()?);
+            listing.matching = Some(self.measurement()?);
         }
-        listing.condition = self.condition()?;
-        self.order_and_limits(&mut listing)?;
-        Ok(Statement::ShowMeasurements { matching, listing })
-    }
-
-    fn show_measurement(&mut self) -> Parsed<Statement> {
-        let lexeme = self.next();
-        match lexeme.token {
-            TokenKind::Exact => {
-                self.expect(TokenKind::Cardinality)?;
-                self.cardinality(CardinalityOf::Measurements, true)
-            }
-            TokenKind::Cardinality => self.cardinality(CardinalityOf::Measurements, false),
-            _ => Err(unexpected(&lexeme, &["EXACT", "CARDINALITY"])),
-        }
+        self.filtered(listing).map(Statement::Show)
     }
 
     fn show_series(&mut self) -> Parsed<Statement> {
-        let exact = self.accept(TokenKind::Exact);
+        let is_exact = self.accept(TokenKind::Exact);
         if self.accept(TokenKind::Cardinality) {
-            return self.cardinality(CardinalityOf::Series, exact);
+            return self.counted(ListingOf::Series, is_exact);
         }
-        let mut listing = self.scope()?;
-        listing.condition = self.condition()?;
-        self.order_and_limits(&mut listing)?;
-        Ok(Statement::ShowSeries(listing))
+        let listing = self.scope(ListingOf::Series)?;
+        self.filtered(listing).map(Statement::Show)
     }
 
     fn show_field(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            TokenKind::Key => self.key_cardinality(CardinalityOf::FieldKeys),
+            TokenKind::Key => self.cardinality(ListingOf::FieldKeys),
             TokenKind::Keys => {
-                let mut listing = self.scope()?;
-                self.order_and_limits(&mut listing)?;
-                Ok(Statement::ShowFieldKeys(listing))
+                let listing = self.scope(ListingOf::FieldKeys)?;
+                self.ordered(listing).map(Statement::Show)
             }
             _ => Err(unexpected(&lexeme, &["KEY", "KEYS"])),
         }
@@ -152,7 +138,7 @@ impl Parser<'_, '_> {
     fn show_tag(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            TokenKind::Key => self.key_cardinality(CardinalityOf::TagKeys),
+            TokenKind::Key => self.cardinality(ListingOf::TagKeys),
             TokenKind::Keys => self.show_tag_keys(),
             TokenKind::Values => self.show_tag_values(),
             _ => Err(unexpected(&lexeme, &["KEY", "KEYS", "VALUES"])),
@@ -160,55 +146,48 @@ impl Parser<'_, '_> {
     }
 
     fn show_tag_keys(&mut self) -> Parsed<Statement> {
-        let mut listing = self.scope()?;
-        let keys = if self.accept(TokenKind::With) { Some(self.key_filter()?) } else { None };
-        listing.condition = self.condition()?;
-        self.order_and_limits(&mut listing)?;
+        let mut listing = self.scope(ListingOf::TagKeys)?;
+        if self.accept(TokenKind::With) {
+            listing.keys = Some(self.key_filter()?);
+        }
+        let mut listing = self.filtered(listing)?;
         listing.slimit = self.count(TokenKind::SLimit)?;
         listing.soffset = self.count(TokenKind::SOffset)?;
-        Ok(Statement::ShowTagKeys { keys, listing })
+        Ok(Statement::Show(listing))
     }
 
     fn show_tag_values(&mut self) -> Parsed<Statement> {
         if self.accept(TokenKind::Exact) {
             self.expect(TokenKind::Cardinality)?;
-            return self.cardinality(CardinalityOf::TagValues, true);
+            return self.counted(ListingOf::TagValues, true);
         }
         if self.accept(TokenKind::Cardinality) {
-            return self.cardinality(CardinalityOf::TagValues, false);
+            return self.counted(ListingOf::TagValues, false);
         }
-        let mut listing = self.scope()?;
-        self.expect(TokenKind::With)?;
-        let keys = self.key_filter()?;
-        listing.condition = self.condition()?;
-        self.order_and_limits(&mut listing)?;
-        Ok(Statement::ShowTagValues { keys, listing })
+        let listing = self.scope(ListingOf::TagValues)?;
+        self.filtered(listing).map(Statement::Show)
     }
 
-    fn key_cardinality(&mut self, of: CardinalityOf) -> Parsed<Statement> {
-        let exact = self.accept(TokenKind::Exact);
+    /// `[EXACT] CARDINALITY …`
+    fn cardinality(&mut self, of: ListingOf) -> Parsed<Statement> {
+        let is_exact = self.accept(TokenKind::Exact);
         let lexeme = self.next();
         match lexeme.token {
-            TokenKind::Cardinality => self.cardinality(of, exact),
-            _ if exact => Err(unexpected(&lexeme, &["CARDINALITY"])),
+            TokenKind::Cardinality => self.counted(of, is_exact),
+            _ if is_exact => Err(unexpected(&lexeme, &["CARDINALITY"])),
             _ => Err(unexpected(&lexeme, &["EXACT", "CARDINALITY"])),
         }
     }
 
-    /// Parses what follows CARDINALITY.
-    fn cardinality(&mut self, of: CardinalityOf, exact: bool) -> Parsed<Statement> {
-        let mut listing = self.scope()?;
-        let keys = if of == CardinalityOf::TagValues {
-            self.expect(TokenKind::With)?;
-            Some(self.key_filter()?)
-        } else {
-            None
-        };
+    /// Parses what follows CARDINALITY. Its GROUP BY has no effect.
+    fn counted(&mut self, of: ListingOf, is_exact: bool) -> Parsed<Statement> {
+        let mut listing = self.scope(of)?;
+        listing.cardinality = Some(if is_exact { Cardinality::Exact } else { Cardinality::Estimated });
         listing.condition = self.condition()?;
-        let group_by = self.group_by()?;
+        self.group_by()?;
         listing.limit = self.count(TokenKind::Limit)?;
         listing.offset = self.count(TokenKind::Offset)?;
-        Ok(Statement::ShowCardinality { of, exact, keys, listing, group_by })
+        Ok(Statement::Show(listing))
     }
 
     /// Parses `KEY …`, after WITH.
@@ -218,22 +197,15 @@ impl Parser<'_, '_> {
         match lexeme.token {
             TokenKind::In => {
                 self.expect(TokenKind::LeftParen)?;
-                let keys = self.identifiers()?;
+                let keys = self.list(Self::identifier)?;
                 self.expect(TokenKind::RightParen)?;
                 Ok(KeyFilter::In(keys))
             }
             TokenKind::Eq => self.identifier().map(KeyFilter::Is),
             TokenKind::NotEq => self.identifier().map(KeyFilter::IsNot),
-            TokenKind::EqRegex => self.key_pattern().map(KeyFilter::Matches),
-            TokenKind::NotEqRegex => self.key_pattern().map(KeyFilter::MatchesNot),
+            TokenKind::EqRegex => self.required_regex().map(KeyFilter::Matches),
+            TokenKind::NotEqRegex => self.required_regex().map(KeyFilter::MatchesNot),
             _ => Err(unexpected(&lexeme, &["IN", "=", "=~"])),
-        }
-    }
-
-    fn key_pattern(&mut self) -> Parsed<String> {
-        match self.regex()? {
-            Some(pattern) => Ok(pattern),
-            None => Err(unexpected(&self.next(), &["regex"])),
         }
     }
 }

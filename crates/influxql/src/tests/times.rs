@@ -2,7 +2,7 @@
 //! inherit.
 
 use super::super::{Checked, CivilTime, Clock, MAX_TIME, MIN_TIME, TimeRange, check, split};
-use super::{NOW, is_aggregate, select, utc};
+use super::{NOW, select, utc};
 
 const HOUR: i64 = 3_600_000_000_000;
 const MINUTE: i64 = 60_000_000_000;
@@ -52,14 +52,14 @@ fn a_civil_time_is_resolved_in_the_zone_of_its_own_select() {
     let clock = Clock { resolve: &resolve, ..utc() };
     let text = "select v from (select v from m where time >= '2024-01-01' tz('UTC')) \
                 where time >= '2024-01-01' and time < '2024-01-02T00:00:00Z' tz('Europe/Paris')";
-    let checked = check(&select(text), &clock, &is_aggregate).expect("valid");
+    let checked = check(&select(text), &clock).expect("valid");
     let midnight = 1_704_067_200_000_000_000;
     assert_eq!((checked.min, checked.max), (midnight - HOUR, midnight + 24 * HOUR - 1));
     assert_eq!(checked.subqueries[0].min, midnight);
 }
 
 fn checked(text: &str) -> Checked {
-    check(&select(text), &utc(), &is_aggregate).unwrap_or_else(|error| panic!("{text}: {error}"))
+    check(&select(text), &utc()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl World {
     fn asked<'a>(&'a self, sensor: &'a str, hours: Range<i64>) -> Hours<'a> {
         let place = self.changes.place("d", sensor);
         let hours = Hour(HOUR.0 + hours.start)..Hour(HOUR.0 + hours.end);
-        Hours { database: "d", sensor, place, hours, fields: Some(&self.fields), ends: false }
+        Hours { database: "d", sensor, place, hours, fields: &self.fields, ends: false }
     }
 
     fn moment(&self) -> ReadMoment {
@@ -70,8 +70,7 @@ fn what_was_read_is_remembered_also_that_there_is_nothing() {
     // Open hours are neither cached nor missing.
     assert_eq!(world.recall(&world.asked("a", 28..31), &[Hour(HOUR.0 + 30)]), (vec![(28, 0), (29, 0)], 0));
     let other = ["w".into()];
-    assert_eq!(world.recall(&Hours { fields: Some(&other), ..world.asked("a", 0..1) }, &[]).1, 1);
-    assert_eq!(world.recall(&Hours { fields: None, ..world.asked("a", 0..1) }, &[]).1, 1);
+    assert_eq!(world.recall(&Hours { fields: &other, ..world.asked("a", 0..1) }, &[]).1, 1);
     assert_eq!(world.recall(&world.asked("b", 0..1), &[]).1, 1);
     assert_eq!(world.recall(&Hours { database: "e", ..world.asked("a", 0..1) }, &[]).1, 1);
 }
@@ -81,19 +80,13 @@ fn fields_that_were_read_one_after_the_other_are_known_together() {
     let world = world(1 << 20, None);
     world.fill(&world.asked("a", 0..1), 7);
     let other = ["w".into()];
-    world.cache.remember(
-        &Hours { fields: Some(&other), ..world.asked("a", 0..1) },
-        &[],
-        world.moment(),
-        &world.changes,
-        [],
-    );
+    world.cache.remember(&Hours { fields: &other, ..world.asked("a", 0..1) }, &[], world.moment(), &world.changes, []);
     let both = ["v".into(), "w".into()];
-    assert_eq!(world.recall(&Hours { fields: Some(&both), ..world.asked("a", 0..1) }, &[]), (vec![(0, 1)], 0));
+    assert_eq!(world.recall(&Hours { fields: &both, ..world.asked("a", 0..1) }, &[]), (vec![(0, 1)], 0));
     // Unless the hour has changed in between.
     world.changes.note(world.changes.place("d", "a"), HOUR);
     world.fill(&world.asked("a", 0..1), 8);
-    assert_eq!(world.recall(&Hours { fields: Some(&both), ..world.asked("a", 0..1) }, &[]).1, 1);
+    assert_eq!(world.recall(&Hours { fields: &both, ..world.asked("a", 0..1) }, &[]).1, 1);
 }
 
 #[test]
@@ -104,7 +97,7 @@ fn first_and_last_values_of_several_pages_are_not_taken_from_it() {
     world.fill_with(&asked, false, 7);
     assert_eq!((world.recall(&asked, &[]).1, world.recall(&with_ends, &[]).1), (0, 1));
     // Nor beside another field, of which they are known.
-    world.fill(&Hours { fields: Some(&["w".into()]), ..asked.clone() }, 2);
+    world.fill(&Hours { fields: &["w".into()], ..asked.clone() }, 2);
     assert_eq!((world.recall(&asked, &[]).1, world.recall(&with_ends, &[]).1), (0, 1));
     world.changes.note(asked.place, HOUR);
     world.fill(&asked, 8);
@@ -121,7 +114,7 @@ fn a_read_that_began_before_a_change_is_not_remembered() {
     world.cache.remember(&asked, &[], moment, &world.changes, [found(HOUR, true, 1)]);
     assert_eq!(world.recall(&asked, &[]), (vec![(1, 0)], 1));
     // Nor if a later read, which saw the change, has already cached other fields.
-    world.fill(&Hours { fields: Some(&["w".into()]), ..asked.clone() }, 2);
+    world.fill(&Hours { fields: &["w".into()], ..asked.clone() }, 2);
     world.cache.remember(&asked, &[], moment, &world.changes, [found(HOUR, true, 1)]);
     assert_eq!(world.recall(&asked, &[]).1, 1);
     let moment = world.moment();
