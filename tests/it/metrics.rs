@@ -16,7 +16,7 @@ fn scrape(server: &Server) -> BTreeMap<String, f64> {
 }
 
 /// What a step of a test is to change, by the samples' names; whatever is not named here may change.
-type HourVersions<'a> = &'a [(&'a str, f64)];
+type SampleChanges<'a> = &'a [(&'a str, f64)];
 
 struct Watched {
     server: Server,
@@ -32,7 +32,7 @@ impl Watched {
     /// Panics unless exactly so much was added to each since the last time. The readings' counters must all be named
     /// that changed.
     #[track_caller]
-    fn changed(&mut self, what: &str, changes: HourVersions<'_>) {
+    fn changed(&mut self, what: &str, changes: SampleChanges<'_>) {
         let now = scrape(&self.server);
         let of = |samples: &BTreeMap<String, f64>, name: &str| samples.get(name).copied().unwrap_or(0.0);
         for (name, by) in changes {

@@ -3,7 +3,7 @@
 
 mod drift;
 mod explain;
-mod refusal;
+mod new_sensor;
 mod rejected;
 mod request_sensor;
 mod sensor_order;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
-use self::refusal::one_too_many;
+use self::new_sensor::one_too_many;
 use self::request_sensor::RequestSensor;
 use self::sensor_order::SensorOrder;
 use super::write_policy::{barred, seeming_unit};

@@ -174,7 +174,8 @@ impl Seal {
     /// Has the store take everything acknowledged before; why it did not.
     async fn unflushed(&self) -> Option<String> {
         let positions = &self.dispatch.positions;
-        let through = positions.make_due();
+        // Sensor documents, too: a day is settled only when its records have left the WAL.
+        let through = positions.want_truncated_through(u64::MAX);
         self.dispatch.wake();
         let flushed = tokio::time::timeout(FLUSHED_WITHIN, positions.flushed(through)).await;
         flushed.is_err().then(|| {

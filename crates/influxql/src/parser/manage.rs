@@ -180,7 +180,7 @@ impl Parser<'_, '_> {
     fn deleted(&mut self) -> Parsed<(Vec<Measurement>, Option<Expr>)> {
         let first = self.next();
         self.put_back(first.clone());
-        let sources = self.from_measurements()?;
+        let sources = self.optional_sources()?;
         not_qualified(&sources)?;
         let condition = self.condition()?;
         if condition.is_none() && sources.is_empty() {

@@ -89,7 +89,7 @@ impl Parser<'_, '_> {
     }
 
     /// `FROM …` of a statement other than SELECT; empty if it does not come next.
-    pub(super) fn from_measurements(&mut self) -> Parsed<Vec<Measurement>> {
+    pub(super) fn optional_sources(&mut self) -> Parsed<Vec<Measurement>> {
         if self.accept(TokenKind::From) { self.list(Self::measurement) } else { Ok(Vec::new()) }
     }
 

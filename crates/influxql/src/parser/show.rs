@@ -75,7 +75,7 @@ impl Parser<'_, '_> {
     /// `ON … FROM …`, and of tag values `WITH KEY …`.
     fn scope(&mut self, of: ListingOf) -> Parsed<Listing> {
         let database = self.on_database()?;
-        let sources = self.from_measurements()?;
+        let sources = self.optional_sources()?;
         let mut listing = Listing { of, database, sources, ..Listing::default() };
         if of == ListingOf::TagValues {
             self.expect(TokenKind::With)?;

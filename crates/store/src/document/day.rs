@@ -25,8 +25,11 @@ pub(super) const KIND: &str = "kind";
 const HEAD_BYTES: usize = 8 * 1024;
 /// The longest text in the summaries of fields without numbers, in bytes.
 const TEXT_BYTES: usize = 256;
+/// A figure of a summary.
+type Figure = fn(&Figures) -> &Value;
+
 /// The figures of an hour's summary, in arrays.
-const FIGURES: [(&str, fn(&Figures) -> &Value); 5] = [
+const FIGURES: [(&str, Figure); 5] = [
     ("min", |figures| &figures.min),
     ("max", |figures| &figures.max),
     ("sum", |figures| &figures.sum),

@@ -24,9 +24,9 @@ pub(super) use self::scan::scan;
 use self::scan::next;
 
 use super::file::FileFailure;
-use super::form::{NoPage, put_names, put_parts, sensor, take_parts};
 use super::keys::Keys;
 use super::months;
+use super::page_form::{NoPage, put_names, put_parts, sensor, take_parts};
 use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;

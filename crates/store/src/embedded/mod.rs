@@ -4,10 +4,10 @@
 mod compact;
 mod days;
 mod file;
-mod form;
 mod journal;
 mod keys;
 mod months;
+mod page_form;
 mod pages;
 mod remove;
 mod sensors;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
 
 use super::file::FileFailure;
-use super::form::{self, PageKey};
 use super::keys::Keys;
+use super::page_form::{self, PageKey};
 use super::tables::{PAGES, Put, Tables, begin, unseal};
 use crate::bucket::store::{BucketId, Extent, Order, PageWrite, Projection, Scanned, ScannedPage};
 use crate::bucket::{StorageError, StoredPage, WriteKind};
@@ -32,7 +32,7 @@ pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
         let page = &write.bucket.pages()[*index];
         let key = keys.page(write.id.hour, &write.id.sensor.key, page.number);
         let removed = page.pending() == Some(WriteKind::Remove);
-        let bytes = if removed { Vec::new() } else { form::encode(write.id, page) };
+        let bytes = if removed { Vec::new() } else { page_form::encode(write.id, page) };
         PagePut { put: Put::new(key, page.rev(), bytes), removed }
     };
     write.group.iter().map(encode).collect()
@@ -60,7 +60,7 @@ pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
         Some((hour, sensor, number)) => PageKey { sensor: &sensor, hour, number }.id(),
         None => key.escape_ascii().to_string(),
     };
-    form::rev(unseal(key, value, id)?, id)
+    page_form::rev(unseal(key, value, id)?, id)
 }
 
 /// The pages of each bucket, in order of their numbers.
@@ -80,7 +80,7 @@ pub(super) fn read_buckets(
         let last = last.transpose()?.map_or(0, |(key, _)| number_of(key.value()));
         let is_large = usize::try_from(last).is_ok_and(|last| last >= pages_max);
         for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
-            found.push(if is_large { form::decode_marks(bytes, page)? } else { form::decode(bytes, page)? });
+            found.push(if is_large { page_form::decode_marks(bytes, page)? } else { page_form::decode(bytes, page)? });
             Ok(())
         })?;
         Ok(found)
@@ -103,7 +103,7 @@ pub(super) fn read_pages(
     for number in numbers {
         let (key, page) = (keys.page(hour, sensor, *number), PageKey { sensor, hour, number: *number });
         if let Some(value) = pages.get(&*key)? {
-            found.push(form::decode(unseal(&key, value.value(), || page.id())?, page)?);
+            found.push(page_form::decode(unseal(&key, value.value(), || page.id())?, page)?);
         }
     }
     Ok(found)
@@ -171,7 +171,7 @@ fn scan_hour(
 ) -> Result<usize, FileFailure> {
     let mut size = 0;
     for_each_page(pages, keys, hour, sensor, |bytes, page| {
-        if let Some(page) = form::decode_for_scan(bytes, page, projection)? {
+        if let Some(page) = page_form::decode_for_scan(bytes, page, projection)? {
             size += page.bytes(bytes.len());
             found.push(page);
         }

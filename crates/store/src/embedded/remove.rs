@@ -7,7 +7,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, Table};
 use super::file::FileFailure;
 use super::keys::Keys;
 use super::tables::{PAGES, Tables, begin, unseal};
-use super::{days, form, pages, sensors};
+use super::{days, page_form, pages, sensors};
 use crate::bucket::StorageError;
 use crate::reading::{Hour, Stamp};
 
@@ -45,7 +45,7 @@ pub(super) fn buckets(
                     for row in pages.range(&*bucket..=&*last)? {
                         let (key, value) = row?;
                         let id = || format!("{sensor} {}", hour.0);
-                        is_old &= form::last(unseal(key.value(), value.value(), id)?, id)? < before;
+                        is_old &= page_form::last(unseal(key.value(), value.value(), id)?, id)? < before;
                         keys.push(key.value().to_vec());
                     }
                     if is_old {

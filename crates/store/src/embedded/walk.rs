@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use redb::{ReadableDatabase, ReadableTableMetadata};
 
-use super::form::{self, PageKey};
 use super::keys::Keys;
+use super::page_form::{self, PageKey};
 use super::tables::{DAYS, DocumentTable, PAGES, SENSORS, unseal, unseal_document};
 use super::{EmbeddedStore, days};
 use crate::bucket::StorageError;
@@ -120,5 +120,5 @@ fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<RawPage, StorageError> 
         return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });
     };
     let page = PageKey { sensor: &sensor, hour, number };
-    form::decode_for_walk(unseal(key, value, || page.id())?, page)
+    page_form::decode_for_walk(unseal(key, value, || page.id())?, page)
 }
