@@ -263,7 +263,7 @@ fn members_agree_with_a_plain_model_whoever_writes() {
                 *site = new;
             }
             4..=8 => {
-                write(server, &format!("{key} v={step} {}\n", 100 + step));
+                write(server, format!("{key} v={step} {}\n", 100 + step));
                 *value = Some(step);
             }
             _ => {
@@ -302,9 +302,9 @@ fn a_large_group_has_several_documents() {
     let lines = |from: usize, v: usize| -> String {
         (from..700).step_by(2).map(|s| format!("m,gw=g,s={s:03} v={v} 10\n")).collect()
     };
-    write(&server, &lines(0, 1));
+    write(&server, lines(0, 1));
     eventually("half of them", WITHIN, || (stored.members("gateway").get("g")?.len() == 350).then_some(()));
-    write(&server, &lines(1, 1));
+    write(&server, lines(1, 1));
     eventually("all of them", WITHIN, || (stored.members("gateway").get("g")?.len() == 700).then_some(()));
     let documents = find(&stored.uri, "d.groups", doc! { "group": "gateway", "value": "g" });
     assert!((4..=10).contains(&documents.len()), "{}", documents.len());

@@ -56,7 +56,7 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
         replayed(&server);
         assert_eq!(meta(&server, "m,s=1"), Some(second.clone()));
         // Readings and metadata of one document do not get into each other's way.
-        write(&server, &format!("m,s=1 v=1 {T}\n"));
+        write(&server, format!("m,s=1 v=1 {T}\n"));
         post(&server.url("/api/v1/flush"), "", &[]).expect(204);
         assert_eq!(meta(&server, "m,s=1"), Some(second));
         send(&server, "PUT", "m,s=1", &json!({}), &[("x-hourglass-ack", "store")]).expect(200);
@@ -158,7 +158,7 @@ fn sensors_are_found_by_the_texts_of_their_metadata() {
     let hall = json!({"name": "Hall, Line A \"east\"", "floor": 12, "of": {"x": "deep"}});
     send(&server, "PUT", "m,s=hall", &hall, &[]).expect(200);
     send(&server, "PUT", "m,s=mill", &json!({"name": "Mühle"}), &[]).expect(200);
-    write(&server, &format!("m,s=plain v=1 {T}\n"));
+    write(&server, format!("m,s=plain v=1 {T}\n"));
     let found = |part: &str| -> Vec<String> {
         let answer = get(&server.url(&format!("/api/v1/sensors?db=d&contains={}", encode(part)))).expect(200).json();
         let sensors = answer["sensors"].as_array().unwrap().iter();
@@ -272,7 +272,7 @@ fn queries_choose_and_group_by_metadata_as_it_is_now() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         for s in 0..4_u64 {
-            write(&server, &format!("m,s={s} v={s} {T}\nm,s={s} v={} {}\n", s + 10, T + 60));
+            write(&server, format!("m,s={s} v={s} {T}\nm,s={s} v={} {}\n", s + 10, T + 60));
             send(
                 &server,
                 "PUT",
@@ -333,7 +333,7 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
             let told = post(&url, "", &[]).expect(200).json();
             assert!(!told.to_string().contains("error"), "{told}");
         };
-        write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
+        write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
         for s in 1..3 {
             send(&server, "PUT", &format!("m,s={s}"), &json!({"site": s}), &[]).expect(200);
         }
@@ -361,7 +361,7 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
         };
         assert_eq!(found(&server), 0);
         delete(&server, "DROP SERIES FROM m WHERE s = '3'");
-        write(&server, &format!("m,s=3 v=1 {T}\n"));
+        write(&server, format!("m,s=3 v=1 {T}\n"));
         assert_eq!((found(&server), meta(&server, "m,s=3")), (0, None));
         delete(&server, "DROP DATABASE d");
         assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [None, None]);
@@ -412,7 +412,7 @@ fn random_changes_survive_kills() {
                     }
                     post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(200);
                 }
-                7..9 => write(&server, &format!("{key} v={step} {}\n", T + step)),
+                7..9 => write(&server, format!("{key} v={step} {}\n", T + step)),
                 9 => drop(post(&server.url("/api/v1/flush"), "", &[]).expect(204)),
                 10 => {
                     server.kill_and_restart();
@@ -466,7 +466,7 @@ fn metadata_stored_while_a_deletion_settles_stays() {
     halt.set();
     let a = halt.launch(Launch::with_store(&uri), "settling").start();
     let b = Launch::with_store(&uri).start();
-    write(&a, &format!("m,s=1 v=1 {T}\n"));
+    write(&a, format!("m,s=1 v=1 {T}\n"));
     post(&a.url("/api/v1/flush"), "", &[]).expect(204);
     std::thread::scope(|scope| {
         let url = a.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m")));
@@ -548,7 +548,7 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
     let launch = Launch::embedded().config("[sensors]\nwrite_interval = \"200ms\"\n");
     let mut server = halt.launch(launch, "before_truncate").start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
-    write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
+    write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
     let url = server.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m WHERE s = '1'")));
     post(&url, "", &[]).expect(200);
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
@@ -574,7 +574,7 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
 fn a_listing_of_values_knows_metadata_that_it_names() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
-        write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=2 {T}\nn,meta.site=tag,s=3 v=3 {T}\nn,s=4 v=4 {T}\n"));
+        write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=2 {T}\nn,meta.site=tag,s=3 v=3 {T}\nn,s=4 v=4 {T}\n"));
         for (key, site) in [("m,s=1", json!("lab")), ("m,s=2", json!("a \"b\"")), ("n,s=4", json!(7))] {
             send(&server, "PUT", key, &json!({"site": site, "empty": ""}), &[]).expect(200);
         }
@@ -603,12 +603,12 @@ fn a_document_with_new_metadata_is_written_once() {
     let server = Launch::embedded().config(config).start();
     let written = || metric(&server, "hourglass_store_sensor_writes_total");
     let stored = |writes: f64| eventually("the document is stored", WITHIN, || (written() == writes).then_some(()));
-    write(&server, &format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
+    write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
     flush(&server);
     stored(2.0);
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
     stored(3.0);
-    write(&server, &format!("m,s=1 v=2 {}", T + 1));
+    write(&server, format!("m,s=1 v=2 {}", T + 1));
     flush(&server);
     // With this one, that of the other sensor would be written.
     send(&server, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);

@@ -71,7 +71,7 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
 fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
-        write(&server, &format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
+        write(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
         flush(&server);
         let old = "m,room=a,s=1";
         for (entry, new) in [
@@ -89,7 +89,7 @@ fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
             assert!(listed(&server).contains(new) && !listed(&server).contains(old), "{entry}: {:?}", listed(&server));
             assert_eq!(shown(&server, "SHOW SERIES"), listed(&server), "{entry}");
             // Both names are written, before and after what is written is stored.
-            write(&server, &format!("{old} v=3i {}\n{new} v=4i {}\n", T + 7200, T + 7201));
+            write(&server, format!("{old} v=3i {}\n{new} v=4i {}\n", T + 7200, T + 7201));
             for _ in 0..2 {
                 let all = [(T, 1), (T + 7200, 3), (T + 7201, 4)];
                 assert_eq!((readings(&server, new), readings(&server, old)), (all.to_vec(), vec![]), "{entry}");
@@ -112,7 +112,7 @@ fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
 #[test]
 fn conditions_groups_and_listings_know_the_shown_names_alone() {
     let server = Launch::embedded().start();
-    write(&server, &format!("m,room=lab,s=1 v=1i {T}\nm,room=hall,s=2 v=2i {T}\nn,room=lab,s=3 v=4i {T}\n"));
+    write(&server, format!("m,room=lab,s=1 v=1i {T}\nm,room=hall,s=2 v=2i {T}\nn,room=lab,s=3 v=4i {T}\n"));
     for entry in [
         value("room", "lab", "hall"),
         json!({"kind": "measurement", "from": "n", "to": "power"}),
@@ -150,15 +150,15 @@ fn conditions_groups_and_listings_know_the_shown_names_alone() {
 fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
-        write(&server, &format!("m,room=lab,s=1 v=1i {T}\nm,room=hall,s=2 v=2i {T}\n"));
+        write(&server, format!("m,room=lab,s=1 v=1i {T}\nm,room=hall,s=2 v=2i {T}\n"));
         let entry = value("room", "lab", "hall");
         rename(&server, &entry);
         // The second one is stored under the shown name, the third one is new. By their other names they are the same.
-        write(&server, &format!("m,room=hall,s=2 v=3i {}\nm,room=hall,s=3 v=4i {T}\n", T + 1));
-        write(&server, &format!("m,room=lab,s=2 v=5i {}\nm,room=lab,s=3 v=6i {}\n", T + 2, T + 1));
+        write(&server, format!("m,room=hall,s=2 v=3i {}\nm,room=hall,s=3 v=4i {T}\n", T + 1));
+        write(&server, format!("m,room=lab,s=2 v=5i {}\nm,room=lab,s=3 v=6i {}\n", T + 2, T + 1));
         server.kill_and_restart();
-        write(&server, &format!("m,room=hall,s=3 v=7i {}\nm,s=3,room=hall v=8i {}\n", T + 2, T + 3));
-        write(&server, &format!("m,room=lab,s=2 v=9i {}\n", T + 3));
+        write(&server, format!("m,room=hall,s=3 v=7i {}\nm,s=3,room=hall v=8i {}\n", T + 2, T + 3));
+        write(&server, format!("m,room=lab,s=2 v=9i {}\n", T + 3));
         flush(&server);
         let all = |server: &Server, key: &str| readings(server, key).into_iter().map(|of| of.1).collect::<Vec<_>>();
         assert_eq!(all(&server, "m,room=hall,s=2"), [2, 3, 5, 9]);
@@ -166,7 +166,7 @@ fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
         delete(&server, &entry).expect(200);
         assert_eq!(listed(&server), set(&["m,room=lab,s=1", "m,room=hall,s=2", "m,room=lab,s=3"]));
         // The catalog forgets what the shown name meant.
-        write(&server, &format!("m,room=hall,s=3 v=1i {T}\n"));
+        write(&server, format!("m,room=hall,s=3 v=1i {T}\n"));
         assert_eq!(all(&server, "m,room=lab,s=3"), [4, 6, 7, 8]);
         assert_eq!(all(&server, "m,room=hall,s=3"), [1]);
         server.stop();
@@ -177,13 +177,13 @@ fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
 fn another_instance_learns_of_it() {
     let store = mongod().uri(&fresh_database_name());
     let (mut one, mut other) = (Launch::with_store(store.clone()).start(), Launch::with_store(store).start());
-    write(&one, &format!("m,s=1 v=1i {T}\n"));
+    write(&one, format!("m,s=1 v=1i {T}\n"));
     flush(&one);
     rename(&one, &value("s", "1", "2"));
     let has = |server: &Server, key: &str| (listed(server) == set(&[key])).then_some(());
     eventually("the other shows the new name", WITHIN, || has(&other, "m,s=2"));
     // Acked there under both names, and not flushed.
-    write(&other, &format!("m,s=1 v=2i {}\nm,s=2 v=3i {}\n", T + 1, T + 2));
+    write(&other, format!("m,s=1 v=2i {}\nm,s=2 v=3i {}\n", T + 1, T + 2));
     assert_eq!(readings(&other, "m,s=2"), [(T, 1), (T + 1, 2), (T + 2, 3)]);
     delete(&one, &value("s", "1", "2")).expect(200);
     eventually("the other shows the old name", WITHIN, || has(&other, "m,s=1"));
@@ -195,7 +195,7 @@ fn another_instance_learns_of_it() {
 #[test]
 fn what_would_leave_a_name_unclear_is_refused() {
     let server = Launch::embedded().start();
-    write(&server, &format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=1 v=2i {T}\nm,room=b,s=2 v=2i {T}\n"));
+    write(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=1 v=2i {T}\nm,room=b,s=2 v=2i {T}\n"));
     post(&server.url("/write?db=d/week&precision=s"), format!("p,s=1 v=1i {T}"), &[]);
     let refused = |entry: &Value, why: &str| {
         let answer = put(&server, entry, "").expect(400).text().to_owned();
@@ -240,7 +240,7 @@ fn a_deletion_goes_by_shown_names() {
         let lines = format!("{key} v=1i {T}\n{key} v=900i {}\nm,room=b,s=2 v=901i {T}\n", T + 1);
         write(&server, &lines);
         flush(&server);
-        write(&server, &format!("{key} v=902i {}\n", T + 2));
+        write(&server, format!("{key} v=902i {}\n", T + 2));
         rename(&server, &value("room", "a", "c"));
         rename(&server, &json!({"kind": "measurement", "from": "m", "to": "w"}));
         let shown = "w,room=c,s=1";
@@ -275,11 +275,11 @@ fn a_deletion_covers_sensors_that_another_instance_alone_knows() {
     let store = mongod().uri(&fresh_database_name());
     let launch = Launch::with_store(store);
     let (mut one, mut other) = (launch.clone().start(), launch.start());
-    write(&one, &format!("m,room=x,s=0 v=0i {T}\n"));
+    write(&one, format!("m,room=x,s=0 v=0i {T}\n"));
     flush(&one);
     rename(&one, &value("room", "a", "c"));
     eventually("the other knows of it", WITHIN, || (renames(&other) != json!([])).then_some(()));
-    write(&other, &format!("m,room=c,s=1 v=1i {T}\nm,room=b,s=2 v=2i {T}\n"));
+    write(&other, format!("m,room=c,s=1 v=1i {T}\nm,room=b,s=2 v=2i {T}\n"));
     change(&one, "DROP SERIES FROM m WHERE room = 'c'");
     delete(&one, &value("room", "a", "")).expect(200);
     let left = set(&["m,room=x,s=0", "m,room=b,s=2"]);
@@ -294,7 +294,7 @@ fn a_deletion_covers_sensors_that_another_instance_alone_knows() {
 fn metadata_is_that_of_the_shown_name() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
-        write(&server, &format!("m,s=1 v=1i {T}\n"));
+        write(&server, format!("m,s=1 v=1i {T}\n"));
         let url = |key: &str| server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
         let send = |method: &str, key: &str, body: &str| request(method, &url(key), body.as_bytes(), &[]).unwrap();
         send("PUT", "m,s=1", r#"{"site":"lab"}"#).expect(200);
@@ -324,7 +324,7 @@ fn a_kill_around_the_change_leaves_it_done_or_not() {
         for (point, is_done) in [("before_rename:1", false), ("after_rename:1", true)] {
             let launch = Launch::with_store(store.clone());
             let mut server = launch.clone().env("FAULT_KILL_AT", point).start();
-            write(&server, &format!("m,s=1 v=1i {T}\n"));
+            write(&server, format!("m,s=1 v=1i {T}\n"));
             let url = server.url("/api/v1/renames?db=d");
             let _ = request("PUT", &url, value("s", "1", point).to_string().as_bytes(), &[]);
             eventually("the server is killed", WITHIN, || server.exited());
@@ -340,7 +340,7 @@ fn a_kill_around_the_change_leaves_it_done_or_not() {
 #[test]
 fn the_command_renames_lists_and_removes() {
     let server = Launch::embedded().start();
-    write(&server, &format!("m,room=lab,s=1 v=1i {T}\n"));
+    write(&server, format!("m,room=lab,s=1 v=1i {T}\n"));
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hourglass"));
         command.arg("rename").args(arguments).args(["--server", &server.url(""), "--db", "d"]);

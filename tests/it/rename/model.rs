@@ -96,7 +96,7 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
             match random.below(100) {
                 0..55 => {
                     let time = T + random.below(12) * 900;
-                    write(&server, &format!("{} v={step}i {time}\n", key(&name)));
+                    write(&server, format!("{} v={step}i {time}\n", key(&name)));
                     let meant = table.written(&name, &known);
                     known.insert(meant.clone());
                     stored.insert((meant, time), step);
