@@ -292,6 +292,7 @@ mod tests {
             .collect();
         let late = delays.iter().filter(|delay| **delay > 0).count();
         assert!((18_000..22_000).contains(&late), "{late}");
-        assert!(delays.iter().all(|delay| (0..=60).contains(delay)) && delays.contains(&60) | delays.contains(&59));
+        let (least, most) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
+        assert!(*least == 0 && (55..=60).contains(most), "{least} to {most}");
     }
 }

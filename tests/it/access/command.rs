@@ -15,7 +15,7 @@ fn tokens_come_and_go_while_the_service_runs() {
     await_status(&server, "", 401);
     await_status(&server, &one, 200);
     let again = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
-    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("rotate one"));
+    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("rotate it"));
     let rotated = token_command(&server.data_dir(), &["rotate", "one", "--keep-old", "1h"]);
     let two = String::from_utf8(rotated.stdout).unwrap().trim().to_owned();
     assert_ne!(one, two);
