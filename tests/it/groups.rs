@@ -320,3 +320,21 @@ fn a_large_group_has_several_documents() {
     post(&server.url("/query?db=d&q=DROP%20MEASUREMENT%20m"), "", &[]).expect(200);
     eventually("none of them", WITHIN, || find(&stored.uri, "d.groups", doc! {}).is_empty().then_some(()));
 }
+
+/// The docs told of a job that was gone. Only with MongoDB and groups are there all of them.
+#[test]
+fn each_job_is_in_the_docs_and_in_the_help() {
+    let server = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start();
+    let jobs = get(&server.url("/api/v1/jobs")).expect(200).json();
+    let name = |job: &Value| job["name"].as_str().expect("a name").to_owned();
+    let names: BTreeSet<String> = jobs["jobs"].as_array().expect("a list").iter().map(name).collect();
+    let docs = include_str!("../../docs/operations.md");
+    let chapter = docs.split("\n## ").find(|chapter| chapter.starts_with("Background jobs")).expect("a chapter");
+    let row = |line: &str| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned());
+    assert_eq!(chapter.lines().filter_map(row).collect::<BTreeSet<_>>(), names);
+    let help = program().args(["job", "run", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let told = help.split("The job: ").nth(1).and_then(|rest| rest.split(['.', '\n']).next()).expect("the jobs");
+    let told = told.replace(" or ", ", ");
+    assert_eq!(told.split(", ").map(str::to_owned).collect::<BTreeSet<_>>(), names);
+}
