@@ -80,7 +80,7 @@ fn greatest(all: &[Said]) -> BTreeMap<(i64, Arc<str>), (Stamp, Value)> {
 
 /// Sets are compared by field name, since a column's number does not identify its field.
 fn run() {
-    let mut runner = runner(1_000_000);
+    let mut runner = runner(200_000);
     let floors = prop_oneof![2 => Just(0), 1 => 1..5_u64];
     let strategy = (said(), said(), said(), floors, 1..4_usize);
     let result = runner.run(&strategy, |(a, b, c, floor, max_readings)| {
