@@ -321,10 +321,11 @@ fn a_large_group_has_several_documents() {
     eventually("none of them", WITHIN, || find(&stored.uri, "d.groups", doc! {}).is_empty().then_some(()));
 }
 
-/// The docs told of a job that was gone. Only with MongoDB and groups are there all of them.
+/// The docs told of a job that was gone. Only with MongoDB, groups and copies are there all of them.
 #[test]
 fn each_job_is_in_the_docs_and_in_the_help() {
-    let server = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start();
+    let config = format!("{CONFIG}[[meta.copy]]\nname = \"site\"\n");
+    let server = Launch::with_store(mongod().uri(&fresh_database_name())).config(config).start();
     let jobs = get(&server.url("/api/v1/jobs")).expect(200).json();
     let name = |job: &Value| job["name"].as_str().expect("a name").to_owned();
     let names: BTreeSet<String> = jobs["jobs"].as_array().expect("a list").iter().map(name).collect();

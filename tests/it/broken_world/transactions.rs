@@ -47,8 +47,7 @@ fn leave_a_transaction(uri: &str) {
 /// flush said 204, and queries told the old values.
 #[test]
 fn a_split_outwaits_a_transaction_that_nobody_ends() {
-    // It is a minute by default.
-    let mongod = Mongod::start_with(&["--setParameter", "transactionLifetimeLimitSeconds=15"]);
+    let mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(SMALL_PAGES).start();
     post(&server.url("/write?ack=store"), lines("m,s=1", 0..6, 10, "a"), &[]).expect(204);
@@ -62,7 +61,7 @@ fn a_split_outwaits_a_transaction_that_nobody_ends() {
     eventually("it is tried again and again", RECOVERY, || (tries() >= 6.0).then_some(()));
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 1.0);
     assert_eq!(metric(&server, "hourglass_ingest_readings_dead_lettered_total"), 0.0);
-    // mongod ends it when its time is over.
+    // mongod ends it when its minute is over.
     assert_eq!(asked.join().unwrap(), 204);
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 0.0);
     assert!(!has_dead_letters(&server));
