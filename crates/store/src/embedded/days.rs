@@ -17,23 +17,24 @@ mod scan;
 use std::ops::Range;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use redb::{Database, ReadOnlyTable, ReadableDatabase};
 
-pub(super) use self::scan::scan;
-
-use self::scan::next;
+use self::scan::{next, scan};
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::months;
 use super::page_form::{NoPage, put_names, put_parts, sensor, take_parts};
-use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal};
+use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal, write_each};
+use super::{EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
-use crate::bucket::store::Order;
-use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, Summary};
+use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
+use crate::bucket::{
+    DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, StorageError, StoredDay, StoredMonth, Summary,
+};
 use crate::document::day_id;
 use crate::figures::{HourColumns, PackedFigures, Room, Span};
 use crate::reading::varint::{put_texts, put_varint};
@@ -52,11 +53,11 @@ const EXPIRED: u8 = 2;
 const SUM: usize = 4;
 
 /// A part to be written or removed.
-pub(super) struct DayPut {
+struct DayPut {
     put: Put,
     /// The key of the day's month.
     month: Vec<u8>,
-    pub(super) removed: bool,
+    removed: bool,
     is_chunk: bool,
 }
 
@@ -82,7 +83,7 @@ struct DayHead<'a> {
     readings: &'a [u8],
 }
 
-pub(super) fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
+fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
     let DayId { sensor, day, part } = write.id;
     let key = keys.day(*day, &sensor.key, *part);
     let bytes = match (write.readings, write.expired) {
@@ -158,24 +159,20 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Writes a part, unless it has another rev than expected.
-pub(super) fn write(tables: &mut Tables<'_>, day: &DayPut) -> Result<bool, FileFailure> {
+fn write(tables: &mut Tables<'_>, day: &DayPut) -> Result<bool, FileFailure> {
     if !day.put.fits(&tables.days, rev)? {
         return Ok(false);
     }
     months::remove(tables, &day.month)?;
-    match (day.removed, day.is_chunk) {
-        (true, is_chunk) => {
-            tables.days.remove(&*day.put.key)?;
-            if is_chunk {
-                tables.chunks.remove(&*day.put.key)?;
-            }
-        }
-        (false, is_chunk) => {
-            day.put.put(&mut tables.days)?;
-            if is_chunk {
-                tables.chunks.insert(&*day.put.key, ())?;
-            }
-        }
+    if day.removed {
+        tables.days.remove(&*day.put.key)?;
+    } else {
+        day.put.put(&mut tables.days)?;
+    }
+    match (day.is_chunk, day.removed) {
+        (true, true) => _ = tables.chunks.remove(&*day.put.key)?,
+        (true, false) => _ = tables.chunks.insert(&*day.put.key, ())?,
+        (false, _) => {}
     }
     Ok(true)
 }
@@ -339,7 +336,7 @@ fn document(
 }
 
 /// The parts that are stored, in the order of `ids`.
-pub(super) fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, FileFailure> {
+fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, FileFailure> {
     let keys = Keys::of(name);
     let days = database.begin_read()?.open_table(DAYS)?;
     let read = |id: &DayId| {
@@ -353,56 +350,139 @@ pub(super) fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec
     ids.iter().map(read).collect()
 }
 
-/// Implements `Store::parts_of`.
-pub(super) fn parts_of(
-    database: &Database,
-    name: &str,
-    sensors: &[String],
-    range: &Range<Day>,
-) -> Result<Vec<(usize, Day, DayPart)>, FileFailure> {
-    let keys = Keys::of(name);
-    let days = database.begin_read()?.open_table(DAYS)?;
-    let mut found = Vec::new();
-    for (place, sensor) in sensors.iter().enumerate() {
-        let mut left = range.clone();
-        while let Some(day) = next(&days, &keys, sensor, Order::Ascending, &left)? {
-            for row in days.range::<&[u8]>(&*keys.day(day, sensor, DayPart::Whole)..&*keys.day_end(day, sensor))? {
-                let part = keys.part_of(row?.0.value(), day, sensor);
-                found.extend(part.map(|part| (place, day, part)));
+#[async_trait]
+impl DayStore for EmbeddedStore {
+    async fn parts_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
+        let (name, sensors) = (database.to_owned(), sensors.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+        self.read(move |db| {
+            let keys = Keys::of(&name);
+            let table = db.begin_read()?.open_table(DAYS)?;
+            let mut found = Vec::new();
+            for (place, sensor) in sensors.iter().enumerate() {
+                let mut left = days.clone();
+                while let Some(day) = next(&table, &keys, sensor, Order::Ascending, &left)? {
+                    for row in
+                        table.range::<&[u8]>(&*keys.day(day, sensor, DayPart::Whole)..&*keys.day_end(day, sensor))?
+                    {
+                        let part = keys.part_of(row?.0.value(), day, sensor);
+                        found.extend(part.map(|part| (place, day, part)));
+                    }
+                    left.start = day.next();
+                }
             }
-            left.start = day.next();
-        }
+            Ok(found)
+        })
+        .await
     }
-    Ok(found)
-}
 
-/// Implements `Store::last_day`: a key begins with its day.
-pub(super) fn last(database: &Database, name: &str) -> Result<Option<Day>, FileFailure> {
-    let (keys, days) = (Keys::of(name), database.begin_read()?.open_table(DAYS)?);
-    let all = keys.all();
-    let last = days.range::<&[u8]>(&*all.start..&*all.end)?.next_back();
-    Ok(last.transpose()?.and_then(|(key, _)| keys.day_of(key.value())))
-}
-
-/// Implements `Store::next_chunks`.
-pub(super) fn next_chunks(
-    database: &Database,
-    name: &str,
-    (day, sensor): &(Day, String),
-    until: Day,
-    most: usize,
-) -> Result<Vec<(Day, String)>, FileFailure> {
-    let keys = Keys::of(name);
-    let chunks = database.begin_read()?.open_table(CHUNKS)?;
-    let mut found: Vec<(Day, String)> = Vec::new();
-    let (mut start, end) = (keys.day_end(*day, sensor), keys.day_start(until));
-    while found.len() < most && start < end {
-        let Some(row) = chunks.range::<&[u8]>(&*start..&*end)?.next() else { break };
-        let Some((sensor, day, _)) = Keys::any_day_of(row?.0.value()) else { break };
-        start = keys.day_end(day, &sensor);
-        found.push((day, sensor));
+    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
+        let (name, ids) = (database.to_owned(), ids.to_vec());
+        self.read(move |db| read(db, &name, &ids)).await
     }
-    Ok(found)
+
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let puts: Vec<_> = days.iter().map(|day| encode(&keys, day)).collect();
+        let bytes = days.iter().map(|day| SMALL_BYTES + day.readings.map_or(0, Readings::bytes)).sum();
+        self.write((puts.len(), bytes), move |db| {
+            write_each(db, (&name, puts.iter().any(|put| !put.removed)), &puts, write)
+        })
+        .await
+    }
+
+    async fn scan_days(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: Order,
+        projection: &Projection,
+        extent: Extent,
+    ) -> Result<Scanned, StorageError> {
+        let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
+        self.read(move |db| Ok(scan(db, &name, &sensor, &hours, order, &wanted, extent)?.0)).await
+    }
+
+    async fn scan_days_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+        let wanted = projection.clone();
+        self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
+            let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
+            let (scanned, bytes) = scan(db, name, sensor, &hours, Order::Ascending, &wanted, extent)?;
+            Ok(Some((scanned.pages, bytes)))
+        })
+        .await
+    }
+
+    async fn next_chunks(
+        &self,
+        database: &str,
+        from: &(Day, String),
+        until: Day,
+        most: usize,
+    ) -> Result<Vec<(Day, String)>, StorageError> {
+        let (name, from) = (database.to_owned(), from.clone());
+        self.read(move |db| {
+            let keys = Keys::of(&name);
+            let chunks = db.begin_read()?.open_table(CHUNKS)?;
+            let mut found: Vec<(Day, String)> = Vec::new();
+            let (mut start, end) = (keys.day_end(from.0, &from.1), keys.day_start(until));
+            while found.len() < most && start < end {
+                let Some(row) = chunks.range::<&[u8]>(&*start..&*end)?.next() else { break };
+                let Some((sensor, day, _)) = Keys::any_day_of(row?.0.value()) else { break };
+                start = keys.day_end(day, &sensor);
+                found.push((day, sensor));
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// A key begins with its day.
+    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+        let name = database.to_owned();
+        self.read(move |db| {
+            let (keys, days) = (Keys::of(&name), db.begin_read()?.open_table(DAYS)?);
+            let all = keys.all();
+            let last = days.range::<&[u8]>(&*all.start..&*all.end)?.next_back();
+            Ok(last.transpose()?.and_then(|(key, _)| keys.day_of(key.value())))
+        })
+        .await
+    }
+
+    async fn read_months(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        months: Range<Month>,
+        projection: &Projection,
+    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
+        let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
+        let lots = sensors.chunks(lot).map(|lot| {
+            let (name, wanted, months) = (database.to_owned(), projection.clone(), months.clone());
+            let lot: Vec<Arc<str>> = lot.iter().map(|sensor| Arc::from(*sensor)).collect();
+            self.read(move |db| months::read(db, &name, &lot, &months, &wanted))
+        });
+        Ok(futures_util::future::try_join_all(lots).await?.into_iter().flatten().collect())
+    }
+
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
+        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let puts: Vec<_> = months.iter().map(|month| months::encode(&keys, month)).collect();
+        let bytes = puts.iter().map(|put| put.bytes()).sum();
+        self.write((puts.len(), bytes), move |db| months::write(db, &name, &puts)).await
+    }
 }
 
 #[cfg(test)]

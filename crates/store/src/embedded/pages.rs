@@ -2,32 +2,28 @@
 
 use std::ops::Range;
 
+use async_trait::async_trait;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
 
 use super::file::FileFailure;
 use super::keys::Keys;
 use super::page_form::{self, PageKey};
-use super::tables::{PAGES, Put, Tables, begin, unseal};
-use crate::bucket::store::{BucketId, Extent, Order, PageWrite, Projection, Scanned, ScannedPage};
+use super::tables::{PAGES, Put, Tables, begin, unseal, write_each};
+use super::{EmbeddedStore, remove};
+use crate::bucket::store::{BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, Written};
 use crate::bucket::{StorageError, StoredPage, WriteKind};
-use crate::reading::Hour;
+use crate::reading::{Hour, Stamp};
 
 /// A page to be written or removed.
-pub(super) struct PagePut {
+struct PagePut {
     put: Put,
     removed: bool,
-}
-
-impl PagePut {
-    pub(super) fn bytes(&self) -> usize {
-        self.put.bytes()
-    }
 }
 
 type Pages = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Encodes a group's pages, each as a whole: redb cannot append to a value, so even an append writes the complete page.
-pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
+fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
     let encode = |index: &usize| {
         let page = &write.bucket.pages()[*index];
         let key = keys.page(write.id.hour, &write.id.sensor.key, page.number);
@@ -39,7 +35,7 @@ pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
 }
 
 /// Writes a group's pages, or none of them if one has another rev than expected.
-pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Result<bool, FileFailure> {
+fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Result<bool, FileFailure> {
     for page in group {
         if !page.put.fits(&tables.pages, rev)? {
             return Ok(false);
@@ -63,52 +59,6 @@ pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
     page_form::rev(unseal(key, value, id)?, id)
 }
 
-/// The pages of each bucket, in order of their numbers.
-pub(super) fn read_buckets(
-    database: &Database,
-    name: &str,
-    ids: &[BucketId],
-    pages_max: usize,
-) -> Result<Vec<Vec<StoredPage>>, FileFailure> {
-    let keys = Keys::of(name);
-    let transaction = database.begin_read()?;
-    let pages = transaction.open_table(PAGES)?;
-    let read = |id: &BucketId| {
-        let (hour, sensor) = (id.hour, &*id.sensor.key);
-        let mut found = Vec::new();
-        let last = pages.range(&*keys.page(hour, sensor, 0)..=&*keys.page(hour, sensor, u32::MAX))?.next_back();
-        let last = last.transpose()?.map_or(0, |(key, _)| number_of(key.value()));
-        let is_large = usize::try_from(last).is_ok_and(|last| last >= pages_max);
-        for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
-            found.push(if is_large { page_form::decode_marks(bytes, page)? } else { page_form::decode(bytes, page)? });
-            Ok(())
-        })?;
-        Ok(found)
-    };
-    ids.iter().map(read).collect()
-}
-
-/// Implements `Store::read_pages`.
-pub(super) fn read_pages(
-    database: &Database,
-    name: &str,
-    id: &BucketId,
-    numbers: &[u32],
-) -> Result<Vec<StoredPage>, FileFailure> {
-    let keys = Keys::of(name);
-    let transaction = database.begin_read()?;
-    let pages = transaction.open_table(PAGES)?;
-    let (sensor, hour) = (&*id.sensor.key, id.hour);
-    let mut found = Vec::with_capacity(numbers.len());
-    for number in numbers {
-        let (key, page) = (keys.page(hour, sensor, *number), PageKey { sensor, hour, number: *number });
-        if let Some(value) = pages.get(&*key)? {
-            found.push(page_form::decode(unseal(&key, value.value(), || page.id())?, page)?);
-        }
-    }
-    Ok(found)
-}
-
 fn number_of(key: &[u8]) -> u32 {
     key.last_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number))
 }
@@ -117,7 +67,7 @@ fn number_of(key: &[u8]) -> u32 {
 ///
 /// Keys sort by hour before sensor, so this goes from one stored hour to the next and looks for the sensor in each: at
 /// most two searches per hour that has pages of any sensor, and none for other hours.
-pub(super) fn scan(
+fn scan(
     database: &Database,
     name: &str,
     sensor: &str,
@@ -201,48 +151,178 @@ fn for_each_page(
     Ok(())
 }
 
-/// Implements `Store::remove_single_pages`. Whoever adds a second page changes the first one.
-pub(super) fn remove_single(database: &Database, name: &str, pages: &[(BucketId, u64)]) -> Result<(), FileFailure> {
-    let keys = Keys::of(name);
-    let transaction = begin(database)?;
-    {
-        let mut tables = Tables::open(&transaction)?;
-        for (id, expected) in pages {
-            let key = keys.page(id.hour, &id.sensor.key, 0);
-            let held = tables.pages.get(&*key)?.map(|value| rev(&key, value.value())).transpose()?;
-            let bucket = (keys.page(id.hour, &id.sensor.key, 1), keys.page(id.hour, &id.sensor.key, u32::MAX));
-            let is_single = tables.pages.range::<&[u8]>(&*bucket.0..=&*bucket.1)?.next().is_none();
-            if held == Some(*expected) && is_single {
-                tables.pages.remove(&*key)?;
+#[async_trait]
+impl PageStore for EmbeddedStore {
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
+        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let groups: Vec<_> = writes.iter().map(|write| encode_group(&keys, write)).collect();
+        let size = (groups.len(), groups.iter().flatten().map(|page| page.put.bytes()).sum());
+        self.write(size, move |db| write_each(db, (&name, true), &groups, write_group)).await
+    }
+
+    async fn read_buckets(
+        &self,
+        database: &str,
+        ids: &[BucketId],
+        pages_max: usize,
+    ) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+        let (name, ids) = (database.to_owned(), ids.to_vec());
+        self.read(move |db| {
+            let keys = Keys::of(&name);
+            let transaction = db.begin_read()?;
+            let pages = transaction.open_table(PAGES)?;
+            let read = |id: &BucketId| {
+                let (hour, sensor) = (id.hour, &*id.sensor.key);
+                let mut found = Vec::new();
+                let last = pages.range(&*keys.page(hour, sensor, 0)..=&*keys.page(hour, sensor, u32::MAX))?.next_back();
+                let last = last.transpose()?.map_or(0, |(key, _)| number_of(key.value()));
+                let is_large = usize::try_from(last).is_ok_and(|last| last >= pages_max);
+                for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
+                    found.push(if is_large {
+                        page_form::decode_marks(bytes, page)?
+                    } else {
+                        page_form::decode(bytes, page)?
+                    });
+                    Ok(())
+                })?;
+                Ok(found)
+            };
+            ids.iter().map(read).collect()
+        })
+        .await
+    }
+
+    async fn read_pages(
+        &self,
+        database: &str,
+        id: &BucketId,
+        numbers: &[u32],
+    ) -> Result<Vec<StoredPage>, StorageError> {
+        let (name, id, numbers) = (database.to_owned(), id.clone(), numbers.to_vec());
+        self.read(move |db| {
+            let keys = Keys::of(&name);
+            let transaction = db.begin_read()?;
+            let pages = transaction.open_table(PAGES)?;
+            let (sensor, hour) = (&*id.sensor.key, id.hour);
+            let mut found = Vec::with_capacity(numbers.len());
+            for number in numbers {
+                let (key, page) = (keys.page(hour, sensor, number), PageKey { sensor, hour, number });
+                if let Some(value) = pages.get(&*key)? {
+                    found.push(page_form::decode(unseal(&key, value.value(), || page.id())?, page)?);
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn scan(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: Order,
+        projection: &Projection,
+        extent: Extent,
+    ) -> Result<Scanned, StorageError> {
+        let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
+        self.read(move |db| Ok(scan(db, &name, &sensor, hours, order, &wanted, extent)?.0)).await
+    }
+
+    async fn scan_sensors(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+        let wanted = projection.clone();
+        self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
+            let extent = Extent { pages: usize::MAX, bytes: left.saturating_add(1), hour_bytes: left };
+            match scan(db, name, sensor, hours.clone(), Order::Ascending, &wanted, extent) {
+                Ok((scanned, bytes)) => Ok(Some((scanned.pages, bytes))),
+                Err(FileFailure::Document(StorageError::HourTooLarge { .. })) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+        .await
+    }
+
+    /// Whoever adds a second page changes the first one.
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {
+        if pages.is_empty() {
+            return Ok(()); // A transaction without changes would sync the disk, too.
+        }
+        let (name, pages) = (database.to_owned(), pages.to_vec());
+        self.run_to_its_end(move |db| {
+            let keys = Keys::of(&name);
+            let transaction = begin(db)?;
+            {
+                let mut tables = Tables::open(&transaction)?;
+                for (id, expected) in &pages {
+                    let key = keys.page(id.hour, &id.sensor.key, 0);
+                    let held = tables.pages.get(&*key)?.map(|value| rev(&key, value.value())).transpose()?;
+                    let bucket = (keys.page(id.hour, &id.sensor.key, 1), keys.page(id.hour, &id.sensor.key, u32::MAX));
+                    let is_single = tables.pages.range::<&[u8]>(&*bucket.0..=&*bucket.1)?.next().is_none();
+                    if held == Some(*expected) && is_single {
+                        tables.pages.remove(&*key)?;
+                    }
+                }
+            }
+            transaction.commit()?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn next_buckets(
+        &self,
+        database: &str,
+        from: &(Hour, String),
+        until: Hour,
+        most: usize,
+    ) -> Result<Vec<(Hour, String)>, StorageError> {
+        let (name, from) = (database.to_owned(), from.clone());
+        self.read(move |db| {
+            let keys = Keys::of(&name);
+            let transaction = db.begin_read()?;
+            let pages = transaction.open_table(PAGES)?;
+            let mut found: Vec<(Hour, String)> = Vec::new();
+            for row in pages.range(&*keys.page(from.0, &from.1, u32::MAX)..&*keys.hour(until))? {
+                let (key, _) = row?;
+                let Some((hour, sensor, _)) = keys.page_of(key.value()) else { continue };
+                if found.last().is_some_and(|last| last.0 == hour && last.1 == sensor)
+                    || (hour, &sensor) == (from.0, &from.1)
+                {
+                    continue;
+                }
+                if found.len() >= most {
+                    break;
+                }
+                found.push((hour, sensor));
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn remove_buckets(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        before: Stamp,
+    ) -> Result<(), StorageError> {
+        for sensor in sensors {
+            let (name, sensor) = (database.to_owned(), (*sensor).to_owned());
+            let mut next = Some(hours.start);
+            while let Some(from) = next {
+                let (name, sensor, hours) = (name.clone(), sensor.clone(), from..hours.end);
+                next =
+                    self.run_to_its_end(move |db| remove::buckets(db, &name, &sensor, hours.clone(), before)).await?;
             }
         }
+        Ok(())
     }
-    transaction.commit()?;
-    Ok(())
-}
-
-/// Implements `Store::next_buckets`.
-pub(super) fn next_buckets(
-    database: &Database,
-    name: &str,
-    from: &(Hour, String),
-    until: Hour,
-    most: usize,
-) -> Result<Vec<(Hour, String)>, FileFailure> {
-    let keys = Keys::of(name);
-    let transaction = database.begin_read()?;
-    let pages = transaction.open_table(PAGES)?;
-    let mut found: Vec<(Hour, String)> = Vec::new();
-    for row in pages.range(&*keys.page(from.0, &from.1, u32::MAX)..&*keys.hour(until))? {
-        let (key, _) = row?;
-        let Some((hour, sensor, _)) = keys.page_of(key.value()) else { continue };
-        if found.last().is_some_and(|last| last.0 == hour && last.1 == sensor) || (hour, &sensor) == (from.0, &from.1) {
-            continue;
-        }
-        if found.len() >= most {
-            break;
-        }
-        found.push((hour, sensor));
-    }
-    Ok(found)
 }

@@ -2,29 +2,31 @@
 
 use std::ops::Bound;
 
-use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
+use async_trait::async_trait;
+use redb::{ReadOnlyTable, ReadableDatabase, ReadableTable};
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal_document};
-use crate::bucket::store::SensorFilter;
+use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal_document, write_each};
+use super::{EmbeddedStore, SMALL_BYTES, remove};
+use crate::bucket::store::{SensorFilter, SensorStore, Written};
 use crate::bucket::{SensorDocument, StorageError};
 use crate::document::{decode_sensor, document_rev, sensor_document};
 
 /// A sensor document to be written.
-pub(super) struct SensorPut {
+struct SensorPut {
     put: Put,
     outlier: bool,
 }
 
 /// Encodes the document with its key.
-pub(super) fn encode(keys: &Keys, document: &SensorDocument) -> SensorPut {
+fn encode(keys: &Keys, document: &SensorDocument) -> SensorPut {
     let key = keys.sensor(&document.sensor.key);
     SensorPut { put: Put::new(key, document.rev, sensor_document(document)), outlier: document.outlier.is_some() }
 }
 
 /// Writes the document; false if the stored rev is not the expected one.
-pub(super) fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailure> {
+fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailure> {
     if !sensor.put.fits(&tables.sensors, rev)? {
         return Ok(false);
     }
@@ -43,44 +45,6 @@ pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
     document_rev(unseal_document(key, value, || Keys::any_sensor_of(key).unwrap_or_default().to_owned())?)
 }
 
-/// The documents of the sensors that have one.
-pub(super) fn read(database: &Database, name: &str, sensors: &[String]) -> Result<Vec<SensorDocument>, FileFailure> {
-    let keys = Keys::of(name);
-    let transaction = database.begin_read()?;
-    let table = transaction.open_table(SENSORS)?;
-    sensors.iter().filter_map(|sensor| get(&table, &keys.sensor(sensor), sensor).transpose()).collect()
-}
-
-/// The documents that pass the filter, in key order.
-pub(super) fn list(database: &Database, name: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, FileFailure> {
-    let keys = Keys::of(name);
-    let all = keys.all();
-    let start = match &filter.after {
-        Some(after) => Bound::Excluded(keys.sensor(after)),
-        None => Bound::Included(all.start),
-    };
-    let range = (start.as_ref().map(|key| &**key), Bound::Excluded(&*all.end));
-    let transaction = database.begin_read()?;
-    let sensors = transaction.open_table(SENSORS)?;
-    let mut found = Vec::new();
-    if filter.outliers {
-        for row in transaction.open_table(OUTLIERS)?.range::<&[u8]>(range)?.take(filter.limit) {
-            let (key, ()) = {
-                let (key, mark) = row?;
-                (key.value().to_owned(), mark.value())
-            };
-            found.extend(get(&sensors, &key, keys.sensor_of(&key).unwrap_or_default())?);
-        }
-    } else {
-        for row in sensors.range::<&[u8]>(range)?.take(filter.limit) {
-            let (key, value) = row?;
-            let id = || keys.sensor_of(key.value()).unwrap_or_default().to_owned();
-            found.push(decode_sensor(unseal_document(key.value(), value.value(), id)?)?);
-        }
-    }
-    Ok(found)
-}
-
 fn get(
     table: &ReadOnlyTable<&'static [u8], &'static [u8]>,
     key: &[u8],
@@ -88,4 +52,64 @@ fn get(
 ) -> Result<Option<SensorDocument>, FileFailure> {
     let Some(value) = table.get(key)? else { return Ok(None) };
     Ok(Some(decode_sensor(unseal_document(key, value.value(), || sensor.to_owned())?)?))
+}
+
+#[async_trait]
+impl SensorStore for EmbeddedStore {
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
+        let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+        self.read(move |db| {
+            let keys = Keys::of(&name);
+            let transaction = db.begin_read()?;
+            let table = transaction.open_table(SENSORS)?;
+            sensors.iter().filter_map(|sensor| get(&table, &keys.sensor(sensor), sensor).transpose()).collect()
+        })
+        .await
+    }
+
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
+        let (name, filter) = (database.to_owned(), filter.clone());
+        self.read(move |db| {
+            let keys = Keys::of(&name);
+            let all = keys.all();
+            let start = match &filter.after {
+                Some(after) => Bound::Excluded(keys.sensor(after)),
+                None => Bound::Included(all.start),
+            };
+            let range = (start.as_ref().map(|key| &**key), Bound::Excluded(&*all.end));
+            let transaction = db.begin_read()?;
+            let sensors = transaction.open_table(SENSORS)?;
+            let mut found = Vec::new();
+            if filter.outliers {
+                for row in transaction.open_table(OUTLIERS)?.range::<&[u8]>(range)?.take(filter.limit) {
+                    let (key, ()) = {
+                        let (key, mark) = row?;
+                        (key.value().to_owned(), mark.value())
+                    };
+                    found.extend(get(&sensors, &key, keys.sensor_of(&key).unwrap_or_default())?);
+                }
+            } else {
+                for row in sensors.range::<&[u8]>(range)?.take(filter.limit) {
+                    let (key, value) = row?;
+                    let id = || keys.sensor_of(key.value()).unwrap_or_default().to_owned();
+                    found.push(decode_sensor(unseal_document(key.value(), value.value(), id)?)?);
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
+        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let puts: Vec<_> = documents.iter().map(|document| encode(&keys, document)).collect();
+        let size = (puts.len(), puts.len() * SMALL_BYTES);
+        self.write(size, move |db| write_each(db, (&name, true), &puts, write)).await
+    }
+
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError> {
+        let name = database.to_owned();
+        let sensors: Vec<_> = sensors.iter().map(|(key, rev)| ((*key).to_owned(), *rev)).collect();
+        self.run_to_its_end(move |db| remove::sensor_documents(db, &name, &sensors)).await
+    }
 }

@@ -7,7 +7,6 @@ use redb::{
     WriteTransaction,
 };
 
-use super::days::{self, DayPut};
 use super::file::FileFailure;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::Written;
@@ -136,11 +135,6 @@ pub(super) fn write_each<W>(
     Ok(outcomes)
 }
 
-/// As [`write_each`], for sealed days.
-pub(super) fn write_days(database: &Database, name: &str, days: &[DayPut]) -> Result<Vec<Written>, FileFailure> {
-    write_each(database, (name, days.iter().any(|day| !day.removed)), days, days::write)
-}
-
 /// Reads the registry; an empty one if there is none.
 pub(super) fn read_registry(database: &Database) -> Result<MemberRegistry, FileFailure> {
     let table = database.begin_read()?.open_table(REGISTRIES)?;
@@ -155,7 +149,7 @@ fn registry_of(bytes: &[u8]) -> Result<MemberRegistry, StorageError> {
 }
 
 /// Writes the registry by compare-and-set on its rev.
-pub(super) fn write_registry(database: &Database, registry: &MemberRegistry) -> Result<Vec<Written>, FileFailure> {
+pub(super) fn write_registry(database: &Database, registry: &MemberRegistry) -> Result<Written, FileFailure> {
     let rev = |bytes: &[u8]| Ok(registry_of(bytes)?.rev);
     write_whole(database, REGISTRIES, REGISTRY, (registry.rev, rev), Some(registry_document(registry)))
 }
@@ -167,7 +161,7 @@ fn write_whole(
     id: &str,
     (held, rev): (u64, impl Fn(&[u8]) -> Result<u64, StorageError>),
     document: Option<bson::Document>,
-) -> Result<Vec<Written>, FileFailure> {
+) -> Result<Written, FileFailure> {
     let transaction = begin(database)?;
     let fits;
     {
@@ -184,7 +178,7 @@ fn write_whole(
         }
     }
     transaction.commit()?;
-    Ok(vec![if fits { Written::Yes } else { Written::Conflict }])
+    Ok(if fits { Written::Yes } else { Written::Conflict })
 }
 
 /// Reads the settings of all databases.
@@ -205,34 +199,10 @@ pub(super) fn write_settings(
     name: &str,
     held: u64,
     settings: Option<&DatabaseSettings>,
-) -> Result<Vec<Written>, FileFailure> {
+) -> Result<Written, FileFailure> {
     let rev = |bytes: &[u8]| Ok(settings_of(bytes)?.1.rev);
     let document = settings.map(|settings| settings_document(name, settings));
     write_whole(database, SETTINGS, name, (held, rev), document)
-}
-
-/// Lists a database unless it is listed.
-pub(super) fn create_database(database: &Database, name: &str) -> Result<(), FileFailure> {
-    if database.begin_read()?.open_table(DATABASES)?.get(name)?.is_some() {
-        return Ok(());
-    }
-    let transaction = begin(database)?;
-    {
-        let mut databases = transaction.open_table(DATABASES)?;
-        if databases.get(name)?.is_none() {
-            databases.insert(name, ())?;
-        }
-    }
-    transaction.commit()?;
-    Ok(())
-}
-
-/// Removes a database from the list; its pages and sensors stay.
-pub(super) fn unlist_database(database: &Database, name: &str) -> Result<(), FileFailure> {
-    let transaction = begin(database)?;
-    transaction.open_table(DATABASES)?.remove(name)?;
-    transaction.commit()?;
-    Ok(())
 }
 
 /// The names of all databases, in order.
