@@ -1,6 +1,5 @@
 //! The entry point for queries: each waits for its turn and runs within its time and its budget.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -8,22 +7,17 @@ use tokio::time::Instant;
 use super::budget::Budgets;
 use super::engine::Engine;
 use super::engine::directory::DirectoryEntry;
-use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
-use super::native::many::{ManyReadings, ManySelection};
-use super::native::notices::RequestNames;
-use super::native::thinning::Thinned;
 use crate::access::Caller;
 use crate::bucket::settings::Settings;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{KnownSettings, SensorDocument, UnflushedReadings};
-use crate::influxql::Statement;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
 use super::budget::Budget;
 use super::error::QueryError;
 use super::wait::Passing;
-use super::{influx, native, wait};
+use super::{influx, wait};
 use crate::config::QuerySettings;
 /// Runs queries.
 #[derive(Debug)]
@@ -59,38 +53,6 @@ impl Query {
         self.budgets.begin(by, text)
     }
 
-    /// See [`native::many::many_readings`].
-    ///
-    /// # Errors
-    /// If the answer would be incomplete.
-    pub async fn many_readings(
-        &self,
-        budget: &Budget,
-        selection: &ManySelection,
-        limit: usize,
-    ) -> Result<ManyReadings, QueryError> {
-        let read = || native::many::many_readings(&self.engine, budget, selection, limit);
-        let part = self.in_turn(budget, &selection.of_each.database, read).await?;
-        self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
-        Ok(part)
-    }
-
-    /// See [`native::thinning::thinned`].
-    ///
-    /// # Errors
-    /// If the answer would be incomplete or too large.
-    pub async fn thinned(
-        &self,
-        budget: &Budget,
-        selection: &ManySelection,
-        points_max: usize,
-    ) -> Result<Thinned, QueryError> {
-        let read = || native::thinning::thinned(&self.engine, budget, selection, points_max);
-        let thinned = self.in_turn(budget, &selection.of_each.database, read).await?;
-        self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
-        Ok(thinned)
-    }
-
     /// The sensors that come after a key, in the order of their shown keys, as far as they have readings.
     ///
     /// # Errors
@@ -111,61 +73,10 @@ impl Query {
         .await
     }
 
-    /// See [`native::notices::notices`]. An answer is not refused because its notices cannot be told.
-    pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
-        let read = || native::notices::notices(&self.engine, budget, by, names);
-        self.in_turn(budget, names.database, read).await.unwrap_or_else(without_notices)
-    }
-
-    /// The result of a statement that only reads; `None` for one that changes something.
-    ///
-    /// # Errors
-    /// See [`StatementFailure`].
-    pub async fn statement(
-        &self,
-        statement: &Statement,
-        asked: StatementContext<'_>,
-    ) -> Result<Option<StatementAnswer>, StatementFailure> {
-        let database = asked.database.unwrap_or_default();
-        self.in_turn(asked.budget, database, || influx::run(&self.engine, statement, asked)).await
-    }
-
-    /// See [`influx::notices`]. An answer is not refused because its notices cannot be told.
-    pub async fn statement_notices(
-        &self,
-        statement: &Statement,
-        asked: StatementContext<'_>,
-        has_answer: bool,
-    ) -> Vec<String> {
-        let database = asked.database.unwrap_or_default();
-        let read = || influx::notices(&self.engine, statement, asked, has_answer);
-        self.in_turn(asked.budget, database, read).await.unwrap_or_else(without_notices)
-    }
-
-    /// What an answer says of ranges that have expired. Ask before the statement is run.
-    #[must_use]
-    pub fn expired_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
-        influx::expired_notices(&self.engine, statement, asked)
-    }
-
     /// What an answer says of readings that it needed and that have expired. Says it once.
     #[must_use]
     pub fn readings_expired(&self, budget: &Budget) -> Vec<String> {
         budget.take_expired().iter().map(|(database, from)| influx::readings_expired(database, *from)).collect()
-    }
-
-    /// See [`influx::delete_targets`].
-    ///
-    /// # Errors
-    /// See [`StatementFailure`].
-    pub async fn delete_targets(
-        &self,
-        statement: &Statement,
-        asked: StatementContext<'_>,
-        before: &BTreeSet<String>,
-    ) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
-        let database = asked.database.unwrap_or_default();
-        self.in_turn(asked.budget, database, || influx::delete_targets(&self.engine, statement, asked, before)).await
     }
 
     /// The documents of a database's sensors, in key order. Does not retry while the store is unavailable; wrap the
@@ -240,7 +151,7 @@ impl Query {
     }
 }
 
-fn without_notices(error: QueryError) -> Vec<String> {
+pub(super) fn without_notices(error: QueryError) -> Vec<String> {
     tracing::debug!(%error, "an answer's notices are not known");
     Vec::new()
 }

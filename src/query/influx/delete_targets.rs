@@ -16,6 +16,7 @@ use crate::bucket::deletions::SensorTest;
 use crate::bucket::settings::owner;
 use crate::bucket::{Rename, Renames};
 use crate::influxql::{Clock, Params, ParseOptions, Statement, TimeRange, parse, split};
+use crate::query::Query;
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
@@ -36,39 +37,47 @@ pub struct DeleteTargets {
     pub statement: String,
 }
 
-/// What a statement deletes, in the database and in each of its policies; `None` if it deletes no readings, or a whole
-/// database. Lists the sensors from the store, not from the cache. `before` are the names of its condition that were fields when
-/// this was asked before.
-///
-/// # Errors
-/// See [`StatementFailure`].
-pub async fn delete_targets(
-    engine: &Engine,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-    before: &BTreeSet<String>,
-) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
-    if !matches!(statement, Statement::Delete { .. } | Statement::DropSeries { .. } | Statement::DropMeasurement { .. })
-    {
-        return Ok(None);
+impl Query {
+    /// What a statement deletes, in the database and in each of its policies; `None` if it deletes no readings, or a whole
+    /// database. Lists the sensors from the store, not from the cache. `before` are the names of its condition that were fields when
+    /// this was asked before.
+    ///
+    /// # Errors
+    /// See [`StatementFailure`].
+    pub async fn delete_targets(
+        &self,
+        statement: &Statement,
+        asked: StatementContext<'_>,
+        before: &BTreeSet<String>,
+    ) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
+        let engine = &self.engine;
+        let find = || async {
+            if !matches!(
+                statement,
+                Statement::Delete { .. } | Statement::DropSeries { .. } | Statement::DropMeasurement { .. }
+            ) {
+                return Ok(None);
+            }
+            let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
+            let name = asked.database.ok_or(StatementFailure::NoDatabase)?;
+            let mut databases = Vec::new();
+            for database in covered(engine, name, None, asked).await? {
+                let sensors = sensors_now(engine, &database, asked).await?;
+                databases.push((database, sensors));
+            }
+            // Together: what a name means in one of them depends on the others.
+            let conditions = conditions(engine, statement, asked, (&databases, &patterns), before)?;
+            let mut conditions = conditions.into_iter().flatten();
+            let mut targets = Vec::new();
+            for (database, sensors) in databases {
+                let renames = engine.renames(&database).unwrap_or_default();
+                let values = conditions.next().map(|values| Arc::new(values.shown_by(renames.clone())));
+                targets.push(targets_in(statement, asked, (database, &sensors), (&patterns, values), &renames).await?);
+            }
+            Ok::<_, StatementFailure>(Some(targets))
+        };
+        self.in_turn(asked.budget, asked.database.unwrap_or_default(), find).await
     }
-    let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
-    let name = asked.database.ok_or(StatementFailure::NoDatabase)?;
-    let mut databases = Vec::new();
-    for database in covered(engine, name, None, asked).await? {
-        let sensors = sensors_now(engine, &database, asked).await?;
-        databases.push((database, sensors));
-    }
-    // Together: what a name means in one of them depends on the others.
-    let conditions = conditions(engine, statement, asked, (&databases, &patterns), before)?;
-    let mut conditions = conditions.into_iter().flatten();
-    let mut targets = Vec::new();
-    for (database, sensors) in databases {
-        let renames = engine.renames(&database).unwrap_or_default();
-        let values = conditions.next().map(|values| Arc::new(values.shown_by(renames.clone())));
-        targets.push(targets_in(statement, asked, (database, &sensors), (&patterns, values), &renames).await?);
-    }
-    Ok(Some(targets))
 }
 
 /// The condition in each of the databases if it names fields; else it is one on tags, and all of its names must be tags.

@@ -16,13 +16,11 @@ mod show;
 mod statement;
 mod zones;
 
-pub use self::delete_targets::{DeleteTargets, delete_targets, sensors_of};
+pub use self::delete_targets::{DeleteTargets, sensors_of};
 pub use self::delete_values::ValueCondition;
-pub use self::notices::{expired_notices, notices};
 pub use self::policies::expired;
 pub use self::policies::readings_expired;
 pub use self::rows::{ResultCell, ResultSeries, StatementAnswer};
-pub use self::run::run;
 pub use self::statement::{StatementContext, StatementFailure};
 pub use self::zones::{is_zone, zone_offset};
 pub use super::engine::windows::zone as zone_named;

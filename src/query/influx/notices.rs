@@ -8,9 +8,10 @@ use super::zones::resolve;
 use crate::influxql::{
     Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
 };
-use crate::query::QueryError;
 use crate::query::engine::Engine;
 use crate::query::native::notices::{AskedName, NameKind, drift_of, unknown_of};
+use crate::query::service::without_notices;
+use crate::query::{Query, QueryError};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 
 /// Sources of a statement that are looked at.
@@ -29,43 +30,50 @@ struct NamedSource<'a> {
     condition: Option<&'a Expr>,
 }
 
-/// The notices for names that the caller may read: which of them nobody knows, if the statement has no answer; and which fields have
-/// values of another type beside them.
-///
-/// # Errors
-/// If the store does not answer.
-pub async fn notices(
-    engine: &Engine,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-    has_answer: bool,
-) -> Result<Vec<String>, QueryError> {
-    let mut unknown = Vec::new();
-    let mut drifted = Vec::new();
-    for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
-        let Some(database) = source.database.or(asked.database) else { continue };
-        let policy = source.policy.or(asked.policy);
-        if !asked.by.may_read(&named(database, policy)) {
-            continue;
-        }
-        let measurement = source.measurement;
-        let of_source = measurement.map(|name| AskedName { kind: NameKind::Measurement, name, measurement: None });
-        let within = source.names.into_iter().take(NAMES_MAX).map(|(kind, name)| AskedName { kind, name, measurement });
-        let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
-        let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
-        if !has_answer {
-            unknown.extend(unknown_of(engine, asked.budget, asked.by, &database, &names).await?);
-        }
-        let range = range_of(source.condition, asked.now);
-        drifted.extend(drift_of(engine, asked.budget, asked.by, (&database, range), &names).await?);
+impl Query {
+    /// The notices for names that the caller may read: which of them nobody knows, if the statement has no answer; and which fields have
+    /// values of another type beside them.
+    /// An answer is not refused because its notices cannot be told.
+    pub async fn statement_notices(
+        &self,
+        statement: &Statement,
+        asked: StatementContext<'_>,
+        has_answer: bool,
+    ) -> Vec<String> {
+        let engine = &self.engine;
+        let read = || async {
+            let mut unknown = Vec::new();
+            let mut drifted = Vec::new();
+            for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
+                let Some(database) = source.database.or(asked.database) else { continue };
+                let policy = source.policy.or(asked.policy);
+                if !asked.by.may_read(&named(database, policy)) {
+                    continue;
+                }
+                let measurement = source.measurement;
+                let of_source =
+                    measurement.map(|name| AskedName { kind: NameKind::Measurement, name, measurement: None });
+                let within =
+                    source.names.into_iter().take(NAMES_MAX).map(|(kind, name)| AskedName { kind, name, measurement });
+                let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
+                let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
+                if !has_answer {
+                    unknown.extend(unknown_of(engine, asked.budget, asked.by, &database, &names).await?);
+                }
+                let range = range_of(source.condition, asked.now);
+                drifted.extend(drift_of(engine, asked.budget, asked.by, (&database, range), &names).await?);
+            }
+            let mut told: Vec<String> = Vec::new();
+            for notice in unknown.into_iter().chain(drifted) {
+                if !told.contains(&notice) {
+                    told.push(notice);
+                }
+            }
+            Ok::<_, QueryError>(told)
+        };
+        let database = asked.database.unwrap_or_default();
+        self.in_turn(asked.budget, database, read).await.unwrap_or_else(without_notices)
     }
-    let mut told: Vec<String> = Vec::new();
-    for notice in unknown.into_iter().chain(drifted) {
-        if !told.contains(&notice) {
-            told.push(notice);
-        }
-    }
-    Ok(told)
 }
 
 /// The times that a condition leaves; `None` if they cannot be told.
@@ -75,15 +83,17 @@ fn range_of(condition: Option<&Expr>, now: i64) -> Option<Range<i64>> {
     Some(range.min.unwrap_or(TIMESTAMP_MIN)..range.max.map_or(TIMESTAMP_MAX, |max| max.saturating_add(1)))
 }
 
-/// What an answer says of databases that keep no readings as old as those that it asks for. Ask before the readings are read: what
-/// expires meanwhile may be among them.
-#[must_use]
-pub fn expired_notices(engine: &Engine, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
-    let mut told = Vec::new();
-    if let Statement::Select(select) = statement {
-        expired_in(engine, select, asked, &mut told);
+impl Query {
+    /// What an answer says of databases that keep no readings as old as those that it asks for. Ask before the readings are read: what
+    /// expires meanwhile may be among them.
+    #[must_use]
+    pub fn expired_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
+        let mut told = Vec::new();
+        if let Statement::Select(select) = statement {
+            expired_in(&self.engine, select, asked, &mut told);
+        }
+        told
     }
-    told
 }
 
 fn expired_in(engine: &Engine, select: &Select, asked: StatementContext<'_>, told: &mut Vec<String>) {

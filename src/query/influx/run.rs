@@ -5,24 +5,30 @@ use super::rows::StatementAnswer;
 use super::statement::{StatementContext, StatementFailure};
 use super::{select, show};
 use crate::influxql::Statement;
-use crate::query::engine::Engine;
+use crate::query::Query;
 use crate::query::pattern::Patterns;
 
-/// The result of a statement that only reads; `None` for one that changes something.
-///
-/// # Errors
-/// See [`StatementFailure`].
-pub async fn run(
-    engine: &Engine,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-) -> Result<Option<StatementAnswer>, StatementFailure> {
-    may_read(statement, asked)?;
-    let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
-    match statement {
-        Statement::Select(select) => select::select(engine, select, &patterns, asked).await.map(Some),
-        Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),
-        _ => show::show(engine, statement, &patterns, asked).await,
+impl Query {
+    /// The result of a statement that only reads; `None` for one that changes something.
+    ///
+    /// # Errors
+    /// See [`StatementFailure`].
+    pub async fn statement(
+        &self,
+        statement: &Statement,
+        asked: StatementContext<'_>,
+    ) -> Result<Option<StatementAnswer>, StatementFailure> {
+        let engine = &self.engine;
+        let run = || async {
+            may_read(statement, asked)?;
+            let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
+            match statement {
+                Statement::Select(select) => select::select(engine, select, &patterns, asked).await.map(Some),
+                Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),
+                _ => show::show(engine, statement, &patterns, asked).await,
+            }
+        };
+        self.in_turn(asked.budget, asked.database.unwrap_or_default(), run).await
     }
 }
 

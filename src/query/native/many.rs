@@ -8,7 +8,6 @@ use super::Selection;
 use super::readings::{Order, first, read, rest, room};
 use crate::bucket::Reading;
 use crate::bucket::meta::META_PREFIX;
-use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::Selector;
@@ -40,46 +39,55 @@ pub struct ManyReadings {
     pub held: HeldBytes,
 }
 
-/// The first `limit` readings of a selection of many sensors.
-///
-/// # Errors
-/// If the answer would be incomplete.
-pub async fn many_readings(
-    engine: &Engine,
-    budget: &Budget,
-    selection: &ManySelection,
-    limit: usize,
-) -> Result<ManyReadings, QueryError> {
-    let mut chosen = engine.choose(budget, &selection.of_each.database, &selection.selector).await?;
-    let entries = &mut chosen.entries;
-    engine.check_sensors(entries.len())?;
-    if let Some((key, _)) = &selection.from {
-        entries.retain(|entry| *entry.sensor.key >= **key);
+impl Query {
+    /// The first `limit` readings of a selection of many sensors.
+    ///
+    /// # Errors
+    /// If the answer would be incomplete.
+    pub async fn many_readings(
+        &self,
+        budget: &Budget,
+        selection: &ManySelection,
+        limit: usize,
+    ) -> Result<ManyReadings, QueryError> {
+        let engine = &self.engine;
+        let read = || async {
+            let mut chosen = engine.choose(budget, &selection.of_each.database, &selection.selector).await?;
+            let entries = &mut chosen.entries;
+            engine.check_sensors(entries.len())?;
+            if let Some((key, _)) = &selection.from {
+                entries.retain(|entry| *entry.sensor.key >= **key);
+            }
+            let mut part = ManyReadings { series: Vec::new(), next: None, held: budget.hold(0)? };
+            let mut left = limit;
+            for entry in entries {
+                let key = entry.sensor.key.to_string();
+                let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.of_each.clone() };
+                if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
+                    one.range = rest(selection.order, &one.range, *time);
+                }
+                if left == 0 || part.held.bytes() >= room(engine) {
+                    part.next = Some((key, first(selection.order, &one.range)));
+                    break;
+                }
+                let found =
+                    read(engine, budget, &one, selection.order, (left, room(engine) - part.held.bytes())).await?;
+                left -= found.readings.len();
+                part.held.add(found.held);
+                if !found.readings.is_empty() {
+                    part.series.push((entry.sensor.clone(), found.readings));
+                }
+                if let Some(time) = found.next {
+                    part.next = Some((key, time));
+                    break;
+                }
+            }
+            Ok::<_, QueryError>(part)
+        };
+        let part = self.in_turn(budget, &selection.of_each.database, read).await?;
+        self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
+        Ok(part)
     }
-    let mut part = ManyReadings { series: Vec::new(), next: None, held: budget.hold(0)? };
-    let mut left = limit;
-    for entry in entries {
-        let key = entry.sensor.key.to_string();
-        let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.of_each.clone() };
-        if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
-            one.range = rest(selection.order, &one.range, *time);
-        }
-        if left == 0 || part.held.bytes() >= room(engine) {
-            part.next = Some((key, first(selection.order, &one.range)));
-            break;
-        }
-        let found = read(engine, budget, &one, selection.order, (left, room(engine) - part.held.bytes())).await?;
-        left -= found.readings.len();
-        part.held.add(found.held);
-        if !found.readings.is_empty() {
-            part.series.push((entry.sensor.clone(), found.readings));
-        }
-        if let Some(time) = found.next {
-            part.next = Some((key, time));
-            break;
-        }
-    }
-    Ok(part)
 }
 
 /// Which tags are listed.

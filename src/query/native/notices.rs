@@ -12,6 +12,7 @@ use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::native::aggregate::present;
 use crate::query::selector::{Selector, TagFilter, TagTest};
+use crate::query::service::without_notices;
 use crate::query::{Budget, Query, QueryError};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Family, Sensor};
@@ -48,32 +49,31 @@ impl<'a> RequestNames<'a> {
     }
 }
 
-/// A notice for each name that no sensor has which the caller may read.
-///
-/// # Errors
-/// If the store does not answer.
-pub async fn notices(
-    engine: &Engine,
-    budget: &Budget,
-    by: &Caller,
-    names: &RequestNames<'_>,
-) -> Result<Vec<String>, QueryError> {
-    let asked = asked_of(names);
-    if let Selector::Sensor(_) = names.selector {
-        // Its database may have a million others, which need not be read.
-        let chosen = engine.choose(budget, names.database, names.selector).await?;
-        if let Some(entry) = chosen.entries.first() {
-            let entry = std::slice::from_ref(entry);
-            let mut told = among(budget, entry, &[], &asked).await?;
+impl Query {
+    /// A notice for each name that no sensor has which the caller may read.
+    /// An answer is not refused because its notices cannot be told.
+    pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
+        let engine = &self.engine;
+        let read = || async {
+            let asked = asked_of(names);
+            if let Selector::Sensor(_) = names.selector {
+                // Its database may have a million others, which need not be read.
+                let chosen = engine.choose(budget, names.database, names.selector).await?;
+                if let Some(entry) = chosen.entries.first() {
+                    let entry = std::slice::from_ref(entry);
+                    let mut told = among(budget, entry, &[], &asked).await?;
+                    let of = (names.database, names.range.map(|(from, to)| from..to));
+                    told.extend(drift_among(engine, budget, of, (entry, &[]), &asked).await?);
+                    return Ok(told);
+                }
+            }
+            let mut told = unknown_of(engine, budget, by, names.database, &asked).await?;
             let of = (names.database, names.range.map(|(from, to)| from..to));
-            told.extend(drift_among(engine, budget, of, (entry, &[]), &asked).await?);
-            return Ok(told);
-        }
+            told.extend(drift_of(engine, budget, by, of, &asked).await?);
+            Ok::<_, QueryError>(told)
+        };
+        self.in_turn(budget, names.database, read).await.unwrap_or_else(without_notices)
     }
-    let mut told = unknown_of(engine, budget, by, names.database, &asked).await?;
-    let of = (names.database, names.range.map(|(from, to)| from..to));
-    told.extend(drift_of(engine, budget, by, of, &asked).await?);
-    Ok(told)
 }
 
 /// A notice for each named field beside which there are values of other families in a range of times, if they are kept at all.

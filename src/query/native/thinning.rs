@@ -11,12 +11,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::many::ManySelection;
 use super::readings::Order;
 use crate::bucket::Reading;
-use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::filter::order;
 use crate::query::engine::memory::memory_of;
 use crate::query::engine::points::{PointCursor, PointsQuery};
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::{Family, Sensor, Value};
 
 /// Sensors with their thinned readings.
@@ -28,63 +27,72 @@ pub struct Thinned {
     pub held: HeldBytes,
 }
 
-/// Reads a selection of many sensors, at most `points_max` readings of each: all readings if they are no more, else
-/// those a chart needs. Up to two readings per number or boolean field, and two more, are shown even if `points_max` is
-/// less.
-///
-/// # Errors
-/// If the answer would be incomplete or too large.
-pub async fn thinned(
-    engine: &Engine,
-    budget: &Budget,
-    selection: &ManySelection,
-    points_max: usize,
-) -> Result<Thinned, QueryError> {
-    let of_each = &selection.of_each;
-    let chosen = engine.choose(budget, &of_each.database, &selection.selector).await?;
-    let entries = &chosen.entries;
-    engine.check_sensors(entries.len())?;
-    let wanted = |name: &str| of_each.fields.is_empty() || of_each.fields.iter().any(|field| field == name);
-    let names = entries.iter().flat_map(|entry| &*entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
-    let fields: Arc<[Arc<str>]> = names.cloned().collect::<BTreeSet<_>>().into_iter().collect();
-    let shown = |entry: &DirectoryEntry| {
-        entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count()
-    };
-    let bytes = Arc::default();
-    let mut thinned: Vec<Thinning> =
-        entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range, &bytes)).collect();
-    let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.stored.clone()).collect();
-    let range = engine.with_readings(budget, &of_each.database, &of_each.range, true);
-    let all = PointsQuery {
-        database: &of_each.database,
-        sensors: &sensors,
-        range,
-        fields: &fields,
-        ends: false,
-        only_sums: false,
-        budget,
-    };
-    let mut held = budget.hold(0)?;
-    let mut scan = engine.points(&all)?;
-    while let Some((place, points)) = scan.next().await? {
-        for from in (0..points.times.len()).step_by(ROWS) {
-            let rows = from..points.times.len().min(from + ROWS);
-            readings(&points, &fields, rows).for_each(|reading| thinned[place].push(reading));
-            held.set(bytes.load(Relaxed))?;
-            budget.pause().await?;
-        }
+impl Query {
+    /// Reads a selection of many sensors, at most `points_max` readings of each: all readings if they are no more, else
+    /// those a chart needs. Up to two readings per number or boolean field, and two more, are shown even if `points_max` is
+    /// less.
+    ///
+    /// # Errors
+    /// If the answer would be incomplete or too large.
+    pub async fn thinned(
+        &self,
+        budget: &Budget,
+        selection: &ManySelection,
+        points_max: usize,
+    ) -> Result<Thinned, QueryError> {
+        let engine = &self.engine;
+        let read = || async {
+            let of_each = &selection.of_each;
+            let chosen = engine.choose(budget, &of_each.database, &selection.selector).await?;
+            let entries = &chosen.entries;
+            engine.check_sensors(entries.len())?;
+            let wanted = |name: &str| of_each.fields.is_empty() || of_each.fields.iter().any(|field| field == name);
+            let names =
+                entries.iter().flat_map(|entry| &*entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
+            let fields: Arc<[Arc<str>]> = names.cloned().collect::<BTreeSet<_>>().into_iter().collect();
+            let shown = |entry: &DirectoryEntry| {
+                entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count()
+            };
+            let bytes = Arc::default();
+            let mut thinned: Vec<Thinning> =
+                entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range, &bytes)).collect();
+            let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.stored.clone()).collect();
+            let range = engine.with_readings(budget, &of_each.database, &of_each.range, true);
+            let all = PointsQuery {
+                database: &of_each.database,
+                sensors: &sensors,
+                range,
+                fields: &fields,
+                ends: false,
+                only_sums: false,
+                budget,
+            };
+            let mut held = budget.hold(0)?;
+            let mut scan = engine.points(&all)?;
+            while let Some((place, points)) = scan.next().await? {
+                for from in (0..points.times.len()).step_by(ROWS) {
+                    let rows = from..points.times.len().min(from + ROWS);
+                    readings(&points, &fields, rows).for_each(|reading| thinned[place].push(reading));
+                    held.set(bytes.load(Relaxed))?;
+                    budget.pause().await?;
+                }
+            }
+            let mut series = Vec::with_capacity(sensors.len());
+            for (entry, thinned) in entries.iter().zip(thinned) {
+                let mut readings = thinned.finish();
+                if selection.order == Order::Descending {
+                    readings.reverse();
+                }
+                series.push((entry.sensor.clone(), readings));
+                budget.pause().await?;
+            }
+            held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;
+            Ok::<_, QueryError>(Thinned { series, held })
+        };
+        let thinned = self.in_turn(budget, &selection.of_each.database, read).await?;
+        self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
+        Ok(thinned)
     }
-    let mut series = Vec::with_capacity(sensors.len());
-    for (entry, thinned) in entries.iter().zip(thinned) {
-        let mut readings = thinned.finish();
-        if selection.order == Order::Descending {
-            readings.reverse();
-        }
-        series.push((entry.sensor.clone(), readings));
-        budget.pause().await?;
-    }
-    held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;
-    Ok(Thinned { series, held })
 }
 
 fn readings<'a>(
