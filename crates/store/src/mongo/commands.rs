@@ -10,16 +10,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::MongoStore;
-use super::connect::COMMANDS_IN_FLIGHT;
-use super::copies::NewCopies;
 use super::given_up::AtWork;
 use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
 use super::reads::{self, Query};
 use super::remove;
-use super::setup::{Collections, prefix};
+use super::setup::prefix;
 use super::writes::{self, MongoWrite, Together, Updates, chunks};
 use crate::bucket::StorageError;
-use crate::bucket::store::{Extent, PageWrite, Written};
+use crate::bucket::store::{Extent, Written};
 use crate::document::document_rev;
 
 impl MongoStore {
@@ -180,28 +178,8 @@ impl MongoStore {
         error
     }
 
-    /// Writes the groups at these places, each in its own transaction, a few concurrently. A group is encoded only when
-    /// it is its turn.
-    pub(super) async fn transact_each(
-        &self,
-        collections: &Collections,
-        (writes, copies): (&[PageWrite<'_>], &NewCopies),
-        places: &Mutex<Vec<usize>>,
-        outcomes: &Mutex<Vec<Written>>,
-    ) {
-        let next = || places.lock().pop();
-        let work = || async {
-            while let Some(place) = next() {
-                let changes = writes::together(collections, &writes[place], copies);
-                let outcome = self.transact(prefix(&collections.buckets), changes).await;
-                outcomes.lock()[place] = outcome;
-            }
-        };
-        futures_util::future::join_all((0..COMMANDS_IN_FLIGHT).map(|_| work())).await;
-    }
-
     /// Makes all changes in one transaction, or none.
-    async fn transact(&self, of: &str, changes: Together) -> Written {
+    pub(super) async fn transact(&self, of: &str, changes: Together) -> Written {
         let (client, mongo) = (self.client.clone(), self.mongo.clone());
         let transaction = async move { writes::transact(&client, &mongo, changes).await };
         match self.run_write(of, transaction).await {

@@ -1,14 +1,19 @@
 //! Makes the client and sets driver options beyond the URI. The driver has no socket timeout and long default waits, so
 //! heartbeats and deadlines are set here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use mongodb::Client;
 use mongodb::error::Error;
 use mongodb::options::{ClientOptions, ReadConcern, ReadPreference, SelectionCriteria};
-use mongodb::{Client, Database};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
-use super::told;
+use super::groups::NotedSensors;
+use super::settings::SealForms;
 use super::writes::durable;
+use super::{MongoStore, told};
 use crate::bucket::{CopyRules, GroupRules, IndexRules, SealForm, StorageError};
 
 /// Maximum concurrent write commands; the same number of reads may run beside them.
@@ -50,39 +55,50 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a command waits for a primary. An election shorter than this causes no error.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A client, and what is said of it.
-pub struct Connected {
-    pub client: Client,
-    pub mongo: Database,
-    pub address: ClientOptions,
-    /// User, database and hosts.
-    pub whom: String,
-}
-
-/// A client for the URI's servers, without waiting for them, and the database.
-pub async fn connect(uri: &str) -> Result<Connected, StorageError> {
-    let refused = |e: Error| {
-        tracing::debug!(error = %e, "the MongoDB driver refused the address");
-        StorageError::Address { detail: told::by_driver(&e) }
-    };
-    let mut client_options = ClientOptions::parse(uri).await.map_err(refused)?;
-    client_options.app_name.get_or_insert_with(|| "hourglass".to_owned());
-    client_options.heartbeat_freq.get_or_insert(HEARTBEAT);
-    client_options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
-    client_options.server_selection_timeout.get_or_insert(SELECTION_TIMEOUT);
-    // Majority read concern: reads see confirmed writes, and nothing that a failover could take back. Always from the
-    // primary.
-    client_options.read_concern = Some(ReadConcern::majority());
-    client_options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-    client_options.write_concern = Some(durable());
-    client_options.max_pool_size = Some(2 * COMMANDS_IN_FLIGHT + 4);
-    client_options.max_connecting.get_or_insert(4);
-    let name = client_options.default_database.clone().unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
-    let user = client_options.credential.as_ref().and_then(|credential| credential.username.as_deref());
-    let hosts: Vec<String> = client_options.hosts.iter().map(ToString::to_string).collect();
-    let user = user.map_or("no user".to_owned(), |user| format!("user {user:?}"));
-    let whom = format!("{user}, database {name:?}, hosts {}", hosts.join(","));
-    let client = Client::with_options(client_options.clone()).map_err(refused)?;
-    let mongo = client.database(&name);
-    Ok(Connected { client, mongo, address: client_options, whom })
+impl MongoStore {
+    /// Parses the URI and starts looking for the servers, without waiting for them.
+    ///
+    /// # Errors
+    /// [`StorageError::Address`] if the driver rejects the URI.
+    pub async fn open(uri: &str, options: MongoOptions) -> Result<Self, StorageError> {
+        let refused = |e: Error| {
+            tracing::debug!(error = %e, "the MongoDB driver refused the address");
+            StorageError::Address { detail: told::by_driver(&e) }
+        };
+        let mut client_options = ClientOptions::parse(uri).await.map_err(refused)?;
+        client_options.app_name.get_or_insert_with(|| "hourglass".to_owned());
+        client_options.heartbeat_freq.get_or_insert(HEARTBEAT);
+        client_options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
+        client_options.server_selection_timeout.get_or_insert(SELECTION_TIMEOUT);
+        // Majority read concern: reads see confirmed writes, and nothing that a failover could take back. Always from the
+        // primary.
+        client_options.read_concern = Some(ReadConcern::majority());
+        client_options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+        client_options.write_concern = Some(durable());
+        client_options.max_pool_size = Some(2 * COMMANDS_IN_FLIGHT + 4);
+        client_options.max_connecting.get_or_insert(4);
+        let name = client_options.default_database.clone().unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
+        let user = client_options.credential.as_ref().and_then(|credential| credential.username.as_deref());
+        let hosts: Vec<String> = client_options.hosts.iter().map(ToString::to_string).collect();
+        let user = user.map_or("no user".to_owned(), |user| format!("user {user:?}"));
+        let whom = format!("{user}, database {name:?}, hosts {}", hosts.join(","));
+        let client = Client::with_options(client_options.clone()).map_err(refused)?;
+        let mongo = client.database(&name);
+        let permits = COMMANDS_IN_FLIGHT as usize;
+        Ok(Self {
+            mongo,
+            client,
+            address: client_options,
+            whom,
+            options,
+            writes: Arc::new(Semaphore::new(permits)),
+            reads: Arc::new(Semaphore::new(permits)),
+            given_up: Arc::default(),
+            checks: Arc::new(Semaphore::new(1)),
+            created: Mutex::default(),
+            grouped: Mutex::default(),
+            noted: NotedSensors::default(),
+            seal_forms: SealForms::default(),
+        })
+    }
 }

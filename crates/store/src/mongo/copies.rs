@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use futures_util::future::join_all;
 use mongodb::Collection;
 
 use super::outcome::classify;
@@ -11,8 +10,7 @@ use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
 use super::{MongoStore, READ_SENSORS, date};
-use crate::bucket::store::Extent;
-use crate::bucket::{CopiesRefreshed, CopyScope, StorageError};
+use crate::bucket::{CopyScope, StorageError};
 use crate::document::{COPIED_FIELDS, SensorCopies};
 
 /// The `meta` of new documents, by sensor, encoded.
@@ -38,7 +36,7 @@ impl MongoStore {
         Ok(found.into_iter().filter_map(copies).collect())
     }
 
-    async fn sensor_copies(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorCopies>, StorageError> {
+    pub(super) async fn sensor_copies(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorCopies>, StorageError> {
         let mut found = Vec::with_capacity(keys.len());
         for keys in keys.chunks(READ_SENSORS) {
             let sensors = Collections::of(&self.mongo, database).sensors;
@@ -50,42 +48,8 @@ impl MongoStore {
         Ok(found)
     }
 
-    pub(super) async fn refreshed_copies(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        scope: CopyScope,
-    ) -> Result<CopiesRefreshed, StorageError> {
-        let names = self.options.copies.names(database);
-        let collections = Collections::of(&self.mongo, database);
-        let of = if names.is_empty() { Vec::new() } else { self.sensor_copies(database, sensors).await? };
-        let mut done = CopiesRefreshed { documents: 0, is_complete: true };
-        if of.is_empty() {
-            return Ok(done);
-        }
-        let unreadable = |detail| StorageError::Unreadable { id: database.to_owned(), detail };
-        let updates = of.iter().map(|of| refreshing(of, &names, scope)).collect::<Result<Vec<Bson>, _>>();
-        let updates = updates.map_err(unreadable)?;
-        // Together, so that they wait for the journal once.
-        let everywhere = [&collections.buckets, &collections.overflow, &collections.days];
-        let mended = everywhere.map(|collection| self.mend(collection, updates.clone()));
-        for mended in join_all(mended).await {
-            let (changed, is_complete) = mended?;
-            done.documents += changed;
-            done.is_complete &= is_complete;
-        }
-        if done.is_complete && scope == CopyScope::All {
-            let marks = of.iter().filter(|of| of.is_stale(&names)).map(|of| {
-                let update = doc! { "$set": { "copied": of.done(&names) } };
-                Bson::Document(doc! { "q": { "_id": &of.sensor }, "u": update })
-            });
-            self.mend(&collections.sensors, marks.collect()).await?;
-        }
-        Ok(done)
-    }
-
     /// Runs updates; returns how many documents they changed, and whether the server's time limit left none out.
-    async fn mend(
+    pub(super) async fn mend(
         &self,
         collection: &Collection<RawDocumentBuf>,
         updates: Vec<Bson>,
@@ -115,37 +79,18 @@ impl MongoStore {
         let changed = reply.get_i32("nModified").map(i64::from).or_else(|_| reply.get_i64("nModified"));
         Ok((changed.ok().and_then(|changed| u64::try_from(changed).ok()).unwrap_or_default(), true))
     }
-
-    pub(super) async fn stale_copies_after(
-        &self,
-        database: &str,
-        after: &str,
-        most: usize,
-    ) -> Result<(Vec<String>, Option<String>), StorageError> {
-        let names = self.options.copies.names(database);
-        if names.is_empty() {
-            return Ok((Vec::new(), None));
-        }
-        let sensors = Collections::of(&self.mongo, database).sensors;
-        // Those without metadata, too: a step takes a bounded time, however many of them follow each other.
-        let query = Query::of(doc! { "_id": { "$gt": after } }).sorted(doc! { "_id": 1 }).sending(needed());
-        let found = self.find(&sensors, query.within(Extent::pages(most))).await?;
-        let found = found.iter().map(of_document).collect::<Result<Vec<_>, _>>()?;
-        let last = found.last().filter(|_| found.len() >= most).map(|of| of.sensor.clone());
-        Ok((found.into_iter().filter(|of| of.is_stale(&names)).map(|of| of.sensor).collect(), last))
-    }
 }
 
-fn needed() -> Document {
+pub(super) fn needed() -> Document {
     COPIED_FIELDS.iter().map(|field| ((*field).to_owned(), Bson::Int32(1))).collect()
 }
 
-fn of_document(document: &RawDocumentBuf) -> Result<SensorCopies, StorageError> {
+pub(super) fn of_document(document: &RawDocumentBuf) -> Result<SensorCopies, StorageError> {
     let id = || document.get_str("_id").unwrap_or_default().to_owned();
     SensorCopies::of(document).map_err(|detail| StorageError::Unreadable { id: id(), detail })
 }
 
-fn refreshing(of: &SensorCopies, names: &[&str], scope: CopyScope) -> Result<Bson, String> {
+pub(super) fn refreshing(of: &SensorCopies, names: &[&str], scope: CopyScope) -> Result<Bson, String> {
     let update = of.update(names)?;
     let mut filter = doc! { "sensor": &of.sensor };
     if let CopyScope::Since(hour) = scope {

@@ -19,7 +19,7 @@ use super::reads::Query;
 use super::setup::{self, Collections, prefix};
 use super::writes::{COMMAND_BYTES, durable};
 use crate::bucket::store::{Extent, Written};
-use crate::bucket::{GroupRules, Regrouped, StorageError};
+use crate::bucket::{GroupRules, StorageError};
 use crate::document::{
     BsonWriter, GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, place_prefix, settled,
 };
@@ -49,7 +49,7 @@ impl NotedSensors {
         self.0.lock()
     }
 
-    fn add<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
+    pub(super) fn add<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
         let mut noted = self.lock();
         let Noted { by_database, count, is_incomplete, .. } = &mut *noted;
         let of = by_database.entry(database.to_owned()).or_default();
@@ -63,7 +63,7 @@ impl NotedSensors {
     }
 
     /// Takes neighbours of one database.
-    fn take(&self, most: usize) -> Option<(String, Vec<String>)> {
+    pub(super) fn take(&self, most: usize) -> Option<(String, Vec<String>)> {
         let mut noted = self.lock();
         let (database, key) = noted.next.clone();
         let after = |of: &BTreeSet<String>| of.range(key.clone()..).take(most).cloned().collect::<Vec<_>>();
@@ -87,12 +87,12 @@ impl NotedSensors {
         Some((database, keys))
     }
 
-    fn left(&self) -> u64 {
+    pub(super) fn left(&self) -> u64 {
         self.lock().count as u64
     }
 
     /// Whether some may be missing here. Asked for once, it is taken for answered.
-    fn take_incomplete(&self) -> bool {
+    pub(super) fn take_incomplete(&self) -> bool {
         std::mem::take(&mut self.lock().is_incomplete)
     }
 }
@@ -123,57 +123,8 @@ impl MongoStore {
         }
     }
 
-    pub(super) async fn regrouped(&self, most: usize) -> Result<Regrouped, StorageError> {
-        let mut done = Regrouped::default();
-        if let Some((database, keys)) = self.noted.take(most) {
-            done.sensors = keys.len() as u64;
-            match self.regroup_keys(&database, keys.clone()).await {
-                Ok(documents) => done.documents = documents,
-                Err(error) => {
-                    self.noted.add(&database, keys.iter().map(String::as_str));
-                    return Err(error);
-                }
-            }
-        }
-        (done.left, done.is_incomplete) = (self.noted.left(), self.noted.take_incomplete());
-        Ok(done)
-    }
-
-    pub(super) async fn regrouped_after(
-        &self,
-        database: &str,
-        after: &str,
-        most: usize,
-    ) -> Result<(Regrouped, Option<String>), StorageError> {
-        let rules = self.options.groups.of(database);
-        if rules.is_empty() {
-            return Ok((Regrouped::default(), None));
-        }
-        let Collections { sensors, groups, .. } = Collections::of(&self.mongo, database);
-        if after.is_empty() {
-            let names: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
-            self.remove(&groups, doc! { "group": { "$nin": names } }).await?;
-        }
-        let next = Query::of(doc! { "_id": { "$gt": after } }).sorted(doc! { "_id": 1 }).sending(doc! { "_id": 1 });
-        let next = self.find(&sensors, next.within(Extent::pages(most))).await?;
-        let id = |document: &RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
-        let mut keys: BTreeSet<String> = next.iter().map(id).collect();
-        let last = keys.last().filter(|_| keys.len() >= most).cloned();
-        let mut between = doc! { "$gt": after };
-        last.iter().for_each(|last| drop(between.insert("$lte", last)));
-        let filter = doc! { "members": { "$elemMatch": { "sensor": between } } };
-        for page in self.find(&groups, Query::of(filter)).await? {
-            let page = GroupPage::of(&page)?;
-            let is_between = |key: &&str| *key > after && last.as_deref().is_none_or(|last| *key <= last);
-            keys.extend(page.keys().filter(is_between).map(str::to_owned));
-        }
-        let looked_at = keys.len() as u64;
-        let documents = self.regroup_keys(database, keys.into_iter().collect()).await?;
-        Ok((Regrouped { sensors: looked_at, documents, left: self.noted.left(), is_incomplete: false }, last))
-    }
-
     /// Sets the groups' documents of these sensors as their documents say; returns how many it changed.
-    async fn regroup_keys(&self, database: &str, keys: Vec<String>) -> Result<u64, StorageError> {
+    pub(super) async fn regroup_keys(&self, database: &str, keys: Vec<String>) -> Result<u64, StorageError> {
         if keys.is_empty() {
             return Ok(0);
         }

@@ -9,6 +9,7 @@ mod connect;
 mod copies;
 mod days;
 mod declared;
+mod extras;
 mod given_up;
 mod groups;
 mod indexes;
@@ -38,13 +39,13 @@ use tokio::sync::Semaphore;
 
 pub use self::connect::MongoOptions;
 
-use self::connect::{COMMANDS_IN_FLIGHT, Connected};
 use self::given_up::GivenUp;
 use self::groups::NotedSensors;
 use self::outcome::classify;
 use self::settings::SealForms;
 use self::setup::Collections;
 use crate::bucket::StorageError;
+use crate::names::collection_prefix;
 use crate::reading::Hour;
 
 /// Sensors that are removed together, each by its rev: mongod plans larger alternatives slowly.
@@ -78,38 +79,13 @@ pub struct MongoStore {
 }
 
 impl MongoStore {
-    /// Parses the URI and starts looking for the servers, without waiting for them.
-    ///
-    /// # Errors
-    /// [`StorageError::Address`] if the driver rejects the URI.
-    pub async fn open(uri: &str, options: MongoOptions) -> Result<Self, StorageError> {
-        let Connected { client, mongo, address, whom } = connect::connect(uri).await?;
-        let permits = COMMANDS_IN_FLIGHT as usize;
-        Ok(Self {
-            mongo,
-            client,
-            address,
-            whom,
-            options,
-            writes: Arc::new(Semaphore::new(permits)),
-            reads: Arc::new(Semaphore::new(permits)),
-            given_up: Arc::default(),
-            checks: Arc::new(Semaphore::new(1)),
-            created: Mutex::default(),
-            grouped: Mutex::default(),
-            noted: NotedSensors::default(),
-            seal_forms: SealForms::default(),
-        })
-    }
-
     /// Ensures that the database's collections exist, once per process.
     async fn created(&self, database: &str) -> Result<Collections, StorageError> {
         let known = self.created.lock().contains(database);
         if !known {
             let (mongo, name) = (self.mongo.clone(), database.to_owned());
-            let of = Collections::of(&mongo, database);
             let create = async move { setup::create(&mongo, &name).await };
-            self.run_write(setup::prefix(&of.buckets), create).await?.map_err(|e| classify(&e))?;
+            self.run_write(&collection_prefix(database), create).await?.map_err(|e| classify(&e))?;
             self.created.lock().insert(database.to_owned());
         }
         Ok(Collections::of(&self.mongo, database))

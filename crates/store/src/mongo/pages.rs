@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bson::{Bson, Document, doc};
 use parking_lot::Mutex;
 
+use super::connect::COMMANDS_IN_FLIGHT;
 use super::days::REMOVED;
 use super::reads::Query;
-use super::setup::Collections;
+use super::setup::{Collections, prefix};
 use super::writes::MongoWrite;
 use super::{MongoStore, READ_BUCKETS, READ_SENSORS, REMOVE_SENSORS, date, remove, scan, writes};
 use crate::bucket::page::StoredPage;
@@ -45,7 +47,15 @@ impl PageStore for MongoStore {
             }
         }
         let together = Mutex::new(together);
-        let transactions = self.transact_each(&collections, (writes, &copies), &together, &outcomes);
+        let next = || together.lock().pop();
+        let work = || async {
+            while let Some(place) = next() {
+                let changes = writes::together(&collections, &writes[place], &copies);
+                let outcome = self.transact(prefix(&collections.buckets), changes).await;
+                outcomes.lock()[place] = outcome;
+            }
+        };
+        let transactions = futures_util::future::join_all((0..COMMANDS_IN_FLIGHT).map(|_| work()));
         tokio::join!(
             self.write(&collections.buckets, buckets, &outcomes),
             self.write(&collections.overflow, overflow, &outcomes),
@@ -144,7 +154,37 @@ impl PageStore for MongoStore {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
-        self.scan_many(database, sensors, hours, projection, ScanBudget::new(bytes_max)).await
+        let room = ScanBudget::new(bytes_max);
+        let collections = Collections::of(&self.mongo, database);
+        let places: HashMap<String, usize> =
+            sensors.iter().enumerate().map(|(place, sensor)| ((*sensor).to_owned(), place)).collect();
+        let places = Arc::new(places);
+        let batches = (0..sensors.len()).step_by(scan::SENSORS).map(|from| {
+            let (collection, places) = (collections.buckets.clone(), places.clone());
+            let lot = from..from + scan::SENSORS;
+            self.read(scan::first_pages(collection, places, lot, hours.clone(), projection.clone(), room.clone()))
+        });
+        let mut pages: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
+        let batches = futures_util::future::try_join_all(batches).await?;
+        let Some(batches) = batches.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        for found in batches.into_iter().flatten() {
+            if !found.has_overflow {
+                pages[found.place].push(found.page);
+                continue;
+            }
+            let hour = found.page.hour;
+            let several = self.spilled_scanned(&collections, sensors[found.place], hour, projection, room.left()).await;
+            let several = match several {
+                Err(StorageError::HourTooLarge { .. }) => return Ok(None),
+                several => several?,
+            };
+            if !room.take(several.iter().map(|page| page.bytes(0)).sum()) {
+                return Ok(None);
+            }
+            pages[found.place].extend(several);
+        }
+        pages.iter_mut().for_each(|pages| pages.sort_by_key(|page| (page.hour, page.number)));
+        Ok(Some(pages))
     }
 
     async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {

@@ -8,7 +8,7 @@ use mongodb::error::Error;
 
 use super::indexes::is_no_collection;
 use super::outcome::{has_code, of_updates, write_errors};
-use super::setup::{Collections, databases};
+use super::setup::Collections;
 use super::versions;
 use crate::bucket::StorageError;
 use crate::bucket::store::Written;
@@ -76,10 +76,4 @@ pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> 
         }
     }
     Ok(())
-}
-
-/// Marks a database as dropped.
-pub async fn unlist(mongo: &Database, database: &str) -> Result<(), Error> {
-    let update = doc! { "$set": { "dropped": true } };
-    databases(mongo).update_one(doc! { "_id": database }, update).await.map(drop)
 }

@@ -134,7 +134,7 @@ impl MongoStore {
     }
 
     /// As [`MongoStore::spilled`], for a scan.
-    async fn spilled_scanned(
+    pub(super) async fn spilled_scanned(
         &self,
         collections: &Collections,
         sensor: &str,
@@ -198,46 +198,5 @@ impl MongoStore {
             Order::Descending => hours.start..last.unwrap_or(hours.start),
         };
         Ok(Scanned { pages, rest })
-    }
-
-    /// All pages of several sensors, per sensor in the given order; `None` if they exceed the budget.
-    pub(super) async fn scan_many(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-        projection: &Projection,
-        room: ScanBudget,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
-        let collections = Collections::of(&self.mongo, database);
-        let places: HashMap<String, usize> =
-            sensors.iter().enumerate().map(|(place, sensor)| ((*sensor).to_owned(), place)).collect();
-        let places = Arc::new(places);
-        let batches = (0..sensors.len()).step_by(SENSORS).map(|from| {
-            let (collection, places) = (collections.buckets.clone(), places.clone());
-            let lot = from..from + SENSORS;
-            self.read(first_pages(collection, places, lot, hours.clone(), projection.clone(), room.clone()))
-        });
-        let mut pages: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
-        let batches = futures_util::future::try_join_all(batches).await?;
-        let Some(batches) = batches.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        for found in batches.into_iter().flatten() {
-            if !found.has_overflow {
-                pages[found.place].push(found.page);
-                continue;
-            }
-            let hour = found.page.hour;
-            let several = self.spilled_scanned(&collections, sensors[found.place], hour, projection, room.left()).await;
-            let several = match several {
-                Err(StorageError::HourTooLarge { .. }) => return Ok(None),
-                several => several?,
-            };
-            if !room.take(several.iter().map(|page| page.bytes(0)).sum()) {
-                return Ok(None);
-            }
-            pages[found.place].extend(several);
-        }
-        pages.iter_mut().for_each(|pages| pages.sort_by_key(|page| (page.hour, page.number)));
-        Ok(Some(pages))
     }
 }

@@ -62,8 +62,8 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
         create_collection(mongo, collections.buckets.name(), page_schema()).await?;
         create_collection(mongo, collections.overflow.name(), page_schema()).await?;
         create_collection(mongo, collections.days.name(), day_schema()).await?;
-        create_collection(mongo, collections.months.name(), month_schema()).await?;
-        create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
+        create_collection(mongo, collections.months.name(), schema("sensor start end rev totals")).await?;
+        create_collection(mongo, collections.sensors.name(), schema("rev measurement tags fields recent")).await?;
     }
     for (collection, index) in indexes_of(&collections) {
         indexes::create(collection, &index).await?;
@@ -74,7 +74,7 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
 /// Creates the collection of groups' documents if it is missing. Only databases with groups have one.
 pub async fn create_groups(mongo: &Database, collections: &Collections) -> Result<(), Error> {
     let groups = &collections.groups;
-    create_collection(mongo, groups.name(), group_schema()).await?;
+    create_collection(mongo, groups.name(), schema("group value from count members")).await?;
     // Serves people: the documents of a group, of a value, in the order of their members.
     let by_value = Index { keys: doc! { "group": 1, "value": 1, "from": 1 }, sparse: false };
     // Serves who looks for the groups of a sensor.
@@ -236,16 +236,4 @@ fn day_schema() -> Document {
         properties.insert("readings", doc! { "bsonType": ["binData", "object"] });
     }
     schema
-}
-
-fn month_schema() -> Document {
-    schema("sensor start end rev totals")
-}
-
-fn sensor_schema() -> Document {
-    schema("rev measurement tags fields recent")
-}
-
-fn group_schema() -> Document {
-    schema("group value from count members")
 }

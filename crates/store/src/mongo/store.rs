@@ -11,8 +11,9 @@ use super::setup::Collections;
 use super::{MongoStore, remove, settings, setup, space};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, Written};
-use crate::bucket::{CopiesRefreshed, CopyScope, DatabaseSettings, Regrouped, StorageError, Store, StoreSpace};
+use crate::bucket::{DatabaseSettings, StorageError, Store, StoreSpace};
 use crate::document::{self, REGISTRY};
+use crate::names::collection_prefix;
 
 impl Store for MongoStore {
     fn mongo_extras(self: Arc<Self>) -> Option<Arc<dyn MongoExtras>> {
@@ -32,22 +33,18 @@ impl DatabaseStore for MongoStore {
         self.created(database).await?;
         // Another process may have taken it off the list since this one found its collections.
         let (mongo, name) = (self.mongo.clone(), database.to_owned());
-        let of = Collections::of(&mongo, database);
         let list = async move { setup::list(&mongo, &name).await };
-        self.run_write(setup::prefix(&of.buckets), list).await?.map_err(|e| classify(&e))
+        self.run_write(&collection_prefix(database), list).await?.map_err(|e| classify(&e))
     }
 
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
         let (mongo, name, most) = (self.mongo.clone(), database.to_owned(), self.options.command_timeout / 2);
         self.forget(database);
         self.refuse_newer_database(database).await?;
-        let of = Collections::of(&mongo, database);
-        self.quiet(setup::prefix(&of.buckets)).await?;
+        let of = collection_prefix(database);
+        self.quiet(&of).await?;
         let dropped = async move { remove::drop_database(&mongo, &name, most).await };
-        let dropped = self
-            .run_write(setup::prefix(&of.buckets), dropped)
-            .await
-            .and_then(|dropped| dropped.map_err(|e| classify(&e)));
+        let dropped = self.run_write(&of, dropped).await.and_then(|dropped| dropped.map_err(|e| classify(&e)));
         // Somebody may have created them meanwhile.
         self.forget(database);
         match dropped {
@@ -57,10 +54,10 @@ impl DatabaseStore for MongoStore {
     }
 
     async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
-        let (mongo, name) = (self.mongo.clone(), database.to_owned());
-        let of = Collections::of(&mongo, database);
-        let unlisted = async move { remove::unlist(&mongo, &name).await };
-        let unlisted = self.run_write(setup::prefix(&of.buckets), unlisted).await?.map_err(|e| classify(&e));
+        let (databases, name) = (setup::databases(&self.mongo), doc! { "_id": database });
+        let update = doc! { "$set": { "dropped": true } };
+        let unlisted = async move { databases.update_one(name, update).await.map(drop) };
+        let unlisted = self.run_write(&collection_prefix(database), unlisted).await?.map_err(|e| classify(&e));
         // The next write lists it again.
         self.forget(database);
         unlisted
@@ -139,51 +136,5 @@ impl Coordination for MongoStore {
 
     async fn close(&self) {
         self.client.clone().shutdown().immediate(true).await;
-    }
-}
-
-#[async_trait]
-impl MongoExtras for MongoStore {
-    fn keeps_copies(&self) -> bool {
-        !self.options.copies.is_empty()
-    }
-
-    async fn refresh_copies(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        scope: CopyScope,
-    ) -> Result<CopiesRefreshed, StorageError> {
-        self.refreshed_copies(database, sensors, scope).await
-    }
-
-    async fn next_stale_copies(
-        &self,
-        database: &str,
-        after: &str,
-        most: usize,
-    ) -> Result<(Vec<String>, Option<String>), StorageError> {
-        self.stale_copies_after(database, after, most).await
-    }
-
-    fn keeps_groups(&self) -> bool {
-        !self.options.groups.is_empty()
-    }
-
-    async fn regroup(&self, most: usize) -> Result<Regrouped, StorageError> {
-        self.regrouped(most).await
-    }
-
-    async fn regroup_after(
-        &self,
-        database: &str,
-        after: &str,
-        most: usize,
-    ) -> Result<(Regrouped, Option<String>), StorageError> {
-        self.regrouped_after(database, after, most).await
-    }
-
-    async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
-        self.settled_indexes(database).await
     }
 }
