@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bson::raw::RawDocument;
 
 use super::columns::columns_document;
-use super::decode::{Trouble, check_version, get};
+use super::decode::{Trouble, get};
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, chunks_of, day_id};
 use crate::bucket::columns::Cell;
@@ -108,7 +108,6 @@ impl Kind {
 
     /// Reads the kind of a document of a known version.
     pub(super) fn of_document(document: &RawDocument) -> Result<Self, Trouble> {
-        check_version(document)?;
         let name = get(document, KIND)?.as_str().unwrap_or_default();
         let known = Self::ALL.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind);
         known.ok_or_else(|| format!("it has the unknown kind {name:?}"))

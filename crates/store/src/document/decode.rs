@@ -30,7 +30,7 @@ pub(super) type Trouble = String;
 /// # Errors
 /// [`StorageError::Unreadable`] for another schema version or a damaged document.
 pub fn decode_page(document: &RawDocument) -> Result<StoredPage, StorageError> {
-    named(document, page)
+    named(document, |document| stored(document, stamped(document)?, None))
 }
 
 /// The fields that [`decode_page_marks`] reads.
@@ -45,7 +45,15 @@ pub const PAGE_SIZE: &str = "size";
 /// # Errors
 /// As [`decode_page`].
 pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage, StorageError> {
-    named(document, page_marks)
+    named(document, |document| {
+        let count = usize::try_from(whole(document, "count")?).map_err(|e| e.to_string())?;
+        let bytes = match document.get(PAGE_SIZE).map_err(|e| e.to_string())? {
+            Some(_) => usize::try_from(whole(document, PAGE_SIZE)?).map_err(|e| e.to_string())?,
+            None => document.as_bytes().len(),
+        };
+        let span_ms = (date(document, "first")?, date(document, "last")?);
+        stored(document, Readings::default(), Some(LeftOut { count, bytes, span_ms }))
+    })
 }
 
 /// Checks that a page belongs to the sensor and hour in the `_id` it was read by: hourglass only writes such pages.
@@ -54,7 +62,6 @@ pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage, StorageEr
 /// [`StorageError::Unreadable`] if its sensor or start was changed.
 pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(), StorageError> {
     named(document, |document| {
-        check_version(document)?;
         let (found, start) = (get(document, "sensor")?.as_str().unwrap_or_default(), date(document, "start")?);
         if found != sensor || start != hour.start_ms() {
             return Err(format!("its sensor {found:?} or its start {start} ms contradicts its _id"));
@@ -69,7 +76,6 @@ pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(
 /// As [`decode_page`].
 pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<ScannedPage, StorageError> {
     named(document, |document| {
-        check_version(document)?;
         let stored = get(document, "summary")?.as_document().ok_or("summary is not a document")?;
         let mut summary = summaries(stored)?;
         summary.retain(|(name, _)| projection.has(name));
@@ -89,10 +95,7 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
 /// # Errors
 /// As [`decode_page`].
 pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
-    named(document, |document| {
-        check_version(document)?;
-        whole(document, "rev")
-    })
+    named(document, |document| whole(document, "rev"))
 }
 
 /// The greatest stamp of a page.
@@ -100,10 +103,7 @@ pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
 /// # Errors
 /// As [`decode_page`].
 pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
-    named(document, |document| {
-        check_version(document)?;
-        Ok(order(document)?.last)
-    })
+    named(document, |document| Ok(order(document)?.last))
 }
 
 /// Decodes a sensor's document.
@@ -111,22 +111,48 @@ pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
 /// # Errors
 /// As [`decode_page`].
 pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument, StorageError> {
-    named(document, sensor)
+    named(document, |document| {
+        let mut fields = Vec::new();
+        for element in get(document, "fields")?.as_document().ok_or("fields is not a document")? {
+            let (name, family) = element.map_err(|e| e.to_string())?;
+            let family = family.as_str().and_then(Family::from_name).ok_or("a field has an unknown family")?;
+            fields.push((Arc::from(from_key(name.as_str())), family));
+        }
+        let seen = |name: &str| match document.get(name) {
+            Ok(Some(RawBsonRef::DateTime(at))) => Some(at.timestamp_millis().saturating_mul(MILLI_NS)),
+            _ => None,
+        };
+        Ok(SensorDocument {
+            sensor: identity(document)?,
+            rev: whole(document, "rev")?,
+            fields,
+            first_seen: seen("firstSeen"),
+            last_seen: seen("lastSeen"),
+            recent: reading_list(array(document, "recent")?)?,
+            outlier: outlier(document)?,
+            meta: meta::read(document),
+        })
+    })
 }
 
+/// Reads a document of this program's version.
 pub(super) fn named<T>(
+    document: &RawDocument,
+    read: impl Fn(&RawDocument) -> Result<T, Trouble>,
+) -> Result<T, StorageError> {
+    of_any_version(document, |document| check_version(document).and_then(|()| read(document)))
+}
+
+/// Reads a document; what cannot be read of a later version is newer, and else unreadable.
+pub(super) fn of_any_version<T>(
     document: &RawDocument,
     read: impl Fn(&RawDocument) -> Result<T, Trouble>,
 ) -> Result<T, StorageError> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
-        if is_newer(document) { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
+        let is_newer = whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION);
+        if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
     })
-}
-
-/// Whether a later version wrote the document.
-fn is_newer(document: &RawDocument) -> bool {
-    whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION)
 }
 
 pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Trouble> {
@@ -159,7 +185,7 @@ pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a Raw
     get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))
 }
 
-pub(super) fn check_version(document: &RawDocument) -> Result<(), Trouble> {
+fn check_version(document: &RawDocument) -> Result<(), Trouble> {
     match whole(document, "schemaVersion")? {
         SCHEMA_VERSION => Ok(()),
         other => Err(other_version(other)),
@@ -188,11 +214,6 @@ fn page_number(document: &RawDocument) -> Result<u32, Trouble> {
     u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())
 }
 
-fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
-    check_version(document)?;
-    stored(document, stamped(document)?, None)
-}
-
 fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>) -> Result<StoredPage, Trouble> {
     Ok(StoredPage {
         number: page_number(document)?,
@@ -203,17 +224,6 @@ fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>)
         cut: false,
         left_out,
     })
-}
-
-fn page_marks(document: &RawDocument) -> Result<StoredPage, Trouble> {
-    check_version(document)?;
-    let count = usize::try_from(whole(document, "count")?).map_err(|e| e.to_string())?;
-    let bytes = match document.get(PAGE_SIZE).map_err(|e| e.to_string())? {
-        Some(_) => usize::try_from(whole(document, PAGE_SIZE)?).map_err(|e| e.to_string())?,
-        None => document.as_bytes().len(),
-    };
-    let span_ms = (date(document, "first")?, date(document, "last")?);
-    stored(document, Readings::default(), Some(LeftOut { count, bytes, span_ms }))
 }
 
 /// The stamps of a page.
@@ -354,30 +364,6 @@ pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<Sum
         _ => None,
     };
     rest.ok_or_else(|| "the rest of a sum is malformed".to_owned())
-}
-
-fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
-    check_version(document)?;
-    let mut fields = Vec::new();
-    for element in get(document, "fields")?.as_document().ok_or("fields is not a document")? {
-        let (name, family) = element.map_err(|e| e.to_string())?;
-        let family = family.as_str().and_then(Family::from_name).ok_or("a field has an unknown family")?;
-        fields.push((Arc::from(from_key(name.as_str())), family));
-    }
-    let seen = |name: &str| match document.get(name) {
-        Ok(Some(RawBsonRef::DateTime(at))) => Some(at.timestamp_millis().saturating_mul(MILLI_NS)),
-        _ => None,
-    };
-    Ok(SensorDocument {
-        sensor: identity(document)?,
-        rev: whole(document, "rev")?,
-        fields,
-        first_seen: seen("firstSeen"),
-        last_seen: seen("lastSeen"),
-        recent: reading_list(array(document, "recent")?)?,
-        outlier: outlier(document)?,
-        meta: meta::read(document),
-    })
 }
 
 /// The sensor with this measurement and these tags.

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Document, RawBsonRef, RawDocument, doc};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 
-use super::decode::{Trouble, array, check_version, identity, named, text};
+use super::decode::{array, identity, named, text};
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::BsonWriter;
@@ -61,32 +61,30 @@ impl GroupedSensor {
     /// # Errors
     /// If the document cannot be read.
     pub fn of(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self, StorageError> {
-        named(document, |document| Self::read(document, rules))
-    }
-
-    fn read(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self, Trouble> {
-        check_version(document)?;
-        let (sensor, meta) = (identity(document)?, meta::read(document));
-        let part = |name: &str| document.get(name).ok().flatten();
-        let has_fields = part("fields").and_then(RawBsonRef::as_document).is_some_and(|fields| !fields.is_empty());
-        let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
-        let place = |rule: &&GroupRule| Some((rule.name.clone(), Box::from(&*rule.value(&sensor, &meta, unquoted)?)));
-        let places: Vec<Place> = rules.iter().filter(|_| has_fields).filter_map(place).collect();
-        let said = part("groups").and_then(RawBsonRef::as_document).into_iter().flatten().flatten();
-        let said = said.map(|(name, value)| {
-            (from_key(name.as_str()).into_owned().into_boxed_str(), value.as_str().unwrap_or_default().into())
-        });
-        let is_marked = said.collect::<BTreeSet<Place>>() == places.iter().cloned().collect();
-        let mut w = BsonWriter::document(256);
-        w.text("sensor", &sensor.key);
-        if let Some(seen) = part("lastSeen").and_then(RawBsonRef::as_datetime) {
-            w.date("lastSeen", seen.timestamp_millis());
-        }
-        let latest = part("latest").and_then(RawBsonRef::as_document);
-        if let Some(latest) = latest.filter(|latest| latest.as_bytes().len() <= LATEST_BYTES) {
-            w.raw("latest", latest.as_bytes());
-        }
-        Ok(Self { key: sensor.key.to_string(), places, is_marked, member: w.finish() })
+        named(document, |document| {
+            let (sensor, meta) = (identity(document)?, meta::read(document));
+            let part = |name: &str| document.get(name).ok().flatten();
+            let has_fields = part("fields").and_then(RawBsonRef::as_document).is_some_and(|fields| !fields.is_empty());
+            let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
+            let place =
+                |rule: &&GroupRule| Some((rule.name.clone(), Box::from(&*rule.value(&sensor, &meta, unquoted)?)));
+            let places: Vec<Place> = rules.iter().filter(|_| has_fields).filter_map(place).collect();
+            let said = part("groups").and_then(RawBsonRef::as_document).into_iter().flatten().flatten();
+            let said = said.map(|(name, value)| {
+                (from_key(name.as_str()).into_owned().into_boxed_str(), value.as_str().unwrap_or_default().into())
+            });
+            let is_marked = said.collect::<BTreeSet<Place>>() == places.iter().cloned().collect();
+            let mut w = BsonWriter::document(256);
+            w.text("sensor", &sensor.key);
+            if let Some(seen) = part("lastSeen").and_then(RawBsonRef::as_datetime) {
+                w.date("lastSeen", seen.timestamp_millis());
+            }
+            let latest = part("latest").and_then(RawBsonRef::as_document);
+            if let Some(latest) = latest.filter(|latest| latest.as_bytes().len() <= LATEST_BYTES) {
+                w.raw("latest", latest.as_bytes());
+            }
+            Ok(Self { key: sensor.key.to_string(), places, is_marked, member: w.finish() })
+        })
     }
 
     /// The update of its document that says where it is a member.
@@ -122,8 +120,7 @@ impl GroupPage {
     /// # Errors
     /// If it cannot be read, or a later version wrote it.
     pub fn of(document: &RawDocument) -> Result<Self, StorageError> {
-        let read = || {
-            check_version(document)?;
+        named(document, |document| {
             let mut members = Vec::new();
             for member in array(document, "members")? {
                 let member = member.map_err(|e| e.to_string())?.as_document().ok_or("a member is not a document")?;
@@ -131,8 +128,7 @@ impl GroupPage {
             }
             let place = (text(document, "group")?.into(), text(document, "value")?.into());
             Ok(Self { place, from: text(document, "from")?.to_owned(), members })
-        };
-        named(document, |_| read())
+        })
     }
 
     #[must_use]

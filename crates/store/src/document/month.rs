@@ -51,7 +51,7 @@ fn content(w: &mut BsonWriter, write: &MonthWrite<'_>) {
 /// # Errors
 /// [`StorageError::Unreadable`] for a document without sensor, start or rev.
 pub fn decode_month(document: &RawDocument, projection: &Projection) -> Result<(MonthId, StoredMonth), StorageError> {
-    super::decode::named(document, |document| {
+    super::decode::of_any_version(document, |document| {
         let month = Month::of(Day::of(Hour::of_ms(date(document, "start")?)));
         let sensor = text(document, "sensor")?;
         let rev = whole(document, "rev")?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::decode::{
-    Trouble, array, boolean, check_version, date, decode_sensor, field_value, identity, named, order, reading_list,
-    rest_of, text, whole,
+    Trouble, array, boolean, date, decode_sensor, field_value, identity, named, order, reading_list, rest_of, text,
+    whole,
 };
 use super::page_id;
 use crate::bucket::StorageError;
@@ -38,7 +38,6 @@ pub fn decode_raw_sensor(document: &RawDocument, key: String) -> RawSensor {
 }
 
 fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, Trouble> {
-    check_version(document)?;
     let (sensor_key, start_ms) = (text(document, "sensor")?, date(document, "start")?);
     let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
     Ok(RawPage {
