@@ -99,9 +99,9 @@ pub(super) fn disk_bytes(path: &Path) -> io::Result<u64> {
     Ok(file.len().min(file.blocks().saturating_mul(512)))
 }
 
-/// Removes what a compaction left that was killed.
-pub(super) fn remove_unfinished(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(unfinished(path)) {
+/// Removes a file, such as one that a killed compaction left.
+pub(super) fn remove_if_there(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -136,7 +136,7 @@ pub(super) fn compact(
     let compacted = Copying { file, path, builder, tell }.run();
     file.journal().end();
     // If this fails, the next start tries it again.
-    let _ = remove_unfinished(path);
+    let _ = remove_if_there(&unfinished(path));
     compacted
 }
 
@@ -149,7 +149,7 @@ struct Copying<'a> {
 
 impl Copying<'_> {
     fn run(&self) -> Result<u64, CompactError> {
-        remove_unfinished(self.path).map_err(io_failed("removing what an earlier compaction left"))?;
+        remove_if_there(&unfinished(self.path)).map_err(io_failed("removing what an earlier compaction left"))?;
         let journal = self.file.journal();
         let snapshot = journal.begin(|| self.file.run(|database| Ok(database.begin_read()?)))?;
         let mut new = self.create()?;
@@ -178,13 +178,9 @@ impl Copying<'_> {
             // The kinds of tables; a table of another kind answers that its types differ.
             let copied = self.copy::<&[u8], &[u8]>(from, to, name, &mut rows)?
                 || self.copy::<&[u8], ()>(from, to, name, &mut rows)?
-                || self.copy::<&[u8], u64>(from, to, name, &mut rows)?
                 || self.copy::<&str, ()>(from, to, name, &mut rows)?
                 || self.copy::<&str, u64>(from, to, name, &mut rows)?
-                || self.copy::<&str, &[u8]>(from, to, name, &mut rows)?
-                || self.copy::<&str, &str>(from, to, name, &mut rows)?
-                || self.copy::<u64, &[u8]>(from, to, name, &mut rows)?
-                || self.copy::<u64, u64>(from, to, name, &mut rows)?;
+                || self.copy::<&str, &[u8]>(from, to, name, &mut rows)?;
             if !copied {
                 return Err(CompactError::UnknownTable(name.to_owned()));
             }

@@ -135,7 +135,8 @@ impl EmbeddedStore {
         };
         let mut store = Self::over(database, Box::new(reopen), &path)?;
         store.cache_bytes = cache_bytes;
-        compact::remove_unfinished(&path).map_err(|source| FileOpenError::Io { path: path.clone(), source })?;
+        compact::remove_if_there(&compact::unfinished(&path))
+            .map_err(|source| FileOpenError::Io { path: path.clone(), source })?;
         // Until the folder is synced, a power cut can lose the file's name, and with it everything synced into the
         // file.
         let parent = || folder.canonicalize().ok()?.parent().map(Path::to_owned);
@@ -198,10 +199,7 @@ impl EmbeddedStore {
     fn make(path: &Path, builder: &redb::Builder) -> Result<(), FileOpenError> {
         let unfinished = path.with_extension("redb.new");
         let failed = |source| FileOpenError::Io { path: unfinished.clone(), source };
-        match std::fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+        compact::remove_if_there(&unfinished).map_err(failed)?;
         let mut options = OpenOptions::new();
         let made = options.read(true).write(true).create_new(true).mode(0o600).open(&unfinished).map_err(failed)?;
         let database = builder.create_file(made).map_err(|error| refusal(error, &unfinished))?;

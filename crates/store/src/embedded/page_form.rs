@@ -154,44 +154,40 @@ fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
 
 /// The rev of a stored page. Reads nothing else of a packed page.
 pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64, StorageError> {
-    match form(bytes, &id)? {
-        Form::Document(document) => document_rev(document),
-        Form::Packed(bytes) => PackedBytes::new(bytes).varint().map_err(|e| unreadable(id(), e.into())),
-    }
+    read(bytes, id, document_rev, |packed| Ok(PackedBytes::new(packed).varint()?))
 }
 
 /// The greatest stamp of a stored page.
 pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp, StorageError> {
-    match form(bytes, &id)? {
-        Form::Document(document) => document_last(document),
-        Form::Packed(bytes) => PackedHead::read(bytes).map(|head| head.order.last).map_err(|e| unreadable(id(), e)),
-    }
+    read(bytes, id, document_last, |packed| Ok(PackedHead::read(packed)?.order.last))
 }
 
 /// Decodes a page with its readings; summaries are computed again from them.
 pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
-    let read = |bytes| {
-        let head = PackedHead::read(bytes)?;
-        Ok(head.page(key, head.set()?, None))
-    };
-    match form(bytes, &|| key.id())? {
-        Form::Document(document) => decode_page(document),
-        Form::Packed(bytes) => read(bytes).map_err(|e| unreadable(key.id(), e)),
-    }
+    read(
+        bytes,
+        || key.id(),
+        decode_page,
+        |packed| {
+            let head = PackedHead::read(packed)?;
+            Ok(head.page(key, head.set()?, None))
+        },
+    )
 }
 
 /// Decodes a page without its readings.
 pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
-    let read = |bytes: &[u8]| {
-        let head = PackedHead::read(bytes)?;
-        let count = usize::try_from(head.count).unwrap_or(usize::MAX);
-        let left_out = LeftOut { count, bytes: bytes.len(), span_ms: head.span_ms(key.hour) };
-        Ok(head.page(key, Readings::default(), Some(left_out)))
-    };
-    match form(bytes, &|| key.id())? {
-        Form::Document(document) => decode_page_marks(document),
-        Form::Packed(bytes) => read(bytes).map_err(|e| unreadable(key.id(), e)),
-    }
+    read(
+        bytes,
+        || key.id(),
+        decode_page_marks,
+        |packed| {
+            let head = PackedHead::read(packed)?;
+            let count = usize::try_from(head.count).unwrap_or(usize::MAX);
+            let left_out = LeftOut { count, bytes: packed.len(), span_ms: head.span_ms(key.hour) };
+            Ok(head.page(key, Readings::default(), Some(left_out)))
+        },
+    )
 }
 
 /// Decodes the parts of a page that a query wants; `None` if it wants none of the page's times.
@@ -200,31 +196,49 @@ pub(super) fn decode_for_scan(
     key: PageKey<'_>,
     projection: &Projection,
 ) -> Result<Option<ScannedPage>, StorageError> {
-    let read = |bytes| {
-        let head = PackedHead::read(bytes)?;
-        let (first, last) = head.span_ms(key.hour);
-        if projection.span_ms().is_some_and(|(from, to)| last < from || to < first) {
-            return Ok(None);
-        }
-        let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
-        let summary = wanted.map(|(name, figures)| (name.clone(), Summary::of_figures(figures))).collect();
-        let readings = if projection.readings { Some(projection.of(head.set()?)) } else { None };
-        let oldest = head.order.oldest;
-        Ok(Some(ScannedPage { hour: key.hour, number: key.number, summary, oldest, readings, is_expired: false }))
-    };
-    match form(bytes, &|| key.id())? {
-        Form::Document(document) => decode_scanned(document, projection).map(Some),
-        Form::Packed(bytes) => read(bytes).map_err(|e| unreadable(key.id(), e)),
-    }
+    let of_document = |document: &RawDocument| decode_scanned(document, projection).map(Some);
+    read(
+        bytes,
+        || key.id(),
+        of_document,
+        |packed| {
+            let head = PackedHead::read(packed)?;
+            let (first, last) = head.span_ms(key.hour);
+            if projection.span_ms().is_some_and(|(from, to)| last < from || to < first) {
+                return Ok(None);
+            }
+            let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
+            let summary = wanted.map(|(name, figures)| (name.clone(), Summary::of_figures(figures))).collect();
+            let readings = if projection.readings { Some(projection.of(head.set()?)) } else { None };
+            let oldest = head.order.oldest;
+            Ok(Some(ScannedPage { hour: key.hour, number: key.number, summary, oldest, readings, is_expired: false }))
+        },
+    )
 }
 
 /// Decodes a page for checks, every field as it is stored.
 pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage, StorageError> {
     let id = key.id();
-    match form(bytes, &|| id.clone())? {
-        Form::Document(document) => decode_raw_page(document, &id, None),
-        Form::Packed(bytes) => kept(bytes, key, &id).map_err(|e| unreadable(id, e)),
-    }
+    read(bytes, || id.clone(), |document| decode_raw_page(document, &id, None), |packed| kept(packed, key, &id))
+}
+
+/// Reads a page in either form; a packed one without the byte for its version.
+fn read<T>(
+    bytes: &[u8],
+    id: impl Fn() -> String,
+    of_document: impl FnOnce(&RawDocument) -> Result<T, StorageError>,
+    of_packed: impl FnOnce(&[u8]) -> Result<T, NoPage>,
+) -> Result<T, StorageError> {
+    let read = match bytes.split_last() {
+        Some((&DOCUMENT, _)) => {
+            let document = RawDocument::from_bytes(bytes);
+            return of_document(document.map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })?);
+        }
+        Some((&PACKED, packed)) => of_packed(packed),
+        Some((other, _)) => Err(NoPage::Version(*other)),
+        None => Err(ColumnsDamage::Cut { at: 0, len: 0 }.into()),
+    };
+    read.map_err(|why| unreadable(id(), why))
 }
 
 fn kept(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
@@ -257,24 +271,6 @@ fn kept(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
         summary: head.summaries.into_iter().map(|(name, figures)| (name, Some(figures))).collect(),
         order: Ok(head.order.into_owned()),
     })
-}
-
-enum Form<'a> {
-    Document(&'a RawDocument),
-    /// The bytes without the version.
-    Packed(&'a [u8]),
-}
-
-fn form<'a>(bytes: &'a [u8], id: &impl Fn() -> String) -> Result<Form<'a>, StorageError> {
-    match bytes.split_last() {
-        Some((&DOCUMENT, _)) => {
-            let document = RawDocument::from_bytes(bytes);
-            document.map(Form::Document).map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })
-        }
-        Some((&PACKED, packed)) => Ok(Form::Packed(packed)),
-        Some((other, _)) => Err(unreadable(id(), NoPage::Version(*other))),
-        None => Err(unreadable(id(), ColumnsDamage::Cut { at: 0, len: 0 }.into())),
-    }
 }
 
 fn unreadable(id: String, why: NoPage) -> StorageError {

@@ -91,7 +91,19 @@ fn scan(
             Some(row) => {
                 let (key, _) = row?;
                 if key.value().starts_with(&bucket) {
-                    size += scan_hour((&pages, &keys), hour, sensor, projection, extent.hour_bytes, &mut found)?;
+                    let before = size;
+                    for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
+                        if let Some(page) = page_form::decode_for_scan(bytes, page, projection)? {
+                            size += page.bytes(bytes.len());
+                            found.push(page);
+                        }
+                        // Without their readings, pages take little memory, however large they are stored.
+                        let limit = extent.hour_bytes;
+                        if projection.readings && size - before > limit {
+                            return Err(StorageError::HourTooLarge { limit, hour }.into());
+                        }
+                        Ok(())
+                    })?;
                 }
                 keys.hour_of(key.value()).or(Some(hour))
             }
@@ -108,31 +120,6 @@ fn scan(
         }
     }
     Ok((Scanned { pages: found, rest }, size))
-}
-
-/// Adds the pages of one hour; returns their bytes.
-fn scan_hour(
-    (pages, keys): (&Pages, &Keys),
-    hour: Hour,
-    sensor: &str,
-    projection: &Projection,
-    limit: usize,
-    found: &mut Vec<ScannedPage>,
-) -> Result<usize, FileFailure> {
-    let mut size = 0;
-    for_each_page(pages, keys, hour, sensor, |bytes, page| {
-        if let Some(page) = page_form::decode_for_scan(bytes, page, projection)? {
-            size += page.bytes(bytes.len());
-            found.push(page);
-        }
-        // Without their readings, pages take little memory, however large they are stored.
-        if projection.readings && size > limit {
-            Err(StorageError::HourTooLarge { limit, hour }.into())
-        } else {
-            Ok(())
-        }
-    })?;
-    Ok(size)
 }
 
 fn for_each_page(
