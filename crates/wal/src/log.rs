@@ -64,7 +64,7 @@ impl Wal {
         })?;
         let open::Opened { shared, next, mut recovery, headless } = open::open(disk, options, &mut ids)?;
         let mut writer = WalWriter::new(Arc::clone(&shared), ids, next);
-        writer.start();
+        writer.open_segment();
         open::put_away(&shared, headless);
         recovery.damage = shared.damage.list();
         recovery.unwritable = shared.lock().unwritable.clone();

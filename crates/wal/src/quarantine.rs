@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::checkpoint::remove_if_there;
 use super::disk::{Disk, DiskFile, read_padded};
 
 /// Name of the folder within the log's folder.
@@ -16,10 +17,7 @@ pub(super) fn holds(disk: &dyn Disk, name: &str) -> bool {
 /// Copies the bytes into the folder, durably. A half-made copy of an earlier attempt is replaced.
 pub(super) fn copy(disk: &dyn Disk, file: &dyn DiskFile, from: u64, to: u64, name: &str) -> io::Result<()> {
     let half = path("half");
-    match disk.remove(&half) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(disk, &half)?;
     let copy = disk.create(&half)?;
     let mut at = from;
     while at < to {

@@ -63,12 +63,6 @@ impl WalWriter {
         Self { shared, ids, next, first: next, current, fresh, retry_at, buffer, sync_took }
     }
 
-    /// Opens a fresh segment of the smallest size so that appends are accepted; if the disk refuses it, `run` keeps
-    /// trying.
-    pub(super) fn start(&mut self) {
-        self.open_segment();
-    }
-
     /// Runs until the log is closed and the queue is empty.
     pub(super) fn run(mut self) {
         loop {
@@ -158,7 +152,7 @@ impl WalWriter {
     fn write_some(&mut self, batch: &VecDeque<QueuedRecord>) -> io::Result<usize> {
         let Some(first) = batch.front() else { return Ok(0) };
         let needed = first.stored.size();
-        if self.current.as_ref().is_none_or(|current| current.room() < needed) {
+        if self.current.as_ref().is_none_or(|current| current.segment.bytes - current.segment.end < needed) {
             self.rotate(needed)?;
         }
         let Some(current) = &mut self.current else { return Ok(0) };
@@ -344,7 +338,7 @@ impl WalWriter {
     }
 
     /// Opens a fresh, empty segment for appends; if that fails, marks the log unwritable and schedules a retry.
-    fn open_segment(&mut self) {
+    pub(super) fn open_segment(&mut self) {
         let bytes = first_bytes(self.shared.options.segment_bytes);
         let opened = self.take_fresh(bytes).and_then(|()| {
             if let Some(current) = &self.current {
@@ -431,12 +425,6 @@ impl WalWriter {
                 self.retry_later();
             }
         }
-    }
-}
-
-impl Current {
-    fn room(&self) -> u64 {
-        self.segment.bytes - self.segment.end
     }
 }
 

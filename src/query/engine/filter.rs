@@ -57,8 +57,8 @@ fn compare(operator: Operator, left: &Expr, right: &Expr, lookup: &impl Lookup, 
     match (operand(left, lookup), operand(right, lookup)) {
         (Operand::Unknown, _) | (_, Operand::Unknown) => None,
         // A tag is a text that can only be compared for equality.
-        (Operand::Tag(a), Operand::Field(Some(Value::String(b)))) => Some(texts(operator, &a, &b)),
-        (Operand::Field(Some(Value::String(a))), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
+        (Operand::Tag(a), Operand::Field(Some(Value::String(b)))) => Some(equal(operator, &*a, &*b)),
+        (Operand::Field(Some(Value::String(a))), Operand::Tag(b)) => Some(equal(operator, &*a, &*b)),
         // Two tags that are both absent are not equal.
         (Operand::Tag(a), Operand::Tag(b)) => {
             let same = a == b && !a.is_empty();
@@ -69,7 +69,7 @@ fn compare(operator: Operator, left: &Expr, right: &Expr, lookup: &impl Lookup, 
     }
 }
 
-fn texts(operator: Operator, a: &str, b: &str) -> bool {
+fn equal<T: PartialEq + ?Sized>(operator: Operator, a: &T, b: &T) -> bool {
     match operator {
         Operator::Eq => a == b,
         Operator::NotEq => a != b,
@@ -80,14 +80,8 @@ fn texts(operator: Operator, a: &str, b: &str) -> bool {
 fn values(operator: Operator, a: &Value, b: &Value) -> bool {
     use std::cmp::Ordering::{Equal, Greater, Less};
     let order = match (a, b) {
-        (Value::String(a), Value::String(b)) => return texts(operator, a, b),
-        (Value::Boolean(a), Value::Boolean(b)) => {
-            return match operator {
-                Operator::Eq => a == b,
-                Operator::NotEq => a != b,
-                _ => false,
-            };
-        }
+        (Value::String(a), Value::String(b)) => return equal(operator, a, b),
+        (Value::Boolean(a), Value::Boolean(b)) => return equal(operator, a, b),
         _ => order(a, b),
     };
     match (operator, order) {

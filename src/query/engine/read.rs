@@ -43,7 +43,8 @@ impl Engine {
         let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
             let holds = by_itself(entry, plan, patterns);
-            if has_selected(entry, plan) && holds != Some(false) {
+            let has_selected = plan.fields[..plan.selected].iter().any(|field| has(entry, field));
+            if has_selected && holds != Some(false) {
                 chosen.push((entry, holds.is_none()));
             }
             if number % (CHOOSE / plan.steps()).max(1) == 0 {
@@ -69,10 +70,15 @@ impl Engine {
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
         let are_told =
             !plan.has_ends() || (!evaluation.has_several_sources && are_alone(plan, &chosen, budget).await?);
-        let hours = match (summarized(plan, frame, &chosen, &range), gone) {
+        let is_of_numbers = |family: Family| family == Family::Number;
+        let has_numbers = |entry: &DirectoryEntry| {
+            plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(is_of_numbers))
+        };
+        let is_exact = chosen.iter().all(|(entry, _)| has_numbers(entry));
+        let hours = match (summarized(plan, frame, &chosen, &range).filter(|_| is_exact), gone) {
             _ if !are_told => None,
             (None, Some(from)) => {
-                let hours = summarized_numbers(plan, frame, &chosen, &(range.start..from.min(range.end)));
+                let hours = summarized(plan, frame, &chosen, &(range.start..from.min(range.end)));
                 if hours.is_some() {
                     budget.note_expired(database, from);
                 }
@@ -118,10 +124,6 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-fn has_selected(entry: &DirectoryEntry, plan: &Plan) -> bool {
-    plan.fields[..plan.selected].iter().any(|field| has(entry, field))
 }
 
 /// Whether the plan's condition holds for all readings of a sensor; `None` if that depends on them.
@@ -231,23 +233,8 @@ async fn are_alone(plan: &Plan, chosen: &[(&DirectoryEntry, bool)], budget: &Bud
     Ok(true)
 }
 
-fn has_numbers(plan: &Plan, entry: &DirectoryEntry) -> bool {
-    plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(|family| family == Family::Number))
-}
-
-/// The whole hours of the range, if their summaries answer the plan exactly.
-fn summarized(
-    plan: &Plan,
-    frame: &Frame,
-    chosen: &[(&DirectoryEntry, bool)],
-    range: &Range<i64>,
-) -> Option<Range<i64>> {
-    let is_exact = chosen.iter().all(|(entry, _)| has_numbers(plan, entry));
-    summarized_numbers(plan, frame, chosen, range).filter(|_| is_exact)
-}
-
 /// The whole hours of the range, if their summaries answer the plan exactly as far as it is about numbers.
-fn summarized_numbers(
+fn summarized(
     plan: &Plan,
     frame: &Frame,
     chosen: &[(&DirectoryEntry, bool)],

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::cache::{FoundHour, Hours, ReadMoment, SummaryCache};
+use super::cache::{FoundHour, HourSummaries, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
@@ -117,9 +117,17 @@ impl Engine {
         let now = Instant::now();
         for (place, found) in found.iter_mut().enumerate() {
             let asked = self.hours_asked(wanted, place, &hours);
-            let rest = self.recall(cache, &asked, &open[place], now, |hour, field, summary| {
-                found.push(HourSummary { hour, field, summary: summary.clone() });
-            });
+            let take = |hour, known: &HourSummaries| {
+                for (field, name) in wanted.fields.iter().enumerate() {
+                    if let Some((_, Some(summary))) = known.iter().find(|(known, _)| known == name) {
+                        found.push(HourSummary { hour, field, summary: summary.clone() });
+                    }
+                }
+            };
+            let rest = match cache {
+                Some(cache) => cache.recall(&asked, &open[place], (self.memtables.changes(), now), take),
+                None => hours.clone(),
+            };
             if rest.start < rest.end {
                 unknown.entry((rest.start, rest.end)).or_default().push(place);
             }
@@ -139,25 +147,6 @@ impl Engine {
         let (database, sensor) = (wanted.database, &*wanted.sensors[place].key);
         let at = self.memtables.changes().place(database, sensor);
         Hours { database, sensor, place: at, hours: hours.clone(), fields: wanted.fields, ends: wanted.ends }
-    }
-
-    /// As [`SummaryCache::recall`], field by field with each field's index.
-    fn recall(
-        &self,
-        cache: Option<&SummaryCache>,
-        asked: &Hours<'_>,
-        open: &[Hour],
-        now: Instant,
-        mut take: impl FnMut(Hour, usize, &Summary),
-    ) -> Range<Hour> {
-        let Some(cache) = cache else { return asked.hours.clone() };
-        cache.recall(asked, open, (self.memtables.changes(), now), |hour, known| {
-            for (number, field) in asked.fields.iter().enumerate() {
-                if let Some((_, Some(summary))) = known.iter().find(|(name, _)| name == field) {
-                    take(hour, number, summary);
-                }
-            }
-        })
     }
 
     /// The cache, unless the range is too long to be cached, or the answer takes more than it holds: then every hour would

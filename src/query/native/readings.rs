@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use super::Selection;
 pub use crate::bucket::store::Order;
-use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, GROWTH, Projection, Scanned};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
 use crate::query::engine::Engine;
-use crate::query::engine::hours::UnflushedSensor;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
 use crate::query::engine::memory::memory_of;
 use crate::query::{Budget, HeldBytes, Query, QueryError};
@@ -135,7 +134,14 @@ pub(super) async fn read(
             scanned => scanned?,
         };
         let selection = within.as_ref().unwrap_or(selection);
-        for (hour, pages, later) in scanned_hours(order, &pages, &rest, &mut unflushed) {
+        let mut scanned = match order {
+            Order::Ascending => by_hour(&pages, &mut unflushed, rest.start),
+            Order::Descending => beside(&pages, unflushed.split_off(&rest.end)),
+        };
+        if order == Order::Descending {
+            scanned.reverse();
+        }
+        for (hour, pages, later) in scanned {
             if readings.len() > limit {
                 break;
             }
@@ -182,26 +188,6 @@ fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEnded
         (!fields.is_empty()).then(|| Reading { time: set.times()[index], fields })
     };
     (from..to).filter_map(cut)
-}
-
-/// An hour with its stored pages and its unflushed readings.
-type ScannedHour<'a> = (Hour, &'a [ScannedPage], Option<UnflushedHour>);
-
-/// The hours that a scan has covered, in this order; `rest` are those that it has not.
-fn scanned_hours<'a>(
-    order: Order,
-    pages: &'a [ScannedPage],
-    rest: &Range<Hour>,
-    unflushed: &mut UnflushedSensor,
-) -> Vec<ScannedHour<'a>> {
-    match order {
-        Order::Ascending => by_hour(pages, unflushed, rest.start),
-        Order::Descending => {
-            let mut scanned = beside(pages, unflushed.split_off(&rest.end));
-            scanned.reverse();
-            scanned
-        }
-    }
 }
 
 /// The hours that come before this one, in this order.

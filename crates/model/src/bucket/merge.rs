@@ -204,7 +204,7 @@ impl Bucket {
     #[must_use]
     pub fn pack(self) -> PackedBucket {
         let pack = |mut page: Page| {
-            let readings = page.pack();
+            let readings = std::mem::take(&mut page.readings).pack();
             (page, readings)
         };
         PackedBucket { pages: self.pages.into_iter().map(pack).collect() }
@@ -229,7 +229,7 @@ impl Bucket {
     /// page; if that page is full, it is closed and the next one is opened.
     pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, options: &MergeOptions<'_>) -> Applied {
         self.set_aside.clear();
-        self.pages.iter_mut().for_each(|page| page.raise_floor(options.floor));
+        self.pages.iter_mut().for_each(|page| page.readings.raise_floor(options.floor));
         // Most rows are new and go to one page.
         let expected = rows.size_hint().0.min(options.caps.max_readings);
         if let Some(open) = self.pages.iter_mut().find(|page| !page.closed) {
@@ -322,7 +322,9 @@ impl Bucket {
             (moved.removed, moved.displaced) = (true, true);
             if at < last {
                 let (readings, closed) = (std::mem::take(&mut moved.readings), moved.closed);
-                self.pages[at].take_over(readings, closed);
+                let emptied = &mut self.pages[at];
+                (emptied.readings, emptied.closed) = (readings, closed);
+                (emptied.rewritten, emptied.displaced) = (true, true);
             }
         }
     }

@@ -1,7 +1,6 @@
 //! One page of a bucket in memory: its readings, its marks, and what the store is known to hold of it.
 
-use super::readings::{PackedReadings, Readings};
-use crate::reading::Stamp;
+use super::readings::Readings;
 use crate::reading::time::MILLI_NS;
 
 /// A page as read from a store.
@@ -191,24 +190,6 @@ impl Page {
     /// Whether the store had the reading at `index` at the last read or write of the page.
     pub(super) fn has_stored(&self, index: usize) -> bool {
         self.stored.as_ref().is_some_and(|stored| index < stored.count)
-    }
-
-    /// See [`Readings::raise_floor`].
-    pub(super) fn raise_floor(&mut self, floor: Stamp) {
-        self.readings.raise_floor(floor);
-    }
-
-    /// Takes over the readings of the last page, to fill the gap that this emptied page would leave.
-    pub(super) fn take_over(&mut self, readings: Readings, closed: bool) {
-        self.readings = readings;
-        self.closed = closed;
-        self.rewritten = true;
-        self.displaced = true;
-    }
-
-    /// Moves the readings out and packs them.
-    pub(super) fn pack(&mut self) -> PackedReadings {
-        std::mem::take(&mut self.readings).pack()
     }
 
     pub(super) fn mark_written(&mut self) {

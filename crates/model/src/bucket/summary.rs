@@ -137,7 +137,7 @@ impl Figures {
     /// Figures with the mean computed from sum and count.
     #[must_use]
     pub fn with_mean(count: u64, [min, max, first, last]: [Value; 4], sum: Value, rest: SumRest) -> Self {
-        let avg = Value::Float(mean(value_as_float(&sum), count));
+        let avg = Value::Float(mean(Number::of(&sum).float(), count));
         Self { count, min, max, sum, rest, avg, first, last }
     }
 }
@@ -151,16 +151,6 @@ fn mean(sum: f64, count: u64) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "rounding to the nearest double is intended")]
 fn as_float(integer: i128) -> f64 {
     integer as f64
-}
-
-/// The `f64` nearest to a number; NaN for booleans and texts.
-fn value_as_float(value: &Value) -> f64 {
-    match value {
-        Value::Float(v) => *v,
-        Value::Integer(v) => as_float((*v).into()),
-        Value::Unsigned(v) => as_float((*v).into()),
-        Value::Boolean(_) | Value::String(_) => f64::NAN,
-    }
 }
 
 /// A number of a [`Summary`] as it is stored.
@@ -187,7 +177,8 @@ impl Number {
         match value {
             Value::Integer(v) => Self::Integer(*v),
             Value::Unsigned(v) => Self::Unsigned(*v),
-            other => Self::Float(value_as_float(other)),
+            Value::Float(v) => Self::Float(*v),
+            Value::Boolean(_) | Value::String(_) => Self::Float(f64::NAN),
         }
     }
 

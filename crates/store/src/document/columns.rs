@@ -32,28 +32,19 @@ pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
     let times = readings.times();
     let about = (times.len() + readings.cells_in_all()) * ELEMENT_BYTES;
     let mut w = BsonWriter::document(about.min(BYTES_MAX));
-    elements(&mut w, "at", times, |w, key, time| w.date(key, time.div_euclid(MILLI_NS)));
+    w.array("at", times.iter(), |w, key, time| w.date(key, time.div_euclid(MILLI_NS)));
     if times.iter().any(|time| time.rem_euclid(MILLI_NS) != 0) {
-        elements(&mut w, "ns", times, |w, key, time| w.count(key, time.rem_euclid(MILLI_NS).unsigned_abs()));
+        w.array("ns", times.iter(), |w, key, time| w.count(key, time.rem_euclid(MILLI_NS).unsigned_abs()));
     }
     w.begin("fields");
     for (name, cells) in readings.columns() {
-        elements(&mut w, &key(name), cells, |w, key, cell| match cell {
-            Some(value) => w.value(key, value),
-            None => w.null(key),
-        });
+        w.array(&key(name), cells.iter().map(Option::as_ref), BsonWriter::optional);
         if w.written() > BYTES_MAX {
             return None;
         }
     }
     w.end();
     Some(w.finish())
-}
-
-fn elements<T>(w: &mut BsonWriter, name: &str, items: &[T], put: impl Fn(&mut BsonWriter, &str, &T)) {
-    w.begin_array(name);
-    items.iter().enumerate().for_each(|(index, item)| put(w, &index.to_string(), item));
-    w.end();
 }
 
 /// The readings of such a document; all cells are settled at this floor.

@@ -178,10 +178,10 @@ fn expired_content(w: &mut BsonWriter, day: Day, expired: &ExpiredDay) {
     let start = day.hours().start.0;
     let numbers = expired.hours.iter().map(|one| u64::try_from(one.hour.0 - start).unwrap_or_default());
     w.begin("hours");
-    array(w, "hour", numbers, BsonWriter::count);
-    array(w, "count", expired.hours.iter().map(|one| one.count), BsonWriter::count);
-    array(w, "first", expired.hours.iter().map(|one| one.first), BsonWriter::long);
-    array(w, "last", expired.hours.iter().map(|one| one.last), BsonWriter::long);
+    w.array("hour", numbers, BsonWriter::count);
+    w.array("count", expired.hours.iter().map(|one| one.count), BsonWriter::count);
+    w.array("first", expired.hours.iter().map(|one| one.first), BsonWriter::long);
+    w.array("last", expired.hours.iter().map(|one| one.last), BsonWriter::long);
     w.begin("fields");
     for name in expired.names() {
         let of_hours: Vec<Option<Figures>> =
@@ -209,10 +209,7 @@ fn ends(cells: &[Cell]) -> (u64, [Option<&Value>; 2]) {
 
 /// A value of a field without numbers; null for none, and for a text that would make the document large.
 fn shown_or_null(w: &mut BsonWriter, name: &str, value: Option<&Value>) {
-    match value.filter(|value| !matches!(value, Value::String(text) if text.len() > TEXT_BYTES)) {
-        Some(value) => w.value(name, value),
-        None => w.null(name),
-    }
+    w.optional(name, value.filter(|value| !matches!(value, Value::String(text) if text.len() > TEXT_BYTES)));
 }
 
 /// `hours: { hour: [0, 1, …], count: [60, …], fields: { <field>: { count: […], min: […], … }, … }, others: { <field>: { count: […],
@@ -221,13 +218,8 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
     let start = day.hours().start.0;
     let hours = by_hour(readings.clone());
     w.begin("hours");
-    array(
-        w,
-        "hour",
-        hours.iter().map(|(hour, _)| u64::try_from(hour.0 - start).unwrap_or_default()),
-        BsonWriter::count,
-    );
-    array(w, "count", hours.iter().map(|(_, readings)| readings.len() as u64), BsonWriter::count);
+    w.array("hour", hours.iter().map(|(hour, _)| u64::try_from(hour.0 - start).unwrap_or_default()), BsonWriter::count);
+    w.array("count", hours.iter().map(|(_, readings)| readings.len() as u64), BsonWriter::count);
     w.begin("fields");
     let figures: Vec<Vec<(usize, Figures)>> = hours
         .iter()
@@ -249,9 +241,9 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
             let ends: Vec<(u64, [Option<&Value>; 2])> =
                 hours.iter().map(|(_, readings)| ends(readings.cells(name).unwrap_or_default())).collect();
             w.begin(&key(name));
-            array(w, "count", ends.iter().map(|(count, _)| *count), BsonWriter::count);
-            array(w, "first", ends.iter().map(|(_, [first, _])| *first), shown_or_null);
-            array(w, "last", ends.iter().map(|(_, [_, last])| *last), shown_or_null);
+            w.array("count", ends.iter().map(|(count, _)| *count), BsonWriter::count);
+            w.array("first", ends.iter().map(|(_, [first, _])| *first), shown_or_null);
+            w.array("last", ends.iter().map(|(_, [_, last])| *last), shown_or_null);
             w.end();
         }
         w.end();
@@ -262,26 +254,17 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
 /// The figures of one field, an element per hour.
 fn of_hours_of_field(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) {
     w.begin(&key(name));
-    array(w, "count", found.iter().map(|one| one.as_ref().map_or(0, |one| one.count)), BsonWriter::count);
+    w.array("count", found.iter().map(|one| one.as_ref().map_or(0, |one| one.count)), BsonWriter::count);
     for (name, figure) in FIGURES {
-        array(w, name, found.iter().map(|one| one.as_ref().map(figure)), |w, key, value| match value {
-            Some(value) => w.value(key, value),
-            None => w.null(key),
-        });
+        w.array(name, found.iter().map(|one| one.as_ref().map(figure)), BsonWriter::optional);
     }
     let rests = found.iter().map(|one| match one {
         Some(Figures { sum: Value::Float(sum), rest, .. }) => Some((*sum, rest)),
         _ => None,
     });
-    array(w, "rest", rests, |w, key, of| match of {
+    w.array("rest", rests, |w, key, of| match of {
         Some((sum, of)) => rest(w, key, sum, of),
         None => w.null(key),
     });
-    w.end();
-}
-
-fn array<T>(w: &mut BsonWriter, name: &str, items: impl Iterator<Item = T>, put: impl Fn(&mut BsonWriter, &str, T)) {
-    w.begin_array(name);
-    items.enumerate().for_each(|(index, item)| put(w, &index.to_string(), item));
     w.end();
 }

@@ -206,11 +206,7 @@ pub(super) fn rest(w: &mut BsonWriter, key: &str, sum: f64, rest: &SumRest) {
     if doubles.peek().is_none() {
         return w.float(key, first);
     }
-    w.begin_array(key);
-    for (place, part) in std::iter::once(first).chain(doubles).enumerate() {
-        w.float(&place.to_string(), part);
-    }
-    w.end();
+    w.array(key, std::iter::once(first).chain(doubles), BsonWriter::float);
 }
 
 pub(super) fn signed(stamp: Stamp) -> i64 {

@@ -156,11 +156,7 @@ impl GroupPage {
         w.text("value", &self.place.1);
         w.text("from", &self.from);
         w.count("count", self.members.len() as u64);
-        w.begin_array("members");
-        for (index, (_, member)) in self.members.iter().enumerate() {
-            w.raw(&index.to_string(), member);
-        }
-        w.end();
+        w.array("members", self.members.iter(), |w, key, (_, member)| w.raw(key, member));
         w.finish()
     }
 

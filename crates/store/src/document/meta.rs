@@ -66,13 +66,7 @@ pub(super) fn put_value(w: &mut BsonWriter, name: &str, value: &Value) {
             None => w.float(name, number.as_f64().unwrap_or_default()),
         },
         Value::String(text) => w.text(name, text),
-        Value::Array(values) => {
-            w.begin_array(name);
-            for (place, value) in values.iter().enumerate() {
-                put_value(w, &place.to_string(), value);
-            }
-            w.end();
-        }
+        Value::Array(values) => w.array(name, values.iter(), put_value),
         Value::Object(values) => {
             w.begin(name);
             values.iter().for_each(|(name, value)| put_value(w, &key(name), value));

@@ -161,4 +161,19 @@ impl BsonWriter {
             Value::String(v) => self.text(key, v),
         }
     }
+
+    /// Writes a value, or null for none.
+    pub fn optional(&mut self, key: &str, value: Option<&Value>) {
+        match value {
+            Some(value) => self.value(key, value),
+            None => self.null(key),
+        }
+    }
+
+    /// Writes an array of what `put` writes for each item.
+    pub fn array<T>(&mut self, key: &str, items: impl Iterator<Item = T>, put: impl Fn(&mut Self, &str, T)) {
+        self.begin_array(key);
+        items.enumerate().for_each(|(index, item)| put(self, &index.to_string(), item));
+        self.end();
+    }
 }

@@ -130,14 +130,10 @@ impl Readings {
     /// Merges another sorted set into this one, in which every cell has a stamp ([`Readings::explicit`], or an empty set): per
     /// time and field the greater stamp wins, where a settled cell counts as old as its set's floor.
     pub fn unite(&mut self, other: &Self) {
-        if other.stamps.floor() == 0 && other.is_explicit() {
+        if other.stamps.floor() == 0 && other.stamps.oldest() > 0 {
             self.merge_set(other);
         } else {
             self.merge_set(&other.explicit());
         }
-    }
-
-    fn is_explicit(&self) -> bool {
-        self.stamps.oldest() > 0
     }
 }
