@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -200,7 +200,7 @@ impl Budget {
         }
         let turn = timeout_at(self.deadline(), turns.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(QueryError::Overloaded { limit: options.concurrent }) };
-        let mut state = self.state();
+        let mut state = self.0.turn.lock();
         (state.turn, state.until) = (Some(turn), Instant::now() + SLICE);
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Budget {
     /// # Errors
     /// If the request has timed out.
     pub async fn pause(&self) -> Result<(), QueryError> {
-        if Instant::now() < self.state().until { Ok(()) } else { self.go_on_later().await }
+        if Instant::now() < self.0.turn.lock().until { Ok(()) } else { self.go_on_later().await }
     }
 
     async fn go_on_later(&self) -> Result<(), QueryError> {
@@ -223,15 +223,15 @@ impl Budget {
         tokio::task::yield_now().await;
         let turns = async { (long.clone().acquire_owned().await, turns.clone().acquire_owned().await) };
         let (long, turn) = timeout_at(self.deadline(), turns).await.map_err(|_| over())?;
-        *self.state() = ComputeTurn { until: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
+        *self.0.turn.lock() = ComputeTurn { until: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
         Ok(())
     }
 
     /// Awaits the store; another long query may compute meanwhile.
     pub async fn waiting<T>(&self, answer: impl Future<Output = T>) -> T {
-        self.state().long = None;
+        self.0.turn.lock().long = None;
         let answer = answer.await;
-        self.state().until = Instant::now() + SLICE;
+        self.0.turn.lock().until = Instant::now() + SLICE;
         answer
     }
 
@@ -244,7 +244,7 @@ impl Budget {
 
     /// Returns the processor permits until the next turn or pause.
     pub fn rest(&self) {
-        let mut state = self.state();
+        let mut state = self.0.turn.lock();
         (state.turn, state.long) = (None, None);
     }
 
@@ -258,10 +258,6 @@ impl Budget {
     pub fn answered(&self) {
         self.rest();
         self.0.end("answered");
-    }
-
-    fn state(&self) -> MutexGuard<'_, ComputeTurn> {
-        self.0.turn.lock()
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rapidhash::fast::RandomState;
 
 use crate::bucket::hour_versions::Place;
@@ -108,7 +108,7 @@ impl SummaryCache {
         at: (&HourVersions, Instant),
         mut take: impl FnMut(Hour, &HourSummaries),
     ) -> Range<Hour> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut unknown: Option<Range<Hour>> = None;
         for (number, hours) in days_of(asked.hours.clone()) {
             let day = state.day(asked, number);
@@ -161,7 +161,7 @@ impl SummaryCache {
         found: impl IntoIterator<Item = FoundHour>,
     ) {
         let mut found = found.into_iter().peekable();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let CacheState { days, order, bytes } = &mut *state;
         for (number, hours) in days_of(asked.hours.clone()) {
             let key = key(asked.place, number);
@@ -192,10 +192,6 @@ impl SummaryCache {
         }
         state.shrink(self.bytes_max);
         self.metrics.query_cached(state.bytes);
-    }
-
-    fn state(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock()
     }
 }
 

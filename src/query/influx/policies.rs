@@ -6,7 +6,7 @@ use super::statement::{StatementContext, StatementFailure};
 use crate::bucket::settings::{AUTOGEN, NoSuchPolicy, POLICY_MARK, Settings, policy_database};
 use crate::query::engine::Engine;
 use crate::reading::duration::show_duration;
-use crate::reading::time::write_rfc3339;
+use crate::reading::time::rfc3339;
 
 /// What InfluxDB once called the policy that is meant where none is named.
 const OLD_DEFAULT: &str = "default";
@@ -66,8 +66,7 @@ pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Opti
     let kept = settings.summaries_kept(database);
     let deleted = settings.of(database).expired?;
     let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| from < *cutoff)?;
-    let mut before = String::new();
-    write_rfc3339(&mut before, cutoff);
+    let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))
 }
@@ -75,8 +74,7 @@ pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Opti
 /// What an answer says if it needs readings that have expired, of a database that has its summaries.
 #[must_use]
 pub fn readings_expired(database: &str, from: i64) -> String {
-    let mut before = String::new();
-    write_rfc3339(&mut before, from);
+    let before = rfc3339(from);
     format!(
         "readings of {database:?} before {before} have expired and only their hourly summaries are kept: whole hours are \
          answered from those for count, sum, mean, min, max, spread, first and last of numbers; all else is answered as if there were \

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockReadGuard};
 use redb::{Database, DatabaseError};
 
 use super::journal::Journal;
@@ -105,7 +105,7 @@ impl DatabaseFile {
 
     /// Uses another file from now on, whose content is the same. Blocks until all work on the old one has ended.
     pub(super) fn replace(&self, database: Database) {
-        let mut slot = self.write();
+        let mut slot = self.slot.write();
         if let Slot::Open { generation, .. } | Slot::Failed { generation, .. } = &*slot {
             let generation = generation + 1;
             *slot = Slot::Open { database, generation };
@@ -114,7 +114,7 @@ impl DatabaseFile {
 
     /// Closes the file until its next use.
     pub(super) fn reopen_later(&self, why: String) {
-        let mut slot = self.write();
+        let mut slot = self.slot.write();
         if let Slot::Open { generation, .. } | Slot::Failed { generation, .. } = &*slot {
             let generation = *generation;
             *slot = Slot::Failed { why, generation };
@@ -124,7 +124,7 @@ impl DatabaseFile {
     /// Closes the file for good. Blocks until all work on it has ended.
     pub(super) fn close(&self) {
         self.journal.give_up("the file is closed");
-        *self.write() = Slot::Closed;
+        *self.slot.write() = Slot::Closed;
     }
 
     /// A read lock on the slot with the file open, reopened if necessary.
@@ -137,7 +137,7 @@ impl DatabaseFile {
                 Slot::Failed { .. } => {}
             }
             drop(slot);
-            let mut slot = self.write();
+            let mut slot = self.slot.write();
             if let Slot::Failed { why, generation } = &*slot {
                 let again = |e| unavailable(format!("{why}; reopening the file failed: {e}"));
                 *slot = Slot::Open { database: (self.reopen)().map_err(again)?, generation: generation + 1 };
@@ -147,14 +147,10 @@ impl DatabaseFile {
 
     /// Closes the file until its next use, unless it was closed since generation `seen`.
     fn give_up(&self, seen: u64, why: String) {
-        let mut slot = self.write();
+        let mut slot = self.slot.write();
         if matches!(&*slot, Slot::Open { generation, .. } if *generation == seen) {
             *slot = Slot::Failed { why, generation: seen };
         }
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Slot> {
-        self.slot.write()
     }
 }
 

@@ -41,7 +41,7 @@ impl Journal {
     /// Waits for the turn to write this many bytes.
     pub(super) fn turn(&self, bytes: usize) -> Turn<'_> {
         let until = Instant::now() + PATIENCE;
-        let mut notes = self.lock();
+        let mut notes = self.notes.lock();
         while let Some(some) = notes.as_mut().filter(|notes| notes.given_up.is_none() && notes.is_full(bytes)) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -55,7 +55,7 @@ impl Journal {
 
     /// Notes all work from now on. `snapshot` runs before any.
     pub(super) fn begin<T>(&self, snapshot: impl FnOnce() -> T) -> T {
-        let mut notes = self.lock();
+        let mut notes = self.notes.lock();
         let taken = snapshot();
         *notes = Some(Notes::default());
         taken
@@ -63,7 +63,7 @@ impl Journal {
 
     /// The work noted longest ago.
     pub(super) fn take(&self) -> Option<Redo> {
-        let mut notes = self.lock();
+        let mut notes = self.notes.lock();
         let (work, bytes) = notes.as_mut()?.work.pop_front()?;
         if let Some(notes) = &mut *notes {
             notes.bytes -= bytes;
@@ -74,11 +74,11 @@ impl Journal {
 
     /// Why the copy is of no use any more.
     pub(super) fn given_up(&self) -> Option<String> {
-        self.lock().as_ref().and_then(|notes| notes.given_up.clone())
+        self.notes.lock().as_ref().and_then(|notes| notes.given_up.clone())
     }
 
     pub(super) fn give_up(&self, why: &str) {
-        if let Some(notes) = &mut *self.lock() {
+        if let Some(notes) = &mut *self.notes.lock() {
             notes.drop_all(why.to_owned());
         }
         self.caught_up.notify_all();
@@ -86,12 +86,8 @@ impl Journal {
 
     /// Notes nothing any more.
     pub(super) fn end(&self) {
-        *self.lock() = None;
+        *self.notes.lock() = None;
         self.caught_up.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Notes>> {
-        self.notes.lock()
     }
 }
 

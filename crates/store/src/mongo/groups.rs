@@ -11,7 +11,7 @@ use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::options::ReadConcern;
 use mongodb::{Client, ClientSession, Collection, Database};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::MongoStore;
 use super::outcome::{classify, of_transaction};
@@ -45,12 +45,8 @@ struct Noted {
 }
 
 impl NotedSensors {
-    fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock()
-    }
-
     pub(super) fn add<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
-        let mut noted = self.lock();
+        let mut noted = self.0.lock();
         let Noted { by_database, count, is_incomplete, .. } = &mut *noted;
         let of = by_database.entry(database.to_owned()).or_default();
         for key in keys {
@@ -64,7 +60,7 @@ impl NotedSensors {
 
     /// Takes neighbours of one database.
     pub(super) fn take(&self, most: usize) -> Option<(String, Vec<String>)> {
-        let mut noted = self.lock();
+        let mut noted = self.0.lock();
         let (database, key) = noted.next.clone();
         let after = |of: &BTreeSet<String>| of.range(key.clone()..).take(most).cloned().collect::<Vec<_>>();
         let here = noted.by_database.get(&database).map(after).filter(|keys| !keys.is_empty());
@@ -88,12 +84,12 @@ impl NotedSensors {
     }
 
     pub(super) fn left(&self) -> u64 {
-        self.lock().count as u64
+        self.0.lock().count as u64
     }
 
     /// Whether some may be missing here. Asked for once, it is taken for answered.
     pub(super) fn take_incomplete(&self) -> bool {
-        std::mem::take(&mut self.lock().is_incomplete)
+        std::mem::take(&mut self.0.lock().is_incomplete)
     }
 }
 

@@ -8,6 +8,9 @@ use mongodb::{Collection, IndexModel};
 use super::outcome::{classify, has_code};
 use crate::bucket::StorageError;
 
+const OPTIONS_CONFLICT: i32 = 85;
+const KEY_SPECS_CONFLICT: i32 = 86;
+
 /// An index that hourglass needs.
 #[derive(Debug, Clone)]
 pub struct Index {
@@ -25,7 +28,8 @@ pub async fn create(collection: &Collection<RawDocumentBuf>, index: &Index) -> R
     let options = IndexOptions::builder().sparse(index.sparse.then_some(true)).build();
     let model = IndexModel::builder().keys(index.keys.clone()).options(options).build();
     match collection.create_index(model).await {
-        Err(error) if is_there_otherwise(&error) => {
+        // The server has an index with these keys under another name, or another index under this name.
+        Err(error) if has_code(&error, &[OPTIONS_CONFLICT, KEY_SPECS_CONFLICT]) => {
             let is_served = list(collection).await?.iter().any(|found| serves(found, index));
             if is_served { Ok(()) } else { Err(error) }
         }
@@ -61,13 +65,6 @@ pub async fn list(collection: &Collection<RawDocumentBuf>) -> Result<Vec<IndexMo
 pub fn is_no_collection(error: &Error) -> bool {
     const NAMESPACE_NOT_FOUND: i32 = 26;
     has_code(error, &[NAMESPACE_NOT_FOUND])
-}
-
-/// Whether the server has an index with these keys under another name, or another index under this name.
-fn is_there_otherwise(error: &Error) -> bool {
-    const OPTIONS_CONFLICT: i32 = 85;
-    const KEY_SPECS_CONFLICT: i32 = 86;
-    has_code(error, &[OPTIONS_CONFLICT, KEY_SPECS_CONFLICT])
 }
 
 /// Whether an existing index can replace the wanted one. A unique index would refuse pages, and a partial one would

@@ -11,6 +11,8 @@ use super::versions;
 use crate::bucket::StorageError;
 use crate::names::collection_prefix;
 
+const NAMESPACE_EXISTS: i32 = 48;
+
 /// The collections of one hourglass database.
 #[derive(Debug, Clone)]
 pub struct Collections {
@@ -151,7 +153,7 @@ async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Re
     };
     match result {
         // The collection may have been restored without its validator.
-        Err(error) if exists_already(&error) => restore_validator(mongo, name, schema).await,
+        Err(error) if has_code(&error, &[NAMESPACE_EXISTS]) => restore_validator(mongo, name, schema).await,
         result => result.map(drop),
     }
 }
@@ -189,11 +191,6 @@ fn refuses_engine_options(error: &Error) -> bool {
     const API_STRICT: i32 = 323;
     const ATLAS: i32 = 8000;
     has_code(error, &[INVALID_OPTIONS, API_STRICT, ATLAS])
-}
-
-fn exists_already(error: &Error) -> bool {
-    const NAMESPACE_EXISTS: i32 = 48;
-    has_code(error, &[NAMESPACE_EXISTS])
 }
 
 /// A validator that requires `_id`, `schemaVersion` and these fields, each of its type.
