@@ -195,12 +195,6 @@ impl Wal {
         self.shared.lock().durable
     }
 
-    /// The log's id: random, chosen when the log is made, and kept for its life.
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        self.shared.log
-    }
-
     /// Bytes of all segment files, including preallocated space.
     #[must_use]
     pub fn bytes(&self) -> u64 {

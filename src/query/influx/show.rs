@@ -45,16 +45,13 @@ pub async fn show(
         Statement::Show(listing) => match listed(engine, listing, patterns, asked).await {
             Ok(listed) => listed.show(engine, &mut answer).await?,
             // An unknown database has no measurements; InfluxDB does not report an error either.
-            Err(StatementFailure::UnknownDatabase(_)) if is_list_of_measurements(listing) => {}
+            Err(StatementFailure::UnknownDatabase(_))
+                if listing.of == ListingOf::Measurements && listing.cardinality.is_none() => {}
             Err(failed) => return Err(failed),
         },
         _ => return Ok(None),
     }
     Ok(Some(answer))
-}
-
-fn is_list_of_measurements(listing: &Listing) -> bool {
-    listing.of == ListingOf::Measurements && listing.cardinality.is_none()
 }
 
 /// Lists the databases that the caller may read or write.
@@ -182,12 +179,9 @@ fn cut<T>(rows: impl IntoIterator<Item = T>, offset: u64, limit: u64) -> impl It
     rows.into_iter().skip(offset).take(limit)
 }
 
-fn one(row: Vec<ResultCell>) -> Rows<'static> {
-    Box::new(std::iter::once(row))
-}
-
-fn number(count: usize) -> ResultCell {
-    ResultCell::Value(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
+fn counted(count: usize) -> Rows<'static> {
+    let count = Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+    Box::new(std::iter::once(vec![ResultCell::Value(count)]))
 }
 
 /// A listing with its sensors.
@@ -335,12 +329,12 @@ impl Listed<'_> {
             (ListingOf::Series, Cardinality::Estimated) => self.keys().len(),
             _ => {
                 for (measurement, names) in names {
-                    answer.list(Some(measurement), &["count"], one(vec![number(names.len())])).await?;
+                    answer.list(Some(measurement), &["count"], counted(names.len())).await?;
                 }
                 return Ok(());
             }
         };
         let column = if cardinality == Cardinality::Exact { "count" } else { "cardinality estimation" };
-        answer.list(None, &[column], one(vec![number(all)])).await
+        answer.list(None, &[column], counted(all)).await
     }
 }

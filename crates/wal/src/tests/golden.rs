@@ -83,7 +83,7 @@ fn version_1_is_read() {
     let goldens = [include_str!("golden/version-1.txt"), include_str!("golden/version-1-lz4.txt")];
     for golden in goldens {
         let log = with_fixed_ids(&undump(golden));
-        assert_eq!((log.id(), log.truncated(), log.durable()), (0x1001, 2, 3));
+        assert_eq!((log.shared.log, log.truncated(), log.durable()), (0x1001, 2, 3));
         let payloads: Vec<Vec<u8>> = read_all(&log, 1).into_iter().map(|record| record.payload).collect();
         assert_eq!(payloads, [b"hello".to_vec(), Vec::new(), words()]);
     }

@@ -39,7 +39,10 @@ pub(in crate::embedded) fn scan(
             break;
         };
         let (mut parts, from) = (rows, found.len());
-        parts.retain(|row| !within_hours(row.part.hours(day), &rest).is_empty());
+        parts.retain(|row| {
+            let hours = row.part.hours(day);
+            hours.start < rest.end && rest.start < hours.end
+        });
         let (of_day, count) = (within(day, &rest), parts.len());
         // Parts by hour are the last ones that are read, so that the scan may end after each of them.
         parts.sort_by_key(|row| matches!(row.part, DayPart::Hour(_)));
@@ -132,10 +135,6 @@ fn days_in(hours: &Range<Hour>) -> usize {
 
 fn size_of_pages(pages: &[ScannedPage]) -> usize {
     pages.iter().map(|page| page.bytes(0)).sum()
-}
-
-fn within_hours(part: Range<Hour>, hours: &Range<Hour>) -> Range<Hour> {
-    part.start.max(hours.start)..part.end.min(hours.end)
 }
 
 /// The next day in a range, in this order, of which the sensor has a part.
