@@ -128,18 +128,24 @@ pub fn number(value: &Value) -> Option<f64> {
     }
 }
 
+/// The value of a literal; `None` for a regular expression or a time.
+#[must_use]
+pub fn value_of(literal: &Literal) -> Option<Value> {
+    Some(match literal {
+        Literal::Integer(v) | Literal::Duration(v) => Value::Integer(*v),
+        Literal::Unsigned(v) => Value::Unsigned(*v),
+        Literal::Number(v) => Value::Float(*v),
+        Literal::String(v) => Value::String(v.as_str().into()),
+        Literal::Boolean(v) => Value::Boolean(*v),
+        Literal::Regex(_) | Literal::Time(_) => return None,
+    })
+}
+
 fn operand(expr: &Expr, lookup: &impl Lookup) -> Operand {
     match expr {
         Expr::Paren(inner) => operand(inner, lookup),
         Expr::Reference { name, kind } => lookup.find(name, *kind),
-        Expr::Literal(literal) => Operand::Field(match literal {
-            Literal::Integer(v) | Literal::Duration(v) => Some(Value::Integer(*v)),
-            Literal::Unsigned(v) => Some(Value::Unsigned(*v)),
-            Literal::Number(v) => Some(Value::Float(*v)),
-            Literal::String(v) => Some(Value::String(v.as_str().into())),
-            Literal::Boolean(v) => Some(Value::Boolean(*v)),
-            Literal::Regex(_) | Literal::Time(_) => None,
-        }),
+        Expr::Literal(literal) => Operand::Field(value_of(literal)),
         Expr::Binary { operator, left, right } => match (operand(left, lookup), operand(right, lookup)) {
             (Operand::Unknown, _) | (_, Operand::Unknown) => Operand::Unknown,
             (Operand::Field(Some(a)), Operand::Field(Some(b))) => Operand::Field(arithmetic(*operator, &a, &b)),

@@ -5,9 +5,10 @@ use super::expand::takes;
 use super::statement::{StatementFailure, kind};
 use crate::influxql::{Expr, Literal, Operator, ReferenceKind};
 use crate::query::engine::aggregates;
+use crate::query::engine::filter::value_of;
 use crate::query::engine::plan::{Call, Function, Input, Node, PlannedField, ReadingExpr};
 use crate::query::influx::schema::Schema;
-use crate::reading::{Family, Value};
+use crate::reading::Family;
 
 /// Collects the fields, reading parts and calls that the columns use.
 pub(super) struct Builder<'a> {
@@ -46,7 +47,10 @@ impl Builder<'_> {
                 self.part(ReadingExpr::Field(field))
             }
             Expr::Literal(Literal::Duration(_)) => Node::Nothing,
-            Expr::Literal(literal) => Node::Constant(constant(literal)?),
+            Expr::Literal(literal) => {
+                let unsupported = || StatementFailure::Unsupported(format!("{expr} as a column"));
+                Node::Constant(value_of(literal).ok_or_else(unsupported)?)
+            }
             Expr::Paren(inner) => self.node(inner)?,
             Expr::Binary { operator, left, right } => {
                 self.fitting(*operator, left, right)?;
@@ -168,20 +172,6 @@ fn place<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
     list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);
         list.len() - 1
-    })
-}
-
-fn constant(literal: &Literal) -> Result<Value, StatementFailure> {
-    Ok(match literal {
-        Literal::Integer(v) => Value::Integer(*v),
-        Literal::Unsigned(v) => Value::Unsigned(*v),
-        Literal::Number(v) => Value::Float(*v),
-        Literal::String(v) => Value::String(v.as_str().into()),
-        Literal::Boolean(v) => Value::Boolean(*v),
-        Literal::Duration(v) => Value::Integer(*v),
-        Literal::Time(_) | Literal::Regex(_) => {
-            return Err(StatementFailure::Unsupported(format!("{} as a column", Expr::Literal(literal.clone()))));
-        }
     })
 }
 
