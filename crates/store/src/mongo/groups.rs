@@ -94,20 +94,10 @@ impl NotedSensors {
 }
 
 /// Why groups' documents were not set.
-struct Failure(StorageError);
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self(match of_transaction(&error) {
-            Written::Failed(error) => error,
-            Written::Yes | Written::Conflict => StorageError::Busy { detail: "groups' documents".to_owned() },
-        })
-    }
-}
-
-impl From<StorageError> for Failure {
-    fn from(error: StorageError) -> Self {
-        Self(error)
+fn failed(error: &Error) -> StorageError {
+    match of_transaction(error) {
+        Written::Failed(error) => error,
+        Written::Yes | Written::Conflict => StorageError::Busy { detail: "groups' documents".to_owned() },
     }
 }
 
@@ -171,11 +161,11 @@ impl Turn {
         let mut session = client.start_session().await.map_err(|e| classify(&e))?;
         let started = session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(durable()).await;
         started.map_err(|e| classify(&e))?;
-        let settled = self.settle(&mut session).await.map_err(|failure| failure.0);
+        let settled = self.settle(&mut session).await;
         if let Ok(documents) = settled
             && documents > 0
         {
-            self.commit(&mut session).await.map_err(|error| Failure::from(error).0)?;
+            self.commit(&mut session).await?;
         } else {
             // The server aborts a transaction when its session ends; this only does so sooner.
             let _ = session.abort_transaction().await;
@@ -183,15 +173,15 @@ impl Turn {
         settled
     }
 
-    async fn commit(&self, session: &mut ClientSession) -> Result<(), Error> {
+    async fn commit(&self, session: &mut ClientSession) -> Result<(), StorageError> {
         faults::point("before_groups");
-        session.commit_transaction().await?;
+        session.commit_transaction().await.map_err(|e| failed(&e))?;
         faults::point("after_groups");
         Ok(())
     }
 
     /// Returns how many documents it changed.
-    async fn settle(&self, session: &mut ClientSession) -> Result<u64, Failure> {
+    async fn settle(&self, session: &mut ClientSession) -> Result<u64, StorageError> {
         let rules = self.rules.of(&self.database);
         let mut keys: BTreeSet<&str> = self.keys.iter().map(String::as_str).collect();
         let mut sensors = Vec::new();
@@ -224,7 +214,8 @@ impl Turn {
             let update = |sensor: &&GroupedSensor| doc! { "q": { "_id": &sensor.key }, "u": sensor.mark() };
             let updates: Vec<Document> = marks.iter().map(update).collect();
             let command = doc! { "update": self.collections.sensors.name(), "updates": updates };
-            checked(&self.mongo.run_command(command).session(&mut *session).await?)?;
+            let reply = self.mongo.run_command(command).session(&mut *session).await;
+            checked(&reply.map_err(|e| failed(&e))?)?;
         }
         Ok(changed as u64)
     }
@@ -235,7 +226,7 @@ impl Turn {
         session: &mut ClientSession,
         sensors: &'a [GroupedSensor],
         pages: &mut BTreeMap<String, GroupPage>,
-    ) -> Result<BTreeMap<(&'a str, &'a Place), String>, Failure> {
+    ) -> Result<BTreeMap<(&'a str, &'a Place), String>, StorageError> {
         let mut homes = BTreeMap::new();
         let mut open: BTreeMap<&Place, BTreeSet<&str>> = BTreeMap::new();
         for sensor in sensors {
@@ -279,7 +270,7 @@ impl Turn {
         &self,
         session: &mut ClientSession,
         open: &BTreeMap<&Place, BTreeSet<&str>>,
-    ) -> Result<BTreeSet<String>, Failure> {
+    ) -> Result<BTreeSet<String>, StorageError> {
         let (mut ids, groups, sent) = (BTreeSet::new(), &self.collections.groups, doc! { "_id": 1 });
         let id = |document: RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
         let mut ranges = Vec::new();
@@ -289,8 +280,8 @@ impl Turn {
             let range = doc! { "$gte": &start, "$lte": start.clone() + first };
             let mut nearest = groups.find(doc! { "_id": range }).sort(doc! { "_id": -1 }).limit(1);
             nearest = nearest.projection(sent.clone());
-            let mut found = nearest.session(&mut *session).await?;
-            if found.advance(&mut *session).await? {
+            let mut found = nearest.session(&mut *session).await.map_err(|e| failed(&e))?;
+            if found.advance(&mut *session).await.map_err(|e| failed(&e))? {
                 ids.insert(id(found.current().to_owned()));
             }
             ranges.push(doc! { "_id": { "$gt": start.clone() + first, "$lte": start + last } });
@@ -308,13 +299,14 @@ async fn all(
     collection: &Collection<RawDocumentBuf>,
     filter: Document,
     projection: Option<Document>,
-) -> Result<Vec<RawDocumentBuf>, Error> {
+) -> Result<Vec<RawDocumentBuf>, StorageError> {
     let mut find = collection.find(filter);
     if let Some(projection) = projection {
         find = find.projection(projection);
     }
-    let (mut cursor, mut documents) = (find.session(&mut *session).await?, Vec::new());
-    while cursor.advance(&mut *session).await? {
+    let mut cursor = find.session(&mut *session).await.map_err(|e| failed(&e))?;
+    let mut documents = Vec::new();
+    while cursor.advance(&mut *session).await.map_err(|e| failed(&e))? {
         documents.push(cursor.current().to_owned());
     }
     Ok(documents)
@@ -325,9 +317,10 @@ async fn write(
     mongo: &Database,
     groups: &Collection<RawDocumentBuf>,
     changes: &GroupChanges,
-) -> Result<(), Failure> {
+) -> Result<(), StorageError> {
     if !changes.removed.is_empty() {
-        groups.delete_many(doc! { "_id": { "$in": &changes.removed } }).session(&mut *session).await?;
+        let removed = groups.delete_many(doc! { "_id": { "$in": &changes.removed } }).session(&mut *session).await;
+        removed.map_err(|e| failed(&e))?;
     }
     let mut pages = changes.written.iter().peekable();
     while pages.peek().is_some() {
@@ -347,8 +340,9 @@ async fn write(
             number += 1;
         }
         w.end();
-        let command = RawDocumentBuf::from_bytes(w.finish()).map_err(Error::from)?;
-        checked(&mongo.run_raw_command(command).session(&mut *session).await?)?;
+        let command = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| failed(&Error::from(e)))?;
+        let reply = mongo.run_raw_command(command).session(&mut *session).await;
+        checked(&reply.map_err(|e| failed(&e))?)?;
     }
     Ok(())
 }
