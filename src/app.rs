@@ -43,8 +43,6 @@ const EXIT_STORE: u8 = 69;
 const STORE_UNUSABLE: &str = "the store cannot be used; writes stay in the WAL until it can";
 /// How often the health check asks the store whether it answers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
-/// How often [`Metrics::upkeep`] runs.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT. The exit status is 0 if all requests were finished and the WAL was flushed
 /// completely, and has its own value if records are left in the WAL; see [`RunEnd`].
@@ -166,7 +164,6 @@ async fn serve(
     });
     let health_sender = Arc::new(health_sender);
     let watcher = tokio::spawn(watch_store(store.raw().clone(), health_sender.clone(), presence));
-    let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
     let space = tokio::spawn(disk_space::watch(store.raw().clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
     tokio::spawn(keep_samples(app.clone()));
@@ -192,7 +189,7 @@ async fn serve(
             RunEnd::Failed
         }
     };
-    [watcher, upkeep, space, tokens].iter().for_each(JoinHandle::abort);
+    [watcher, space, tokens].iter().for_each(JoinHandle::abort);
     Ok(if asked { ending } else { RunEnd::Failed })
 }
 
@@ -262,14 +259,7 @@ async fn any_ended(shards: &mut [JoinHandle<bool>]) -> usize {
     ended
 }
 
-async fn keep_up(metrics: Metrics) {
-    loop {
-        tokio::time::sleep(UPKEEP_INTERVAL).await;
-        metrics.upkeep();
-    }
-}
-
-/// Samples what `/api/v1/overview` shows of the last half hour, until the service stops.
+/// Samples what `/api/v1/overview` shows of the last half hour, and aggregates metrics, until the service stops.
 async fn keep_samples(app: Arc<App>) {
     let mut health = app.health.clone();
     let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
@@ -277,6 +267,7 @@ async fn keep_samples(app: Arc<App>) {
         tokio::select! {
             _ = ticks.tick() => {
                 let Ledger { accepted, pending, .. } = app.ingest.lag().ledger;
+                app.metrics.upkeep();
                 app.metrics.recent.sample((Instant::now(), clock::now_ns() / 1_000_000), accepted, pending);
             }
             _ = health.wait_for(|health| *health == Health::Stopping) => return,

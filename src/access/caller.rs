@@ -149,8 +149,8 @@ impl Caller {
     #[must_use]
     pub fn allowance(&self) -> Allowance {
         match self {
-            Self::Anybody => Allowance::default(),
-            Self::Holder(holder) => Allowance::of(holder.usage.clone()),
+            Self::Holder(holder) if !holder.usage.quota().is_none() => Some(holder.usage.clone()),
+            _ => None,
         }
     }
 

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -312,20 +313,7 @@ impl TokenBucket {
 }
 
 /// The usage that a request is charged to, if its sender has a quota.
-#[derive(Debug, Clone, Default)]
-pub struct Allowance(Option<std::sync::Arc<Usage>>);
-
-impl Allowance {
-    #[must_use]
-    pub fn of(usage: std::sync::Arc<Usage>) -> Self {
-        Self(Some(usage).filter(|usage| !usage.quota.is_none()))
-    }
-
-    #[must_use]
-    pub fn usage(&self) -> Option<&Usage> {
-        self.0.as_deref()
-    }
-}
+pub type Allowance = Option<Arc<Usage>>;
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 fn as_f64(count: usize) -> f64 {

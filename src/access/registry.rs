@@ -16,6 +16,7 @@ use super::quota::Usage;
 use super::secret::{Presented, Secret};
 use super::token::{Token, TokenStore, TokenStoreError};
 use crate::clock::now_seconds;
+use crate::telemetry::TokenTerms;
 
 /// How often a token file is checked for changes.
 const FILE_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,19 +39,6 @@ pub enum Mode {
     Always,
     /// As soon as any token exists, even a revoked one.
     OnceThereIsAToken,
-}
-
-/// Of all valid tokens, in seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TokenTerms {
-    /// How many are valid.
-    pub valid: usize,
-    /// Until the first of them ends, if one has an end.
-    pub ends_in: Option<i64>,
-    /// Since the oldest was created.
-    pub oldest: i64,
-    /// Since the one that has waited longest was used or, if it never was, created.
-    pub unused: i64,
 }
 
 /// All tokens, and the store they are loaded from.
@@ -374,20 +362,19 @@ impl TokenRegistry {
         self.mode == Mode::Always || known.guarded || !known.learnt
     }
 
-    /// Stores the first token and returns its text; `None` if a token exists already, or another process stores it at
-    /// the same time.
+    /// Stores the first token. Returns false if a token exists already, or another process stores it at the same time.
     ///
     /// # Errors
     /// When the token could not be stored.
-    pub async fn make_first(&self, token: Token, text: String) -> Result<Option<String>, TokenStoreError> {
-        if !self.is_empty() || !self.store.put(&token, None).await? {
-            return Ok(None);
+    pub async fn make_first(&self, token: &Token) -> Result<bool, TokenStoreError> {
+        if !self.is_empty() || !self.store.put(token, None).await? {
+            return Ok(false);
         }
         // The token exists now: whoever asked for it must get its text.
         if let Err(error) = self.refresh().await {
             tracing::warn!(%error, "the first token was stored, but not read back yet");
         }
-        Ok(Some(text))
+        Ok(true)
     }
 
     /// Authenticates a request: by its token, or without one by its client's certificate, which is given as all that a

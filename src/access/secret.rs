@@ -73,7 +73,9 @@ impl std::fmt::Debug for Presented<'_> {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+/// Bytes as hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()

@@ -42,11 +42,12 @@ async fn make_first(settings: &Settings, registry: &TokenRegistry) -> anyhow::Re
         Some(file) => (Token { secrets: vec![file.secret.clone()], ..token }, file.text.clone()),
         None => (token, text),
     };
-    let made = registry.make_first(token.clone(), text).await.context("creating the first token");
-    if let (Some(file), Some(path), Ok(None)) = (&file, path, &made) {
-        file.discard(path);
+    if !registry.make_first(&token).await.context("creating the first token")? {
+        if let (Some(file), Some(path)) = (&file, path) {
+            file.discard(path);
+        }
+        return Ok(None);
     }
-    let Some(text) = made? else { return Ok(None) };
     Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64).note(&changed("created", &token));
     Ok(Some(match path {
         Some(path) => FirstToken::InFile(absolute(path)),

@@ -91,7 +91,7 @@ impl Database {
             return false;
         }
         // Last, because `admit_sensor` cannot be undone.
-        let admitted = allowance.usage().is_none_or(|usage| usage.admit_sensor(&sensor.key).is_ok());
+        let admitted = allowance.as_ref().is_none_or(|usage| usage.admit_sensor(&sensor.key).is_ok());
         if is_new && !admitted {
             self.give_back_new(allowance);
         }
@@ -103,7 +103,7 @@ impl Database {
         if self.usage.too_many(self.known()).is_some() || self.usage.take_new_sensor(now).is_err() {
             return false;
         }
-        let paid = allowance.usage().is_none_or(|usage| usage.take_new_sensor(now).is_ok());
+        let paid = allowance.as_ref().is_none_or(|usage| usage.take_new_sensor(now).is_ok());
         if !paid {
             self.usage.give_back();
         }
@@ -112,7 +112,7 @@ impl Database {
 
     pub(crate) fn give_back_new(&self, allowance: &Allowance) {
         self.usage.give_back();
-        allowance.usage().into_iter().for_each(Usage::give_back);
+        allowance.iter().for_each(|usage| usage.give_back());
     }
 
     /// The sensors by key and by other spellings. Call no catalog function that locks them while the guard is held.

@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
-use super::log_line::Bounded;
+use super::log_line::BoundedWriter;
 use super::paint::Paint;
 use crate::config::{LogFormat, TelemetrySettings};
 
@@ -36,7 +36,8 @@ pub fn start(level: &str, settings: &TelemetrySettings) {
         LogFormat::Auto => Form::Json,
         LogFormat::Text => Form::Text,
     };
-    let stderr = Bounded::new(io::stderr, settings.log_line_bytes, form == Form::Json);
+    let limit = settings.log_line_bytes;
+    let stderr = move || BoundedWriter { inner: io::stderr(), limit, is_json: form == Form::Json };
     // Fails only if a subscriber is set already, for example in a test.
     let _ = subscriber(level, form, stderr).try_init();
 }

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use serde::Serialize;
 
 use super::recent::Recent;
 use crate::clock::now_seconds;
+use crate::wal::WalStats;
 
 /// Upper bounds of the histogram buckets for durations, in seconds.
 const SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -258,8 +260,8 @@ impl Metrics {
         self.query_cache_bytes.set(as_f64(bytes));
     }
 
-    /// Locks out other scrapes while the guard lives, so that the values of [`Metrics::account`] and
-    /// [`Metrics::backlog`] that [`Metrics::render`] shows were all taken at the same moment.
+    /// Locks out other scrapes while the guard lives, so that the values of [`Metrics::ledger`],
+    /// [`Metrics::wal`] and [`Metrics::lag`] that [`Metrics::render`] shows were all taken at the same moment.
     pub fn scraping(&self) -> MutexGuard<'_, ()> {
         self.scraping.lock()
     }
@@ -271,16 +273,16 @@ impl Metrics {
     }
 
     /// Sets the counters of what became of every reading.
-    pub fn account(&self, account: &Account) {
+    pub fn ledger(&self, ledger: &Ledger) {
         self.with(|| {
-            counter!("hourglass_ingest_readings_accepted_total").absolute(account.accepted);
-            counter!("hourglass_ingest_readings_replayed_total").absolute(account.replayed);
-            counter!("hourglass_ingest_readings_stored_total").absolute(account.stored);
-            counter!("hourglass_ingest_readings_duplicate_total").absolute(account.duplicate);
-            counter!("hourglass_ingest_readings_overwritten_total").absolute(account.overwritten);
-            counter!("hourglass_ingest_readings_deleted_total").absolute(account.deleted);
-            counter!("hourglass_ingest_readings_dead_lettered_total").absolute(account.dead_lettered);
-            gauge!("hourglass_ingest_readings_pending").set(signed_f64(account.pending));
+            counter!("hourglass_ingest_readings_accepted_total").absolute(ledger.accepted);
+            counter!("hourglass_ingest_readings_replayed_total").absolute(ledger.replayed);
+            counter!("hourglass_ingest_readings_stored_total").absolute(ledger.stored);
+            counter!("hourglass_ingest_readings_duplicate_total").absolute(ledger.duplicate);
+            counter!("hourglass_ingest_readings_overwritten_total").absolute(ledger.overwritten);
+            counter!("hourglass_ingest_readings_deleted_total").absolute(ledger.deleted);
+            counter!("hourglass_ingest_readings_dead_lettered_total").absolute(ledger.dead_lettered);
+            gauge!("hourglass_ingest_readings_pending").set(signed_f64(ledger.pending));
         });
     }
 
@@ -334,35 +336,40 @@ impl Metrics {
     }
 
     /// Sets the figures of the valid tokens' terms.
-    pub fn token_terms(&self, terms: &TokenMetrics) {
+    pub fn token_terms(&self, terms: &TokenTerms) {
         self.with(|| {
             gauge!("hourglass_access_tokens_valid").set(as_f64(terms.valid));
-            gauge!("hourglass_access_token_expiry_seconds").set(terms.expiry_seconds);
-            gauge!("hourglass_access_token_age_seconds").set(terms.age_seconds);
-            gauge!("hourglass_access_token_unused_seconds").set(terms.unused_seconds);
+            gauge!("hourglass_access_token_expiry_seconds").set(terms.ends_in.map_or(f64::INFINITY, signed_f64));
+            gauge!("hourglass_access_token_age_seconds").set(signed_f64(terms.oldest));
+            gauge!("hourglass_access_token_unused_seconds").set(signed_f64(terms.unused));
         });
     }
 
-    /// Sets the figures of the WAL and of how far the store is behind it.
-    pub fn backlog(&self, backlog: &LagMetrics) {
+    /// Sets the figures of the WAL.
+    pub fn wal(&self, stats: &WalStats, budget_bytes: u64) {
         self.with(|| {
-            gauge!("hourglass_wal_segments").set(as_f64(backlog.wal_segments));
-            gauge!("hourglass_wal_bytes").set(wide_f64(backlog.wal_bytes));
-            gauge!("hourglass_wal_budget_bytes").set(wide_f64(backlog.wal_budget_bytes));
-            gauge!("hourglass_wal_waiting_bytes").set(wide_f64(backlog.waiting_bytes));
-            gauge!("hourglass_wal_writable").set(if backlog.writable { 1.0 } else { 0.0 });
-            gauge!("hourglass_flush_oldest_pending_seconds").set(backlog.oldest_pending_seconds);
-            gauge!("hourglass_memtable_bytes").set(as_f64(backlog.unflushed_bytes));
-            gauge!("hourglass_dispatch_behind").set(if backlog.behind { 1.0 } else { 0.0 });
-            counter!("hourglass_wal_records_total").absolute(backlog.appended_records);
-            counter!("hourglass_wal_appended_bytes_total").absolute(backlog.appended_bytes);
-            counter!("hourglass_wal_syncs_total").absolute(backlog.syncs);
-            counter!("hourglass_wal_failures_total").absolute(backlog.disk_failures);
-            for (verdict, places) in
-                [("damaged", backlog.damaged), ("in_doubt", backlog.in_doubt), ("torn", backlog.torn)]
-            {
+            gauge!("hourglass_wal_segments").set(as_f64(stats.segments));
+            gauge!("hourglass_wal_bytes").set(wide_f64(stats.bytes));
+            gauge!("hourglass_wal_budget_bytes").set(wide_f64(budget_bytes));
+            gauge!("hourglass_wal_waiting_bytes").set(wide_f64(stats.waiting_bytes));
+            gauge!("hourglass_wal_writable").set(if stats.unwritable.is_none() { 1.0 } else { 0.0 });
+            counter!("hourglass_wal_records_total").absolute(stats.appended_records);
+            counter!("hourglass_wal_appended_bytes_total").absolute(stats.appended_bytes);
+            counter!("hourglass_wal_syncs_total").absolute(stats.syncs);
+            counter!("hourglass_wal_failures_total").absolute(stats.disk_failures);
+            let found = &stats.found;
+            for (verdict, places) in [("damaged", found.damaged), ("in_doubt", found.in_doubt), ("torn", found.torn)] {
                 counter!("hourglass_wal_damaged_total", "verdict" => verdict).absolute(places);
             }
+        });
+    }
+
+    /// Sets how far the store is behind the WAL.
+    pub fn lag(&self, oldest_seconds: f64, unflushed_bytes: usize, is_behind: bool) {
+        self.with(|| {
+            gauge!("hourglass_flush_oldest_pending_seconds").set(oldest_seconds);
+            gauge!("hourglass_memtable_bytes").set(as_f64(unflushed_bytes));
+            gauge!("hourglass_dispatch_behind").set(if is_behind { 1.0 } else { 0.0 });
         });
     }
 
@@ -389,50 +396,40 @@ impl Drop for Running {
     }
 }
 
-/// What became of every reading since the process started:
+/// What became of every reading since the process started. All fields are of one moment, and
 /// `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
-#[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "the metrics' help texts say it")]
-pub struct Account {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Ledger {
+    /// Accepted from requests, and durable in the WAL.
     pub accepted: u64,
+    /// Read back from the WAL at the start.
     pub replayed: u64,
+    /// Stored for the first time.
     pub stored: u64,
+    /// Already in the store; nothing changed.
     pub duplicate: u64,
+    /// Changed or added a field of a stored reading.
     pub overwritten: u64,
+    /// Deleted before they were stored.
     pub deleted: u64,
+    /// Refused by the store for good, and written to the dead-letter file.
     pub dead_lettered: u64,
+    /// In the WAL and not in the store yet. Below zero for a moment if a reading is stored before it is counted as
+    /// accepted.
     pub pending: i64,
 }
 
-/// The valid tokens' terms, for reminders.
-#[derive(Debug, Clone, Copy)]
-pub struct TokenMetrics {
+/// The terms of all valid tokens, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenTerms {
+    /// How many are valid.
     pub valid: usize,
-    /// Infinite if none expires.
-    pub expiry_seconds: f64,
-    pub age_seconds: f64,
-    pub unused_seconds: f64,
-}
-
-/// The figures of the WAL and of how far the store is behind it.
-#[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "the metrics' help texts say it")]
-pub struct LagMetrics {
-    pub wal_segments: usize,
-    pub wal_bytes: u64,
-    pub wal_budget_bytes: u64,
-    pub waiting_bytes: u64,
-    pub writable: bool,
-    pub oldest_pending_seconds: f64,
-    pub unflushed_bytes: usize,
-    pub behind: bool,
-    pub appended_records: u64,
-    pub appended_bytes: u64,
-    pub syncs: u64,
-    pub disk_failures: u64,
-    pub damaged: u64,
-    pub in_doubt: u64,
-    pub torn: u64,
+    /// Until the first of them ends, if one has an end.
+    pub ends_in: Option<i64>,
+    /// Since the oldest was created.
+    pub oldest: i64,
+    /// Since the one that has waited longest was used or, if it never was, created.
+    pub unused: i64,
 }
 
 impl std::fmt::Debug for Metrics {

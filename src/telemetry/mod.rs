@@ -1,4 +1,4 @@
-//! Metrics for Prometheus, and logs. Every module may use this one; it uses only `config`.
+//! Metrics for Prometheus, and logs. Every room may use this one; it names only `config` and the crate of the WAL.
 
 mod log_line;
 pub mod logs;
@@ -6,5 +6,5 @@ pub mod metrics;
 mod paint;
 pub mod recent;
 
-pub use metrics::{Account, LagMetrics, Metrics, TokenMetrics};
+pub use metrics::{Ledger, Metrics, TokenTerms};
 pub use paint::Paint;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// How often a sample is taken.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -13,8 +13,6 @@ pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 const SAMPLES: usize = 360;
 /// How long the store must have been watched before its growth says anything.
 const GROWTH_AFTER: Duration = Duration::from_secs(600);
-/// What stands for an unknown number of bytes.
-const UNKNOWN: u64 = u64::MAX;
 
 /// Buckets of ack times: four per doubling, from a microsecond on.
 const BUCKETS: usize = 128;
@@ -22,9 +20,6 @@ const BUCKETS: usize = 128;
 #[derive(Debug)]
 pub struct Recent {
     acks: [AtomicU64; BUCKETS],
-    log_free: AtomicU64,
-    store_bytes: AtomicU64,
-    store_free: AtomicU64,
     kept: Mutex<Kept>,
 }
 
@@ -38,6 +33,7 @@ struct Kept {
     at: Option<Instant>,
     /// Bytes that the store took at times that are some minutes apart.
     sizes: VecDeque<(Instant, u64)>,
+    disk: Disk,
 }
 
 /// What happened since the sample before.
@@ -66,14 +62,7 @@ pub struct Disk {
 
 impl Default for Recent {
     fn default() -> Self {
-        let unknown = || AtomicU64::new(UNKNOWN);
-        Self {
-            acks: std::array::from_fn(|_| AtomicU64::new(0)),
-            log_free: unknown(),
-            store_bytes: unknown(),
-            store_free: unknown(),
-            kept: Mutex::default(),
-        }
+        Self { acks: std::array::from_fn(|_| AtomicU64::new(0)), kept: Mutex::default() }
     }
 }
 
@@ -86,25 +75,23 @@ impl Recent {
 
     /// Notes the bytes free on the log's disk.
     pub fn log_disk(&self, free: Option<u64>) {
-        self.log_free.store(free.unwrap_or(UNKNOWN), Ordering::Relaxed);
+        self.kept.lock().disk.log_free = free;
     }
 
     /// Notes the bytes that the store takes, and those free on its disk.
     pub fn store_space(&self, taken: Option<u64>, free: Option<u64>, now: Instant) {
-        self.store_bytes.store(taken.unwrap_or(UNKNOWN), Ordering::Relaxed);
-        self.store_free.store(free.unwrap_or(UNKNOWN), Ordering::Relaxed);
-        let mut kept = self.kept();
-        let sizes = &mut kept.sizes;
-        sizes.extend(taken.map(|taken| (now, taken)));
-        while sizes.len() > SAMPLES {
-            sizes.pop_front();
+        let mut kept = self.kept.lock();
+        kept.disk = Disk { store_bytes: taken, store_free: free, ..kept.disk };
+        kept.sizes.extend(taken.map(|taken| (now, taken)));
+        if kept.sizes.len() > SAMPLES {
+            kept.sizes.pop_front();
         }
     }
 
     /// Takes a sample. `accepted` counts all readings since the start.
     pub fn sample(&self, (now, time_ms): (Instant, i64), accepted: u64, pending: i64) {
         let acks: Vec<u64> = self.acks.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         let seconds = kept.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
         if seconds > 0.0 {
             let new: Vec<u64> = acks.iter().zip(&kept.acks).map(|(now, before)| now - before).collect();
@@ -128,32 +115,23 @@ impl Recent {
     /// The samples, oldest first.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
-        self.kept().samples.iter().copied().collect()
+        self.kept.lock().samples.iter().copied().collect()
     }
 
     #[must_use]
     pub fn disk(&self) -> Disk {
-        let known = |bytes: &AtomicU64| Some(bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != UNKNOWN);
-        Disk {
-            log_free: known(&self.log_free),
-            store_bytes: known(&self.store_bytes),
-            store_free: known(&self.store_free),
-        }
+        self.kept.lock().disk
     }
 
     /// About how many days the store's disk lasts if the store goes on growing as it lately did; `None` if it does not grow, or was not watched for long.
     #[must_use]
     pub fn days_left(&self) -> Option<f64> {
-        let free = self.disk().store_free?;
-        let kept = self.kept();
+        let kept = self.kept.lock();
+        let free = kept.disk.store_free?;
         let ((since, before), (until, now)) = (kept.sizes.front()?, kept.sizes.back()?);
         let watched = until.saturating_duration_since(*since);
         let grown = now.checked_sub(*before).filter(|grown| *grown > 0 && watched >= GROWTH_AFTER)?;
         Some(wide(free) / (wide(grown) / watched.as_secs_f64() * 86_400.0))
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock()
     }
 }
 

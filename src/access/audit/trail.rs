@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::secret::hex;
@@ -194,14 +195,10 @@ fn write_head(file: &mut File, head: &Head) -> io::Result<()> {
 /// A record's number and hash, and its text without the hash.
 #[must_use]
 pub fn parse(line: &str) -> Option<(Link, String)> {
-    #[derive(Deserialize)]
-    struct Number {
-        n: u64,
-    }
     let (open, rest) = line.rsplit_once(CHAIN)?;
     let chain = rest.strip_suffix("\"}")?;
     let body = format!("{open}}}");
-    let Number { n: number } = serde_json::from_str(&body).ok()?;
+    let number = serde_json::from_str::<Value>(&body).ok()?["n"].as_u64()?;
     Some((Link { number, chain: chain.to_owned() }, body))
 }
 

@@ -18,9 +18,8 @@ use crate::http::pairs::Pairs;
 use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::format::preferred;
 use crate::http::{App, Health, SeesDetails, ui};
-use crate::ingest::{FailingDatabase, Ledger};
+use crate::ingest::FailingDatabase;
 use crate::reading::time::rfc3339;
-use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
 /// The media types of each.
 const TEXTS: &[&str] = &["text/plain"];
@@ -256,11 +255,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "refusing": refusal(&app, &health),
         "store": store,
         "failing_databases": failing,
-        "readings": {
-            "accepted": lag.ledger.accepted, "replayed": lag.ledger.replayed, "stored": lag.ledger.stored,
-            "duplicate": lag.ledger.duplicate, "overwritten": lag.ledger.overwritten,
-            "deleted": lag.ledger.deleted, "dead_lettered": lag.ledger.dead_lettered, "pending": lag.ledger.pending,
-        },
+        "readings": lag.ledger,
     }))
     .into_response()
 }
@@ -275,45 +270,17 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let outstanding = app.ingest.dead_letters.outstanding().await.ok();
     let _scraping = app.metrics.scraping();
     let (lag, log) = (app.ingest.lag(), app.ingest.wal.stats());
-    let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
-    let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
-    app.metrics.account(&account);
+    app.metrics.ledger(&lag.ledger);
     let readings = outstanding.as_ref().map(|outstanding| outstanding.readings());
     app.metrics.dead_letters(readings, outstanding.map(|outstanding| outstanding.metadata));
     app.ingest.blocked.measure(&app.metrics);
     let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
     app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
-    app.metrics.token_terms(&token_terms(&app));
-    app.metrics.backlog(&LagMetrics {
-        wal_segments: log.segments,
-        wal_bytes: log.bytes,
-        wal_budget_bytes: app.ingest.wal_budget(),
-        waiting_bytes: log.waiting_bytes,
-        writable: log.unwritable.is_none(),
-        oldest_pending_seconds: age(lag.oldest),
-        unflushed_bytes: lag.unflushed_bytes,
-        behind: !lag.live,
-        appended_records: log.appended_records,
-        appended_bytes: log.appended_bytes,
-        syncs: log.syncs,
-        disk_failures: log.disk_failures,
-        damaged: log.found.damaged,
-        in_doubt: log.found.in_doubt,
-        torn: log.found.torn,
-    });
+    app.metrics.token_terms(&app.access.terms(now_seconds()));
+    app.metrics.wal(&log, app.ingest.wal_budget());
+    app.metrics.lag(age(lag.oldest), lag.unflushed_bytes, !lag.live);
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
-fn token_terms(app: &App) -> TokenMetrics {
-    let terms = app.access.terms(now_seconds());
-    TokenMetrics {
-        valid: terms.valid,
-        expiry_seconds: terms.ends_in.map_or(f64::INFINITY, |seconds| seconds as f64),
-        age_seconds: terms.oldest as f64,
-        unused_seconds: terms.unused as f64,
-    }
 }
 
 /// The answer for an unknown path.

@@ -9,4 +9,5 @@ mod tests;
 mod wal_positions;
 
 pub use super::positions::guards::{PendingAck, QueuedBatches, SealAtEnd, Tracked, WalPin};
-pub use super::positions::wal_positions::{Lag, Ledger, LoggedRequest, WalPositions};
+pub use super::positions::wal_positions::{Lag, LoggedRequest, WalPositions};
+pub use crate::telemetry::Ledger;

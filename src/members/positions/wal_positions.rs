@@ -8,30 +8,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::in_log_order::InLogOrder;
 use crate::bucket::{Applied, StorageError};
+use crate::telemetry::Ledger;
 use crate::wal::Sequence;
-
-/// What became of every reading since the process started. All fields are of one moment, and
-/// `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ledger {
-    /// Accepted from requests, and durable in the WAL.
-    pub accepted: u64,
-    /// Read back from the WAL at the start.
-    pub replayed: u64,
-    /// Stored for the first time.
-    pub stored: u64,
-    /// Already in the store; nothing changed.
-    pub duplicate: u64,
-    /// Changed or added a field of a stored reading.
-    pub overwritten: u64,
-    /// Deleted before they were stored.
-    pub deleted: u64,
-    /// Refused by the store for good, and written to the dead-letter file.
-    pub dead_lettered: u64,
-    /// In the WAL and not in the store yet. Below zero for a moment if a reading is stored before it is counted as
-    /// accepted.
-    pub pending: i64,
-}
 
 /// How far the store lags behind.
 #[derive(Debug, Clone, Default)]
