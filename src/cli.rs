@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use self::store::{
-    AuditCommand, BackupCommand, ConfigCommand, CopyFlags, DeadLettersCommand, FolderFlags, HealthFlags, OutputFlags,
-    ServeFlags, StoreFlags, WalCommand,
+    AuditCommand, BackupCommand, ConfigCommand, CopyFlags, DeadLettersCommand, FolderFlags, OutputFlags, ServeFlags,
+    StoreFlags, WalCommand,
 };
 pub use self::tokens::{AddFlags, TokenCommand, tokens};
 use crate::app;
@@ -41,10 +41,12 @@ pub enum Command {
     Serve(ServeFlags),
     /// Show what hourglass does with a simulated factory of 50 sensors, until Ctrl-C. Takes no configuration.
     Demo(DemoRequest),
-    /// Find out why `serve` does not start or is slow. Exit status: 0 if nothing is wrong, 78 if something is.
+    /// Find out why `serve` does not start or is slow: try folders, ports, certificates, tokens and the store, and measure
+    /// disk, clock and store, without starting. Exit status: 0 if nothing is wrong, 78 if something is.
     Doctor(ServeFlags),
-    /// Ask the running service whether it acknowledges writes, for containers. Exit status: 0 if it does, else 1.
-    Healthcheck(HealthFlags),
+    /// Ask the running service, which was started with the same flags, whether it acknowledges writes, for containers. Exit
+    /// status: 0 if it does, else 1.
+    Healthcheck(ServeFlags),
     /// Check everything in the store, and repair it with --repair. With the embedded store, stop the service first. Exit status: 0
     /// if nothing is wrong, 1 if something is, 2 if the check was not completed.
     Verify {

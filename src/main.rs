@@ -30,17 +30,14 @@ fn run(command: Command) -> ExitCode {
             Err(problems) => cli::report(&problems),
         },
         Command::Demo(request) => commands::demo(&request).unwrap_or_else(|error| failed(&error)),
-        Command::Doctor(flags) => with_settings(flags, |settings| commands::examine(settings, true)),
+        Command::Doctor(flags) => with_settings(flags, commands::examine),
         Command::Healthcheck(flags) => match cli::settings(flags) {
             Ok(settings) => ended(commands::healthcheck(&settings)),
             Err(problems) => cli::not_asked(&problems),
         },
         Command::Verify { repair, store } => with_settings(store, |settings| commands::verify(settings, repair)),
-        Command::Config { command: ConfigCommand::Check { probe, serve } } => {
-            with_settings(serve.clone(), |settings| match probe {
-                true => commands::examine(settings, false),
-                false => cli::config_is_sound(&serve),
-            })
+        Command::Config { command: ConfigCommand::Check(serve) } => {
+            with_settings(serve.clone(), |_| cli::config_is_sound(&serve))
         }
         Command::Config { command: ConfigCommand::ShowDefaults } => {
             print!("{}", config::default_file());

@@ -29,24 +29,26 @@ pub struct SecretFile {
 impl SecretFile {
     /// Reads the file; if there is none, makes it with a new secret. Its folder must exist.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
-        match fs::File::open(path) {
-            Ok(file) => Self::read(path, &file),
-            Err(error) if error.kind() == ErrorKind::NotFound => Self::create(path),
-            Err(error) => Err(error).with_context(|| format!("reading {KEY} = {}", path.display())),
+        match Self::existing(path)? {
+            Some(found) => Ok(found),
+            None => Self::create(path),
         }
     }
 
     /// Finds out whether [`SecretFile::open`] would work, without making the file.
     pub fn probe(path: &Path) -> anyhow::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if Self::existing(path)?.is_none() && !folder.is_dir() {
+            bail!("{KEY} = {}: there is no folder {}", path.display(), folder.display());
+        }
+        Ok(())
+    }
+
+    /// The secret in the file; `None` if there is no file.
+    fn existing(path: &Path) -> anyhow::Result<Option<Self>> {
         match fs::File::open(path) {
-            Ok(file) => Self::read(path, &file).map(drop),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                match folder.is_dir() {
-                    true => Ok(()),
-                    false => bail!("{KEY} = {}: there is no folder {}", path.display(), folder.display()),
-                }
-            }
+            Ok(file) => Self::read(path, &file).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("reading {KEY} = {}", path.display())),
         }
     }

@@ -62,25 +62,18 @@ impl Listeners {
             true => Some(Tls::load(settings.tls.clone(), metrics.clone()).context("setting up TLS")?),
             false => None,
         };
-        let http = optional(settings.server.listen, "--listen ADDR:PORT").await?;
-        let https = optional(settings.tls.listen, "tls.listen").await?;
-        let lines = optional(settings.tcp.listen, "tcp.listen").await?;
-        let status = optional(settings.status.listen, "status.listen").await?;
+        let http = listen(settings.server.listen, "--listen ADDR:PORT").await?;
+        let https = listen(settings.tls.listen, "tls.listen").await?;
+        let lines = listen(settings.tcp.listen, "tcp.listen").await?;
+        let status = listen(settings.status.listen, "status.listen").await?;
+        let address = |listener: &Option<TcpListener>| listener.as_ref().and_then(|open| open.local_addr().ok());
         let addresses = Addresses {
-            http: http.as_ref().map(|open| open.1),
-            status: status.as_ref().map(|open| open.1),
-            https: https.as_ref().map(|open| open.1),
-            lines: lines.as_ref().map(|open| open.1),
+            http: address(&http),
+            status: address(&status),
+            https: address(&https),
+            lines: address(&lines),
         };
-        let socket = |open: Option<(TcpListener, SocketAddr)>| open.map(|open| open.0);
-        Ok(Self {
-            http: socket(http),
-            status: socket(status),
-            https: socket(https),
-            lines: socket(lines),
-            tls,
-            addresses,
-        })
+        Ok(Self { http, status, https, lines, tls, addresses })
     }
 
     /// Serves on all listeners until `told` is true. The task ends when all requests under way have ended.
@@ -152,19 +145,12 @@ fn lines_service(app: &App, http: String) -> tcp::TcpService {
     }
 }
 
-async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("listening on {address}: is it in use? Choose a free address with {key}"))?;
-    let address = listener.local_addr().context("reading the listener's address")?;
-    Ok((listener, address))
-}
-
-async fn optional(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Option<(TcpListener, SocketAddr)>> {
-    match address {
-        Some(address) => listen(address, key).await.map(Some),
-        None => Ok(None),
-    }
+async fn listen(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Option<TcpListener>> {
+    let Some(address) = address else { return Ok(None) };
+    let listener = TcpListener::bind(address).await;
+    let listener =
+        listener.with_context(|| format!("listening on {address}: is it in use? Choose a free address with {key}"))?;
+    Ok(Some(listener))
 }
 
 /// Reloads the certificate and key whenever their files change, and at once on SIGHUP. Never returns.
@@ -183,17 +169,6 @@ async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
         }
     };
     tokio::join!(changes, told);
-}
-
-/// The address of each listener that is set, by its key.
-pub fn named(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
-    let named = [
-        ("server.listen", settings.server.listen),
-        ("tls.listen", settings.tls.listen),
-        ("tcp.listen", settings.tcp.listen),
-        ("status.listen", settings.status.listen),
-    ];
-    named.into_iter().filter_map(|(key, address)| Some((key, address?))).collect()
 }
 
 fn senders(settings: &Settings) -> Senders {

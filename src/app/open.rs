@@ -38,7 +38,7 @@ pub(crate) async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn S
             anyhow::bail!("store: {} ({detail}): {}", Unusable::Older, Unusable::Older.advice());
         }
         Health::StoreUnusable { cause, detail } if !has_served(settings) => {
-            return Err(NeverServed::new(*cause, detail).into());
+            return Err(NeverServed { cause: *cause, detail: detail.clone() }.into());
         }
         Health::StoreUnusable { cause, detail } => tracing::error!(class = %cause, %detail, "{STORE_UNUSABLE}"),
         Health::StoreAway(reason) => {
@@ -82,12 +82,6 @@ fn has_served(settings: &Settings) -> bool {
 pub(crate) struct NeverServed {
     cause: Unusable,
     detail: String,
-}
-
-impl NeverServed {
-    pub(crate) fn new(cause: Unusable, detail: &str) -> Self {
-        Self { cause, detail: detail.to_owned() }
-    }
 }
 
 /// Which metadata is copied into pages and days.

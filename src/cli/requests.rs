@@ -15,14 +15,10 @@ const RP: Flag = Flag { name: "rp", about: "The retention policy.", variable: No
 const PRECISION: Flag =
     Flag { name: "precision", about: "The unit of the timestamps: ns, us, ms, s, m, h or auto.", variable: None };
 
-/// Groups of which all commands are in this table.
-const GROUPS: &[(&str, &str)] = &[("db", "List databases, show one, or have everything stored.")];
-
 const ROWS: &[Row] = &[
     Row {
         words: &["db", "list"],
         about: "List the databases.",
-        method: "GET",
         path: "/query?q=SHOW%20DATABASES",
         rows: "/results/0/series/0/values",
         columns: &[("database", "/0")],
@@ -31,7 +27,6 @@ const ROWS: &[Row] = &[
     Row {
         words: &["db", "show"],
         about: "Show how long a database keeps its readings, and its retention policies.",
-        method: "GET",
         path: "/api/v1/databases/{NAME}",
         ..Row::PLAIN
     },
@@ -45,7 +40,6 @@ const ROWS: &[Row] = &[
     Row {
         words: &["sensor", "list"],
         about: "List the sensors of a database.",
-        method: "GET",
         path: "/api/v1/sensors",
         flags: &[DB, CONTAINS],
         rows: "/sensors",
@@ -74,10 +68,8 @@ const ROWS: &[Row] = &[
 
 /// Adds the commands of the table.
 pub fn added_to(mut command: Command) -> Command {
-    for (name, about) in GROUPS {
-        command = command
-            .subcommand(Command::new(*name).about(*about).subcommand_required(true).arg_required_else_help(true));
-    }
+    let databases = Command::new("db").about("List databases, show one, or have everything stored.");
+    command = command.subcommand(databases.subcommand_required(true).arg_required_else_help(true));
     for row in ROWS {
         command = match row.words {
             [group, verb] => command.mut_subcommand(group, |group| group.subcommand(self::command(row, verb))),

@@ -14,7 +14,7 @@ pub struct FolderFlags {
     pub config: Option<PathBuf>,
     /// The folder of the write-ahead log and of the embedded store [default: ./data].
     #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
+    pub data_dir: Option<String>,
 }
 
 /// The flags that name a store.
@@ -52,34 +52,10 @@ impl From<FolderFlags> for ServeFlags {
     }
 }
 
-/// The flags of `healthcheck`.
-#[derive(Debug, Args)]
-pub struct HealthFlags {
-    /// The configuration file of the service.
-    #[arg(long, value_name = "FILE", env = "HOURGLASS_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// The address of the service's HTTP listener, if it was given as a flag.
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Option<String>,
-}
-
-impl From<HealthFlags> for ServeFlags {
-    fn from(flags: HealthFlags) -> Self {
-        let folder = FolderFlags { config: flags.config, data_dir: None };
-        Self { listen: flags.listen, ..folder.into() }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check the configuration that `serve` would use with the same flags and environment.
-    Check {
-        /// Also try folders, ports, certificates, tokens and the store, without starting.
-        #[arg(long)]
-        probe: bool,
-        #[command(flatten)]
-        serve: ServeFlags,
-    },
+    /// Check the configuration that `serve` would use with the same flags and environment. `doctor` tries more.
+    Check(ServeFlags),
     /// Print every key with its meaning, unit, default and bounds.
     ShowDefaults,
 }
@@ -181,7 +157,7 @@ impl CopyFlags {
             if is_mongodb {
                 return StoreFlags { folder, store: Some(store.clone()) }.into();
             }
-            folder.data_dir = Some(PathBuf::from(store));
+            folder.data_dir = Some(store.clone());
             StoreFlags { folder, store: Some("embedded".to_owned()) }.into()
         })
     }

@@ -75,10 +75,10 @@ pub struct AddFlags {
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     pub expires: Option<i64>,
     /// Maximum number of readings per second, averaged over some seconds: 5000/s.
-    #[arg(long, value_name = "RATE", value_parser = per_second)]
+    #[arg(long, value_name = "RATE", value_parser = |text: &str| parse_rate(text, "s"))]
     pub rate: Option<u32>,
     /// Maximum number of new sensors per hour: 100/h.
-    #[arg(long, value_name = "RATE", value_parser = per_hour)]
+    #[arg(long, value_name = "RATE", value_parser = |text: &str| parse_rate(text, "h"))]
     pub new_sensors: Option<u32>,
     /// Maximum number of sensors that it may write through one instance.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
@@ -112,14 +112,6 @@ fn pin(text: &str) -> Result<Pin, String> {
     let pin = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
     let (key, value) = pin.ok_or("expected KEY=VALUE, for example site=lab")?;
     Ok(Pin { key: key.to_owned(), value: value.to_owned() })
-}
-
-fn per_second(text: &str) -> Result<u32, String> {
-    parse_rate(text, "s")
-}
-
-fn per_hour(text: &str) -> Result<u32, String> {
-    parse_rate(text, "h")
 }
 
 impl AddFlags {

@@ -1,4 +1,4 @@
-//! `config check --probe` and `doctor`: tries what a start needs, without starting and without leaving anything behind.
+//! `hourglass doctor`: tries what a start needs, without starting and without leaving anything behind.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -10,7 +10,6 @@ use anyhow::{Context, bail};
 
 use crate::access::{TokenFile, TokenStore};
 use crate::app::first_token::SecretFile;
-use crate::app::listeners;
 use crate::app::open::open_mongo;
 use crate::bucket::store::Coordination;
 use crate::clock::{now_ns, now_seconds};
@@ -30,12 +29,12 @@ const SLOW_SYNC: Duration = Duration::from_millis(100);
 /// Descriptors besides those of connections: files of the WAL and the store, connections to MongoDB.
 const OTHER_FILES: u64 = 256;
 
-/// Tries everything that `serve` needs, and prints what is wrong; `measures` adds figures of disk, clock and store.
+/// Tries everything that `serve` needs, and prints what is wrong, and figures of disk, clock and store.
 #[must_use]
-pub fn examine(settings: &Settings, measures: bool) -> ExitCode {
+pub fn examine(settings: &Settings) -> ExitCode {
     logs::start("off", &settings.telemetry);
     let examined = crate::app::run_to_end(async {
-        let mut found = Found { problems: 0, measures };
+        let mut found = Found { problems: 0 };
         found.all(settings).await;
         Ok(found.problems)
     });
@@ -54,7 +53,6 @@ pub fn examine(settings: &Settings, measures: bool) -> ExitCode {
 /// Counts problems and prints each.
 struct Found {
     problems: usize,
-    measures: bool,
 }
 
 impl Found {
@@ -71,7 +69,7 @@ impl Found {
         self.note(in_use(&settings.wal_dir()));
         self.contradictions(settings);
         self.open_doors(settings);
-        for (key, address) in listeners::named(settings) {
+        for (key, address) in settings.listeners() {
             let bound = std::net::TcpListener::bind(address).map(drop);
             self.note(bound.map_err(|error| {
                 let cause = match error.kind() {
@@ -138,7 +136,7 @@ impl Found {
     /// Keys that contradict others, although a service with them starts.
     fn contradictions(&mut self, settings: &Settings) {
         let Settings { server, limits, wal, .. } = settings;
-        let counts = [
+        let pairs = [
             (
                 ("server.connections_per_address", server.connections_per_address),
                 ("server.connections", server.connections),
@@ -149,8 +147,6 @@ impl Found {
                 ("limits.sensor_fields", limits.sensor_fields),
                 "no sensor can have that many fields in one reading",
             ),
-        ];
-        let sizes = [
             (
                 ("limits.line_bytes", limits.line_bytes),
                 ("limits.body_bytes", limits.body_bytes),
@@ -162,14 +158,10 @@ impl Found {
                 "the record of a request must fit into a segment",
             ),
         ];
-        for ((key, value), (bound, most), why) in counts {
+        for ((key, value), (bound, most), why) in pairs {
+            let show = |value: usize| if key.ends_with("_bytes") { show_size(value) } else { value.to_string() };
             if value > most {
-                self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
-            }
-        }
-        for ((key, value), (bound, most), why) in sizes {
-            if value > most {
-                let (value, most) = (show_size(value), show_size(most));
+                let (value, most) = (show(value), show(most));
                 self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
             }
         }
@@ -202,9 +194,7 @@ impl Found {
     }
 
     fn figure(&self, name: &str, value: impl Display) {
-        if self.measures {
-            println!("{name:24} {value}");
-        }
+        println!("{name:24} {value}");
     }
 
     /// Checks the store, and returns the tokens in it.
@@ -214,9 +204,7 @@ impl Found {
             crate::bucket::StorageError::Unusable { detail, .. } => anyhow::anyhow!("{error} ({detail})"),
             _ => anyhow::Error::from(error),
         })?;
-        if self.measures {
-            self.measure_mongo(&store, settings).await;
-        }
+        self.measure_mongo(&store, settings).await;
         let tokens = store.tokens().await;
         store.close().await;
         Ok(tokens?)
@@ -259,9 +247,6 @@ impl Found {
             if free < segment {
                 self.problem(format_args!("{key}: {free} bytes are free in {}, less than two segments of the log (2 × wal.segment_bytes): make room", there.display()));
             }
-        }
-        if !self.measures {
-            return;
         }
         if let Some((median, longest)) = self.note(sync_times(&there).with_context(|| format!("{key}: syncing a file")))
         {

@@ -1,7 +1,7 @@
 //! Every key of the configuration: its meaning, type, default and bounds. `config/default.toml` and the table in
 //! `docs/configuration.md` are generated from this file (`UPDATE=1 cargo test --lib config`). To add a key, add it here.
 //!
-//! What stands under `constants` is no key: a release has the value that stands here. Tests may set it like a key, in builds with the
+//! A row that ends with `constant` is no key: a release has the value that stands here. Tests may set it like a key, in builds with the
 //! feature `faults` only.
 
 use std::net::{IpAddr, SocketAddr};
@@ -78,13 +78,12 @@ sections! {
         /// rightmost address there that is no trusted proxy is the client's, in the audit trail and the log; from anybody else the header
         /// counts for nothing. connections_per_address does not bound trusted proxies: bound their clients' connections at the proxy.
         trusted_proxies: Vec<(IpAddr, u8)> = "", networks();
-    } constants {
         /// Maximum time that an open connection waits for the first byte of the next request.
-        idle_timeout: Duration = "75s", duration(TICK..=HOUR);
+        idle_timeout: Duration = "75s", duration(TICK..=HOUR), constant;
         /// Maximum time for a request head to arrive, counted from its first byte.
-        header_timeout: Duration = "10s", duration(TICK..=10 * MINUTE);
+        header_timeout: Duration = "10s", duration(TICK..=10 * MINUTE), constant;
         /// Maximum time for a request body to arrive.
-        body_timeout: Duration = "30s", duration(TICK..=HOUR);
+        body_timeout: Duration = "30s", duration(TICK..=HOUR), constant;
     }
 
     /// HTTPS. A path is empty where no file is named.
@@ -130,9 +129,8 @@ sections! {
         database: String = "default", text();
         /// The unit of the lines' timestamps, unless the first line of the connection names one ("auth TOKEN precision=s").
         precision: Precision = "ns", precision();
-    } constants {
         /// Maximum time that a connection waits for its client's next line.
-        idle_timeout: Duration = "10m", duration(TICK..=DAY);
+        idle_timeout: Duration = "10m", duration(TICK..=DAY), constant;
     }
 
     /// Who needs a token.
@@ -182,10 +180,9 @@ sections! {
         /// Maximum number of clients that listen to readings as they are acked (GET /api/v1/tail, also the page's view Live) at the same
         /// time; the next one is answered 503. 0: nobody may listen.
         clients: usize = 64, count(0..=1024);
-    } constants {
         /// Memory for these clients: half of it holds the last readings, for clients that read or come back, and the
         /// other half, by equal shares, what is on its way to each.
-        bytes: usize = "2MiB", size(256 * KIB..=GIB);
+        bytes: usize = "2MiB", size(256 * KIB..=GIB), constant;
     }
 
     /// Where pages are stored, and the limits of commands.
@@ -203,9 +200,8 @@ sections! {
 
     /// Settings of the embedded store only.
     embedded: EmbeddedSettings {
-    } constants {
         /// Memory for the page cache of the embedded store's file; a compaction takes as much again for its copy.
-        cache_bytes: usize = "auto", auto_size(MIB..=TIB);
+        cache_bytes: usize = "auto", auto_size(MIB..=TIB), constant;
     }
 
     /// Admission, acks and shards.
@@ -229,13 +225,12 @@ sections! {
         /// How long the key of a write (Idempotency-Key) is remembered: for as long, the same key gives undated readings the same times, so a
         /// retry adds nothing.
         idempotency_window: Duration = "10m", duration(10 * SECOND..=DAY);
-    } constants {
         /// Number of shards.
-        shards: usize = 2, count(1..=64);
+        shards: usize = 2, count(1..=64), constant;
         /// Maximum share, in percent, of wal.budget_bytes and of memtable.max_bytes for the unflushed readings of
         /// one database while the store rejects its writes and accepts those of other databases (for example because
         /// of a missing right).
-        database_share: usize = 25, count(1..=100);
+        database_share: usize = 25, count(1..=100), constant;
     }
 
     /// The write-ahead log.
@@ -252,12 +247,11 @@ sections! {
         /// nothing. Where the store has other values, it writes the readings to the dead-letter file instead, because it can no
         /// longer tell which value is later. Use the same value for all instances on a store.
         horizon: Duration = "168h", duration(MINUTE..=YEAR);
-    } constants {
         /// Whether WAL records are compressed (lz4) if that makes them smaller.
-        compress: bool = true, flag();
+        compress: bool = true, flag(), constant;
         /// Maximum size of the records that wait to be written to the WAL; at the limit, writes are answered with
         /// 503 and Retry-After.
-        queue_bytes: usize = "auto", auto_size(64 * KIB..=GIB);
+        queue_bytes: usize = "auto", auto_size(64 * KIB..=GIB), constant;
     }
 
     /// Bounds on the difference between this machine's clock and the store's.
@@ -266,11 +260,10 @@ sections! {
         /// hourglass could not tell which of two values is later, nothing expires, and no day is sealed. The last two also if the
         /// clock is set by more than this while hourglass runs: on the embedded store for 24 hours, or until a restart.
         max_offset: Duration = "1m", duration(SECOND..=DAY);
-    } constants {
         /// If two values are written for one timestamp, the one that was written later wins, by the clocks of the
         /// instances that accepted them. hourglass ignores a difference up to this between this machine's clock and
         /// MongoDB's.
-        tolerance: Duration = "250ms", duration(MILLISECOND..=MINUTE);
+        tolerance: Duration = "250ms", duration(MILLISECOND..=MINUTE), constant;
     }
 
     /// When readings go to the store.
@@ -278,9 +271,8 @@ sections! {
         /// Maximum time that a reading stays in the memtable and the WAL before it is flushed to the store, where mongosh and
         /// other instances can see it. If the store cannot keep up with the writes, it takes longer.
         interval: Duration = "60s", duration(TICK..=HOUR);
-    } constants {
         /// A bucket whose hour has ended is flushed once it has received no reading for this long.
-        quiet: Duration = "5s", duration(TICK..=10 * MINUTE);
+        quiet: Duration = "5s", duration(TICK..=10 * MINUTE), constant;
     }
 
     /// When and how days are sealed.
@@ -294,15 +286,14 @@ sections! {
         /// which takes a third to a fifteenth of their space, and removed. 0s seals only when asked to, by `hourglass job run seal`. Later readings,
         /// corrections and deletions of a sealed day work as before.
         after: Duration = "24h", duration(ZERO..=YEAR);
-    } constants {
         /// How often hourglass looks for days to seal.
-        interval: Duration = "60s", duration(TICK..=DAY);
+        interval: Duration = "60s", duration(TICK..=DAY), constant;
         /// From how many readings of one sensor and hour on, flushed together, the readings of a day that has been
         /// over for seal.after are stored as a chunk of that day at once, and no hour pages: backfill.
-        direct_min: usize = 32, count(0..=1_000_000);
+        direct_min: usize = 32, count(0..=1_000_000), constant;
         /// How long no chunk of a day must have come before its chunks are folded into the day in the background, so
         /// that what is delivered a few hours at a time is not rewritten each time.
-        quiet: Duration = "10m", duration(ZERO..=DAY);
+        quiet: Duration = "10m", duration(ZERO..=DAY), constant;
     }
 
     /// How long readings are kept where a database does not say it itself.
@@ -316,20 +307,18 @@ sections! {
         /// than readings are kept. Days whose readings have expired then keep their summaries until these expire, too. 0s keeps them as
         /// long as the readings; else at least as long as readings. Set it alike on all instances.
         summaries: Duration = "0s", duration(ZERO..=100 * YEAR);
-    } constants {
         /// How often hourglass looks for readings that have expired.
-        interval: Duration = "60s", duration(TICK..=DAY);
+        interval: Duration = "60s", duration(TICK..=DAY), constant;
     }
 
     /// When a page is full.
     page: PageSettings {
-    } constants {
         /// Number of readings at which a page closes.
-        max_readings: usize = 3600, count(1..=100_000);
+        max_readings: usize = 3600, count(1..=100_000), constant;
         /// Size of the stored page at which it closes.
-        max_bytes: usize = "1MiB", size(KIB..=4 * MIB);
+        max_bytes: usize = "1MiB", size(KIB..=4 * MIB), constant;
         /// Maximum size to which overwrites may grow a page; beyond it the page is split.
-        hard_bytes: usize = "4MiB", size(KIB..=12 * MIB);
+        hard_bytes: usize = "4MiB", size(KIB..=12 * MIB), constant;
     }
 
     /// Memory of unflushed readings and of the bucket cache.
@@ -346,11 +335,10 @@ sections! {
         /// counts the sensors that have sent something since the start, and in GET /api/v1/sensors?silent=true, which goes by the
         /// timestamp of the last reading. 0s: never. A sensor whose kind has an interval goes by that.
         silent_after: Duration = "0s", duration(ZERO..=YEAR);
-    } constants {
         /// Number of most recent readings in a sensor's document.
-        recent: usize = 10, count(1..=1000);
+        recent: usize = 10, count(1..=1000), constant;
         /// How often hourglass writes the documents of changed sensors.
-        write_interval: Duration = "60s", duration(TICK..=DAY);
+        write_interval: Duration = "60s", duration(TICK..=DAY), constant;
     }
 
     /// The size and shape of what is accepted. The answer at a limit names its key.
@@ -383,9 +371,8 @@ sections! {
         /// another unit than the default one, such as seconds sent as nanoseconds: it is rejected with the unit that it seems to be in
         /// ("refuse"), or stored as sent, with a warning ("warn"). The default of [tcp] counts as undeclared.
         undeclared_unit: UndeclaredUnit = "refuse", word(&[("refuse", UndeclaredUnit::Refuse), ("warn", UndeclaredUnit::Warn)]);
-    } constants {
         /// Maximum number of remembered deletions.
-        deletions: usize = 1000, count(1..=10_000);
+        deletions: usize = 1000, count(1..=10_000), constant;
     }
 
     /// The known sensors.
@@ -431,27 +418,26 @@ sections! {
         /// A query request that takes longer is logged, with the name of its token, the first 200 bytes of its text, the bytes
         /// and readings that it read, and its memory.
         log_after: Duration = "1s", duration(ZERO..=HOUR);
-    } constants {
         /// Number of readings in an answer if the query states no limit.
-        limit_default: usize = 1000, count(1..=1_000_000);
+        limit_default: usize = 1000, count(1..=1_000_000), constant;
         /// Maximum number of readings in one answer; a cursor returns the rest.
-        limit_max: usize = 100000, count(1..=1_000_000);
+        limit_max: usize = 100000, count(1..=1_000_000), constant;
         /// Maximum number of sensors whose readings or windows one query may return.
-        series_max: usize = 100000, count(1..=10_000_000);
+        series_max: usize = 100000, count(1..=10_000_000), constant;
         /// Maximum age of cached data about what other instances wrote to the same MongoDB: new sensors, new fields
         /// of a sensor that is queried by itself, and the summaries of changed hours.
-        cache_max_age: Duration = "5s", duration(MILLISECOND..=HOUR);
+        cache_max_age: Duration = "5s", duration(MILLISECOND..=HOUR), constant;
         /// Memory for the cache of hourly summaries that queries have read; one hour of one field takes about 200
         /// bytes.
-        cache_bytes: usize = "auto", auto_size(0..=TIB);
+        cache_bytes: usize = "auto", auto_size(0..=TIB), constant;
         /// Maximum number of sensors in one answer of the sensor list; a cursor returns the rest.
-        sensors_max: usize = 1000, count(1..=100_000);
+        sensors_max: usize = 1000, count(1..=100_000), constant;
         /// Maximum memory of all query requests of one token together, so that the other tokens can use the rest;
         /// beyond it they are answered with 503 and Retry-After.
-        token_bytes: usize = "auto", auto_size(MIB..=TIB);
+        token_bytes: usize = "auto", auto_size(MIB..=TIB), constant;
         /// How long a query waits for an unreachable store, or for acked readings of its sensors and hours that are
         /// still only in the WAL (after a start, or when the memtable was full).
-        wait: Duration = "5s", duration(ZERO..=HOUR);
+        wait: Duration = "5s", duration(ZERO..=HOUR), constant;
     }
 
     /// The rejected lines.
@@ -472,8 +458,7 @@ sections! {
         log_level: String = "info", log_level();
         /// The format of log lines, which go to stderr. "auto" is text on a terminal and JSON otherwise.
         log_format: LogFormat = "auto", word(&[("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)]);
-    } constants {
         /// Log lines are shorter than this, so that a long error or a client's text cannot fill the disk: longer texts end with "…".
-        log_line_bytes: usize = 500, size(256..=64 * KIB);
+        log_line_bytes: usize = 500, size(256..=64 * KIB), constant;
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -19,6 +19,9 @@ const PREFIX: &str = "HOURGLASS_";
 
 /// Prefix of the variables of tests, which set no keys (CONTRIBUTING.md).
 const TEST_PREFIX: &str = "HOURGLASS_TEST_";
+
+/// The name of the type of a table, which no key has.
+const EMPTY_TABLE: &str = "table";
 
 /// Each key's values, the lowest layer first.
 pub struct Layers {
@@ -49,8 +52,6 @@ pub enum WrittenValue {
     Bool(bool),
     /// The text of a variable or flag, which the key's type interprets.
     Bare(String),
-    /// A flag's path.
-    Path(PathBuf),
     /// A TOML type that no key has, by name.
     Other(&'static str),
 }
@@ -62,7 +63,6 @@ impl WrittenValue {
             Self::Text(text) | Self::Bare(text) => show_text(text),
             Self::Integer(number) => number.to_string(),
             Self::Bool(truth) => truth.to_string(),
-            Self::Path(path) => show_text(&path.to_string_lossy()),
             Self::Other(kind) => format!("({kind})"),
         }
     }
@@ -118,29 +118,20 @@ impl Layers {
                 problems.push(Problem::new(at(span.map_or(0, |span| line_of(text, &span))), message));
             }
         }
-        let mut leaves = leaves(table.get_ref(), "");
-        leaves.retain(|leaf| !matches!(leaf, Leaf::Key { key, .. } if LISTS.contains(&key.as_str())));
-        for leaf in leaves {
-            let (message, span) = match leaf {
-                Leaf::Key { key, value, span } if self.settable.contains(&*key) => {
-                    self.push(&key, value, at(line_of(text, &span)));
-                    continue;
-                }
-                Leaf::Key { key, span, .. } if self.is_section(&key) => {
-                    (format!("{key} is a section, written [{key}]"), span)
-                }
-                Leaf::EmptyTable { key, .. } if self.is_section(&key) => continue,
-                Leaf::EmptyTable { key, span } if self.settable.contains(&*key) => {
-                    self.push(&key, WrittenValue::Other("table"), at(line_of(text, &span)));
-                    continue;
-                }
-                Leaf::Key { key, span, .. } | Leaf::EmptyTable { key, span } => {
-                    // Its value is not shown, because it may be a secret.
-                    let nearest = nearest(&key, self.known());
-                    (format!("unknown key {key}{}", did_you_mean(nearest)), span)
-                }
-            };
-            problems.push(Problem::new(at(line_of(text, &span)), message));
+        for Leaf { key, value, span } in leaves(table.get_ref(), "") {
+            let source = at(line_of(text, &span));
+            if LISTS.contains(&&*key) {
+                continue;
+            }
+            if self.settable.contains(&*key) {
+                self.push(&key, value, source);
+            } else if !self.is_section(&key) {
+                // Its value is not shown, because it may be a secret.
+                let nearest = nearest(&key, self.known());
+                problems.push(Problem::new(source, format!("unknown key {key}{}", did_you_mean(nearest))));
+            } else if !matches!(value, WrittenValue::Other(EMPTY_TABLE)) {
+                problems.push(Problem::new(source, format!("{key} is a section, written [{key}]")));
+            }
         }
     }
 
@@ -171,7 +162,7 @@ impl Layers {
         let bare = |text: &Option<String>| text.clone().map(WrittenValue::Bare);
         let set = [
             ("server.listen", "--listen", bare(&flags.listen)),
-            ("server.data_dir", "--data-dir", flags.data_dir.clone().map(WrittenValue::Path)),
+            ("server.data_dir", "--data-dir", bare(&flags.data_dir)),
             ("store.uri", "--store", bare(&flags.store)),
             ("server.memory", "--memory", bare(&flags.memory)),
         ];
@@ -233,10 +224,13 @@ fn line_of(text: &str, span: &Range<usize>) -> usize {
     text.as_bytes()[..span.start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// A leaf of the tree of tables, with its dotted name and the span of that name's last part.
-enum Leaf {
-    Key { key: String, value: WrittenValue, span: Range<usize> },
-    EmptyTable { key: String, span: Range<usize> },
+/// A leaf of the tree of tables: a value or an empty table.
+struct Leaf {
+    /// Its dotted name.
+    key: String,
+    value: WrittenValue,
+    /// The place of that name's last part.
+    span: Range<usize>,
 }
 
 fn leaves(table: &DeTable<'_>, prefix: &str) -> Vec<Leaf> {
@@ -245,9 +239,8 @@ fn leaves(table: &DeTable<'_>, prefix: &str) -> Vec<Leaf> {
         let span = name.span();
         let key = format!("{prefix}{}", name.get_ref());
         match value.get_ref() {
-            DeValue::Table(inner) if inner.is_empty() => found.push(Leaf::EmptyTable { key, span }),
-            DeValue::Table(inner) => found.extend(leaves(inner, &format!("{key}."))),
-            _ => found.push(Leaf::Key { key, value: raw(value), span }),
+            DeValue::Table(inner) if !inner.is_empty() => found.extend(leaves(inner, &format!("{key}."))),
+            _ => found.push(Leaf { key, value: raw(value), span }),
         }
     }
     found
@@ -261,6 +254,7 @@ fn raw(value: &Spanned<DeValue<'_>>) -> WrittenValue {
             let end = if number.as_str().starts_with('-') { i128::MIN } else { i128::MAX };
             WrittenValue::Integer(i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(end))
         }
+        DeValue::Table(_) => WrittenValue::Other(EMPTY_TABLE),
         other => WrittenValue::Other(other.type_str()),
     }
 }

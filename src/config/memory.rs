@@ -3,6 +3,7 @@
 
 use super::Settings;
 use super::units::{GIB, KIB, MIB};
+use super::value::AUTO;
 
 /// The least that `server.memory` may be.
 pub const MEMORY_LEAST: usize = 64 * MIB;
@@ -27,55 +28,49 @@ mod percent {
 /// Memory of a connection that waits for its next request.
 const CONNECTION: usize = 15 * KIB;
 
-/// The defaults that follow from `server.memory`, in bytes; connections as a count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryShares {
-    pub memtable: usize,
-    pub catalog: usize,
-    pub in_flight: usize,
-    pub body: usize,
-    pub queue: usize,
-    pub queries: usize,
-    pub request: usize,
-    pub token: usize,
-    pub summaries: usize,
-    pub embedded: usize,
-    pub connections: usize,
-    pub per_address: usize,
-    /// All flushes together: readings taken from the memtable, unpacked and encoded.
-    pub flushes: usize,
-}
-
 /// The default of `server.memory` on a machine or in a control group with this much.
-#[must_use]
-pub fn default_memory(machine: Option<usize>) -> usize {
+fn default_memory(machine: Option<usize>) -> usize {
     machine.map_or(MEMORY_DEFAULT_MOST, |bytes| (bytes / 4).clamp(MEMORY_LEAST, MEMORY_DEFAULT_MOST))
 }
 
-impl MemoryShares {
-    /// The shares of this much memory.
-    #[must_use]
-    pub fn of(memory: usize) -> Self {
-        let rest = memory.saturating_sub(PROGRAM);
-        let share = |percent: usize| whole(rest / 100 * percent);
-        let (in_flight, queries) = (share(percent::IN_FLIGHT), share(percent::QUERIES));
-        let connections = (rest / 100 * percent::CONNECTIONS / CONNECTION).clamp(64, 1024);
-        Self {
-            memtable: share(percent::MEMTABLE),
-            catalog: share(percent::CATALOG),
-            in_flight,
-            body: (in_flight / 2).min(25 * MIB),
-            queue: share(percent::QUEUE).min(GIB),
-            queries,
-            request: whole(queries / 2),
-            token: whole(queries / 4 * 3),
-            summaries: share(percent::SUMMARIES),
-            embedded: share(percent::EMBEDDED),
-            connections,
-            per_address: connections / 4,
-            flushes: share(percent::FLUSHES),
+/// Gives each key that is "auto" its share of the memory.
+pub fn divide_memory(settings: &mut Settings, machine: Option<usize>) {
+    fn fill(value: &mut usize, share: usize) {
+        if *value == AUTO {
+            *value = share;
         }
     }
+    let Settings { server, memtable, catalog, ingest, limits, wal, query, embedded, .. } = settings;
+    fill(&mut server.memory, default_memory(machine));
+    let memory = server.memory;
+    fill(&mut memtable.max_bytes, share(memory, percent::MEMTABLE));
+    fill(&mut catalog.max_bytes, share(memory, percent::CATALOG));
+    fill(&mut wal.queue_bytes, share(memory, percent::QUEUE).min(GIB));
+    fill(&mut embedded.cache_bytes, share(memory, percent::EMBEDDED));
+    fill(&mut query.cache_bytes, share(memory, percent::SUMMARIES));
+    let connections = (rest(memory) / 100 * percent::CONNECTIONS / CONNECTION).clamp(64, 1024);
+    fill(&mut server.connections, connections);
+    fill(&mut server.connections_per_address, (connections / 4).min(server.connections));
+    // Where only one of two related keys is set, the other follows it.
+    let body_set = if limits.body_bytes == AUTO { 0 } else { limits.body_bytes };
+    let in_flight = share(memory, percent::IN_FLIGHT);
+    fill(&mut ingest.bytes_in_flight, in_flight.max(2 * body_set));
+    fill(&mut limits.body_bytes, (in_flight / 2).min(25 * MIB).min(ingest.bytes_in_flight / 2));
+    let request_set = if query.request_bytes == AUTO { 0 } else { query.request_bytes };
+    let queries = share(memory, percent::QUERIES);
+    fill(&mut query.bytes, queries.max(request_set));
+    fill(&mut query.request_bytes, whole(queries / 2).min(query.bytes));
+    fill(&mut query.token_bytes, whole(queries / 4 * 3).min(query.bytes));
+}
+
+/// What is left of the memory after [`PROGRAM`].
+fn rest(memory: usize) -> usize {
+    memory.saturating_sub(PROGRAM)
+}
+
+/// A part of what is left, in percent.
+fn share(memory: usize, percent: usize) -> usize {
+    whole(rest(memory) / 100 * percent)
 }
 
 /// Rounded down to a size that reads well.
@@ -88,7 +83,6 @@ impl Settings {
     /// The bounds of memory that keys set, by key, and what no key sets: they add up to what hourglass may use at most.
     #[must_use]
     pub fn memory_bounds(&self) -> Vec<(&'static str, usize)> {
-        let shares = MemoryShares::of(self.server.memory);
         let embedded = if self.store.uri.is_embedded() { self.embedded.cache_bytes } else { 0 };
         vec![
             ("memtable.max_bytes", self.memtable.max_bytes),
@@ -99,15 +93,15 @@ impl Settings {
             ("query.cache_bytes", self.query.cache_bytes),
             ("embedded.cache_bytes", embedded),
             ("server.connections", self.server.connections * CONNECTION),
-            ("flushes", shares.flushes),
+            ("flushes", self.flush_bytes()),
             ("program", PROGRAM),
         ]
     }
 
-    /// Bytes that all flushes together may take.
+    /// Bytes that all flushes together may take: readings taken from the memtable, unpacked and encoded.
     #[must_use]
     pub fn flush_bytes(&self) -> usize {
-        MemoryShares::of(self.server.memory).flushes
+        share(self.server.memory, percent::FLUSHES)
     }
 }
 
@@ -123,18 +117,26 @@ mod tests {
         for memory in [64, 65, 100, 128, 256, 511, 512, 4096, 1 << 20].map(|mib: usize| mib * MIB) {
             let mut settings = Settings::default();
             settings.server.memory = memory;
-            let shares = MemoryShares::of(memory);
-            settings.memtable.max_bytes = shares.memtable;
-            settings.catalog.max_bytes = shares.catalog;
-            settings.ingest.bytes_in_flight = shares.in_flight;
-            settings.wal.queue_bytes = shares.queue;
-            settings.query.bytes = shares.queries;
-            settings.query.cache_bytes = shares.summaries;
-            settings.embedded.cache_bytes = shares.embedded;
-            settings.server.connections = shares.connections;
+            let Settings { server, memtable, catalog, ingest, limits, wal, query, embedded, .. } = &mut settings;
+            for key in [
+                &mut server.connections,
+                &mut memtable.max_bytes,
+                &mut catalog.max_bytes,
+                &mut ingest.bytes_in_flight,
+                &mut limits.body_bytes,
+                &mut wal.queue_bytes,
+                &mut query.bytes,
+                &mut query.request_bytes,
+                &mut query.cache_bytes,
+                &mut embedded.cache_bytes,
+            ] {
+                *key = AUTO;
+            }
+            divide_memory(&mut settings, None);
             let sum: usize = settings.memory_bounds().iter().map(|(_, bytes)| bytes).sum();
             assert!(sum <= memory && sum > memory / 10 * 9 - 16 * MIB, "{memory}: {sum}");
-            assert!(shares.body * 2 <= shares.in_flight && shares.request <= shares.queries, "{shares:?}");
+            let Settings { ingest, limits, query, .. } = &settings;
+            assert!(limits.body_bytes * 2 <= ingest.bytes_in_flight && query.request_bytes <= query.bytes, "{memory}");
         }
     }
 

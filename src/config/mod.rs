@@ -23,7 +23,7 @@ mod value;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use layers::Layers;
 
@@ -45,7 +45,7 @@ pub struct Overrides {
     /// `--listen`: `server.listen`.
     pub listen: Option<String>,
     /// `--data-dir`: `server.data_dir`.
-    pub data_dir: Option<PathBuf>,
+    pub data_dir: Option<String>,
     /// `--store`: `store.uri`.
     pub store: Option<String>,
     /// `--memory`: `server.memory`.

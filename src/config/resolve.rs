@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::keys::{self, RetentionSettings, Settings};
 use super::layers::Layers;
-use super::memory::{MemoryShares, default_memory};
+use super::memory::divide_memory;
 use super::problem::{ConfigSource, Problem, show_text};
 use super::settings::ClientAuth;
 use super::store_uri::StoreUri;
 use super::units::show_size;
-use super::value::{AUTO, EMPTY, Kind, OUT_OF_BOUNDS, UNKNOWN_STORE};
+use super::value::{EMPTY, Kind, OUT_OF_BOUNDS, UNKNOWN_STORE};
 use crate::reading::duration::show_duration;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -25,33 +25,6 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
     divide_memory(&mut settings, machine);
     reader.check_relations(&settings);
     settings
-}
-
-/// Gives each key that is "auto" its share of the memory.
-fn divide_memory(settings: &mut Settings, machine: Option<usize>) {
-    fn fill(value: &mut usize, share: usize) {
-        if *value == AUTO {
-            *value = share;
-        }
-    }
-    let Settings { server, memtable, catalog, ingest, limits, wal, query, embedded, .. } = settings;
-    fill(&mut server.memory, default_memory(machine));
-    let shares = MemoryShares::of(server.memory);
-    fill(&mut memtable.max_bytes, shares.memtable);
-    fill(&mut catalog.max_bytes, shares.catalog);
-    fill(&mut wal.queue_bytes, shares.queue);
-    fill(&mut embedded.cache_bytes, shares.embedded);
-    fill(&mut server.connections, shares.connections);
-    fill(&mut server.connections_per_address, shares.per_address.min(server.connections));
-    // Where only one of two related keys is set, the other follows it.
-    let body_set = if limits.body_bytes == AUTO { 0 } else { limits.body_bytes };
-    fill(&mut ingest.bytes_in_flight, shares.in_flight.max(2 * body_set));
-    fill(&mut limits.body_bytes, shares.body.min(ingest.bytes_in_flight / 2));
-    let request_set = if query.request_bytes == AUTO { 0 } else { query.request_bytes };
-    fill(&mut query.bytes, shares.queries.max(request_set));
-    fill(&mut query.request_bytes, shares.request.min(query.bytes));
-    fill(&mut query.token_bytes, shares.token.min(query.bytes));
-    fill(&mut query.cache_bytes, shares.summaries);
 }
 
 /// Reads keys from the layers and collects problems.
@@ -137,14 +110,7 @@ impl KeyReader<'_> {
 
     /// Reports listeners that would take each other's port.
     fn check_listeners(&mut self, settings: &Settings) {
-        let listeners = [
-            ("server.listen", settings.server.listen),
-            ("tls.listen", settings.tls.listen),
-            ("tcp.listen", settings.tcp.listen),
-            ("status.listen", settings.status.listen),
-        ];
-        let set: Vec<(&'static str, SocketAddr)> =
-            listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect();
+        let set = settings.listeners();
         for (place, (key, address)) in set.iter().enumerate() {
             let clashes = |(_, other): &&(&'static str, SocketAddr)| {
                 let any = address.ip().is_unspecified() || other.ip().is_unspecified();

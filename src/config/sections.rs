@@ -3,7 +3,6 @@
 /// The description of a key.
 #[derive(Debug)]
 pub struct Key {
-    pub section: &'static str,
     /// With the section: `server.listen`.
     pub name: &'static str,
     /// Lines of text, each with a leading space.
@@ -20,11 +19,8 @@ macro_rules! sections {
     ($(
         #[doc = $about:literal]
         $section:ident: $section_type:ident {
-            $( $(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:literal, $kind:expr; )*
+            $( $(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:literal, $kind:expr $(, $constant:ident)?; )*
         }
-        $(constants {
-            $( $(#[doc = $constant_doc:literal])+ $constant:ident: $constant_type:ty = $value:literal, $constant_kind:expr; )*
-        })?
     )*) => {
         /// All settings, one field per section of the file: validated, with units resolved. Sizes are in bytes.
         #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +39,6 @@ macro_rules! sections {
             #[derive(Debug, Clone, PartialEq, Eq)]
             pub struct $section_type {
                 $( $(#[doc = $doc])+ pub $key: $type, )*
-                $($( $(#[doc = $constant_doc])+ pub $constant: $constant_type, )*)?
             }
         )*
 
@@ -51,23 +46,13 @@ macro_rules! sections {
         pub fn keys() -> Vec<Key> {
             let mut keys = Vec::new();
             $(
-                let section = stringify!($section);
                 $( keys.push(Key {
-                    section,
                     name: concat!(stringify!($section), ".", stringify!($key)),
                     doc: &[$($doc),+],
                     default: stringify!($default),
                     expected: $kind.expected,
-                    is_constant: false,
+                    is_constant: false $(|| stringify!($constant) == "constant")?,
                 }); )*
-                $($( keys.push(Key {
-                    section,
-                    name: concat!(stringify!($section), ".", stringify!($constant)),
-                    doc: &[$($constant_doc),+],
-                    default: stringify!($value),
-                    expected: $constant_kind.expected,
-                    is_constant: true,
-                }); )*)?
             )*
             keys
         }
@@ -77,7 +62,6 @@ macro_rules! sections {
             Settings {
                 $( $section: $section_type {
                     $( $key: reader.read(concat!(stringify!($section), ".", stringify!($key)), &$kind), )*
-                    $($( $constant: reader.read(concat!(stringify!($section), ".", stringify!($constant)), &$constant_kind), )*)?
                 }, )*
                 copies: lists.copies.clone(),
                 kinds: lists.kinds.clone(),

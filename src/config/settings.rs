@@ -37,6 +37,18 @@ impl Settings {
         [self.server.listen, self.tls.listen, self.tcp.listen].into_iter().flatten().find(is_exposed)
     }
 
+    /// The address of each listener that is set, by its key.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<(&'static str, SocketAddr)> {
+        let listeners = [
+            ("server.listen", self.server.listen),
+            ("tls.listen", self.tls.listen),
+            ("tcp.listen", self.tcp.listen),
+            ("status.listen", self.status.listen),
+        ];
+        listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect()
+    }
+
     /// Where other machines may reach hourglass, or else this machine. `resolve.rs` sees to it that there is an address.
     #[must_use]
     pub fn front(&self) -> SocketAddr {

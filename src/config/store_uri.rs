@@ -27,9 +27,7 @@ impl StoreUri {
     pub fn expose(&self) -> &str {
         &self.0
     }
-}
 
-impl StoreUri {
     /// Whether user or password contain a character that a URI must escape, so that the address is not what it seems.
     #[must_use]
     pub fn is_unescaped(&self) -> bool {

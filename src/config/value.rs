@@ -124,14 +124,14 @@ pub fn text() -> Kind<String> {
 }
 
 pub fn path() -> Kind<PathBuf> {
-    kind("a path", |value| match path_of(value)? {
-        path if path.as_os_str().is_empty() => Err(EMPTY.to_owned()),
-        path => Ok(path),
+    kind("a path", |value| match text_of(value)? {
+        "" => Err(EMPTY.to_owned()),
+        path => Ok(PathBuf::from(path)),
     })
 }
 
 pub fn optional_path() -> Kind<PathBuf> {
-    kind("a path, or nothing", path_of)
+    kind("a path, or nothing", |value| text_of(value).map(PathBuf::from))
 }
 
 /// The address of a listener; `None` for none.
@@ -190,13 +190,6 @@ fn text_of(value: &WrittenValue) -> Result<&str, String> {
     match value {
         WrittenValue::Text(text) | WrittenValue::Bare(text) => Ok(text),
         _ => Err(WRONG_TYPE.to_owned()),
-    }
-}
-
-fn path_of(value: &WrittenValue) -> Result<PathBuf, String> {
-    match value {
-        WrittenValue::Path(path) => Ok(path.clone()),
-        _ => text_of(value).map(PathBuf::from),
     }
 }
 

@@ -10,11 +10,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 pub use self::schema::{Fault, Schema};
 
 use crate::bucket::Meta;
+use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::value::RawValue;
 use crate::reading::{Reason, Sensor};
 
@@ -24,31 +27,48 @@ pub const KIND: &str = "kind";
 const INTERVALS: u32 = 3;
 
 /// What happens to what is not as its kind says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum KindAction {
     /// It is kept, with a warning.
+    #[default]
     Warn,
     /// It is rejected.
     Reject,
 }
 
-/// One kind.
-#[derive(Debug, PartialEq, Eq)]
+/// One kind, as the configuration has it.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Kind {
     pub name: String,
     /// Sensors of this measurement are of this kind if their metadata names none.
     pub measurement: Option<String>,
+    #[serde(default)]
     pub action: KindAction,
     /// Of each reading.
     pub fields: Option<Schema>,
     /// Of metadata.
     pub meta: Option<Schema>,
     /// By field.
+    #[serde(default)]
     pub units: BTreeMap<String, String>,
     /// The longest time between two readings; `None` if any is right.
+    #[serde(default, deserialize_with = "interval")]
     pub interval: Option<Duration>,
     /// Whether the store has indexes of them.
+    #[serde(default)]
     pub index: bool,
+}
+
+/// Reads an interval such as `1m`.
+fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    let from_milliseconds = &DURATION_UNITS[4..];
+    match parse_duration(&text, from_milliseconds) {
+        Ok(nanoseconds) if nanoseconds > 0 => Ok(Some(Duration::from_nanos(nanoseconds.unsigned_abs()))),
+        _ => Err(D::Error::custom(format_args!("interval = {text:?} is no duration such as \"1m\""))),
+    }
 }
 
 /// All kinds, in the order of the configuration.

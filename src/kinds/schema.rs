@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use regex::{Regex, RegexBuilder};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::reading::value::RawValue;
@@ -21,11 +22,12 @@ const PATTERN_SIZE: usize = 64 << 10;
 const SHOWN_CHARS: usize = 60;
 
 /// What a value must be.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(try_from = "Value")]
 pub struct Schema {
     /// As it was written.
     source: Value,
-    types: Vec<Type>,
+    types: Vec<&'static str>,
     one_of: Option<Vec<Value>>,
     minimum: Option<f64>,
     maximum: Option<f64>,
@@ -35,39 +37,10 @@ pub struct Schema {
 }
 
 /// The types of JSON Schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Type {
-    Null,
-    Boolean,
-    Integer,
-    Number,
-    String,
-    Array,
-    Object,
-}
-
-impl Type {
-    const ALL: [(Self, &'static str); 7] = [
-        (Self::Null, "null"),
-        (Self::Boolean, "boolean"),
-        (Self::Integer, "integer"),
-        (Self::Number, "number"),
-        (Self::String, "string"),
-        (Self::Array, "array"),
-        (Self::Object, "object"),
-    ];
-
-    fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, of)| *of == name).map(|(of, _)| of)
-    }
-
-    fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|(of, _)| *of == self).map_or("", |(_, name)| name)
-    }
-}
+const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
 /// A value of a reading or of metadata.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Judged<'a> {
     Null,
     Boolean(bool),
@@ -102,6 +75,14 @@ impl PartialEq for Schema {
 }
 
 impl Eq for Schema {}
+
+impl TryFrom<Value> for Schema {
+    type Error = String;
+
+    fn try_from(json: Value) -> Result<Self, String> {
+        Self::parse(&json)
+    }
+}
 
 impl Schema {
     /// A schema out of its JSON.
@@ -179,9 +160,8 @@ impl Schema {
 
     fn fault(&self, name: &str, value: Judged<'_>) -> Option<Fault> {
         let fault = |what: String| Some(Fault { name: name.to_owned(), what });
-        if !self.types.is_empty() && !self.types.iter().any(|of| value.is(*of)) {
-            let types: Vec<&str> = self.types.iter().map(|of| of.name()).collect();
-            return fault(format!("is {value}, not of the type {}", types.join(" or ")));
+        if !self.types.is_empty() && !self.types.iter().any(|of| value.is(of)) {
+            return fault(format!("is {value}, not of the type {}", self.types.join(" or ")));
         }
         if self.one_of.as_ref().is_some_and(|values| !values.iter().any(|one| value.equals(one))) {
             return fault(format!("is {value}, none of the values that it may have"));
@@ -212,10 +192,11 @@ fn missing(name: String) -> Fault {
     Fault { name, what: "is missing".to_owned() }
 }
 
-fn types(value: &Value) -> Option<Vec<Type>> {
+fn types(value: &Value) -> Option<Vec<&'static str>> {
+    let known = |name: &Value| TYPES.into_iter().find(|of| name == of);
     match value {
-        Value::String(name) => Some(vec![Type::from_name(name)?]),
-        Value::Array(names) if !names.is_empty() => names.iter().map(|name| Type::from_name(name.as_str()?)).collect(),
+        Value::String(_) => Some(vec![known(value)?]),
+        Value::Array(names) if !names.is_empty() => names.iter().map(known).collect(),
         _ => None,
     }
 }
@@ -246,15 +227,15 @@ fn of_json(value: &Value) -> Judged<'_> {
 
 impl Judged<'_> {
     /// As in JSON Schema, a float without a fraction is an integer, too.
-    fn is(self, of: Type) -> bool {
+    fn is(self, of: &str) -> bool {
         match self {
-            Self::Null => of == Type::Null,
-            Self::Boolean(_) => of == Type::Boolean,
-            Self::Integer(_) => matches!(of, Type::Integer | Type::Number),
-            Self::Float(number) => of == Type::Number || of == Type::Integer && number.fract() == 0.0,
-            Self::Text(_) => of == Type::String,
-            Self::Array(_) => of == Type::Array,
-            Self::Object(_) => of == Type::Object,
+            Self::Null => of == "null",
+            Self::Boolean(_) => of == "boolean",
+            Self::Integer(_) => matches!(of, "integer" | "number"),
+            Self::Float(number) => of == "number" || of == "integer" && number.fract() == 0.0,
+            Self::Text(_) => of == "string",
+            Self::Array(_) => of == "array",
+            Self::Object(_) => of == "object",
         }
     }
 
@@ -269,13 +250,10 @@ impl Judged<'_> {
 
     fn equals(self, other: &Value) -> bool {
         match (self, of_json(other)) {
-            (Self::Null, Judged::Null) => true,
-            (Self::Boolean(one), Judged::Boolean(other)) => one == other,
-            (Self::Integer(one), Judged::Integer(other)) => one == other,
-            (Self::Text(one), Judged::Text(other)) => one == other,
-            (Self::Array(one), Judged::Array(other)) => one == other,
-            (Self::Object(one), Judged::Object(other)) => one == other,
-            (one, other) => one.number().is_some() && one.number() == other.number(),
+            (one @ Self::Integer(_), other @ Judged::Float(_)) | (one @ Self::Float(_), other @ Judged::Integer(_)) => {
+                one.number() == other.number()
+            }
+            (one, other) => one == other,
         }
     }
 }

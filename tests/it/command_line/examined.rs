@@ -1,4 +1,4 @@
-//! `config check --probe` and `doctor` find what `serve` would meet, and start nothing.
+//! `doctor` finds what `serve` would meet, and starts nothing.
 
 use super::{EXIT_CONFIG, run};
 use crate::support::certificates::{Certificates, shown};
@@ -12,10 +12,8 @@ fn a_sound_configuration_is_measured_and_nothing_is_left() {
     let flags = ["--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap(), "--store"];
     for (store, more) in [("embedded", &[][..]), (&store, &["clock offset", "MongoDB  "])] {
         let flags = [&flags[..], &[store]].concat();
-        let (code, printed, said) = run(&[&["config", "check", "--probe"][..], &flags].concat(), &[]);
-        assert_eq!((code, printed.as_str()), (0, "nothing is wrong: serve would start\n"), "{said}");
         let (code, printed, said) = run(&[&["doctor"][..], &flags].concat(), &[]);
-        assert_eq!(code, 0, "{said}");
+        assert_eq!((code, printed.lines().last()), (0, Some("nothing is wrong: serve would start")), "{said}");
         for figure in ["server.data_dir free", "server.data_dir fsync", "open files"].iter().chain(more) {
             assert!(printed.lines().any(|line| line.starts_with(figure)), "{figure}: {printed}");
         }
@@ -218,11 +216,11 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
         let mut environment = vec![("HOURGLASS_SERVER_LISTEN", "127.0.0.1:0")];
         environment.extend(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let flags: &[&str] = if config.contains("data_dir") { &[] } else { &["--data-dir", data] };
-        let command = [&["config", "check", "--config", file.to_str().unwrap()], flags].concat();
-        let (code, _, said) = run(&command, &environment);
+        let flags = [&["--config", file.to_str().unwrap()], flags].concat();
+        let (code, _, said) = run(&[&["config", "check"], &flags[..]].concat(), &environment);
         assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{told:?}: {said}");
-        let (code, printed, said) = run(&[&command[..], &["--probe"]].concat(), &environment);
-        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{told:?}: {said}");
+        let (code, _, said) = run(&[&["doctor"], &flags[..]].concat(), &environment);
+        assert_eq!(code, EXIT_CONFIG, "{told:?}: {said}");
         let tells = |line: &&str| told.iter().all(|part| line.contains(part));
         assert_eq!(said.lines().filter(tells).count(), 1, "{told:?}: {said}");
         assert!(!said.contains("my password") && !said.contains("p@ss"), "{said}");
@@ -233,7 +231,7 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
     let (authority, list) = (shown(&own.file("ca.pem")), shown(&own.file("crl.pem")));
     let more = format!("client_auth = \"required\"\nclient_ca_file = {authority}\nclient_crl_file = {list}\n");
     std::fs::write(&file, own.config(&more)).unwrap();
-    let flags = ["config", "check", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
+    let flags = ["doctor", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
     let (code, _, said) = run(&[&flags[..], &[file.to_str().unwrap()]].concat(), &[]);
     assert_eq!(code, 0, "{said}");
 }
@@ -245,7 +243,7 @@ fn what_a_process_holds_or_may_not_open_is_found() {
     let log = data.join("log");
     std::fs::create_dir_all(&log).unwrap();
     let lock = std::fs::File::create(log.join("lock")).unwrap();
-    let flags = ["config", "check", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+    let flags = ["doctor", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
     assert_eq!(run(&flags, &[]).0, 0, "nobody holds it");
     lock.lock().unwrap();
     let (code, _, said) = run(&flags, &[]);
