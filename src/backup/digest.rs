@@ -45,12 +45,15 @@ pub struct SetDigest {
     pub sum: u128,
 }
 
-/// The digest of a database.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The digest of a database, or of all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DatabaseDigest {
+    /// Empty for all databases.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Sensors, those without readings included.
     pub sensors: u64,
+    #[serde(flatten)]
     pub set: SetDigest,
 }
 
@@ -110,12 +113,6 @@ impl SetDigest {
             digest.add(number(&hash.chain_update([7]).chain_update(json.as_bytes()).finalize()));
         }
         digest
-    }
-
-    /// Whether there is nothing.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
     }
 
     fn add(&mut self, number: u128) {
@@ -226,12 +223,6 @@ fn is_zero(count: &u64) -> bool {
 #[must_use]
 pub fn number(hash: &[u8]) -> u128 {
     hash.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte))
-}
-
-/// Bytes as hexadecimal digits.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A number of 128 bits as 32 hexadecimal digits.

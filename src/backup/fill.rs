@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::read::{ExpiredPart, Part, Piece};
+use super::read::{ExpiredPart, Part, Piece, cells_together};
 use crate::bucket::day::{BYTES_MAX, CELLS_MAX, by_hour};
 use crate::bucket::settings::Settings;
-use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::store::{BucketId, PageWrite};
 use crate::bucket::{
     Bucket, Caps, DayId, DayPart, DayWrite, ExpiredDay, MergeOptions, Meta, Reading, Readings, Row, SealForm,
     SensorDocument, StorageError, StoredDay,
@@ -254,10 +254,8 @@ impl<'a> Fill<'a> {
             drop(writes);
             let mut again = Vec::new();
             for ((id, content), outcome) in std::mem::take(&mut days).into_iter().zip(outcomes) {
-                match outcome {
-                    Written::Yes => {}
-                    Written::Conflict => again.push((id, content)),
-                    Written::Failed(error) => return Err(error),
+                if !outcome.applied()? {
+                    again.push((id, content));
                 }
             }
             // An earlier run wrote them.
@@ -299,10 +297,10 @@ impl<'a> Fill<'a> {
             drop(writes);
             let mut stale = Vec::new();
             for ((place, group), outcome) in groups.into_iter().zip(outcomes) {
-                match outcome {
-                    Written::Yes => work[place].1.mark_written(&group),
-                    Written::Conflict => stale.push(place),
-                    Written::Failed(error) => return Err(error),
+                if outcome.applied()? {
+                    work[place].1.mark_written(&group);
+                } else {
+                    stale.push(place);
                 }
             }
             stale.dedup();
@@ -367,10 +365,8 @@ impl<'a> Fill<'a> {
             let outcomes = self.store.raw().write_sensors(self.database, &documents).await;
             let mut again = Vec::new();
             for (document, outcome) in documents.into_iter().zip(outcomes) {
-                match outcome {
-                    Written::Yes => {}
-                    Written::Conflict => again.push(document),
-                    Written::Failed(error) => return Err(error),
+                if !outcome.applied()? {
+                    again.push(document);
                 }
             }
             let keys: Vec<&str> = again.iter().map(|document| &*document.sensor.key).collect();
@@ -388,7 +384,5 @@ impl<'a> Fill<'a> {
 
 /// Whether both sets make a day that sealing would make, too.
 fn fits(one: &Readings, other: &Readings) -> bool {
-    let new = other.columns().filter(|(name, _)| one.cells(name).is_none()).count();
-    let cells = (one.len() + other.len()) * (one.columns().len() + new);
-    one.bytes() + other.bytes() <= BYTES_MAX && cells <= CELLS_MAX
+    one.bytes() + other.bytes() <= BYTES_MAX && cells_together(one, other) <= CELLS_MAX
 }

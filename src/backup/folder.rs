@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::digest::hex;
 use super::form::FrameReader;
 use super::manifest::{KeptFile, Manifest};
+use crate::access::hex;
 
 pub const MANIFEST: &str = "manifest.json";
 /// What a name ends with while its file is written.

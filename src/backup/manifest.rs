@@ -40,15 +40,15 @@ pub struct KeptDatabase {
     /// Of its days and of its sensors' metadata.
     #[serde(flatten)]
     pub set: SetDigest,
-    /// Its sensors; `None` if it has none.
+    /// Its sensors with their metadata; `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sensors: Option<KeptSensors>,
+    pub sensors: Option<Kept>,
     pub days: Vec<KeptDay>,
 }
 
-/// The sensors of a database, with their metadata.
+/// What a file of a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptSensors {
+pub struct Kept {
     #[serde(flatten)]
     pub held: Held,
     #[serde(flatten)]
@@ -61,9 +61,7 @@ pub struct KeptDay {
     /// Counted from the epoch.
     pub number: i64,
     #[serde(flatten)]
-    pub held: Held,
-    #[serde(flatten)]
-    pub file: KeptFile,
+    pub kept: Kept,
 }
 
 /// A file of a backup.
@@ -124,15 +122,16 @@ impl Manifest {
 
     /// All files that it names.
     pub fn files(&self) -> impl Iterator<Item = &KeptFile> {
-        let days = self.databases.iter().flat_map(|kept| kept.days.iter().map(|day| &day.file));
+        let days = self.databases.iter().flat_map(|kept| kept.days.iter().map(|day| &day.kept.file));
         let sensors = self.databases.iter().filter_map(|kept| Some(&kept.sensors.as_ref()?.file));
         days.chain(sensors).chain(&self.tokens).chain(&self.settings).chain(&self.config)
     }
 
-    /// The entry of a day.
+    /// The file of a day.
     #[must_use]
-    pub fn day(&self, database: &str, day: Day) -> Option<&KeptDay> {
-        self.database(database)?.days.iter().find(|kept| kept.number == day.0)
+    pub fn day(&self, database: &str, day: Day) -> Option<&Kept> {
+        let day = self.database(database)?.days.iter().find(|kept| kept.number == day.0)?;
+        Some(&day.kept)
     }
 
     /// The entry of a database.
@@ -152,14 +151,14 @@ impl Manifest {
 impl KeptDatabase {
     /// A database of these days and sensors.
     #[must_use]
-    pub fn new(name: String, days: Vec<KeptDay>, sensors: Option<KeptSensors>) -> Self {
+    pub fn new(name: String, days: Vec<KeptDay>, sensors: Option<Kept>) -> Self {
         let kept = Self { name, set: SetDigest::default(), sensors, days };
         Self { set: kept.sum(), ..kept }
     }
 
     fn sum(&self) -> SetDigest {
         let mut sum = SetDigest::default();
-        self.days.iter().for_each(|day| sum += day.held.set);
+        self.days.iter().for_each(|day| sum += day.kept.held.set);
         self.sensors.iter().for_each(|sensors| sum += sensors.held.set);
         sum
     }

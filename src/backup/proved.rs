@@ -5,13 +5,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-#[derive(Serialize, Deserialize)]
-struct Proved {
-    began_ms: u64,
-}
-
 fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("backup.proved.json")
 }
@@ -20,7 +13,7 @@ fn file(data_dir: &Path) -> PathBuf {
 #[must_use]
 pub fn last(data_dir: &Path) -> Option<u64> {
     let text = fs::read(file(data_dir)).ok()?;
-    serde_json::from_slice::<Proved>(&text).ok().map(|proved| proved.began_ms)
+    serde_json::from_slice(&text).ok()
 }
 
 /// Keeps it.
@@ -31,7 +24,7 @@ pub fn keep(data_dir: &Path, began_ms: u64) -> io::Result<()> {
     let path = file(data_dir);
     let beside = path.with_extension("json.new");
     let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    new.write_all(&serde_json::to_vec(&Proved { began_ms })?)?;
+    new.write_all(began_ms.to_string().as_bytes())?;
     new.sync_all()?;
     fs::rename(&beside, &path)?;
     File::open(data_dir)?.sync_all()

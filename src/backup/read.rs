@@ -319,7 +319,7 @@ fn sets_of(pages: Vec<ScannedPage>) -> Vec<Readings> {
 }
 
 /// The cells of two sets in one, at most.
-fn cells_together(one: &Readings, other: &Readings) -> usize {
+pub(super) fn cells_together(one: &Readings, other: &Readings) -> usize {
     let new = other.columns().filter(|(name, _)| one.cells(name).is_none()).count();
     (one.len() + other.len()) * (one.columns().len() + new)
 }

@@ -27,14 +27,7 @@ pub struct Doing {
     pub stamp: u64,
 }
 
-/// A line of the mark: a day that is done.
-#[derive(Debug, Serialize, Deserialize)]
-struct Line {
-    database: String,
-    day: i64,
-}
-
-/// The days that are done, by database.
+/// The days that are done, with their databases: each is a line of the mark.
 type Days = BTreeSet<(String, i64)>;
 
 /// The mark.
@@ -59,12 +52,11 @@ impl Unfinished {
     ///
     /// # Errors
     /// If the mark cannot be read or written.
-    pub fn open(folder: &Path, begin: impl FnOnce() -> Doing) -> io::Result<Self> {
+    pub fn open(folder: &Path, doing: Doing) -> io::Result<Self> {
         let path = folder.join(NAME);
         let (doing, days) = match read(&path)? {
             Some(found) => found,
             None => {
-                let doing = begin();
                 let beside = folder.join(format!("{NAME}.new"));
                 let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
                 writeln!(file, "{}", serde_json::to_string(&doing)?)?;
@@ -102,9 +94,9 @@ impl Unfinished {
     /// If the mark cannot be written.
     pub fn day_done(&mut self, database: &str, day: Day) -> io::Result<()> {
         // Not synced: a day that seems not to be done is written again.
-        let line = Line { database: database.to_owned(), day: day.0 };
+        let line = (database.to_owned(), day.0);
         writeln!(self.file, "{}", serde_json::to_string(&line)?)?;
-        self.days.insert((line.database, line.day));
+        self.days.insert(line);
         Ok(())
     }
 
@@ -130,6 +122,5 @@ fn read(path: &Path) -> io::Result<Option<(Doing, Days)>> {
     let mut lines = text.lines();
     let doing = serde_json::from_str(lines.next().unwrap_or_default())?;
     // A line that a kill cut off is of a day that is not known to be done.
-    let lines = lines.filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    Ok(Some((doing, lines.map(|line| (line.database, line.day)).collect())))
+    Ok(Some((doing, lines.filter_map(|line| serde_json::from_str(line).ok()).collect())))
 }

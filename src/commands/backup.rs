@@ -10,17 +10,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
 use super::lifetime;
-use super::origin::{Begun, Origin, is_refused};
+use super::origin::{BackupPart, Begun, Origin, is_refused};
 use super::post::{Service, Target};
 use super::progress::Progress;
 use super::restore::restore_into;
-use crate::backup::digest::hex;
+use crate::access::hex;
 use crate::backup::folder::MANIFEST;
-use crate::backup::manifest::{KeptDatabase, KeptDay, KeptFile, KeptSensors, date};
+use crate::backup::manifest::{Kept, KeptDatabase, KeptDay, KeptFile, date};
 use crate::backup::{Folder, Manifest};
 use crate::config::Settings;
 use crate::faults;
-use crate::reading::Day;
 use crate::verify::{self, VerifyOptions};
 
 /// In a backup's folder: where `--prove` restores it.
@@ -75,10 +74,11 @@ pub async fn backup(settings: &Settings, request: &BackupRequest, config: Option
         let listed = origin.days(&name).await.with_context(|| format!("listing the days of database {name:?}"))?;
         for (number, day) in listed.iter().enumerate() {
             progress.tell(|| format!("{name}, {}: {number} of {} days", date(*day), listed.len()));
-            let kept = keep_day(&folder, &origin, (&name, *day), &before, &mut work).await;
-            days.extend(kept.with_context(|| format!("database {name:?}, day {}", date(*day)))?);
+            let kept = keep(&folder, &origin, BackupPart::Day(&name, *day), &before, &mut work).await;
+            let kept = kept.with_context(|| format!("database {name:?}, day {}", date(*day)))?;
+            days.extend(kept.map(|kept| KeptDay { number: day.0, kept }));
         }
-        let sensors = keep_sensors(&folder, &origin, &name, &before, &mut work).await;
+        let sensors = keep(&folder, &origin, BackupPart::Sensors(&name), &before, &mut work).await;
         let sensors = sensors.with_context(|| format!("the sensors of database {name:?}"))?;
         manifest.databases.push(KeptDatabase::new(name, days, sensors));
     }
@@ -114,75 +114,55 @@ pub async fn backup(settings: &Settings, request: &BackupRequest, config: Option
     Ok(())
 }
 
-/// Keeps a day: the file of the last backup if it still is as it was, else a new one. `None` if the day has no readings.
-async fn keep_day(
+/// Keeps a part: the file of the last backup if it still is as it was, else a new one. `None` if there is nothing of it.
+async fn keep(
     folder: &Folder,
     origin: &Origin,
-    (database, day): (&str, Day),
+    part: BackupPart<'_>,
     before: &Manifest,
     work: &mut Work,
-) -> anyhow::Result<Option<KeptDay>> {
+) -> anyhow::Result<Option<Kept>> {
+    let (known, stem, extension) = match part {
+        BackupPart::Day(database, day) => {
+            let stem = format!("days/{}/{}", utf8_percent_encode(database, PLAIN), date(day));
+            (before.day(database, day), stem, "readings")
+        }
+        BackupPart::Sensors(database) => {
+            let known = before.database(database).and_then(|kept| kept.sensors.as_ref());
+            (known, format!("sensors/{}", utf8_percent_encode(database, PLAIN)), "sensors")
+        }
+    };
     // A file that is gone, or has another length, is written again.
-    let known = before.day(database, day).filter(|kept| folder.open(&kept.file).is_ok());
-    let stem = format!("days/{}/{}", utf8_percent_encode(database, PLAIN), date(day));
+    let known = known.filter(|kept| folder.open(&kept.file).is_ok());
+    let is_day = matches!(part, BackupPart::Day(..));
     let mut writing = folder.begin(&stem)?;
-    let mut written = origin.day((database, day), known.map(|kept| kept.held.set), &mut writing).await;
+    let mut written = origin.write(part, known.map(|kept| part.mark(&kept.held)), &mut writing).await;
     if written.as_ref().is_err_and(is_refused) {
         // Its readings may have expired while they were sent: then the next answer is what is left of them.
         writing.drop_file();
         writing = folder.begin(&stem)?;
-        written = origin.day((database, day), None, &mut writing).await;
+        written = origin.write(part, None, &mut writing).await;
     }
     let held = match written {
-        Ok(Some(held)) if !held.set.is_empty() => held,
-        Ok(unchanged) => {
+        Ok(Some(held)) if held.sensors > 0 => held,
+        outcome => {
             writing.drop_file();
-            let known = known.filter(|_| unchanged.is_none()).cloned();
-            work.unchanged += usize::from(known.is_some());
+            let is_unchanged = outcome?.is_none();
+            let known = known.filter(|_| is_unchanged).cloned();
+            work.unchanged += usize::from(is_day && known.is_some());
             return Ok(known);
-        }
-        Err(error) => {
-            writing.drop_file();
-            return Err(error);
         }
     };
     // Named by what it holds: no file that the last manifest names is replaced by another one.
-    let file = folder.finish(writing, &format!("{stem}-{:016x}.readings", held.set.sum >> 64))?;
-    faults::point("day_kept");
-    work.written += 1;
+    let file = folder.finish(writing, &format!("{stem}-{:016x}.{extension}", part.mark(&held) >> 64))?;
     work.bytes += file.bytes;
-    Ok(Some(KeptDay { number: day.0, held, file }))
-}
-
-/// Keeps the sensors of a database: the file of the last backup if they still are as they were, else a new one. `None` if there
-/// are none.
-async fn keep_sensors(
-    folder: &Folder,
-    origin: &Origin,
-    database: &str,
-    before: &Manifest,
-    work: &mut Work,
-) -> anyhow::Result<Option<KeptSensors>> {
-    let known = before.database(database).and_then(|kept| kept.sensors.as_ref());
-    let known = known.filter(|kept| folder.open(&kept.file).is_ok());
-    let stem = format!("sensors/{}", utf8_percent_encode(database, PLAIN));
-    let mut writing = folder.begin(&stem)?;
-    match origin.sensors(database, known.map(|kept| kept.held.content), &mut writing).await {
-        Ok(Some(held)) if held.sensors > 0 => {
-            let file = folder.finish(writing, &format!("{stem}-{:016x}.sensors", held.content >> 64))?;
-            work.described += 1;
-            work.bytes += file.bytes;
-            Ok(Some(KeptSensors { held, file }))
-        }
-        Ok(unchanged) => {
-            writing.drop_file();
-            Ok(known.filter(|_| unchanged.is_none()).cloned())
-        }
-        Err(error) => {
-            writing.drop_file();
-            Err(error)
-        }
+    if is_day {
+        faults::point("day_kept");
+        work.written += 1;
+    } else {
+        work.described += 1;
     }
+    Ok(Some(Kept { held, file }))
 }
 
 /// Keeps a small file, named by what it holds.

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 
 use super::digest::{open_stopped, stored_digest};
-use super::fill::{Filling, Target};
+use super::fill::Target;
 use super::progress::Progress;
 use super::tokens::token_store;
 use crate::app::data_folder::absolute;
@@ -32,7 +32,7 @@ pub async fn copy(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     let source = open_stopped(from).await?;
     let now = u64::try_from(wall_ms()).unwrap_or_default();
     let stamp = first_of(now).max(source.raw().read_registry().await?.greatest());
-    let mut target = Target::open(to, Filling { what: "copy", from: name_of(from), stamp }).await?;
+    let mut target = Target::open(to, "copy", name_of(from), stamp).await?;
     // First: they say how days are sealed.
     let rows = source.raw().read_settings().await?;
     target.put_settings(rows).await.context("writing the databases' settings")?;

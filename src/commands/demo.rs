@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,15 +57,12 @@ pub struct DemoRequest {
     /// Leave the folder at the end, to `serve` from it.
     #[arg(long)]
     pub keep: bool,
-    /// Open the page in a browser.
-    #[arg(long)]
-    pub open: bool,
 }
 
 /// Runs the demo until SIGINT, SIGTERM or SIGHUP.
 pub fn demo(request: &DemoRequest) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
-    let (address, is_usual) = free_address(request.port)?;
+    let address = free_address(request.port)?;
     let mut settings = settings(address, request.store.clone())?;
     allocator::spare_memory(&settings);
     logs::start(LOG_LEVEL, &settings.telemetry);
@@ -81,7 +78,7 @@ pub fn demo(request: &DemoRequest) -> anyhow::Result<ExitCode> {
         let mut working = None;
         code = run_server(settings, asked, |ready| {
             tokio::spawn(ask_on_hangup(asked.clone()));
-            print(request, &ready, is_usual);
+            print(request, &ready);
             let (base, told) = (ready.addresses.base(), ready.told.clone());
             working = Some(scope.spawn(move || {
                 let worked = simulate(request, &base, move || *told.borrow(), began);
@@ -166,21 +163,17 @@ fn settings(address: SocketAddr, store: Option<String>) -> anyhow::Result<Settin
     }
 }
 
-/// Where to listen, and whether that is the usual port.
-fn free_address(port: Option<u16>) -> anyhow::Result<(SocketAddr, bool)> {
-    let of = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    if let Some(port) = port {
-        TcpListener::bind(of(port)).with_context(|| {
-            format!("listening on {}: is it in use? Choose a free port with --port PORT, or leave --port out", of(port))
-        })?;
-        return Ok((of(port), true));
+/// Where to listen: at the port, or at the usual one, or at a free one if that is taken.
+fn free_address(port: Option<u16>) -> anyhow::Result<SocketAddr> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(USUAL_PORT)));
+    match TcpListener::bind(address) {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && port.is_none() => {
+            Ok((Ipv4Addr::LOCALHOST, 0).into())
+        }
+        bound => bound.map(|_| address).with_context(|| {
+            format!("listening on {address}: is it in use? Choose a free port with --port PORT, or leave --port out")
+        }),
     }
-    let is_free = match TcpListener::bind(of(USUAL_PORT)) {
-        Ok(_) => true,
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => false,
-        Err(error) => return Err(error).context("listening on the loopback address"),
-    };
-    Ok((of(if is_free { USUAL_PORT } else { 0 }), is_free))
 }
 
 /// A closed terminal ends the demo; `serve` would go on.
@@ -191,17 +184,12 @@ async fn ask_on_hangup(asked: Arc<Notify>) {
     }
 }
 
-fn print(request: &DemoRequest, ready: &Ready<'_>, is_usual: bool) {
+fn print(request: &DemoRequest, ready: &Ready<'_>) {
     let (base, banner) = (ready.addresses.base(), Banner::new());
     banner.title(&format!("hourglass {} demo: a simulated factory, seed {}", env!("CARGO_PKG_VERSION"), request.seed));
     let fate = if request.keep { "stays" } else { "removed at the end" };
     banner.row("folder", &format!("{}  ({fate})", ready.settings.server.data_dir.display()));
-    let port = if is_usual { String::new() } else { format!("  (port {USUAL_PORT} is taken)") };
-    let page = format!("{base}/#{FIRST_VIEW}");
-    banner.row("page", &format!("{}{port}", banner.link(&page)));
-    if request.open {
-        open(&page);
-    }
+    banner.row("page", &banner.link(&format!("{base}/#{FIRST_VIEW}")));
 }
 
 fn tell(days: u32, history: History, took: Duration) {
@@ -210,14 +198,4 @@ fn tell(days: u32, history: History, took: Duration) {
     banner.row("history", &format!("{readings} readings of {days} days, sealed, {seconds:.1} s after the start"));
     banner.row("live", &format!("{sensors} sensors send each second; what goes wrong with them is told below"));
     banner.row("stop", "Ctrl-C");
-}
-
-/// Has the desktop open the page.
-fn open(url: &str) {
-    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let opened =
-        Command::new(program).arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    if let Err(error) = opened {
-        tracing::warn!(program, %error, "the page could not be opened in a browser");
-    }
 }

@@ -1,15 +1,13 @@
 //! `hourglass backup digest`: opens the store, computes the digest of everything in it, and closes it.
 
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::progress::Progress;
 use crate::backup::read::digest_of_all;
-use crate::backup::{DatabaseDigest, ReadBounds, StoreDigest};
+use crate::backup::{ReadBounds, StoreDigest};
 use crate::bucket::Store;
 use crate::bucket::deletions::Deletions;
 use crate::config::Settings;
@@ -19,16 +17,18 @@ use crate::verify::unflushed_records;
 
 /// Prints the digest of everything in the store.
 pub async fn digest(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
-    let (store, missing) = open_stored(settings).await?;
-    if !missing.is_nothing() {
+    let (store, unflushed, missing) = open_stored(settings).await?;
+    if let Some(missing) = missing {
         eprintln!("hourglass: this digest may lack something: {missing}");
     }
-    let unflushed = missing.records;
     let digest = stored_digest(settings, &store).await;
     store.raw().close().await;
     let digest = digest?;
     match as_json {
-        true => println!("{}", shown_json(&digest, unflushed)),
+        true => {
+            let StoreDigest { databases } = &digest;
+            println!("{}", json!({ "databases": databases, "total": digest.total(), "unflushed_records": unflushed }));
+        }
         false => print_text(&digest),
     }
     Ok(())
@@ -44,41 +44,6 @@ pub async fn stored_digest(settings: &Settings, store: &MergedView) -> anyhow::R
     digest.await.context("reading the store")
 }
 
-/// What was acknowledged and may not be in a store yet.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// Records of the WAL in the data folder.
-    records: u64,
-    wal_dir: PathBuf,
-    /// Whose WALs, in other folders, may have more.
-    hosts: Vec<String>,
-}
-
-impl Missing {
-    fn is_nothing(&self) -> bool {
-        self.records == 0 && self.hosts.is_empty()
-    }
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { records, wal_dir, hosts } = self;
-        if *records > 0 {
-            let folder = wal_dir.display();
-            return write!(
-                out,
-                "{records} records of the WAL in {folder} may not be in the store yet: run hourglass wal flush first"
-            );
-        }
-        write!(
-            out,
-            "{}: these instances use this store, or were killed before all that they acknowledged was stored: stop each, or run \
-             hourglass wal flush with its configuration and data folder; of a lost folder, remove the entry (docs/data-folder.md#lose)",
-            hosts.join(", ")
-        )
-    }
-}
-
 /// The hosts of instances that use a store, or ended before all that they acknowledged was stored.
 pub async fn open_logs(store: &dyn Store) -> anyhow::Result<Vec<String>> {
     let registry = store.read_registry().await.context("reading the registry")?;
@@ -90,23 +55,39 @@ pub async fn open_logs(store: &dyn Store) -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// If it may not have everything that was acknowledged, by any instance.
 pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Arc<MergedView>> {
-    let (store, missing) = open_stored(settings).await?;
-    match missing.is_nothing() {
-        true => Ok(store),
-        false => bail!("{missing}"),
+    let (store, _, missing) = open_stored(settings).await?;
+    match missing {
+        None => Ok(store),
+        Some(missing) => bail!("{missing}"),
     }
 }
 
-/// Opens a store that is there already, as queries see it, and says what it may not have yet.
-async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, Missing)> {
+/// Opens a store that is there already, as queries see it. Returns also how many records the WAL in the data folder has, and
+/// what was acknowledged and may not be in the store yet.
+async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, u64, Option<String>)> {
     crate::app::data_folder::must_have_store(settings)?;
     let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
     let (raw, ..) = crate::app::open::open_store(settings).await?;
     raw.check().await?;
     // The WAL of an embedded store is in its data folder, unless `wal.dir` says otherwise: then the configuration is needed.
     let hosts = if raw.has_other_writers() || log.is_none() { open_logs(&*raw).await? } else { Vec::new() };
-    let missing = Missing { records: log.map_or(0, |log| log.records), wal_dir: settings.wal_dir(), hosts };
-    Ok((as_queries_see_it(raw).await?, missing))
+    let records = log.map_or(0, |log| log.records);
+    let missing = if records > 0 {
+        let folder = settings.wal_dir();
+        let folder = folder.display();
+        Some(format!(
+            "{records} records of the WAL in {folder} may not be in the store yet: run hourglass wal flush first"
+        ))
+    } else if !hosts.is_empty() {
+        Some(format!(
+            "{}: these instances use this store, or were killed before all that they acknowledged was stored: stop each, or run \
+             hourglass wal flush with its configuration and data folder; of a lost folder, remove the entry (docs/data-folder.md#lose)",
+            hosts.join(", ")
+        ))
+    } else {
+        None
+    };
+    Ok((as_queries_see_it(raw).await?, records, missing))
 }
 
 /// The view of a store in which its remembered deletions hide what they cover.
@@ -118,24 +99,6 @@ pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<Merged
     let stores = crate::app::open::stores(raw);
     stores.masks.set(Deletions::new(&deletions, &stores.understand));
     Ok(stores.store)
-}
-
-fn shown(digest: &DatabaseDigest) -> Value {
-    let DatabaseDigest { sensors, set, .. } = digest;
-    json!({
-        "sensors": sensors, "readings": set.readings, "cells": set.cells, "summaries": set.summaries,
-        "metadata": set.metadata, "digest": format!("{:032x}", set.sum),
-    })
-}
-
-fn shown_json(digest: &StoreDigest, unflushed: u64) -> Value {
-    let named = |database: &DatabaseDigest| {
-        let mut shown = shown(database);
-        shown["name"] = json!(database.name);
-        shown
-    };
-    let databases: Vec<Value> = digest.databases.iter().map(named).collect();
-    json!({ "databases": databases, "total": shown(&digest.total()), "unflushed_records": unflushed })
 }
 
 fn print_text(digest: &StoreDigest) {

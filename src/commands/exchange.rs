@@ -1,12 +1,12 @@
 //! Sends one request to a running service and prints the answer, for all commands that need no more than that.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
+use super::open_input;
 use super::post::{PostAnswer, Service, Target, escaped};
 
 /// Maximum bytes of a body; services take less.
@@ -136,15 +136,7 @@ impl Exchange {
 
 fn read_body(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let mut body = Vec::new();
-    match file.filter(|file| *file != Path::new("-")) {
-        Some(file) => {
-            let opened = File::open(file).with_context(|| format!("opening {}", file.display()))?;
-            opened.take(BODY_BYTES).read_to_end(&mut body).with_context(|| format!("reading {}", file.display()))?;
-        }
-        None => {
-            std::io::stdin().take(BODY_BYTES).read_to_end(&mut body).context("reading the standard input")?;
-        }
-    }
+    open_input(file)?.take(BODY_BYTES).read_to_end(&mut body).context("reading the input")?;
     Ok(body)
 }
 

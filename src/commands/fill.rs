@@ -10,7 +10,6 @@ use super::digest::{must_be_equal, open_logs, stored_digest};
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
 use crate::bucket::settings::ExpiredReadings;
-use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Store};
 use crate::config::Settings;
 use crate::reading::Stamp;
@@ -26,24 +25,14 @@ pub struct Target {
     tokens: Arc<dyn TokenStore>,
 }
 
-/// What fills a store, and from where.
-pub struct Filling<'a> {
-    /// `restore` or `copy`.
-    pub what: &'a str,
-    pub from: String,
-    pub stamp: Stamp,
-}
-
 impl Target {
-    /// Opens the store, and marks its data folder.
+    /// Opens the store that `restore` or `copy` (`what`) fills, and marks its data folder.
     ///
     /// # Errors
     /// If the store is not empty, unless the same command began to fill it.
-    pub async fn open(settings: &Settings, filling: Filling<'_>) -> anyhow::Result<Self> {
-        let Filling { what, from, stamp } = filling;
+    pub async fn open(settings: &Settings, what: &str, from: String, stamp: Stamp) -> anyhow::Result<Self> {
         let folder = &settings.server.data_dir;
-        let begin = || Doing { what: what.to_owned(), from, to: settings.store.uri.identity(), stamp };
-        let doing = begin();
+        let doing = Doing { what: what.to_owned(), from, to: settings.store.uri.identity(), stamp };
         let begun = Unfinished::of(folder).with_context(|| format!("reading {}", folder.display()))?;
         if let Some(begun) = &begun
             && (&begun.what, &begun.from, &begun.to) != (&doing.what, &doing.from, &doing.to)
@@ -68,7 +57,7 @@ impl Target {
         if begun.is_none() {
             must_be_empty(&*raw).await?;
         }
-        let mark = Unfinished::open(folder, move || doing).with_context(|| format!("marking {}", folder.display()))?;
+        let mark = Unfinished::open(folder, doing).with_context(|| format!("marking {}", folder.display()))?;
         let stamp = mark.doing().stamp;
         raise_floor(&*raw, stamp).await?;
         let tokens: Arc<dyn TokenStore> = match opened.mongo() {
@@ -105,10 +94,8 @@ impl Target {
             if there.get(&name) == Some(&settings) {
                 continue;
             }
-            match self.store.raw().write_settings(&name, 0, Some(&settings)).await {
-                Written::Yes => {}
-                Written::Conflict => bail!("there are other settings of database {name:?} already"),
-                Written::Failed(error) => return Err(error.into()),
+            if !self.store.raw().write_settings(&name, 0, Some(&settings)).await.applied()? {
+                bail!("there are other settings of database {name:?} already");
             }
         }
         Ok(())
@@ -160,9 +147,8 @@ async fn raise_floor(store: &dyn Store, stamp: Stamp) -> anyhow::Result<()> {
             return Ok(());
         }
         registry.floor = stamp;
-        if let Written::Failed(error) = store.write_registry(&registry).await {
-            return Err(error.into());
-        }
+        // After a conflict, the registry is read again.
+        store.write_registry(&registry).await.applied()?;
     }
 }
 

@@ -52,7 +52,7 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     tokio::select! {
         () = ingest.drain(None) => {}
         () = tell(&ingest) => {}
-        () = wait(timeout) => println!("stopping: the --timeout is over"),
+        () = tokio::time::sleep(timeout.unwrap_or_default()), if timeout.is_some() => println!("stopping: the --timeout is over"),
         () = stop.wait() => {}
     }
     watcher.abort();
@@ -79,12 +79,5 @@ async fn tell(ingest: &Ingest) {
         tokio::time::sleep(TELL).await;
         let away = if ingest.lookup.presence.is_away() { "; the store is unavailable" } else { "" };
         println!("{} records are left{away}", ingest.dispatch.positions.left());
-    }
-}
-
-async fn wait(timeout: Option<Duration>) {
-    match timeout {
-        Some(timeout) => tokio::time::sleep(timeout).await,
-        None => std::future::pending().await,
     }
 }

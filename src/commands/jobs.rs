@@ -25,42 +25,29 @@ pub enum JobCommand {
 pub fn jobs(command: &JobCommand) -> anyhow::Result<bool> {
     match command {
         JobCommand::List(service) => list(&Target::of(service)?).map(|()| true),
-        JobCommand::Run { name, service } => run_told(&Target::of(service)?, name),
+        JobCommand::Run { name, service } => run(&Target::of(service)?, name),
     }
 }
 
 /// Has the service run a job, and prints how far it is until it is done. Returns whether nothing is left to do.
-fn run_told(target: &Target, name: &str) -> anyhow::Result<bool> {
-    let mut said = String::new();
-    let job = run(target, name, |job| {
-        let line = line(job);
-        // What is as it was is not said again.
-        if line != said {
-            println!("{line}");
-            said = line;
-        }
-        true
-    })?;
-    Ok(job["note"].is_null() && job["left"].as_u64().unwrap_or_default() == 0)
-}
-
-/// Runs a job until it is done, or `on_progress` says no; returns its last state.
-pub fn run(target: &Target, name: &str, mut on_progress: impl FnMut(&Value) -> bool) -> anyhow::Result<Value> {
+fn run(target: &Target, name: &str) -> anyhow::Result<bool> {
     let first = format!("/api/v1/jobs/{}/run", escaped(name));
     let mut path = first.clone();
+    let mut printed = String::new();
     loop {
         let answer = target.post(&path, b"")?;
         let PostAnswer { status: status @ (200 | 202), .. } = &answer else { bail!("{answer}") };
         let job = answer.json()?;
-        let goes_on = on_progress(&job);
+        let line = line(&job);
+        if line != printed {
+            println!("{line}");
+            printed = line;
+        }
         if *status == 200 {
             if let Some(error) = job["last_error"].as_str() {
                 bail!("the job {name} failed: {error}");
             }
-            return Ok(job);
-        }
-        if !goes_on {
-            return Ok(job);
+            return Ok(job["note"].is_null() && job["left"].as_u64().unwrap_or_default() == 0);
         }
         let run = job["run"].as_str().context("the answer has no run")?;
         path = format!("{first}?run={}", escaped(run));

@@ -23,6 +23,12 @@ mod sensors;
 mod tokens;
 mod verify;
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::Context;
+
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 
 pub use audit::{check_audit, print_audit};
@@ -54,4 +60,15 @@ pub fn lifetime(text: &str) -> Result<i64, String> {
         parse_duration(text, &DURATION_UNITS[5..]).map_err(|fault| format!("{fault}; expected for example 90d"))?;
     let seconds = nanoseconds / 1_000_000_000;
     if seconds > 0 { Ok(seconds) } else { Err("expected at least one second".to_owned()) }
+}
+
+/// Opens a file, or the standard input for `-` or nothing.
+fn open_input(file: Option<&Path>) -> anyhow::Result<Box<dyn BufRead>> {
+    match file.filter(|file| *file != Path::new("-")) {
+        Some(file) => {
+            let opened = File::open(file).with_context(|| format!("opening {}", file.display()))?;
+            Ok(Box::new(BufReader::new(opened)))
+        }
+        None => Ok(Box::new(std::io::stdin().lock())),
+    }
 }

@@ -16,7 +16,7 @@ use crate::access::Token;
 use crate::backup::folder::Writing;
 use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next, NoBackup};
 use crate::backup::read::list_days;
-use crate::backup::{Parts, ReadBounds, Sensors, SetDigest};
+use crate::backup::{Parts, ReadBounds, Sensors};
 use crate::store::MergedView;
 
 use crate::clock::wall_ms;
@@ -37,6 +37,33 @@ pub enum Origin {
 /// Whether a service said that it could not send all that it had begun to send.
 pub fn is_refused(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(NoBackup::Refused(_)))
+}
+
+/// A part of a database that a backup keeps in a file of its own.
+#[derive(Debug, Clone, Copy)]
+pub enum BackupPart<'a> {
+    Day(&'a str, Day),
+    /// All sensors with their metadata.
+    Sensors(&'a str),
+}
+
+impl BackupPart<'_> {
+    /// The digest that tells whether the part is as it was.
+    pub fn mark(self, held: &Held) -> u128 {
+        match self {
+            Self::Day(..) => held.set.sum,
+            Self::Sensors(_) => held.content,
+        }
+    }
+
+    /// The path of the request for it. The answer is 204 if the part is as it was.
+    fn path(self, known: Option<u128>) -> String {
+        let known = known.map(|mark| format!("&known={mark:032x}")).unwrap_or_default();
+        match self {
+            Self::Day(database, day) => format!("/api/v1/backup/day?db={}&day={}{known}", escaped(database), day.0),
+            Self::Sensors(database) => format!("/api/v1/backup/sensors?db={}{known}", escaped(database)),
+        }
+    }
 }
 
 /// What there is to back up.
@@ -131,43 +158,40 @@ impl Origin {
         }
     }
 
-    /// Writes a day into the file, unless it still is as it was; `None` if it is.
-    pub async fn day(
+    /// Writes a part into the file, unless it is as it was by its mark; `None` if it is.
+    pub async fn write(
         &self,
-        (database, day): (&str, Day),
-        known: Option<SetDigest>,
+        part: BackupPart<'_>,
+        known: Option<u128>,
         to: &mut Writing,
     ) -> anyhow::Result<Option<Held>> {
-        match self {
-            Self::Store { store, settings } => stored_day(store, settings, (database, day), known, to).await,
+        let (store, settings) = match self {
+            Self::Store { store, settings } => (store, settings),
             Self::Service(service) => {
-                let answer = ask_day(service, (database, day), known)?;
-                if answer.status == 204 {
-                    return Ok(None);
-                }
-                through(answer, to).map(Some)
+                let answer = ask(service, &part.path(known))?;
+                return if answer.status == 204 { Ok(None) } else { through(answer, to).map(Some) };
             }
-        }
-    }
-
-    /// Writes the sensors of a database into the file, unless they are as they were, by [`Held::content`]; `None` if they are.
-    pub async fn sensors(&self, database: &str, known: Option<u128>, to: &mut Writing) -> anyhow::Result<Option<Held>> {
-        match self {
-            Self::Store { store, .. } => {
-                let (mut sensors, mut frames) = (Sensors::new(store, database), Frames::default());
-                to.put(HEAD)?;
+        };
+        let mut frames = Frames::default();
+        to.put(HEAD)?;
+        match part {
+            BackupPart::Day(database, day) => {
+                let bounds = ReadBounds::of_memory(settings.query.request_bytes);
+                let mut parts = Parts::new(store, database, day.hours(), bounds);
+                while let Some(piece) = parts.next().await? {
+                    to.put(&frames.piece(&piece))?;
+                }
+            }
+            BackupPart::Sensors(database) => {
+                let mut sensors = Sensors::new(store, database);
                 while let Some(document) = sensors.next().await? {
                     to.put(&frames.sensor(&document))?;
                 }
-                let held = frames.held();
-                to.put(&frames.end())?;
-                Ok((known != Some(held.content)).then_some(held))
             }
-            Self::Service(service) => match ask_sensors(service, database, known)? {
-                GetAnswer { status: 204, .. } => Ok(None),
-                answer => through(answer, to).map(Some),
-            },
         }
+        let held = frames.held();
+        to.put(&frames.end())?;
+        Ok((known != Some(part.mark(&held))).then_some(held))
     }
 
     /// Tells the service that the backup that began then is proved.
@@ -184,24 +208,6 @@ impl Origin {
             },
         }
     }
-}
-
-async fn stored_day(
-    store: &MergedView,
-    settings: &Settings,
-    (database, day): (&str, Day),
-    known: Option<SetDigest>,
-    to: &mut Writing,
-) -> anyhow::Result<Option<Held>> {
-    let bounds = ReadBounds::of_memory(settings.query.request_bytes);
-    let (mut parts, mut frames) = (Parts::new(store, database, day.hours(), bounds), Frames::default());
-    to.put(HEAD)?;
-    while let Some(piece) = parts.next().await? {
-        to.put(&frames.piece(&piece))?;
-    }
-    let held = frames.held();
-    to.put(&frames.end())?;
-    Ok((known != Some(held.set)).then_some(held))
 }
 
 /// Writes the frames of an answer into a file, and returns what they hold.
@@ -242,18 +248,6 @@ fn flush(service: &Target) -> anyhow::Result<()> {
             answer => bail!("not everything that was acknowledged is stored: {answer}"),
         }
     }
-}
-
-/// Asks for a day; the answer is 204 if it still is as it was.
-fn ask_day(service: &Target, (database, day): (&str, Day), known: Option<SetDigest>) -> anyhow::Result<GetAnswer> {
-    let known = known.map(|known| format!("&known={:032x}", known.sum)).unwrap_or_default();
-    ask(service, &format!("/api/v1/backup/day?db={}&day={}{known}", escaped(database), day.0))
-}
-
-/// Asks for the sensors; the answer is 204 if they are as they were.
-fn ask_sensors(service: &Target, database: &str, known: Option<u128>) -> anyhow::Result<GetAnswer> {
-    let known = known.map(|known| format!("&known={known:032x}")).unwrap_or_default();
-    ask(service, &format!("/api/v1/backup/sensors?db={}{known}", escaped(database)))
 }
 
 /// Asks, again and again while the service is busy.

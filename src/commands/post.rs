@@ -147,14 +147,9 @@ impl Target {
         Ok(Self { agent: config.build().into(), base, authorization })
     }
 
-    /// Sends the request and reads the answer.
+    /// Sends a text and reads the answer.
     pub fn post(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        self.post_as(path, "text/plain", body)
-    }
-
-    /// As [`Target::post`], with the media type of the body.
-    pub fn post_as(&self, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
-        self.send("POST", path, Some((kind, body)))
+        self.send("POST", path, Some(("text/plain", body)))
     }
 
     /// Sends a request and reads the answer, which is an error unless its status is 200.

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::fill::{Filling, Target, write_private};
+use super::fill::{Target, write_private};
 use super::progress::Progress;
 use crate::access::Token;
-use crate::backup::form::{Held, Next};
-use crate::backup::manifest::{KeptDay, KeptFile, date};
+use crate::backup::form::Next;
+use crate::backup::manifest::{Kept, KeptDay, date};
 use crate::backup::{Fill, Folder, Manifest, StoreDigest};
 use crate::config::Settings;
 use crate::faults;
@@ -38,7 +38,7 @@ pub async fn restore(settings: &Settings, from: &Path) -> anyhow::Result<()> {
 pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manifest) -> anyhow::Result<StoreDigest> {
     let from = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
     let stamp = first_of(manifest.began_ms);
-    let mut target = Target::open(settings, Filling { what: "restore", from, stamp }).await?;
+    let mut target = Target::open(settings, "restore", from, stamp).await?;
     if let Some(settings) = &manifest.settings {
         // First: they say how days are sealed.
         let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
@@ -55,8 +55,7 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
             written += 1;
         }
         if let Some(sensors) = &database.sensors {
-            let (file, held) = (&sensors.file, sensors.held);
-            restore_file(folder, (file, held), &mut fill, false).await?;
+            restore_file(folder, sensors, &mut fill, false).await?;
         }
         fill.finish().await.with_context(|| format!("writing the sensors of database {:?}", database.name))?;
     }
@@ -81,7 +80,7 @@ async fn restore_day(
 ) -> anyhow::Result<()> {
     let day = Day(kept.number);
     let is_done = target.mark.is_done(database, day);
-    restore_file(folder, (&kept.file, kept.held), fill, is_done).await?;
+    restore_file(folder, &kept.kept, fill, is_done).await?;
     if !is_done {
         fill.flush().await.context("writing to the store")?;
         target.mark.day_done(database, day).context("marking what is done")?;
@@ -91,12 +90,8 @@ async fn restore_day(
 }
 
 /// Reads a file, which must be the one that the manifest names, and writes what it has unless that is done.
-async fn restore_file(
-    folder: &Folder,
-    (file, expected): (&KeptFile, Held),
-    fill: &mut Fill<'_>,
-    is_done: bool,
-) -> anyhow::Result<()> {
+async fn restore_file(folder: &Folder, kept: &Kept, fill: &mut Fill<'_>, is_done: bool) -> anyhow::Result<()> {
+    let Kept { file, held: expected } = kept;
     let mut frames = folder.frames(file)?;
     let held = loop {
         match frames.read().map_err(|error| folder.damaged(file, &error))? {
@@ -106,7 +101,7 @@ async fn restore_file(
             Next::End(held) => break held,
         }
     };
-    if frames.into_inner().hex() != file.sha256 || held != expected {
+    if frames.into_inner().hex() != file.sha256 || held != *expected {
         bail!(folder.damaged(file, &"it is damaged: it is not the file that the manifest names"));
     }
     Ok(())

@@ -1,14 +1,14 @@
 //! `hourglass sensor`: sends the metadata of many sensors to a running service, or prints what it has.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
+use super::open_input;
 use super::post::{PostAnswer, ServiceDatabase, Target, escaped};
 use super::progress::Progress;
 use crate::http::api::meta::cell_of;
@@ -72,17 +72,12 @@ pub fn sensors(command: &SensorCommand) -> anyhow::Result<bool> {
 
 /// Sends a file in batches; returns the number of lines that were refused.
 fn import(target: &Target, database: &str, (file, is_csv): (Option<&Path>, bool), is_dry: bool) -> anyhow::Result<u64> {
-    let lines: Box<dyn BufRead> = match file.filter(|file| *file != Path::new("-")) {
-        Some(file) => {
-            Box::new(BufReader::new(File::open(file).with_context(|| format!("opening {}", file.display()))?))
-        }
-        None => Box::new(io::stdin().lock()),
-    };
+    let lines = open_input(file)?;
     let path = format!("/api/v1/meta?db={}&dry_run={is_dry}", escaped(database));
     let (mut totals, mut progress) = ([0_u64; 4], Progress::new("sensors"));
     let mut send = |before: usize, batch: &str| {
         let kind = if is_csv { "text/csv" } else { "application/x-ndjson" };
-        let answer = target.post_as(&path, kind, batch.as_bytes())?;
+        let answer = target.send("POST", &path, Some((kind, batch.as_bytes())))?;
         let PostAnswer { status: 200 | 400, .. } = &answer else { bail!("{answer}") };
         let told = answer.json()?;
         let Some(reasons) = told["reasons"].as_array() else { bail!("{answer}") };

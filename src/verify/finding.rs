@@ -56,44 +56,38 @@ pub enum What {
 }
 
 impl What {
-    /// Whether a repair can recompute it from the readings, without changing a reading.
+    /// Its name, and whether a repair can recompute it from the readings, without changing a reading.
+    const fn row(self) -> (&'static str, bool) {
+        match self {
+            Self::Unreadable => ("unreadable", false),
+            Self::Identity => ("identity", false),
+            Self::Hour => ("hour", false),
+            Self::Order => ("order", false),
+            Self::TwoPages => ("two pages", false),
+            Self::Empty => ("no readings", false),
+            Self::Count => ("count", true),
+            Self::Summary => ("summary", true),
+            Self::Totals => ("totals of a month", true),
+            Self::Stamps => ("stamps", true),
+            Self::Size => ("size", false),
+            Self::Open => ("open pages", false),
+            Self::Overflow => ("hasOverflow", true),
+            Self::Numbers => ("page numbers", false),
+            Self::NoFirst => ("no page 0", true),
+            Self::NoSensor => ("sensor document", true),
+            Self::Fields => ("sensor's fields", true),
+        }
+    }
+
     #[must_use]
     pub fn is_mendable(self) -> bool {
-        matches!(
-            self,
-            Self::Count
-                | Self::Summary
-                | Self::Totals
-                | Self::Stamps
-                | Self::Overflow
-                | Self::NoFirst
-                | Self::NoSensor
-                | Self::Fields
-        )
+        self.row().1
     }
 }
 
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unreadable => "unreadable",
-            Self::Identity => "identity",
-            Self::Hour => "hour",
-            Self::Order => "order",
-            Self::TwoPages => "two pages",
-            Self::Empty => "no readings",
-            Self::Count => "count",
-            Self::Summary => "summary",
-            Self::Totals => "totals of a month",
-            Self::Stamps => "stamps",
-            Self::Size => "size",
-            Self::Open => "open pages",
-            Self::Overflow => "hasOverflow",
-            Self::Numbers => "page numbers",
-            Self::NoFirst => "no page 0",
-            Self::NoSensor => "sensor document",
-            Self::Fields => "sensor's fields",
-        })
+        f.write_str(self.row().0)
     }
 }
 
