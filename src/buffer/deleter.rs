@@ -19,7 +19,7 @@ use super::deleter::patience::Patience;
 use super::dispatch::Dispatch;
 use super::flush::task::FlushContext;
 use super::shard::pending::{DroppedData, PendingDeletion};
-use crate::bucket::deletions::RememberedDeletion;
+use crate::bucket::deletions::{RememberedDeletion, Understand};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, PageWrite, Projection, SensorFilter};
 use crate::bucket::{Bucket, StorageError, Store, StoredPage};
@@ -27,7 +27,6 @@ use crate::catalog::Catalog;
 use crate::catalog::deletion::{ALWAYS, Scope};
 use crate::catalog::reads::read_buckets_each;
 use crate::faults;
-use crate::members::registry_view::Understanding;
 use crate::members::retention::{EXPIRY, unlist_dropped};
 use crate::reading::{Hour, Sensor};
 
@@ -42,14 +41,13 @@ const LOT_BYTES: usize = 8 << 20;
 /// How often a batch is read and written again because other writers were faster.
 const CONFLICTS_MAX: usize = 30;
 
-#[derive(Debug)]
 pub struct Deleter {
     pub context: Arc<FlushContext>,
     /// Resumes the database's flushes when a deletion is done.
     pub dispatch: Arc<Dispatch>,
     pub catalog: Arc<Catalog>,
     /// Turns a deletion's statement into a test of sensors.
-    pub understand: Understanding,
+    pub understand: Understand,
     /// This opening of the WAL.
     pub opening: u64,
     /// How many recent readings a sensor's document holds.
@@ -292,7 +290,7 @@ impl Deleter {
         };
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
         // A process that cannot parse the statement has never hidden any reading by it either.
-        let Some(test) = self.understand.of(statement) else { return Ok(()) };
+        let Some(test) = (self.understand)(statement) else { return Ok(()) };
         self.delete_all(&gone, |sensor| test(sensor)).await
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::bucket::deletions::{Covers, Deletions, Masks, RememberedDeletion, SensorTest, Understand, covers};
+use crate::bucket::deletions::{Covers, Deletions, Masks, RememberedDeletion, Understand, covers};
 use crate::bucket::registry::MemberRegistry;
 use crate::catalog::deletion::ALWAYS;
 use crate::members::marks::Marks;
@@ -26,10 +26,9 @@ pub struct MergeView {
     pub restamps: bool,
 }
 
-#[derive(Debug)]
 pub struct RegistryView {
     masks: Masks,
-    understand: Understanding,
+    understand: Understand,
     marks: Arc<Marks>,
     /// Earlier openings of this WAL, each with its last record.
     openings: Vec<(u64, Stamp)>,
@@ -57,23 +56,6 @@ struct RegistryState {
     stored: Vec<(Stamp, Stamp)>,
 }
 
-/// Turns a deletion's statement into a test of sensors.
-#[derive(Clone)]
-pub struct Understanding(Understand);
-
-impl Understanding {
-    /// The test that a statement stands for; `None` if this process cannot parse it.
-    pub fn of(&self, statement: &str) -> Option<SensorTest> {
-        (self.0)(statement)
-    }
-}
-
-impl std::fmt::Debug for Understanding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Understanding")
-    }
-}
-
 impl RegistryView {
     /// An empty view; `shared` says whether other instances may use the store.
     pub fn new(masks: Masks, understand: Understand, recovery: &Recovery, shared: bool) -> Self {
@@ -91,8 +73,7 @@ impl RegistryView {
             stored,
         };
         let openings = recovery.openings.iter().copied().filter(|(opening, _)| *opening != 0).collect();
-        let (understand, marks) = (Understanding(understand), Arc::default());
-        Self { masks, understand, marks, openings, shared, state: Mutex::new(state) }
+        Self { masks, understand, marks: Arc::default(), openings, shared, state: Mutex::new(state) }
     }
 
     /// The view of a store that is not shared and in which nothing is deleted.
@@ -113,10 +94,6 @@ impl RegistryView {
     /// The marks of this WAL's deletions by value.
     pub fn marks(&self) -> Arc<Marks> {
         self.marks.clone()
-    }
-
-    pub fn understanding(&self) -> Understanding {
-        self.understand.clone()
     }
 
     /// What merges depend on now. If the registry was not read for a while, another instance may have joined since.
@@ -216,7 +193,7 @@ impl RegistryView {
         let new = registry.deletions.iter().filter(|deletion| !is_known(deletion)).cloned().collect();
         if state.deletions != registry.deletions {
             // Before the floor: a merge must know every deletion below the floor it uses.
-            self.masks.set(Deletions::new(&registry.deletions, &self.understand.0));
+            self.masks.set(Deletions::new(&registry.deletions, &self.understand));
             state.deletions.clone_from(&registry.deletions);
         }
         let mut after = SETTLED;

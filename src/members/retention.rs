@@ -17,6 +17,7 @@ use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, SealForm, StorageError, Store};
 use crate::catalog::deletion::ALWAYS;
 use crate::clock::{first_rev, now_ns};
+use crate::config::{self, bound_ns};
 use crate::faults;
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Hour, Stamp};
@@ -51,16 +52,8 @@ pub struct Retention {
     /// This process's copy.
     pub settings: KnownSettings,
     pub member: Arc<Member>,
-    /// `retention.readings`.
-    pub default: Option<Keep>,
-    /// `retention.summaries`.
-    pub default_summaries: Option<Keep>,
-    /// `seal.form`.
-    pub default_form: SealForm,
-    /// `ingest.drift`.
-    pub default_drift: Drift,
-    /// `retention.interval`.
-    pub pause: Duration,
+    /// The defaults of databases that do not say it themselves, and `retention.interval`.
+    pub options: Arc<config::Settings>,
     /// The last known settings, for a start without the store; `None` if the store is always there.
     pub file: Option<PathBuf>,
     /// When the settings were last read from the store.
@@ -76,9 +69,14 @@ impl Retention {
     }
 
     fn all(&self, rows: Vec<(String, DatabaseSettings)>) -> Settings {
-        let by_database = rows.into_iter().collect();
-        let (readings, summaries, seal_form) = (self.default, self.default_summaries, Some(self.default_form));
-        Settings { by_database, readings, summaries, seal_form, drift: self.default_drift }
+        let config::Settings { retention, seal, ingest, .. } = &*self.options;
+        Settings {
+            by_database: rows.into_iter().collect(),
+            readings: bound_ns(retention.readings).map(Keep::For),
+            summaries: bound_ns(retention.summaries).map(Keep::For),
+            seal_form: Some(seal.form),
+            drift: ingest.drift,
+        }
     }
 
     /// Keeps this process's copy current, until it is aborted.
@@ -92,7 +90,7 @@ impl Retention {
                 }
                 is_failing = read.is_err();
             }
-            tokio::time::sleep(REFRESH.min(self.pause)).await;
+            tokio::time::sleep(REFRESH.min(self.options.retention.interval)).await;
         }
     }
 

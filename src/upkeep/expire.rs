@@ -55,7 +55,7 @@ impl Job for Expire {
     const NAME: &'static str = "expire";
 
     fn interval(&self) -> Option<Duration> {
-        Some(self.retention.pause)
+        Some(self.retention.options.retention.interval)
     }
 
     fn is_due(&mut self) -> bool {

@@ -61,7 +61,7 @@ impl Job for Strip {
     const NAME: &'static str = "strip";
 
     fn interval(&self) -> Option<Duration> {
-        Some(self.retention.pause)
+        Some(self.retention.options.retention.interval)
     }
 
     async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {

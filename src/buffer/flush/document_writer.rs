@@ -253,15 +253,9 @@ impl SensorDocumentWriter {
             if of.put_off.is_some_and(|until| until <= now) {
                 of.put_off = None;
             }
-            for (id, (mut change, _, wait)) in of.failing.extract_if(|_, (_, at, _)| *at <= now) {
-                change.retry = Some(wait);
-                of.changes.insert(id, change);
-            }
+            of.retry_failing(now, |_| true);
             if of.put_off.is_none() && of.round.is_empty() && of.under_way.is_empty() {
-                let mut all: Vec<(&str, u32)> =
-                    of.changes.iter().map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
-                all.sort_unstable();
-                of.round = all.iter().rev().map(|(_, id)| *id).collect();
+                of.begin_round(|_| true);
             }
         }
     }
@@ -270,26 +264,18 @@ impl SensorDocumentWriter {
     /// metadata, and all where another instance deleted documents, without which nobody finds the pages stored since.
     pub fn begin_urgent_round(&mut self, now: Instant) {
         for (database, of) in self.databases.values_mut() {
-            let (doubts, described) = (database.doubts(), &of.described);
-            if doubts == of.doubts && described.is_empty() {
+            let doubts = database.doubts();
+            if doubts == of.doubts && of.described.is_empty() {
                 continue;
             }
             if of.put_off.is_some_and(|until| now < until) || !of.round.is_empty() || !of.under_way.is_empty() {
                 continue;
             }
             of.put_off = None;
-            let is_due =
-                |id: &u32, (_, at, _): &mut (SensorChange, Instant, Duration)| *at <= now && described.contains(id);
-            for (id, (mut change, _, wait)) in of.failing.extract_if(is_due) {
-                change.retry = Some(wait);
-                of.changes.insert(id, change);
-            }
-            let is_wanted = |id: &u32| doubts != of.doubts || described.contains(id);
-            let wanted = of.changes.iter().filter(|(id, _)| is_wanted(id));
-            let mut all: Vec<(&str, u32)> = wanted.map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
-            all.sort_unstable();
-            of.round = all.iter().rev().map(|(_, id)| *id).collect();
-            of.doubts = doubts;
+            let described = of.described.clone();
+            of.retry_failing(now, |id| described.contains(&id));
+            let is_doubted = std::mem::replace(&mut of.doubts, doubts) != doubts;
+            of.begin_round(|id| is_doubted || described.contains(&id));
         }
     }
 
@@ -406,6 +392,22 @@ impl SensorDocumentWriter {
 }
 
 impl DatabaseDocuments {
+    /// Takes back wanted documents that failed for their own reasons and whose wait is over.
+    fn retry_failing(&mut self, now: Instant, is_wanted: impl Fn(u32) -> bool) {
+        for (id, (mut change, _, wait)) in self.failing.extract_if(|id, (_, at, _)| *at <= now && is_wanted(*id)) {
+            change.retry = Some(wait);
+            self.changes.insert(id, change);
+        }
+    }
+
+    /// Begins a round of the wanted documents among those that lag behind.
+    fn begin_round(&mut self, is_wanted: impl Fn(u32) -> bool) {
+        let wanted = self.changes.iter().filter(|(id, _)| is_wanted(**id));
+        let mut all: Vec<(&str, u32)> = wanted.map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
+        all.sort_unstable();
+        self.round = all.iter().rev().map(|(_, id)| *id).collect();
+    }
+
     /// Merges later changes of the same sensor into a change.
     fn with_later(&mut self, id: u32, mut change: SensorChange, recent: usize) -> SensorChange {
         if let Some(later) = self.changes.remove(&id) {

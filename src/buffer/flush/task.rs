@@ -38,8 +38,8 @@ const STALE_MOST: usize = 32;
 /// those pages are read that are needed, so that an hour of one sensor takes a bounded amount of memory.
 const PAGES_MAX: RangeInclusive<usize> = 3..=16;
 const PAGE_BYTES: usize = 512 * 1024;
+
 /// What all flushes of a process share.
-#[derive(Debug)]
 pub struct FlushContext {
     /// The merged view of the store.
     pub store: Arc<MergedView>,

@@ -12,23 +12,20 @@
 //!
 //! Text, varint and sensor are as in a record of readings.
 
-use crate::buffer::record::{PayloadReader, RecordError, put_length, put_sensor, put_text};
+use crate::buffer::record::{PayloadReader, RecordError, put_head, put_length, put_sensor, put_text};
 use crate::catalog::deletion::{DeletedTimes, Deletion, Scope};
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
 /// The record kind of deletions, which the WAL stores beside the payload.
 pub const KIND_DELETION: u8 = 2;
-const VERSION: u8 = 1;
 const DATABASE: u64 = 0;
 const READINGS: u64 = 1;
 const MARK: u64 = 2;
 const CELLS: u64 = 3;
 
 pub fn encode(deletion: &Deletion) -> Vec<u8> {
-    let mut out = vec![VERSION];
-    put_text(&mut out, "");
-    put_varint(&mut out, zigzag(deletion.received));
-    put_text(&mut out, &deletion.database);
+    let mut out = Vec::new();
+    put_head(&mut out, deletion.received, &deletion.database);
     match &deletion.scope {
         Scope::Database => put_varint(&mut out, DATABASE),
         Scope::Readings { sensors, range, statement } => {
@@ -64,10 +61,8 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
 /// # Errors
 /// When the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
-    PayloadReader::read((kind, KIND_DELETION), (payload, VERSION), |bytes| {
-        bytes.text()?;
-        let received = unzigzag(bytes.varint()?);
-        let database = bytes.text()?.to_owned();
+    PayloadReader::read((kind, KIND_DELETION), payload, |bytes| {
+        let (received, database) = bytes.head()?;
         let scope = match bytes.varint()? {
             MARK => Scope::Mark,
             CELLS => {

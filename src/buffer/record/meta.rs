@@ -13,13 +13,12 @@
 use std::sync::Arc;
 
 use crate::bucket::Meta;
-use crate::buffer::record::{PayloadReader, RecordError, put_length, put_sensor, put_text};
-use crate::reading::varint::{put_varint, unzigzag, zigzag};
+use crate::buffer::record::{PayloadReader, RecordError, put_head, put_length, put_sensor, put_text};
+use crate::reading::varint::put_varint;
 use crate::reading::{Sensor, Stamp};
 
 /// The record kind of metadata, which the WAL stores beside the payload.
 pub const KIND_META: u8 = 3;
-const VERSION: u8 = 1;
 
 /// Changes of metadata, as one record has them.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,10 +66,8 @@ impl MetaChange {
 }
 
 pub fn encode(record: &MetaRecord) -> Vec<u8> {
-    let mut out = vec![VERSION];
-    put_text(&mut out, "");
-    put_varint(&mut out, zigzag(record.received));
-    put_text(&mut out, &record.database);
+    let mut out = Vec::new();
+    put_head(&mut out, record.received, &record.database);
     put_length(&mut out, record.changes.len());
     for MetaChange { sensor, replaces, values } in &record.changes {
         put_sensor(&mut out, sensor);
@@ -90,10 +87,8 @@ pub fn encode(record: &MetaRecord) -> Vec<u8> {
 /// # Errors
 /// When the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<MetaRecord, RecordError> {
-    PayloadReader::read((kind, KIND_META), (payload, VERSION), |bytes| {
-        bytes.text()?;
-        let received = unzigzag(bytes.varint()?);
-        let database = bytes.text()?.to_owned();
+    PayloadReader::read((kind, KIND_META), payload, |bytes| {
+        let (received, database) = bytes.head()?;
         let changes = bytes.list(PayloadReader::meta_change)?;
         Some(MetaRecord { received, database, changes })
     })

@@ -32,6 +32,7 @@ use crate::reading::{Sensor, Value};
 
 /// The record kind of readings, which the WAL stores beside the payload.
 pub const KIND_READINGS: u8 = 1;
+/// The version of all kinds.
 const VERSION: u8 = 1;
 
 /// A decoded record.
@@ -83,10 +84,7 @@ pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
     let (names, local) = names(batches);
     let readings = batches.iter().map(Batch::len).sum::<usize>();
     let mut out = Vec::with_capacity(64 + readings * 32);
-    out.push(VERSION);
-    put_text(&mut out, "");
-    put_varint(&mut out, zigzag(received));
-    put_text(&mut out, database);
+    put_head(&mut out, received, database);
     put_length(&mut out, names.len());
     names.iter().for_each(|name| put_text(&mut out, name));
     put_length(&mut out, batches.iter().map(|batch| batch.sensors.len()).sum());
@@ -161,6 +159,14 @@ fn put_cell(out: &mut Vec<u8>, name: usize, value: &Value) {
     }
 }
 
+/// Begins a payload of any kind.
+pub(crate) fn put_head(out: &mut Vec<u8>, received: i64, database: &str) {
+    out.push(VERSION);
+    put_text(out, "");
+    put_varint(out, zigzag(received));
+    put_text(out, database);
+}
+
 pub(crate) fn put_sensor(out: &mut Vec<u8>, sensor: &Sensor) {
     put_text(out, &sensor.measurement);
     put_length(out, sensor.tags.len());
@@ -184,7 +190,7 @@ pub(crate) fn put_length(out: &mut Vec<u8>, length: usize) {
 /// # Errors
 /// When the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<DecodedRecord, RecordError> {
-    PayloadReader::read((kind, KIND_READINGS), (payload, VERSION), PayloadReader::request)
+    PayloadReader::read((kind, KIND_READINGS), payload, PayloadReader::request)
 }
 
 /// A payload and the read position. A count is accepted only up to the number of bytes left, which bounds allocations.
@@ -193,14 +199,14 @@ pub(crate) struct PayloadReader<'a> {
 }
 
 impl<'a> PayloadReader<'a> {
-    /// Decodes a payload of a known kind and version to its end.
+    /// Decodes a payload of a known kind to its end.
     pub(crate) fn read<T>(
         (kind, known_kind): (u8, u8),
-        (payload, known_version): (&'a [u8], u8),
+        payload: &'a [u8],
         read: impl FnOnce(&mut Self) -> Option<T>,
     ) -> Result<T, RecordError> {
         let version = payload.first().copied().unwrap_or_default();
-        if kind != known_kind || version != known_version {
+        if kind != known_kind || version != VERSION {
             return Err(RecordError::Unknown { kind, version });
         }
         let mut reader = Self { bytes: PackedBytes::new(payload.get(1..).unwrap_or_default()) };
@@ -210,10 +216,14 @@ impl<'a> PayloadReader<'a> {
         }
     }
 
-    fn request(&mut self) -> Option<DecodedRecord> {
+    /// When the request was received, and the database.
+    pub(crate) fn head(&mut self) -> Option<(i64, String)> {
         self.text()?;
-        let received = unzigzag(self.varint()?);
-        let database = self.text()?.to_owned();
+        Some((unzigzag(self.varint()?), self.text()?.to_owned()))
+    }
+
+    fn request(&mut self) -> Option<DecodedRecord> {
+        let (received, database) = self.head()?;
         let names = self.list(|bytes| bytes.text().map(Arc::from))?;
         let sensors = self.list(Self::sensor)?;
         let mut before = 0_i64;

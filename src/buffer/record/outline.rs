@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
-use super::{KIND_READINGS, PayloadReader, RecordError, VERSION};
+use super::{KIND_READINGS, PayloadReader, RecordError};
 use crate::reading::varint::unzigzag;
 use crate::reading::{Family, Hour, Sensor};
 
@@ -31,14 +31,12 @@ pub struct Outlined {
 /// # Errors
 /// When the kind or version is unknown, or the payload is malformed.
 pub fn outline(kind: u8, payload: &[u8]) -> Result<Outline, RecordError> {
-    PayloadReader::read((kind, KIND_READINGS), (payload, VERSION), PayloadReader::outline)
+    PayloadReader::read((kind, KIND_READINGS), payload, PayloadReader::outline)
 }
 
 impl PayloadReader<'_> {
     fn outline(&mut self) -> Option<Outline> {
-        self.text()?;
-        self.varint()?;
-        let database = self.text()?.to_owned();
+        let (_, database) = self.head()?;
         let names: Vec<Arc<str>> = self.list(|bytes| bytes.text().map(Arc::from))?;
         let mut sensors: Vec<Outlined> =
             self.list(|bytes| Some(Outlined { sensor: bytes.sensor()?, hours: Vec::new(), fields: Vec::new() }))?;

@@ -56,7 +56,6 @@ pub async fn tail(
     parameters: Parameters,
 ) -> Result<Response, ApiError> {
     let secret = auth::token(&headers, &uri).and_then(|text| Some(Presented::parse(&text)?.id.to_owned()));
-    let session = Session { by: parameters.sender.by.clone(), secret, peer };
     let database = parameters.database()?;
     if let Some(key) = parameters.tag_keys().find(|key| key.starts_with("meta.")) {
         let text = format!("parameter tag.{key}: acked readings are chosen by measurement and tags, not by metadata");
@@ -80,8 +79,9 @@ pub async fn tail(
         pieces.poll_recv(context).map(|piece| piece.inspect(taken).map(Ok::<_, Infallible>))
     });
     let chosen = Chosen { database: database.clone(), selector, fields, times, after };
-    let terms = Terms { health: app.health.clone(), app: app.clone(), session, database, check: every(CHECK) };
-    let stream = Stream { app, terms, listener, outbox };
+    let (by, health) = (parameters.sender.by.clone(), app.health.clone());
+    let terms = Terms { app, health, by, secret, peer, database, check: every(CHECK) };
+    let stream = Stream { terms, listener, outbox };
     tokio::spawn(async move {
         // Cannot fail: it was compiled before, and the budget has the room.
         let Ok(chooser) = chosen.selector.compile(&budget) else { return };
@@ -92,14 +92,6 @@ pub async fn tail(
     response.headers_mut().insert(&BUFFERING, HeaderValue::from_static("no"));
     response.extensions_mut().insert(Endless);
     Ok(response)
-}
-
-/// Who listens, and by what it was let in.
-struct Session {
-    by: Caller,
-    /// The public id of its token's secret.
-    secret: Option<String>,
-    peer: Arc<Peer>,
 }
 
 /// What it listens to.
@@ -114,7 +106,6 @@ struct Chosen {
 }
 
 struct Stream {
-    app: Arc<App>,
     terms: Terms,
     listener: Listener,
     outbox: Outbox,
@@ -124,7 +115,10 @@ struct Stream {
 struct Terms {
     app: Arc<App>,
     health: watch::Receiver<Health>,
-    session: Session,
+    by: Caller,
+    /// The public id of the secret of the caller's token.
+    secret: Option<String>,
+    peer: Arc<Peer>,
     database: String,
     check: Interval,
 }
@@ -165,7 +159,7 @@ impl Stream {
             self.outbox.miss(None);
             return ControlFlow::Continue(());
         }
-        let mut settings = self.app.query.settings();
+        let mut settings = self.terms.app.query.settings();
         let known = chosen.after.filter(|after| after.sequence == sequence).map(|after| after.number);
         let (mut piece, mut count, mut names) = (String::new(), 0, HashMap::new());
         for reading in record.readings() {
@@ -186,7 +180,7 @@ impl Stream {
                 self.deliver(std::mem::take(&mut piece), std::mem::take(&mut count)).await?;
                 tokio::task::coop::consume_budget().await;
                 // Sensors may have got other names meanwhile.
-                settings = self.app.query.settings();
+                settings = self.terms.app.query.settings();
                 names.clear();
             }
         }
@@ -230,7 +224,8 @@ impl Terms {
 
     /// Why the stream must end, if it must.
     fn end(&self) -> Option<String> {
-        let (Session { by, secret, peer }, now) = (&self.session, now_seconds());
+        let Self { by, secret, peer, .. } = self;
+        let now = now_seconds();
         if let Err(stale) = peer.judge(now) {
             return Some(stale.to_string());
         }
@@ -245,7 +240,7 @@ impl Terms {
 
     /// Whether the caller may read what is shown as this sensor: a sensor that it asked for by key may have got another name since.
     fn may_show(&self, sensor: &Sensor) -> bool {
-        self.session.by.pins().iter().all(|pin| pin.matches(sensor))
+        self.by.pins().iter().all(|pin| pin.matches(sensor))
     }
 }
 

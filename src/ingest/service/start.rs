@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{Ingest, Stores};
-use crate::bucket::{HourVersions, Keep, KnownSettings};
+use crate::bucket::{HourVersions, KnownSettings};
 use crate::buffer::deleter::Deleter;
 use crate::buffer::dispatch::backlog::Backlog;
 use crate::buffer::dispatch::backlog::scan::BacklogScan;
@@ -21,7 +21,7 @@ use crate::buffer::truncate::{self, Closing};
 use crate::catalog::lookup::{SensorLookup, StorePresence};
 use crate::catalog::{Catalog, silence};
 use crate::clock::{StampClock, now_ns};
-use crate::config::{Settings, bound_ns};
+use crate::config::Settings;
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::admission::under_way::UnderWay;
 use crate::ingest::rejections::Rejections;
@@ -65,7 +65,8 @@ impl Ingest {
         };
         let request_keys = RequestKeys::open(key_options, now_ns());
         let blocked = BlockedBuckets::default();
-        let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, raw.has_other_writers()));
+        let registry_view =
+            Arc::new(RegistryView::new(masks, understand.clone(), recovery, raw.has_other_writers()));
         let mark = FolderMark::of(&options.wal_dir());
         let horizon_ms = u64::try_from(options.wal.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =
@@ -121,7 +122,7 @@ impl Ingest {
             context,
             dispatch: dispatch.clone(),
             catalog: catalog.clone(),
-            understand: registry_view.understanding(),
+            understand,
             opening: recovery.opening,
             recent: options.sensors.recent,
             turns: Arc::default(),
@@ -183,11 +184,7 @@ impl Ingest {
             store: store.clone(),
             settings,
             member: member.clone(),
-            default: bound_ns(options.retention.readings).map(Keep::For),
-            default_summaries: bound_ns(options.retention.summaries).map(Keep::For),
-            default_form: options.seal.form,
-            default_drift: options.ingest.drift,
-            pause: options.retention.interval,
+            options: options.clone(),
             file: store.raw().has_other_writers().then(|| options.server.data_dir.join("settings.json")),
             read: parking_lot::Mutex::default(),
         });

@@ -58,15 +58,17 @@ pub struct BucketFlush {
     unknowns: u32,
 }
 
-/// What a sealed day says of a reading that was silent beyond the horizon while the day was sealed.
+/// What becomes of a reading of a bucket whose readings are not all merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SealedDay {
-    /// It has no reading of that time, or the reading is newer.
-    Nothing,
-    /// It has the reading.
-    Same,
-    /// It has another reading of that time. Nobody knows which is later.
-    Otherwise,
+pub(super) enum RowFate {
+    Merged,
+    /// It is deleted before it is stored.
+    Deleted,
+    /// The store has it.
+    Stored,
+    /// It was silent beyond the horizon while its day was sealed, and the day has another reading of that time. Nobody knows
+    /// which is later.
+    SetAside,
 }
 
 /// How far a bucket has come.
@@ -173,11 +175,11 @@ impl BucketFlush {
         let (mut kept, mut places, mut stored, mut aside) = (Vec::new(), Vec::new(), 0, Vec::new());
         self.deleted = 0;
         for (place, row) in rows.enumerate() {
-            match (fates.fate(row.time, row.stamp), self.sealed_says(&row)) {
-                (Fate::Deleted, _) => self.deleted += 1,
-                (Fate::Stored, _) | (Fate::Merged, SealedDay::Same) => stored += 1,
-                (Fate::Merged, SealedDay::Otherwise) => aside.push(place),
-                (Fate::Merged, SealedDay::Nothing) => {
+            match self.fate_of(fates, &row) {
+                RowFate::Deleted => self.deleted += 1,
+                RowFate::Stored => stored += 1,
+                RowFate::SetAside => aside.push(place),
+                RowFate::Merged => {
                     kept.push(row);
                     places.push(place);
                 }
@@ -191,16 +193,21 @@ impl BucketFlush {
         self.set_aside = aside;
     }
 
-    /// What the sealed day says of a reading below the floor.
-    pub(super) fn sealed_says(&self, row: &Row<'_>) -> SealedDay {
-        let Some((floor, day)) = &self.sealed else { return SealedDay::Nothing };
-        let Some(day) = day else { return SealedDay::Otherwise };
-        let Some(index) = day.find(row.time).filter(|_| row.stamp <= *floor) else { return SealedDay::Nothing };
+    /// What becomes of a reading. A sealed day says something of those below the floor.
+    pub(super) fn fate_of(&self, fates: &FateOfReadings, row: &Row<'_>) -> RowFate {
+        match fates.fate(row.time, row.stamp) {
+            Fate::Deleted => return RowFate::Deleted,
+            Fate::Stored => return RowFate::Stored,
+            Fate::Merged => {}
+        }
+        let Some((floor, day)) = &self.sealed else { return RowFate::Merged };
+        let Some(day) = day else { return RowFate::SetAside };
+        let Some(index) = day.find(row.time).filter(|_| row.stamp <= *floor) else { return RowFate::Merged };
         let has = |(field, value): &(u16, Value)| {
             let cells = day.cells(&row.names[usize::from(*field)]);
             cells.is_some_and(|cells| cells[index].as_ref() == Some(value))
         };
-        if row.cells.iter().all(has) { SealedDay::Same } else { SealedDay::Otherwise }
+        if row.cells.iter().all(has) { RowFate::Stored } else { RowFate::SetAside }
     }
 
     /// Merges the readings onto the bucket as the store has it.

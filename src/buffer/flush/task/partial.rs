@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::bucket_flush::SealedDay;
+use super::bucket_flush::RowFate;
 use super::{BucketFlush, BucketFlushState, FlushContext};
 use crate::bucket::packed::{Packed, Unpacked};
 use crate::bucket::store::Written;
 use crate::bucket::{Applied, Bucket, MergeOptions, Row, StorageError};
 use crate::catalog::Database;
 use crate::catalog::reads::PAGES_AT_ONCE;
-use crate::members::registry_view::Fate;
 use crate::reading::Stamp;
 
 /// Most readings of one bucket that are unpacked at a time: some pages of them.
@@ -67,14 +66,14 @@ impl FlushContext {
             let mut merged = PartialMerge { options, progress: run.progress.clone() };
             let mut kept = Vec::new();
             for row in room.rows(&fields.names) {
-                match (fates.fate(row.time, row.stamp), run.sealed_says(&row)) {
-                    (Fate::Deleted, _) => merged.progress.deleted += 1,
-                    (Fate::Stored, _) | (Fate::Merged, SealedDay::Same) => merged.progress.applied.duplicate += 1,
-                    (Fate::Merged, SealedDay::Otherwise) => {
+                match run.fate_of(&fates, &row) {
+                    RowFate::Deleted => merged.progress.deleted += 1,
+                    RowFate::Stored => merged.progress.applied.duplicate += 1,
+                    RowFate::SetAside => {
                         merged.progress.applied.set_aside += 1;
                         merged.progress.set_aside.insert((row.time, row.stamp));
                     }
-                    (Fate::Merged, SealedDay::Nothing) => kept.push(row),
+                    RowFate::Merged => kept.push(row),
                 }
             }
             if !self.merge_part(database, run, kept, &mut merged).await? {
