@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -97,7 +97,7 @@ impl ConnectionLimits {
     /// Whether the address has reached its limit. Counts the refusal in the metrics.
     pub(super) fn is_full_for(&self, address: IpAddr) -> bool {
         let full =
-            self.table().by_network.get(&network(address)).is_some_and(|count| *count >= self.bounds.per_address);
+            self.table.lock().by_network.get(&network(address)).is_some_and(|count| *count >= self.bounds.per_address);
         if full {
             self.metrics.connection_closed("address");
         }
@@ -113,7 +113,7 @@ impl ConnectionLimits {
         idle: Option<Duration>,
     ) -> Option<(ConnectionPermit, Arc<ConnectionState>)> {
         let network = network(address);
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.taken.len() >= self.bounds.max && !self.make_room(&mut table) {
             return None;
         }
@@ -134,13 +134,9 @@ impl ConnectionLimits {
 
     /// Registers the task that serves a connection, so that it can be aborted.
     pub(super) fn sits(&self, id: u64, task: AbortHandle) {
-        if let Some(taken) = self.table().taken.get_mut(&id) {
+        if let Some(taken) = self.table.lock().taken.get_mut(&id) {
             taken.task = Some(task);
         }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
     }
 
     /// Closes the connection that has waited longest for its client. Scans all connections only once the candidates of
@@ -208,7 +204,7 @@ impl ConnectionLimits {
     }
 
     fn look_around(&self) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let now = milliseconds(self.base.elapsed());
         let late = |since: u64, bound: u64| now.saturating_sub(since) > bound;
         let bounds = &self.bounds;
@@ -261,7 +257,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut table = self.limits.table();
+        let mut table = self.limits.table.lock();
         self.limits.leave(&mut table, self.id);
     }
 }

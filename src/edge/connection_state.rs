@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// A request body makes progress each time this many more bytes have arrived.
 const MOVES_BYTES: u32 = 1024;
@@ -158,7 +158,7 @@ impl ConnectionState {
         }
         let last = self.now() + SENDING_GRACE + bytes * 1000 / SENDING_RATE;
         let by = last.min(self.now() + SENDING_STILL);
-        *self.sending().entry(by).or_default() += 1;
+        *self.sending.lock().entry(by).or_default() += 1;
         Some(SendingAnswer { state: self.clone(), last, by })
     }
 
@@ -172,7 +172,7 @@ impl ConnectionState {
 
     /// Whether an answer has missed its sending deadline.
     pub(super) fn is_overdue(&self, now: u64) -> bool {
-        self.sending().first_key_value().is_some_and(|(by, _)| *by < now)
+        self.sending.lock().first_key_value().is_some_and(|(by, _)| *by < now)
     }
 
     /// On a multiplexed connection: records progress of an answer.
@@ -268,7 +268,7 @@ impl ConnectionState {
     pub(super) fn is_stuck(&self, now: u64) -> bool {
         let is_still = |since: u64| now.saturating_sub(since) > TAKES_STILL;
         if self.multiplexed.load(Ordering::Relaxed) {
-            let sending = self.sending();
+            let sending = self.sending.lock();
             let answers = sending.values().sum::<usize>();
             let latest = sending.last_key_value().map(|(by, _)| by.saturating_sub(SENDING_STILL));
             // All requests are answered, and none of the answers moves.
@@ -305,10 +305,6 @@ impl ConnectionState {
 
     pub(super) fn now(&self) -> u64 {
         milliseconds(self.base.elapsed())
-    }
-
-    fn sending(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
-        self.sending.lock()
     }
 
     fn word(&self, phase: Phase) -> u64 {
@@ -348,12 +344,12 @@ impl SendingAnswer {
         if by != self.by {
             self.forget();
             self.by = by;
-            *self.state.sending().entry(by).or_default() += 1;
+            *self.state.sending.lock().entry(by).or_default() += 1;
         }
     }
 
     fn forget(&self) {
-        let mut sending = self.state.sending();
+        let mut sending = self.state.sending.lock();
         if let Entry::Occupied(mut count) = sending.entry(self.by) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

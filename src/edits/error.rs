@@ -12,17 +12,11 @@ pub enum EditError {
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
-    Statement(StatementFailure),
+    Statement(#[from] StatementFailure),
     #[error(transparent)]
     Ingest(#[from] IngestError),
     #[error(transparent)]
     Query(#[from] QueryError),
-}
-
-impl From<StatementFailure> for EditError {
-    fn from(failure: StatementFailure) -> Self {
-        Self::Statement(failure)
-    }
 }
 
 impl From<StorageError> for EditError {

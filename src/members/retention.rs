@@ -269,28 +269,14 @@ fn contended(database: &str) -> StorageError {
 #[must_use]
 pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s DatabaseSettings)>) -> Value {
     let row = |(database, of): (&String, &DatabaseSettings)| {
-        let DatabaseSettings {
-            rev,
-            readings,
-            default,
-            replication,
-            shard_duration,
-            expired,
-            summaries,
-            expired_readings,
-            seal_form,
-            drift,
-            created,
-            set,
-            renames,
-        } = of;
         json!({
-            "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
-            "replication": replication, "shard_duration": shard_duration, "expired": expired,
-            "summaries": summaries.map(Keep::ns),
-            "expired_readings": expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
-            "seal_form": seal_form.map(SealForm::name), "drift": drift.map(Drift::name), "created": created, "set": set,
-            "renames": renames.entries().iter().map(|entry| entry.fields().collect::<BTreeMap<_, _>>()).collect::<Vec<_>>(),
+            "database": database, "rev": of.rev, "readings": of.readings.map(Keep::ns), "default": of.default,
+            "replication": of.replication, "shard_duration": of.shard_duration, "expired": of.expired,
+            "summaries": of.summaries.map(Keep::ns),
+            "expired_readings": of.expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
+            "seal_form": of.seal_form.map(SealForm::name), "drift": of.drift.map(Drift::name),
+            "created": of.created, "set": of.set,
+            "renames": of.renames.entries().iter().map(|entry| entry.fields().collect::<BTreeMap<_, _>>()).collect::<Vec<_>>(),
         })
     };
     rows.into_iter().map(row).collect()

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
+use serde_json::{Value, json};
 
 use super::sensors::{is_silent, of_stored};
 use crate::bucket::GroupRule;
@@ -19,21 +21,10 @@ use crate::http::render::text::Text;
 const BATCH: usize = 256;
 
 /// `GET /api/v1/groups`.
-pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
-    let budget = parameters.budget(&app);
-    let mut text = Text::list(&budget, "groups")?;
-    for rule in app.groups.of(&parameters.database()?) {
-        text.item(|out| {
-            out.push('{');
-            pair(out, "group", &rule.name);
-            out.push(',');
-            pair(out, "by", &rule.by);
-            out.push('}');
-        })
-        .await?;
-    }
-    text.out.push_str("]}");
-    Ok(text.respond_json(&budget)?)
+pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+    let rules = app.groups.of(&parameters.database()?);
+    let groups: Vec<Value> = rules.iter().map(|rule| json!({ "group": rule.name, "by": rule.by })).collect();
+    Ok(Json(json!({ "groups": groups })))
 }
 
 /// The group of a database that a path names.

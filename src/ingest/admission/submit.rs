@@ -169,7 +169,7 @@ impl Submitter {
             let statement = rest.is_empty().then(|| statement.to_owned());
             let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
-            self.check_remembered(&deletion)?;
+            self.check_room(1, deletion.statement_bytes())?;
             logged.push(self.log_deletion(deletion, 0, Some(deadline)).await?);
             left = rest;
             if left.is_empty() {
@@ -189,7 +189,7 @@ impl Submitter {
     ) -> Result<(), IngestError> {
         let deadline = AppendDeadline::after(timeout, FLUSH_DEADLINE);
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
-        self.check_remembered(&deletion)?;
+        self.check_room(1, deletion.statement_bytes())?;
         let logged = self.log_deletion(deletion, created, Some(deadline)).await?;
         self.deleted(vec![logged], deadline).await
     }
@@ -255,10 +255,6 @@ impl Submitter {
             Ok(done) => Ok(done?),
             Err(_) => Err(IngestError::Stopping),
         }
-    }
-
-    fn check_remembered(&self, deletion: &Deletion) -> Result<(), IngestError> {
-        self.check_room(1, deletion.statement_bytes())
     }
 
     /// Whether the registry has room for more deletions, whose statements have so many bytes together.

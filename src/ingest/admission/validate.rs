@@ -144,7 +144,9 @@ impl<'a> Validator<'a> {
         options: &'a Settings,
         pass: ValidationPass,
         by: &'a Caller,
+        renames: Option<Renames>,
     ) -> Self {
+        database.follow_renames(renames.as_ref());
         let batch = |_| Batch::expecting(pass.body_bytes, options.ingest.shards.max(1));
         let batches = (0..options.ingest.shards).map(batch).collect();
         let validated = ValidatedBody { batches, ..ValidatedBody::default() };
@@ -168,15 +170,8 @@ impl<'a> Validator<'a> {
             by,
             full,
             validated,
-            renames: None,
+            renames,
         }
-    }
-
-    /// With the renames of the database.
-    #[must_use]
-    pub fn with_renames(self, renames: Option<Renames>) -> Self {
-        self.database.follow_renames(renames.as_ref());
-        Self { renames, ..self }
     }
 
     /// Whether the memory budget allows more.

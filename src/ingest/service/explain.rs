@@ -91,7 +91,7 @@ impl Ingest {
         if !arrival.partial && judged.rejected.count > 0 {
             judged.keep_nothing();
         }
-        let mut warnings = suspected(judged.suspects, arrival.precision);
+        let mut warnings: Vec<String> = suspected(judged.suspects, arrival.precision).into_iter().collect();
         warnings.extend(unlike(&judged.unlike));
         let quotas = QuotaCharge::of(&by, &copy.database, None, Instant::now());
         let refused = refused.or_else(|| quotas.check(&judged).err());
@@ -151,8 +151,8 @@ impl Ingest {
         pass: ValidationPass,
         read: impl Fn(Limits) -> P,
     ) -> (Vec<ExplainedPoint>, ValidatedBody) {
-        let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by)
-            .with_renames(self.retention.settings.now().renames(&copy.database.name).cloned());
+        let renames = self.retention.settings.now().renames(&copy.database.name).cloned();
+        let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by, renames);
         let (mut points, mut seen) = (read(self.options.reading_limits()), HashMap::new());
         let mut explained = Vec::new();
         while let Some(point) = points.next() {

@@ -78,23 +78,14 @@ impl UnflushedReadings for Ingest {
 
     fn catalog_sensors(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor> {
         let known = self.catalog.database(database);
-        let mut sensors =
-            known.map(|database| self.catalog.catalog_sensors(&database, since.additions)).unwrap_or_default();
-        sensors.iter_mut().for_each(|sensor| self.cut_deleted(database, sensor));
-        if !self.dispatch.positions.is_live() {
-            unite(&mut sensors, self.dispatch.backlog.catalog_sensors(database, |_| true));
-        }
-        sensors
+        let sensors = known.map(|database| self.catalog.catalog_sensors(&database, since.additions));
+        self.with_backlog(database, sensors.unwrap_or_default(), |_| true)
     }
 
     fn catalog_sensor(&self, database: &str, sensor: &str) -> Option<CatalogSensor> {
         let known = self.catalog.database(database);
-        let mut sensors = Vec::from_iter(known.and_then(|database| self.catalog.catalog_sensor(&database, sensor)));
-        sensors.iter_mut().for_each(|sensor| self.cut_deleted(database, sensor));
-        if !self.dispatch.positions.is_live() {
-            unite(&mut sensors, self.dispatch.backlog.catalog_sensors(database, |key| key == sensor));
-        }
-        sensors.pop()
+        let known = known.and_then(|database| self.catalog.catalog_sensor(&database, sensor));
+        self.with_backlog(database, Vec::from_iter(known), |key| key == sensor).pop()
     }
 
     fn databases(&self) -> Vec<String> {
@@ -117,14 +108,25 @@ impl UnflushedReadings for Ingest {
 }
 
 impl Ingest {
-    /// Removes new metadata that a deletion covers, of another instance too.
-    fn cut_deleted(&self, database: &str, sensor: &mut CatalogSensor) {
-        if let Some(meta) = &mut sensor.meta {
+    /// Known sensors without new metadata that a deletion covers, of another instance too, and with the wanted ones of the
+    /// backlog.
+    fn with_backlog(
+        &self,
+        database: &str,
+        mut sensors: Vec<CatalogSensor>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<CatalogSensor> {
+        for sensor in &mut sensors {
+            let Some(meta) = &mut sensor.meta else { continue };
             let before = self.member.registry_view.deleted_before(database, &sensor.sensor);
             if meta.entries().any(|(_, entry)| entry.stamp < before) {
                 Arc::make_mut(meta).cut(before);
             }
         }
+        if !self.dispatch.positions.is_live() {
+            unite(&mut sensors, self.dispatch.backlog.catalog_sensors(database, wanted));
+        }
+        sensors
     }
 
     /// A page of the list of sensors. Takes what the store returned, and the catalog's version from before that read.

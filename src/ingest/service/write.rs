@@ -103,7 +103,8 @@ impl Ingest {
         admission.grow(validated.memory)?;
         quotas.check(&validated)?;
         let level = arrival.ack.unwrap_or(self.options.ingest.ack);
-        let mut warnings = self.suspicions(validated.suspects, arrival.precision);
+        self.metrics.suspect_timestamps.increment(validated.suspects.0 as u64);
+        let mut warnings: Vec<String> = suspected(validated.suspects, arrival.precision).into_iter().collect();
         if let (count, Some(first)) = &validated.drifted {
             self.metrics.drifted.increment(*count as u64);
             warnings.push(drift_warning(*count, first));
@@ -163,7 +164,7 @@ impl Ingest {
             let budget = self.bytes.available_permits();
             let pass = ValidationPass { looked_up, publish, budget, ..terms };
             let mut validator =
-                Validator::new(database, &self.catalog, &self.options, pass, arrival.by).with_renames(renames.clone());
+                Validator::new(database, &self.catalog, &self.options, pass, arrival.by, renames.clone());
             let mut points = read(self.options.reading_limits());
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
                 match point {
@@ -227,11 +228,6 @@ impl Ingest {
         }
     }
 
-    fn suspicions(&self, suspects: (usize, Option<&'static str>), declared: Precision) -> Vec<String> {
-        self.metrics.suspect_timestamps.increment(suspects.0 as u64);
-        suspected(suspects, declared)
-    }
-
     fn overloaded(&self) -> IngestError {
         IngestError::Overloaded { limit: self.options.ingest.bytes_in_flight, key: "ingest.bytes_in_flight" }
     }
@@ -250,8 +246,6 @@ pub(super) fn unlike((count, first): &(usize, Option<KindFault>)) -> Option<Stri
 }
 
 /// The warning about timestamps that look as if they were in another unit than declared.
-pub(super) fn suspected((count, unit): (usize, Option<&'static str>), declared: Precision) -> Vec<String> {
-    let warning =
-        |unit| format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name());
-    unit.map(warning).into_iter().collect()
+pub(super) fn suspected((count, unit): (usize, Option<&'static str>), declared: Precision) -> Option<String> {
+    unit.map(|unit| format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name()))
 }
