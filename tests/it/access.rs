@@ -10,24 +10,20 @@ mod rejections;
 mod strangers;
 mod terms;
 
-use std::process::Output;
-
 use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `hourglass token` with these words, on an embedded store's data directory.
-fn token_command(data_dir: &Path, words: &[&str]) -> Output {
-    program().arg("token").args(words).arg("--data-dir").arg(data_dir).output().unwrap()
+pub fn token_command(data_dir: &Path, words: &[&str]) -> Ran {
+    ran(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
 }
 
 /// A new token's text.
 #[track_caller]
 pub fn create(server: &Server, words: &[&str]) -> String {
     let words: Vec<&str> = ["add"].into_iter().chain(words.iter().copied()).collect();
-    let made = token_command(&server.data_dir(), &words);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    token_command(&server.data_dir(), &words).good().stdout.trim().to_owned()
 }
 
 /// The answer to a request with a token.

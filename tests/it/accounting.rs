@@ -138,15 +138,6 @@ fn await_scrapes(what: &str, seen: &Mutex<Seen>, wanted: impl Fn(&Terms) -> bool
     }
 }
 
-/// Says stop even when the test panics, or the scope would wait for ever.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn every_reading_is_accounted_for_at_every_scrape_with_the_embedded_store() {
     every_reading_is_accounted_for(Launch::embedded().config(CONFIG).start(), None);
@@ -209,10 +200,10 @@ fn end(server: &mut Server, seen: &Mutex<Seen>) {
 
 /// With everything in the store nothing is pending, and the account holds then too.
 fn settle(server: &Server) {
-    eventually("nothing is pending", PATIENCE, || {
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    wait_until("nothing is pending", PATIENCE, || {
+        flush(server);
         let terms = terms(get(&server.url("/metrics")).expect(200).text());
         assert!(is_balanced(&terms), "{terms:?}");
-        (terms["pending"] == 0 && terms["replayed_total"] > 0).then_some(())
+        terms["pending"] == 0 && terms["replayed_total"] > 0
     });
 }

@@ -45,6 +45,14 @@ fn client(database: &str) -> Client<'_> {
     Client { server: shared(), database }
 }
 
+/// The same with these lines in it.
+#[track_caller]
+fn client_with<'a>(database: &'a str, lines: &str) -> Client<'a> {
+    let client = client(database);
+    client.keep(lines);
+    client
+}
+
 impl Client<'_> {
     /// Writes lines by `POST /write`, in nanoseconds.
     #[track_caller]

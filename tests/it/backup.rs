@@ -22,9 +22,7 @@ const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"
 /// The digest of a store whose service is stopped.
 #[track_caller]
 fn digest(store: &str, data_dir: &Path) -> Value {
-    let ran =
-        hourglass(&["backup", "digest", "--output", "json", "--store", store, "--data-dir", path(data_dir)]).good();
-    let digest: Value = serde_json::from_str(&ran.stdout).expect("one line of JSON");
+    let digest = crate::support::ran::digest(store, data_dir);
     assert_eq!(digest["unflushed_records"], 0, "{digest}");
     digest
 }
@@ -64,14 +62,6 @@ fn line(sensor: u64, second: u64, value: u64) -> String {
 #[track_caller]
 fn write(server: &Server, database: &str, lines: &str) {
     post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
-}
-
-#[track_caller]
-fn delete(server: &Server, database: &str, statement: &str) {
-    let statement =
-        statement.replace(' ', "+").replace('<', "%3C").replace('>', "%3E").replace('=', "%3D").replace('"', "%22");
-    let answer = post(&server.url(&format!("/query?db={database}&q={statement}")), "", &[]).expect(200);
-    assert!(!answer.text().contains("error"), "{}", answer.text());
 }
 
 /// A server with three days in two databases, one of which is a policy of another.

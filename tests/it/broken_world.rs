@@ -41,7 +41,7 @@ fn a_paused_store_is_not_noticed_by_those_who_write() {
     mongod.pause();
     let paused = Instant::now();
     load.await_acks("during the pause", 10, AWAY);
-    eventually("the store is missed", RECOVERY, || (store_health(&server) == "fail").then_some(()));
+    wait_until("the store is missed", RECOVERY, || store_health(&server) == "fail");
     assert_eq!(ready(&server), Some(200), "writes are acked");
     let query = get(&server.url("/api/v1/readings?db=load&sensor=load,client=c0,sensor=s0"));
     assert!(query.expect(503).header("retry-after").is_some());
@@ -57,12 +57,12 @@ fn a_paused_store_is_not_noticed_by_those_who_write() {
 
 /// One number of `/api/v1/status`.
 fn status(server: &Server, name: &str) -> f64 {
-    get(&server.url("/api/v1/status")).expect(200).json()[name].as_f64().expect("a number")
+    server.fetch("/api/v1/status")[name].as_f64().expect("a number")
 }
 
 /// What `/health` says of the store.
 fn store_health(server: &Server) -> String {
-    let health = get(&server.url("/health")).expect(200).json();
+    let health = server.fetch("/health");
     health["checks"][1]["status"].as_str().expect("a word").to_owned()
 }
 
@@ -89,8 +89,7 @@ fn a_paused_store_costs_neither_memory_nor_acks() {
 #[test]
 fn a_store_that_is_away_at_the_start_is_waited_for() {
     let mut mongod = Mongod::start();
-    let config = "[ingest]\nack_timeout = \"2s\"\n";
-    let launch = Launch::with_store(mongod.uri(&fresh_database_name())).config(config);
+    let launch = Launch::with_store(mongod.uri(&fresh_database_name())).config("[ingest]\nack_timeout = \"2s\"\n");
     let mut server = launch.clone().start();
     server.kill();
     mongod.kill();
@@ -108,7 +107,7 @@ fn a_store_that_is_away_at_the_start_is_waited_for() {
     let readings = query().expect(200).json()["series"][0]["readings"].as_array().expect("readings").len();
     assert_eq!(readings, 2);
     // A flush may be faster than the next look at the store.
-    eventually("the store is seen again", RECOVERY, || (store_health(&server) == "pass").then_some(()));
+    wait_until("the store is seen again", RECOVERY, || store_health(&server) == "pass");
 }
 
 /// What a log acks that no other instance knows of may be older than what they have forgotten since: a deletion, for one.
@@ -123,7 +122,7 @@ fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers
     assert!(refused.text().contains("tokens are not loaded") && refused.header("retry-after").is_some(), "{refused:?}");
     assert_eq!(ready(&server), Some(503));
     mongod.restart();
-    eventually("writes are taken", RECOVERY, || (write(&server).status == 204).then_some(()));
+    wait_until("writes are taken", RECOVERY, || write(&server).status == 204);
     assert_eq!(ready(&server), Some(200));
     // Once it is, they are taken while the store is away; after a stop that left nothing they are not.
     for (end, status) in [(Server::kill as fn(&mut Server) -> _, 204), (Server::stop, 503)] {
@@ -134,7 +133,7 @@ fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers
         server.restart_behind(address);
         write(&server).expect(status);
         mongod.restart();
-        eventually("writes are taken", RECOVERY, || (write(&server).status == 204).then_some(()));
+        wait_until("writes are taken", RECOVERY, || write(&server).status == 204);
     }
 }
 

@@ -3,8 +3,6 @@
 
 use std::process::Output;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use crate::support::prelude::*;
 
 const HOUR_START: i64 = 1_768_485_600_000_000_000;
@@ -39,7 +37,7 @@ fn places() -> [Place; 2] {
 
 impl Place {
     fn readings(&self, database: &str, sensor: &str) -> Vec<Value> {
-        let sensor = utf8_percent_encode(sensor, NON_ALPHANUMERIC);
+        let sensor = encode(sensor);
         let path = format!("/api/v1/readings?db={database}&epoch=ns&limit=100000&sensor={sensor}");
         let headers = [("Authorization", &*format!("Bearer {}", self.token))];
         let answer =

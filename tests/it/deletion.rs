@@ -8,8 +8,6 @@ mod model;
 mod racing;
 mod values;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use crate::support::prelude::*;
 
 const DATABASE: &str = "doomed";
@@ -39,7 +37,7 @@ const CAPS: hourglass::bucket::Caps =
 /// Sends a statement that changes something; its answer, whatever it is.
 #[track_caller]
 fn send(server: &Server, statement: &str) -> Answer {
-    let body = format!("q={}", utf8_percent_encode(statement, NON_ALPHANUMERIC));
+    let body = format!("q={}", encode(statement));
     let form = [("content-type", "application/x-www-form-urlencoded")];
     post(&server.url(&format!("/query?db={DATABASE}")), body, &form)
 }
@@ -55,7 +53,7 @@ fn run(server: &Server, statements: &str) {
 
 #[track_caller]
 fn write(server: &Server, lines: &str) {
-    post(&server.url(&format!("/write?db={DATABASE}")), lines, &[]).expect(204);
+    write_to(server, &format!("db={DATABASE}"), lines);
 }
 
 /// The times of a sensor's readings.
@@ -67,9 +65,7 @@ fn times(server: &Server, sensor: &str) -> Vec<i64> {
 /// The keys that a list of sensors shows.
 #[track_caller]
 fn listed(server: &Server) -> Vec<String> {
-    let answer = get(&server.url(&format!("/api/v1/sensors?db={DATABASE}"))).expect(200).json();
-    let key = |sensor: &serde_json::Value| sensor["sensor"].as_str().expect("a key").to_owned();
-    answer["sensors"].as_array().expect("a list").iter().map(key).collect()
+    sensor_keys(server, &format!("db={DATABASE}"))
 }
 
 /// Everything of a range of `/status` is accounted for, and what was not stored yet when it was deleted is counted.
@@ -139,7 +135,7 @@ fn a_dropped_measurement_may_come_back_as_another_kind_while_it_is_being_dropped
     mongod.fail(&["delete"], EXCEEDED_TIME_LIMIT);
     std::thread::scope(|scope| {
         let dropped = scope.spawn(|| run(&server, "DROP MEASUREMENT m"));
-        eventually("it is tried", WITHIN, || (metric(&server, "hourglass_store_errors_total") > 0.0).then_some(()));
+        wait_until("it is tried", WITHIN, || metric(&server, "hourglass_store_errors_total") > 0.0);
         write(&server, &format!("m,t=a v=\"another kind\" {START}"));
         mongod.fail(&[], EXCEEDED_TIME_LIMIT);
         dropped.join().expect("it is dropped");
@@ -147,7 +143,7 @@ fn a_dropped_measurement_may_come_back_as_another_kind_while_it_is_being_dropped
     write(&server, &format!("m,t=a v=\"and again\" {}", START + SECOND));
     flush(&server);
     assert_eq!(times(&server, "m,t=a"), [START, START + SECOND]);
-    let fields = get(&server.url(&format!("/query?db={DATABASE}&q=SHOW%20FIELD%20KEYS"))).expect(200).json();
+    let fields = server.fetch(&format!("/query?db={DATABASE}&q=SHOW%20FIELD%20KEYS"));
     assert_eq!(fields["results"][0]["series"][0]["values"], serde_json::json!([["v", "string"]]));
 }
 
@@ -156,7 +152,7 @@ fn what_changes_something_comes_by_post_and_from_no_other_page() {
     let server = Launch::embedded().start();
     write(&server, &format!("m v=1 {START}"));
     for statement in ["DELETE FROM m", "DROP SERIES FROM m", "DROP MEASUREMENT m", "DROP DATABASE doomed"] {
-        let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
+        let q = encode(statement);
         let answer = get(&server.url(&format!("/query?db={DATABASE}&q={q}"))).expect(200);
         assert!(answer.text().contains("must be sent with POST"), "{}", answer.text());
         let foreign = [("origin", "https://elsewhere.example")];

@@ -118,22 +118,22 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
             .sum()
     };
     let before = count("energy", "-1h");
-    eventually("readings each second", READY, || (count("energy", "-1h") > before + 8).then_some(()));
+    wait_until("readings each second", READY, || count("energy", "-1h") > before + 8);
     let silent = asked(&format!("{url}/api/v1/readings?sensor=climate,line=c,sensor=cabinet,site=bremen&from=-90m"));
     assert!(!silent.to_string().contains("\"temp\""), "{silent}");
     for code in ["family", "syntax"] {
-        eventually(code, READY, || {
+        wait_until(code, READY, || {
             let rejections = asked(&format!("{url}/api/v1/rejections?code={code}"));
-            (!rejections["rejections"].as_array().unwrap().is_empty()).then_some(())
+            !rejections["rejections"].as_array().unwrap().is_empty()
         });
     }
 
     let kept =
         asked(&format!("{url}/api/v1/readings?sensor=climate,line=a,sensor=cabinet,site=porto&fields=humidity@string"));
     assert!(kept.to_string().contains("\"humidity@string\":\""), "{kept}");
-    eventually("a sensor that outgrows its page", READY, || {
+    wait_until("a sensor that outgrows its page", READY, || {
         let outliers = asked(&format!("{url}/api/v1/sensors?outlier=true"));
-        (outliers["sensors"][0]["sensor"] == "vibration,line=c,sensor=press,site=porto").then_some(())
+        outliers["sensors"][0]["sensor"] == "vibration,line=c,sensor=press,site=porto"
     });
     demo.end_by("INT");
     assert!(demo.said().ends_with(&format!("removed {}\n", folder.display())), "{}", demo.said());
@@ -157,7 +157,7 @@ fn each_fault_is_told_once_with_the_view_that_shows_it() {
         "beside the field",
     ];
     let is_told = |view: &&str| demo.log().contains(*view);
-    eventually("all faults", READY, || views.iter().all(is_told).then_some(()));
+    wait_until("all faults", READY, || views.iter().all(is_told));
     let log = demo.log();
     for view in views {
         assert_eq!(log.matches(view).count(), 1, "{view}: {log}");
@@ -205,7 +205,7 @@ fn with_mongodb_it_needs_an_empty_database_and_removes_nothing() {
     hourglass(&["demo", "--port", "0", "--store", &store]).refused("needs an empty database");
     let server = Launch::with_store(&store).start();
     let url = server.url("/api/v1/measurements");
-    eventually("it is there", READY, || asked(&url).to_string().contains("vibration").then_some(()));
+    wait_until("it is there", READY, || asked(&url).to_string().contains("vibration"));
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn on_a_terminal_it_is_for_people_and_ends_with_it() {
         command.args(["-qefc", &inner]).arg(&shown).env("TERM", "xterm").env_remove("NO_COLOR").env(variable, "1");
         let mut demo = Demo::spawn(&temp, command);
         let text = || fs::read_to_string(&shown).unwrap_or_default();
-        eventually("the demo's banner", READY, || text().contains("Ctrl-C").then_some(()));
-        eventually("an event", READY, || text().contains("readings were rejected").then_some(()));
+        wait_until("the demo's banner", READY, || text().contains("Ctrl-C"));
+        wait_until("an event", READY, || text().contains("readings were rejected"));
         let text = text();
         assert_eq!(text.contains("\x1b[1mhourglass"), is_coloured, "{text}");
         assert!(!text.contains("{\"timestamp\""), "{text}");
@@ -261,7 +261,7 @@ fn on_a_terminal_it_is_for_people_and_ends_with_it() {
             assert!(!rejected.contains("\\\""), "{rejected}");
         }
         demo.process.kill();
-        eventually("the demo's end", END, || (!data.exists()).then_some(()));
+        wait_until("the demo's end", END, || !data.exists());
     }
 }
 
@@ -284,8 +284,7 @@ fn its_page_is_in_the_pictures_of_the_docs() {
         ("docs-phone", halls, (390, 780), "light"),
     ] {
         browser.look(width, height, scheme);
-        browser.load(&format!("{url}/#{view}"));
-        browser.wait("document.querySelector('.plot canvas')");
+        browser.load_until(&format!("{url}/#{view}"), "document.querySelector('.plot canvas')");
         if width > 1000 {
             let event = json!({ "type": "mouseMoved", "x": 760, "y": 560 });
             browser.devtools("Input.dispatchMouseEvent", event);

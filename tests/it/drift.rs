@@ -64,16 +64,16 @@ fn kept_values_stand_beside_their_field_and_are_told_of() {
     assert!(answer.header("x-hourglass-warning").is_some());
     let told = post(&server.url("/api/v1/explain?db=d"), body, &[]).expect(200).json();
     assert!(told["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("kept beside")), "{told}");
-    let notices = |path: &str| get(&server.url(path)).expect(200).json()["notices"].clone();
+    let notices = |path: &str| server.fetch(path)["notices"].clone();
     for selection in ["sensor=m", "measurement=m"] {
         let told = notices(&format!("/api/v1/readings?db=d&{selection}&fields=temp"));
         assert!(told[0].as_str().is_some_and(|text| text.contains("\"temp@")), "{selection}: {told}");
         assert_eq!(notices(&format!("/api/v1/readings?db=d&{selection}&fields=w")), Value::Null);
     }
-    let answer = get(&server.url("/query?db=d&q=SELECT+temp+FROM+m")).expect(200).json();
+    let answer = server.fetch("/query?db=d&q=SELECT+temp+FROM+m");
     let told = answer["results"][0]["messages"][0]["text"].as_str().unwrap_or_default();
     assert!(told.contains("\"temp@"), "{answer}");
-    let kept = get(&server.url("/query?db=d&q=SELECT+%22temp@string%22+FROM+m")).expect(200).json();
+    let kept = server.fetch("/query?db=d&q=SELECT+%22temp@string%22+FROM+m");
     assert_eq!(kept["results"][0]["series"][0]["values"].as_array().map(Vec::len), Some(4), "{kept}");
     assert!(metric(&server, "hourglass_ingest_values_drifted_total") >= 5.0);
     // The log, the store and a restart keep it.
@@ -90,11 +90,7 @@ fn kept_values_stand_beside_their_field_and_are_told_of() {
 #[test]
 fn each_database_says_what_becomes_of_its_values_of_other_types() {
     let mut server = Launch::embedded().start();
-    let set = |server: &Server, name: &str, body: &str| -> Value {
-        let name = name.replace('/', "%2F");
-        let url = server.url(&format!("/api/v1/databases/{name}"));
-        request("PUT", &url, body.as_bytes(), &[]).unwrap().expect(200).json()
-    };
+    let set = |server: &Server, name: &str, body: &str| server.set(name, body).expect(200).json();
     let kept = |server: &Server, name: &str| {
         let (database, policy) = name.split_once('/').unwrap_or((name, "autogen"));
         let url = server.url(&format!("/write?db={database}&rp={policy}&precision=s"));
@@ -110,7 +106,7 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
     let all = ["plant", "plant/week", "plant/day", "other"];
     for _ in 0..2 {
         assert_eq!(all.map(|name| kept(&server, name)), [true, true, false, false]);
-        let answer = get(&server.url("/query?db=plant&q=SELECT+temp+FROM+m")).expect(200).json();
+        let answer = server.fetch("/query?db=plant&q=SELECT+temp+FROM+m");
         assert!(
             answer["results"][0]["messages"][0]["text"].as_str().is_some_and(|text| text.contains("\"temp@")),
             "{answer}"
@@ -138,13 +134,13 @@ fn a_notice_tells_of_what_is_there() {
     write(&server, "m,s=a temp=\"2\" 1717200001\nm,s=a temp=true 1717200002", 204);
     let of_influx = |condition: &str| -> Vec<String> {
         let q = format!("SELECT temp FROM m WHERE {condition}").replace(' ', "%20").replace('>', "%3E");
-        let answer = get(&server.url(&format!("/query?db=d&q={q}"))).expect(200).json();
+        let answer = server.fetch(&format!("/query?db=d&q={q}"));
         let told = answer["results"][0]["messages"].as_array().cloned().unwrap_or_default();
         told.iter().map(|one| one["text"].as_str().expect("a text").to_owned()).collect()
     };
     let of_native = |range: &str| -> Vec<String> {
         let path = format!("/api/v1/readings?db=d&measurement=m&fields=temp&{range}");
-        let told = get(&server.url(&path)).expect(200).json()["notices"].clone();
+        let told = server.fetch(&path)["notices"].clone();
         told.as_array().into_iter().flatten().map(|one| one.as_str().expect("a text").to_owned()).collect()
     };
     let both = of_influx("time > 0");

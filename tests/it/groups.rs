@@ -1,8 +1,6 @@
 //! Groups of sensors: the endpoints answer from what is acked, on both stores; groups' documents in MongoDB follow the sensors'
 //! documents, whoever writes, moves and deletes, and whenever a process dies.
 
-use mongodb::Client;
-
 use crate::support::jobs::{job, progress};
 use crate::support::prelude::*;
 
@@ -18,7 +16,7 @@ fn describe(server: &Server, key: &str, meta: &Value) {
 }
 
 fn asked(server: &Server, path: &str) -> Value {
-    get(&server.url(&format!("/api/v1/groups{path}"))).expect(200).json()
+    server.fetch(&format!("/api/v1/groups{path}"))
 }
 
 /// The members of a value, in order, as the endpoint names them.
@@ -55,10 +53,7 @@ impl Stored {
     }
 
     fn names(&self) -> Vec<String> {
-        block_on(async {
-            let client = Client::with_uri_str(&self.uri).await.unwrap();
-            client.default_database().unwrap().list_collection_names().await.unwrap()
-        })
+        in_mongo(&self.uri, async |mongo| mongo.list_collection_names().await.unwrap())
     }
 }
 
@@ -98,7 +93,7 @@ fn the_endpoints_answer_with_what_is_acked_on_both_stores() {
         let rest = asked(&server, "/site/lab%2F1?db=d&limit=1&cursor=m%2Cgw%3Dg1%2Cs%3D1");
         assert_eq!((&rest["next"], &rest["sensors"][0]["sensor"]), (&Value::Null, &json!("m,gw=g2,s=3")));
         // The sensor names its groups; one without any names none.
-        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        let listed = server.fetch("/api/v1/sensors?db=d");
         let of =
             |key: &str| listed["sensors"].as_array().unwrap().iter().find(|of| of["sensor"] == key).unwrap().clone();
         assert_eq!(of("m,gw=g1,s=2")["groups"], json!({"gateway": "g1"}));
@@ -109,7 +104,7 @@ fn the_endpoints_answer_with_what_is_acked_on_both_stores() {
         assert_eq!(members(&server, "site", "lab%2F1"), ["m,gw=g2,s=3"]);
         assert_eq!(asked(&server, "/site/roof?db=d")["sensors"][0]["latest"]["v"], 11);
         assert_eq!(members(&server, "site", "nowhere"), [""; 0]);
-        post(&server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'3'"), "", &[]).expect(200);
+        execute(&server, "d", "DROP SERIES FROM m WHERE s = '3'");
         assert_eq!(members(&server, "gateway", "g2"), [""; 0]);
         let answer = get(&server.url("/api/v1/groups/floor?db=d")).expect(400);
         assert!(answer.text().contains("no group \\\"floor\\\""), "{}", answer.text());
@@ -127,7 +122,7 @@ fn groups_documents_follow_the_sensors_documents() {
         describe(&server, key, &json!({"site": "lab"}));
     }
     let lab = expected(&[("lab", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2), ("m,s=3", 3)])]);
-    eventually("they are members", WITHIN, || (stored.members("site") == lab).then_some(()));
+    wait_until("they are members", WITHIN, || stored.members("site") == lab);
     assert_eq!(stored.members("gateway"), expected(&[("g1", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2)])]));
     let sensor = find(&stored.uri, "d.sensors", doc! { "_id": "m,gw=g1,s=1" }).pop().unwrap();
     assert_eq!(sensor.get_document("groups").unwrap(), &doc! { "gateway": "g1", "site": "lab" });
@@ -136,27 +131,25 @@ fn groups_documents_follow_the_sensors_documents() {
     describe(&server, "m,gw=g1,s=1", &json!({"site": "the roof"}));
     describe(&server, "m,s=3", &json!({"site": null}));
     let moved = expected(&[("lab", &[("m,gw=g1,s=2", 22)]), ("the roof", &[("m,gw=g1,s=1", 1)])]);
-    eventually("they moved", WITHIN, || (stored.members("site") == moved).then_some(()));
+    wait_until("they moved", WITHIN, || stored.members("site") == moved);
     let no_groups =
         || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=3", "groups": { "$exists": true } }).is_empty();
-    eventually("its document says so", WITHIN, || no_groups().then_some(()));
-    post(&server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'2'"), "", &[]).expect(200);
+    wait_until("its document says so", WITHIN, no_groups);
+    execute(&server, "d", "DROP SERIES FROM m WHERE s = '2'");
     let left = expected(&[("the roof", &[("m,gw=g1,s=1", 1)])]);
-    eventually("it is gone", WITHIN, || (stored.members("site") == left).then_some(()));
+    wait_until("it is gone", WITHIN, || stored.members("site") == left);
     assert!(progress(&server, "group", "documents") >= 4);
     let is_done = |job: &Value| job["left"] == 0 && job["last_error"].is_null();
-    eventually("nothing is left", WITHIN, || is_done(&job(&server, "group")).then_some(()));
+    wait_until("nothing is left", WITHIN, || is_done(&job(&server, "group")));
     // Groups that are not declared any more go, others come, by the walk at the start; by hand, it is mended there, too.
     server.stop();
     let other = "[[groups]]\nname = \"number\"\nby = \"s\"\n";
     server.restart_as(Launch::with_store(&uri).config(other).listen("127.0.0.1:0"));
     let numbers = expected(&[("1", &[("m,gw=g1,s=1", 1)]), ("3", &[("m,s=3", 3)])]);
-    eventually("they are others", WITHIN, || (stored.members("number") == numbers).then_some(()));
+    wait_until("they are others", WITHIN, || stored.members("number") == numbers);
     assert!(stored.members("site").is_empty() && stored.members("gateway").is_empty());
     post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
-    eventually("the collection is gone", WITHIN, || {
-        (!stored.names().iter().any(|name| name.starts_with("d."))).then_some(())
-    });
+    wait_until("the collection is gone", WITHIN, || !stored.names().iter().any(|name| name.starts_with("d.")));
 }
 
 /// Who is shown under another name belongs where that name does; documents in MongoDB are by the name as stored.
@@ -169,11 +162,11 @@ fn renamed_sensors_belong_to_groups_by_their_shown_names() {
     let body = r#"{"kind":"tag_value","tag":"gw","from":"g1","to":"g2"}"#;
     request("PUT", &server.url("/api/v1/renames?db=d"), body.as_bytes(), &[]).unwrap().expect(200);
     let values = json!([{"value": "g2", "sensors": 2}]);
-    eventually("the new name counts", WITHIN, || (asked(&server, "/gateway?db=d")["values"] == values).then_some(()));
+    wait_until("the new name counts", WITHIN, || asked(&server, "/gateway?db=d")["values"] == values);
     assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);
     assert_eq!(members(&server, "gateway", "g1"), [""; 0]);
     let as_stored = expected(&[("g1", &[("m,gw=g1,s=1", 1)]), ("g2", &[("m,gw=g2,s=2", 2)])]);
-    eventually("documents go by what is stored", WITHIN, || (stored.members("gateway") == as_stored).then_some(()));
+    wait_until("documents go by what is stored", WITHIN, || stored.members("gateway") == as_stored);
 }
 
 #[test]
@@ -181,14 +174,13 @@ fn without_groups_nothing_is_made() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config("[sensors]\nwrite_interval = \"50ms\"\n").start();
     let stored = Stored { uri };
-    write(&server, "m,gw=g1,s=1 v=1 10\n");
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    eventually("the document is written", WITHIN, || {
-        (!find(&stored.uri, "d.sensors", doc! { "latest": { "$exists": true } }).is_empty()).then_some(())
+    keep(&server, "m,gw=g1,s=1 v=1 10\n");
+    wait_until("the document is written", WITHIN, || {
+        !find(&stored.uri, "d.sensors", doc! { "latest": { "$exists": true } }).is_empty()
     });
     assert!(!stored.names().contains(&"d.groups".to_owned()), "{:?}", stored.names());
     assert_eq!(asked(&server, "?db=d"), json!({"groups": []}));
-    let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+    let listed = server.fetch("/api/v1/sensors?db=d");
     assert!(listed["sensors"][0].get("groups").is_none(), "{listed}");
 }
 
@@ -208,21 +200,21 @@ fn a_kill_at_every_step_of_a_move_is_made_good() {
         let patch = |site: &str| request("PATCH", &url, json!({"site": site}).to_string().as_bytes(), &[]).is_ok();
         let mut is_told = patch("lab");
         if times == 2 {
-            eventually("it is a member, or the process is dead", WITHIN, || {
-                (!stored.members("site").is_empty() || server.exited().is_some()).then_some(())
+            wait_until("it is a member, or the process is dead", WITHIN, || {
+                !stored.members("site").is_empty() || server.exited().is_some()
             });
             is_told &= patch("roof");
             write_until_dead(&mut server);
         }
         eventually("it is dead", WITHIN, || server.exited());
         server.restart_as(Launch::with_store(&uri).config(CONFIG).listen("127.0.0.1:0"));
-        eventually("what is stored is what is told", WITHIN, || {
-            let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        wait_until("what is stored is what is told", WITHIN, || {
+            let listed = server.fetch("/api/v1/sensors?db=d");
             let told = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
             let at = |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];
             assert!(!is_told || told.is_some(), "{kill}: {listed}");
             let is_there = told.as_ref().map_or_else(|| stored.members("site").is_empty(), at);
-            (is_there && stored.members("gateway").contains_key("g1")).then_some(())
+            is_there && stored.members("gateway").contains_key("g1")
         });
     }
 }
@@ -245,8 +237,7 @@ fn members_agree_with_a_plain_model_whoever_writes() {
     let servers = [(); 2].map(|()| Launch::with_store(&uri).config(CONFIG).start());
     let (stored, mut random) = (Stored { uri }, Random::new(23));
     for server in &servers {
-        write(server, "other,s=x v=1 1\n");
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        keep(server, "other,s=x v=1 1\n");
     }
     // What each sensor's latest value and its site are.
     let mut model: BTreeMap<i64, (Option<i64>, Option<i64>)> = BTreeMap::new();
@@ -267,9 +258,7 @@ fn members_agree_with_a_plain_model_whoever_writes() {
                 *value = Some(step);
             }
             _ => {
-                let drop = format!("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'{sensor}'");
-                let answer = post(&server.url(&drop), "", &[]).expect(200);
-                assert!(!answer.text().contains("error"), "{}", answer.text());
+                execute(server, "d", &format!("DROP SERIES FROM m WHERE s = '{sensor}'"));
                 (*value, *site) = (None, None);
             }
         }
@@ -282,13 +271,11 @@ fn members_agree_with_a_plain_model_whoever_writes() {
         }
     }
     assert!(expected.len() == 3, "{expected:?}");
-    eventually("groups' documents are as the model", WITHIN, || (stored.members("site") == expected).then_some(()));
+    wait_until("groups' documents are as the model", WITHIN, || stored.members("site") == expected);
     for server in &servers {
         for (value, of) in &expected {
             let keys: Vec<String> = of.keys().cloned().collect();
-            eventually("the endpoint is as the model", WITHIN, || {
-                (members(server, "site", value) == keys).then_some(())
-            });
+            wait_until("the endpoint is as the model", WITHIN, || members(server, "site", value) == keys);
         }
     }
 }
@@ -318,7 +305,7 @@ fn a_large_group_has_several_documents() {
         }
     }
     post(&server.url("/query?db=d&q=DROP%20MEASUREMENT%20m"), "", &[]).expect(200);
-    eventually("none of them", WITHIN, || find(&stored.uri, "d.groups", doc! {}).is_empty().then_some(()));
+    wait_until("none of them", WITHIN, || find(&stored.uri, "d.groups", doc! {}).is_empty());
 }
 
 /// The docs told of a job that was gone. Only with MongoDB, groups and copies are there all of them.

@@ -56,7 +56,7 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     let (outcome, mut times) = std::thread::scope(|scope| {
         let good = scope.spawn(|| write_and_read(good, what, &over));
         // Told also when the harm panics, or the scope would wait for ever.
-        let end = End(&over);
+        let end = StopAtEnd(&over);
         let outcome = harm();
         drop(end);
         (outcome, good.join().expect("the good client is served"))
@@ -78,14 +78,6 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     outcome
 }
 
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 /// Writes one reading after the other until told, at least one, and finds them all: how long each took.
 fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Duration> {
     let (mut count, mut times) = (0, Vec::new());
@@ -100,7 +92,7 @@ fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Durat
         if count % 50 == 1 {
             assert_eq!(good.count(GOOD, &sensor), count);
         }
-        if over.load(Ordering::SeqCst) {
+        if over.load(Ordering::Relaxed) {
             break;
         }
     }

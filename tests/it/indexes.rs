@@ -1,8 +1,6 @@
 //! Indexes that the configuration declares: made in the background where they are missing, dropped once they are not declared any
 //! more, and each used by queries for what it is about, on a real mongod.
 
-use mongodb::Client;
-
 use crate::support::jobs::run_job;
 use crate::support::packages;
 use crate::support::prelude::*;
@@ -21,19 +19,14 @@ fn settle(server: &Server) {
 
 /// The names of a collection's indexes.
 fn stored(uri: &str, collection: &str) -> Vec<String> {
-    block_on(async {
-        let client = Client::with_uri_str(uri).await.unwrap();
-        client.default_database().unwrap().collection::<Document>(collection).list_index_names().await.unwrap()
-    })
+    in_mongo(uri, async |mongo| mongo.collection::<Document>(collection).list_index_names().await.unwrap())
 }
 
 #[test]
 fn declared_indexes_are_made_used_and_dropped() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(CONFIG).start();
-    post(&server.url("/write?db=d&precision=s"), "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600", &[])
-        .expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    keep(&server, "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600");
     settle(&server);
     let owned = |collection: &str| {
         let mut found: Vec<String> = stored(&uri, collection);
@@ -63,16 +56,12 @@ fn declared_indexes_are_made_used_and_dropped() {
     assert_eq!(owned("d.sensors"), ["hourglass.kind.press", "hourglass.meta.site", "hourglass.named.press"]);
     server.stop();
     server.restart_as(Launch::with_store(&uri).listen("127.0.0.1:0"));
-    eventually("none is left", WITHIN, || (owned("d.buckets") == ["own"]).then_some(()));
+    wait_until("none is left", WITHIN, || owned("d.buckets") == ["own"]);
 }
 
 fn make_own(uri: &str) {
-    block_on(async {
-        let client = Client::with_uri_str(uri).await.unwrap();
-        let options = mongodb::options::IndexOptions::builder().name("own".to_owned()).build();
-        let model = mongodb::IndexModel::builder().keys(doc! { "meta.own": 1 }).options(options).build();
-        client.default_database().unwrap().collection::<Document>("d.buckets").create_index(model).await.unwrap();
-    });
+    let index = doc! { "key": { "meta.own": 1 }, "name": "own" };
+    run_command(uri, None, doc! { "createIndexes": "d.buckets", "indexes": [index] });
 }
 
 /// `mongosh` explains queries of each kind: each uses the index for it, and scans no collection.

@@ -62,15 +62,15 @@ fn readings_are_held_to_the_kind_of_their_sensor() {
         assert!(explained.contains("the kind meter says"), "{explained}");
         // After a kill the kind is known again.
         server.kill_and_restart();
-        eventually("a warning again", WITHIN, || {
+        wait_until("a warning again", WITHIN, || {
             let answer = write(&server, &line);
-            (answer.status == 204 && warning(&answer).contains("meter")).then_some(())
+            answer.status == 204 && warning(&answer).contains("meter")
         });
         describe(&server, "PATCH", "m,s=1", &json!({"kind": null})).expect(200);
         assert_eq!(warning(&write(&server, &line).expect(204)), "", "it is of no kind any more");
         describe(&server, "PATCH", "m,s=1", &json!({"kind": "thermometer", "site": "lab"})).expect(200);
         write(&server, &line).expect(400);
-        let count = get(&server.url("/query?db=d&q=SELECT%20count(total)%20FROM%20m")).expect(200).json();
+        let count = server.fetch("/query?db=d&q=SELECT%20count(total)%20FROM%20m");
         assert_eq!(count["results"][0]["series"][0]["values"][0][1], 2, "{count}");
     }
 }
@@ -102,7 +102,7 @@ fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
         let told = post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(400).json();
         assert_eq!((&told["changed"], &told["rejected"]), (&json!(1), &json!(1)), "{told}");
         // The list names kind and units.
-        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        let listed = server.fetch("/api/v1/sensors?db=d");
         let of =
             |key: &str| listed["sensors"].as_array().unwrap().iter().find(|one| one["sensor"] == key).unwrap().clone();
         assert_eq!(
@@ -117,14 +117,11 @@ fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
 fn a_sensor_is_silent_after_three_intervals_of_its_kind() {
     let server = Launch::embedded().config(KINDS).start();
     write(&server, "climate,s=1 temp=20\nfree,s=1 x=1\n").expect(204);
-    eventually("it is silent", WITHIN, || {
-        let listed = get(&server.url("/api/v1/sensors?db=d&silent=true")).expect(200).json();
-        (listed["sensors"].as_array().unwrap().len() == 1 && listed["sensors"][0]["sensor"] == "climate,s=1")
-            .then_some(())
+    wait_until("it is silent", WITHIN, || {
+        let listed = server.fetch("/api/v1/sensors?db=d&silent=true");
+        listed["sensors"].as_array().unwrap().len() == 1 && listed["sensors"][0]["sensor"] == "climate,s=1"
     });
-    eventually("the metric tells", WITHIN, || {
-        ((metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5).then_some(())
-    });
+    wait_until("the metric tells", WITHIN, || (metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5);
 }
 
 #[test]
@@ -148,9 +145,8 @@ fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kinds.toml");
         std::fs::write(&file, config).unwrap();
-        let told = program().args(["config", "check"]).arg("--config").arg(&file).output().unwrap();
-        let text = String::from_utf8_lossy(&told.stderr).into_owned() + &String::from_utf8_lossy(&told.stdout);
-        assert!(!told.status.success() && text.contains(why), "{config}: {text}");
+        let told = hourglass(&["config", "check", "--config", path(&file)]);
+        assert!(told.status != Some(0) && told.said().contains(why), "{config}: {told:?}");
     }
 }
 
@@ -163,7 +159,7 @@ fn a_changed_kind_counts_before_it_is_stored_and_after() {
     let server = halt.launch(launch, "writing_documents").start();
     describe(&server, "PUT", "m,s=1", &json!({"kind": "meter", "site": "lab"})).expect(200);
     write(&server, &format!("m,s=1 total=1i {T}\n")).expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     halt.set();
     let url = server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=d");
     request("PATCH", &url, br#"{"kind":"thermometer"}"#, &[]).unwrap().expect(200);
@@ -173,7 +169,7 @@ fn a_changed_kind_counts_before_it_is_stored_and_after() {
     let without = |time: u64| write(&server, &format!("m,s=1 total=1i {time}\n")).expect(400).text().to_owned();
     assert!(without(T + 2).contains("is missing"));
     halt.lift();
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     assert!(without(T + 3).contains("is missing"));
 }
 
@@ -187,13 +183,13 @@ fn a_rename_changes_nobodys_kind() {
         write(&server, &format!("climate,s=1 temp=20 {T}\n")).expect(204);
         let rule = json!({"kind": "measurement", "from": "climate", "to": "weather"});
         request("PUT", &server.url("/api/v1/renames?db=d"), rule.to_string().as_bytes(), &[]).unwrap().expect(200);
-        let silent = || get(&server.url("/api/v1/sensors?db=d&silent=true")).expect(200).json()["sensors"].clone();
+        let silent = || server.fetch("/api/v1/sensors?db=d&silent=true")["sensors"].clone();
         let told = eventually("the metric counts it", WITHIN, || {
             (metric(&server, "hourglass_ingest_sensors_silent") > 0.5).then(silent)
         });
         assert_eq!((&told[0]["sensor"], &told[0]["kind"]), (&json!("weather,s=1"), &json!("thermometer")), "{told}");
         assert_eq!(told[0]["units"], json!({"temp": "°C"}), "{told}");
-        let of_group = get(&server.url("/api/v1/groups/all/1?db=d")).expect(200).json();
+        let of_group = server.fetch("/api/v1/groups/all/1?db=d");
         assert_eq!(of_group["sensors"][0]["kind"], "thermometer", "{of_group}");
         write(&server, &format!("climate,s=1 temp=999 {}\n", T + 1)).expect(400);
         for key in ["climate,s=1", "weather,s=1"] {

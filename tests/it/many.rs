@@ -7,7 +7,6 @@ mod remembered;
 use std::ops::Range;
 
 use jiff::tz::TimeZone;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::support::prelude::*;
 
@@ -62,7 +61,7 @@ fn agree(server: &Server, seed: u64) {
         post(&server.url("/write?db=many"), model.write(&mut random), &[]).expect(204);
         ask_again(&model);
         if round % 2 == 0 {
-            post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+            flush(server);
             ask_again(&model);
         }
         for _ in 0..QUESTIONS {
@@ -110,7 +109,7 @@ impl Model {
 
     #[track_caller]
     fn check_windows(&self, server: &Server, question: &Question) {
-        let answer = get(&server.url(&question.path())).expect(200).json();
+        let answer = server.fetch(&question.path());
         let mut found: BTreeMap<Tags, BTreeMap<i64, Value>> = BTreeMap::new();
         for series in answer["series"].as_array().expect("series") {
             let tags = series["tags"].as_object().expect("tags").iter();
@@ -182,8 +181,7 @@ impl Model {
                 i64::MIN => String::new(),
                 from => format!("&precision=n&from={from}&to={}", range.end),
             };
-            let chosen =
-                |number: usize| (number, format!("sensor={}", utf8_percent_encode(&key(number), NON_ALPHANUMERIC)));
+            let chosen = |number: usize| (number, format!("sensor={}", encode(&key(number))));
             let (one, by_key) = chosen(random.of(&of_site));
             for (numbers, choice) in [(of_site.clone(), format!("measurement=m&tag.site={site}")), (vec![one], by_key)]
             {
@@ -241,7 +239,7 @@ fn all_parts(server: &Server, query: &str, limit: usize) -> BTreeMap<String, Vec
     let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let mut cursor = String::new();
     loop {
-        let answer = get(&server.url(&format!("/api/v1/readings?db=many&epoch=ns&{query}{cursor}"))).expect(200).json();
+        let answer = server.fetch(&format!("/api/v1/readings?db=many&epoch=ns&{query}{cursor}"));
         let mut count = 0;
         for series in answer["series"].as_array().expect("series") {
             let readings = series["readings"].as_array().expect("readings");
@@ -253,7 +251,7 @@ fn all_parts(server: &Server, query: &str, limit: usize) -> BTreeMap<String, Vec
         }
         assert!(count <= limit, "{count} readings: {query}");
         let Some(next) = answer["next"].as_str() else { return found };
-        cursor = format!("&cursor={}", utf8_percent_encode(next, NON_ALPHANUMERIC));
+        cursor = format!("&cursor={}", encode(next));
     }
 }
 
@@ -315,7 +313,7 @@ impl Question {
     fn path(&self) -> String {
         let Question { range, step, zone, filter, group_by, fill, agg } = self;
         let zone = zone.map(|zone| format!("&tz={zone}")).unwrap_or_default();
-        let group_by = utf8_percent_encode(group_by, NON_ALPHANUMERIC);
+        let group_by = encode(group_by);
         format!(
             "/api/v1/summary?db=many&measurement=m{filter}&fields=v&from={}&to={}&precision=n&step={}s&epoch=ns{zone}\
              &group_by={group_by}&fill={fill}&agg={agg}",
@@ -429,10 +427,10 @@ fn the_latest_reading_of_each_sensor_is_told_flushed_or_not() {
     let server = Launch::embedded().start();
     let write = |lines: &str| drop(post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204));
     write("m,s=1 v=1 1000\nm,s=2 v=2 9000\nm,s=3 v=3 5\nn,s=1 v=9 7");
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     // A late one, a later one, and another field of the latest.
     write("m,s=1 v=4 999\nm,s=2 v=5 9001\nm,s=3 w=6 5");
-    let latest = |query: &str| get(&server.url(&format!("/api/v1/latest?db=d&epoch=s{query}"))).expect(200).json();
+    let latest = |query: &str| server.fetch(&format!("/api/v1/latest?db=d&epoch=s{query}"));
     let series = |key: &str, reading: Value| {
         let number = key.rsplit('=').next().expect("a number");
         json!({"sensor": key, "tags": {"s": number}, "readings": [reading]})
@@ -452,7 +450,7 @@ fn the_latest_reading_of_each_sensor_is_told_flushed_or_not() {
 fn what_there_is_to_ask_about_is_listed() {
     let server = Launch::embedded().start();
     post(&server.url("/write?db=d"), "a,x=1,y=2 f=1,g=\"t\" 1\na,x=2 f=2 1\nb,x=1 h=true 1", &[]).expect(204);
-    let list = |path: &str| get(&server.url(path)).expect(200).json();
+    let list = |path: &str| server.fetch(path);
     let measurements = json!([{"measurement": "a", "sensors": 2}, {"measurement": "b", "sensors": 1}]);
     assert_eq!(list("/api/v1/measurements?db=d")["measurements"], measurements);
     let tags = json!([{"tag": "x", "values": 2, "sensors": 2}, {"tag": "y", "values": 1, "sensors": 1}]);

@@ -35,11 +35,8 @@ fn an_hour_fits(store: impl Into<String>) {
             send(&server, hour, from / 2, |n| n + 1);
         }
     }
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    let query = |statement: &str| {
-        let statement = statement.replace('<', "%3C").replace('>', "%3E").replace('=', "%3D").replace(' ', "+");
-        get(&server.url(&format!("/query?db=fast&epoch=s&q={statement}"))).expect(200).json()
-    };
+    flush(&server);
+    let query = |statement: &str| server.fetch(&format!("/query?db=fast&epoch=s&q={}", encode(statement)));
     let counted = query("SELECT count(x),max(x) FROM vibration");
     let values = &counted["results"][0]["series"][0]["values"][0];
     assert_eq!(values[1].as_u64(), Some(3600 * rate), "{counted}");
@@ -51,7 +48,7 @@ fn an_hour_fits(store: impl Into<String>) {
     let first = 1800 * rate;
     let sum = (first..first + 20 * rate).map(|n| n % 997).sum::<u64>();
     assert_eq!(values[2].as_u64(), Some(sum), "these readings were never corrected: {some}");
-    let raw = get(&server.url("/api/v1/readings?db=fast&sensor=vibration,machine=m1&limit=5")).expect(200).json();
+    let raw = server.fetch("/api/v1/readings?db=fast&sensor=vibration,machine=m1&limit=5");
     assert_eq!(raw["series"][0]["readings"].as_array().map(Vec::len), Some(5), "{raw}");
     let peak = peak_bytes(server.pid()) - file_bytes(server.pid());
     println!("peak {} MiB besides the program on {store}", peak >> 20);
@@ -75,8 +72,8 @@ fn hours_of_many_sensors_fit_into_64_mib() {
         let body: String = (0..20 * per_second * sensors).map(line).collect();
         send_body(&server, "/write?db=many&precision=ms", &body);
     }
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    let counted = get(&server.url("/query?db=many&q=SELECT+count(x)+FROM+acc")).expect(200).json();
+    flush(&server);
+    let counted = server.fetch("/query?db=many&q=SELECT+count(x)+FROM+acc");
     let count = counted["results"][0]["series"][0]["values"][0][1].as_u64();
     assert_eq!(count, Some(3600 * per_second * sensors), "{counted}");
     let peak = peak_bytes(server.pid()) - file_bytes(server.pid());
@@ -98,11 +95,10 @@ fn an_hour_that_is_too_large_at_once_is_queried_in_parts() {
             send_body(&server, "/write?db=d&precision=ms", &some.iter().map(|n| line(*n)).collect::<String>());
         }
         if flushed {
-            post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+            flush(&server);
         }
         let values = |statement: &str| {
-            let statement = statement.replace('<', "%3C").replace('>', "%3E").replace('=', "%3D").replace(' ', "+");
-            let answer = get(&server.url(&format!("/query?db=d&epoch=ms&q={statement}"))).expect(200).json();
+            let answer = server.fetch(&format!("/query?db=d&epoch=ms&q={}", encode(statement)));
             let values = answer["results"][0]["series"][0]["values"].as_array();
             values.unwrap_or_else(|| panic!("{statement}: {answer}")).clone()
         };
@@ -136,9 +132,9 @@ fn the_last_of_two_values_of_one_request_counts_however_many_are_between() {
     let between: String = (1..17_000).map(|n| format!("m,s=a v=5i {}\n", hour + n)).collect();
     send_body(&server, "/write?db=d&precision=ms", &format!("m,s=a v=9i {hour}\n{between}m,s=a v=1i {hour}\n"));
     for _ in 0..2 {
-        let answer = get(&server.url("/query?db=d&epoch=ms&q=SELECT+v+FROM+m+LIMIT+1")).expect(200).json();
+        let answer = server.fetch("/query?db=d&epoch=ms&q=SELECT+v+FROM+m+LIMIT+1");
         assert_eq!(answer["results"][0]["series"][0]["values"], json!([[hour, 1]]));
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&server);
     }
 }
 
@@ -151,12 +147,8 @@ fn as_float(n: u64) -> f64 {
 fn told(server: &Server) {
     let log = server.stderr();
     assert!(log.contains("sum_mib") && !log.contains("add up to more"), "{log}");
-    let metrics = get(&server.url("/metrics")).expect(200);
-    let metrics = metrics.text();
-    let value = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("a number");
-    let limit = metrics.lines().find(|line| line.starts_with("hourglass_memory_limit_bytes ")).map(value);
-    let parts: f64 = metrics.lines().filter(|line| line.starts_with("hourglass_memory_part_bytes{")).map(value).sum();
-    assert_eq!(limit, Some(67_108_864.0));
+    let parts = metric(server, "hourglass_memory_part_bytes");
+    assert_eq!(metric(server, "hourglass_memory_limit_bytes"), 67_108_864.0);
     assert!(parts > 50e6 && parts <= 67_108_864.0, "{parts}");
 }
 

@@ -17,12 +17,8 @@ fn send(server: &Server, method: &str, key: &str, body: &Value, headers: &[(&str
 
 /// What is said of a sensor; `None` for nothing.
 fn meta(server: &Server, key: &str) -> Option<Value> {
-    let answer = get(&server.url(&path(key))).expect(200).json();
+    let answer = server.fetch(&path(key));
     (answer != json!({})).then_some(answer)
-}
-
-fn replayed(server: &Server) {
-    eventually("the log is replayed", WITHIN, || (get(&server.url(&path("m,s=0"))).status == 200).then_some(()));
 }
 
 #[test]
@@ -35,7 +31,7 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
         let first = put.header("etag").unwrap().to_owned();
         // Before any reading: it is there, and listed. A name with null was kept, which no file of CSV could say.
         assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab", "at": {"x": 1, "y": 2.5}})));
-        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        let listed = server.fetch("/api/v1/sensors?db=d");
         assert_eq!(listed["sensors"][0]["meta"]["site"], "lab", "{listed}");
         let patch = json!({"at": {"y": null, "z": 3}, "n": null, "unit": "°C"});
         send(&server, "PATCH", "m,s=1", &patch, &[("if-match", &first)]).expect(200);
@@ -53,11 +49,9 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
             assert!(refused.text().contains(why), "{body}: {}", refused.text());
         }
         server.kill_and_restart();
-        replayed(&server);
         assert_eq!(meta(&server, "m,s=1"), Some(second.clone()));
         // Readings and metadata of one document do not get into each other's way.
-        write(&server, format!("m,s=1 v=1 {T}\n"));
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        keep(&server, format!("m,s=1 v=1 {T}\n"));
         assert_eq!(meta(&server, "m,s=1"), Some(second));
         send(&server, "PUT", "m,s=1", &json!({}), &[("x-hourglass-ack", "store")]).expect(200);
         assert_eq!(meta(&server, "m,s=1"), None);
@@ -86,7 +80,6 @@ fn of_lines_for_one_sensor_the_later_one_wins() {
         };
         check(&server);
         server.kill_and_restart();
-        replayed(&server);
         check(&server);
         // A dry run looked at each 500 lines by themselves.
         let mut lines: String = (0..600).map(|n| line(&format!("n,s={n}"), json!({"n": 1}))).collect();
@@ -159,11 +152,6 @@ fn sensors_are_found_by_the_texts_of_their_metadata() {
     send(&server, "PUT", "m,s=hall", &hall, &[]).expect(200);
     send(&server, "PUT", "m,s=mill", &json!({"name": "Mühle"}), &[]).expect(200);
     write(&server, format!("m,s=plain v=1 {T}\n"));
-    let found = |part: &str| -> Vec<String> {
-        let answer = get(&server.url(&format!("/api/v1/sensors?db=d&contains={}", encode(part)))).expect(200).json();
-        let sensors = answer["sensors"].as_array().unwrap().iter();
-        sensors.map(|sensor| sensor["sensor"].as_str().unwrap().to_owned()).collect()
-    };
     for (part, keys) in [
         ("hall, line a", vec!["m,s=hall"]),
         ("A \"EAST\"", vec!["m,s=hall"]),
@@ -175,7 +163,7 @@ fn sensors_are_found_by_the_texts_of_their_metadata() {
         ("12", vec![]),
         ("deep", vec![]),
     ] {
-        assert_eq!(found(part), keys, "{part}");
+        assert_eq!(sensor_keys(&server, &format!("db=d&contains={}", encode(part))), keys, "{part}");
     }
 }
 
@@ -209,7 +197,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         assert_eq!((status, &told["rejected"], &told["reasons"][0]["line"]), (400, &json!(1), &json!(1)));
         let (mut seen, mut cursor) = (BTreeMap::new(), String::new());
         loop {
-            let page = get(&server.url(&format!("/api/v1/meta?db=d&limit=700{cursor}"))).expect(200).json();
+            let page = server.fetch(&format!("/api/v1/meta?db=d&limit=700{cursor}"));
             for of in page["sensors"].as_array().unwrap() {
                 seen.insert(of["sensor"].as_str().unwrap().to_owned(), of["meta"].clone());
             }
@@ -222,13 +210,8 @@ fn thousands_of_lines_are_imported_and_exported() {
         let run = |arguments: &[&str], input: &[u8], server: &Server| {
             let mut command = program();
             command.arg("sensor").args(arguments).args(["--db", "d", "--server", &server.url("")]);
-            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-            let mut stdin = child.stdin.take().unwrap();
-            std::thread::scope(|scope| {
-                scope.spawn(move || stdin.write_all(input).unwrap());
-                let output = child.wait_with_output().unwrap();
-                (output.status.code(), String::from_utf8(output.stdout).unwrap())
-            })
+            let ran = ran_with(&mut command, input);
+            (ran.status, ran.stdout)
         };
         let (status, exported) = run(&["export"], b"", &server);
         assert_eq!((status, exported.lines().count()), (Some(0), 2001));
@@ -273,22 +256,12 @@ fn queries_choose_and_group_by_metadata_as_it_is_now() {
         let mut server = Launch::with_store(store).start();
         for s in 0..4_u64 {
             write(&server, format!("m,s={s} v={s} {T}\nm,s={s} v={} {}\n", s + 10, T + 60));
-            send(
-                &server,
-                "PUT",
-                &format!("m,s={s}"),
-                &json!({"site": if s % 2 == 0 { "lab" } else { "roof" }, "floor": s}),
-                &[],
-            )
-            .expect(200);
+            let meta = json!({"site": if s % 2 == 0 { "lab" } else { "roof" }, "floor": s});
+            send(&server, "PUT", &format!("m,s={s}"), &meta, &[]).expect(200);
         }
-        let mean = |site: &str| {
-            let path = format!("/api/v1/summary?db=d&measurement=m&tag.meta.site={site}&agg=sum&group_by=meta.site");
-            get(&server.url(&path)).expect(200).json()
-        };
         let check = |server: &Server, roof: f64| {
             let path = "/api/v1/summary?db=d&measurement=m&tag.meta.site=roof&agg=sum&group_by=meta.site";
-            let told = get(&server.url(path)).expect(200).json();
+            let told = server.fetch(path);
             assert!(
                 told.to_string().contains("\"meta.site\":\"roof\"")
                     && told.get("notices").is_none_or(|n| n == &json!([])),
@@ -307,18 +280,16 @@ fn queries_choose_and_group_by_metadata_as_it_is_now() {
             let one = influxql(server, "SELECT sum(v) FROM m WHERE s = '1' GROUP BY \"meta.floor\"");
             assert_eq!(one[0]["tags"], json!({"meta.floor": "1"}), "{one}");
         };
-        mean("lab");
         check(&server, (1 + 11 + 3 + 13) as f64);
         // A move is seen at once, before it is stored and after.
         send(&server, "PATCH", "m,s=0", &json!({"site": "roof"}), &[]).expect(200);
         check(&server, (1 + 11 + 3 + 13 + 10) as f64);
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&server);
         check(&server, (1 + 11 + 3 + 13 + 10) as f64);
-        server.stop();
-        server.restart("127.0.0.1:0");
+        server.stop_and_restart();
         check(&server, (1 + 11 + 3 + 13 + 10) as f64);
         let of_one = "/api/v1/summary?db=d&sensor=m,s%3D3&agg=sum&group_by=meta.site";
-        let told = get(&server.url(of_one)).expect(200).json();
+        let told = server.fetch(of_one);
         assert!(told.to_string().contains("\"meta.site\":\"roof\""), "{told}");
     }
 }
@@ -328,42 +299,39 @@ fn queries_choose_and_group_by_metadata_as_it_is_now() {
 fn deletions_take_metadata_only_with_the_whole_sensor() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
-        let delete = |server: &Server, statement: &str| {
-            let url = server.url(&format!("/query?db=d&q={}", encode(statement)));
-            let told = post(&url, "", &[]).expect(200).json();
-            assert!(!told.to_string().contains("error"), "{told}");
-        };
         write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
         for s in 1..3 {
             send(&server, "PUT", &format!("m,s={s}"), &json!({"site": s}), &[]).expect(200);
         }
-        delete(&server, &format!("DELETE FROM m WHERE time < {}s", T + 1));
+        execute(&server, "d", &format!("DELETE FROM m WHERE time < {}s", T + 1));
         assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [1, 2].map(|s| Some(json!({"site": s}))));
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&server);
         // It once dropped whatever had this metadata at the moment, which no other instance and no replay could know.
-        let url = server.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m WHERE \"meta.site\" = '2'")));
-        post(&url, "", &[]).expect(200);
+        post(
+            &server.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m WHERE \"meta.site\" = '2'"))),
+            "",
+            &[],
+        )
+        .expect(200);
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
-        delete(&server, "DROP SERIES FROM m WHERE s = '1'");
+        execute(&server, "d", "DROP SERIES FROM m WHERE s = '1'");
         assert_eq!(meta(&server, "m,s=1"), None);
         send(&server, "PATCH", "m,s=1", &json!({"unit": "K"}), &[]).expect(200);
         server.kill_and_restart();
-        replayed(&server);
         assert_eq!(meta(&server, "m,s=1"), Some(json!({"unit": "K"})));
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
         // Of a sensor without readings nothing is deleted, and lists went on to show its metadata.
         send(&server, "PUT", "m,s=3", &json!({"site": 3}), &[("x-hourglass-ack", "store")]).expect(200);
         server.kill_and_restart();
-        replayed(&server);
         let found = |server: &Server| {
             let url = server.url("/api/v1/readings?db=d&measurement=m&tag.meta.site=3");
             get(&url).expect(200).json()["series"].as_array().unwrap().len()
         };
         assert_eq!(found(&server), 0);
-        delete(&server, "DROP SERIES FROM m WHERE s = '3'");
+        execute(&server, "d", "DROP SERIES FROM m WHERE s = '3'");
         write(&server, format!("m,s=3 v=1 {T}\n"));
         assert_eq!((found(&server), meta(&server, "m,s=3")), (0, None));
-        delete(&server, "DROP DATABASE d");
+        execute(&server, "d", "DROP DATABASE d");
         assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [None, None]);
     }
 }
@@ -414,10 +382,7 @@ fn random_changes_survive_kills() {
                 }
                 7..9 => write(&server, format!("{key} v={step} {}\n", T + step)),
                 9 => drop(post(&server.url("/api/v1/flush"), "", &[]).expect(204)),
-                10 => {
-                    server.kill_and_restart();
-                    replayed(&server);
-                }
+                10 => server.kill_and_restart(),
                 _ => {}
             }
             for (key, expected) in &model {
@@ -449,13 +414,10 @@ fn two_instances_agree() {
         (found.as_object()?.len() == 11 && found["x"] == 109).then_some(found)
     };
     eventually("both have everything", WITHIN, || (all(&a)? == all(&b)?).then_some(()));
-    let listed = get(&b.url("/api/v1/meta?db=d")).expect(200).json();
+    let listed = b.fetch("/api/v1/meta?db=d");
     assert_eq!(listed["sensors"][0]["meta"]["x"], 109);
-    let url = a.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m")));
-    post(&url, "", &[]).expect(200);
-    eventually("it is gone for both", WITHIN, || {
-        (meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none()).then_some(())
-    });
+    execute(&a, "d", "DROP SERIES FROM m");
+    wait_until("it is gone for both", WITHIN, || meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none());
 }
 
 /// A deletion reads a sensor's document, finds no readings, and removes it: metadata that another instance stored in between,
@@ -466,14 +428,12 @@ fn metadata_stored_while_a_deletion_settles_stays() {
     halt.set();
     let a = halt.launch(Launch::with_store(&uri), "settling").start();
     let b = Launch::with_store(&uri).start();
-    write(&a, format!("m,s=1 v=1 {T}\n"));
-    post(&a.url("/api/v1/flush"), "", &[]).expect(204);
+    keep(&a, format!("m,s=1 v=1 {T}\n"));
     std::thread::scope(|scope| {
-        let url = a.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m")));
-        let dropped = scope.spawn(move || post(&url, "", &[]).expect(200));
-        eventually("the deletion hides the reading, and goes on to the document", WITHIN, || {
+        let dropped = scope.spawn(|| execute(&a, "d", "DROP SERIES FROM m"));
+        wait_until("the deletion hides the reading, and goes on to the document", WITHIN, || {
             let left = get(&b.url("/api/v1/readings?db=d&measurement=m"));
-            (!left.text().contains("\"v\"")).then_some(())
+            !left.text().contains("\"v\"")
         });
         send(&b, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
         halt.lift();
@@ -502,12 +462,12 @@ fn a_removed_name_wins_over_an_older_value_that_is_stored_later() {
     let listed = get(&a.url("/api/v1/sensors?db=d"));
     assert!(!listed.text().contains("m,s="), "what only remembers removals is no sensor: {}", listed.text());
     halt.lift();
-    post(&b.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&b);
     send(&b, "PATCH", "m,s=1", &json!({"owner": "me"}), &stored).expect(200);
     for server in [&a, &b] {
-        eventually("the older values have lost", WITHIN, || {
+        wait_until("the older values have lost", WITHIN, || {
             let now = [meta(server, "m,s=1"), meta(server, "m,s=2")];
-            (now == [Some(json!({"owner": "me", "unit": "K"})), None]).then_some(())
+            now == [Some(json!({"owner": "me", "unit": "K"})), None]
         });
     }
 }
@@ -527,13 +487,12 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
     assert_eq!(metric(&server, "hourglass_dead_letters_metadata"), 1.0);
     let health = get(&server.url("/health")).text().to_owned();
     assert!(health.contains("1 changes of metadata could not be stored"), "{health}");
-    let letters: Value = get(&server.url("/api/v1/dead-letters")).expect(200).json();
+    let letters: Value = server.fetch("/api/v1/dead-letters");
     let kept = &letters["letters"][0];
     assert_eq!((&kept["sensor"], &kept["meta"]), (&json!("m,s=1"), &json!({"site": "refused", "unit": null})));
     // Nothing holds the log back: it stops with everything done, and what could be stored is there.
     assert!(server.stop().success());
     server.restart("127.0.0.1:0");
-    replayed(&server);
     assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab"})));
     assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": "roof"})));
 }
@@ -542,29 +501,24 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
 /// deletion that nobody remembered any more.
 #[test]
 fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
-    let halt = Halt::new();
-    halt.set();
+    let halt = Halt::already_set();
     // Everything stays in the log, as if the kill came before it was truncated.
     let launch = Launch::embedded().config("[sensors]\nwrite_interval = \"200ms\"\n");
     let mut server = halt.launch(launch, "before_truncate").start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
     write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
-    let url = server.url(&format!("/query?db=d&q={}", encode("DROP SERIES FROM m WHERE s = '1'")));
-    post(&url, "", &[]).expect(200);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    eventually("the deletion is forgotten", WITHIN, || {
-        (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(())
-    });
+    execute(&server, "d", "DROP SERIES FROM m WHERE s = '1'");
+    flush(&server);
+    wait_until("the deletion is forgotten", WITHIN, || metric(&server, "hourglass_registry_deletions") == 0.0);
     server.kill();
     halt.lift();
     server.restart("127.0.0.1:0");
-    replayed(&server);
     assert!(metric(&server, "hourglass_ingest_readings_replayed_total") > 0.0, "the log still has all of it");
     for _ in 0..2 {
         assert_eq!(meta(&server, "m,s=1"), None);
-        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
+        let listed = server.fetch("/api/v1/sensors?db=d");
         assert_eq!(listed["sensors"].as_array().unwrap().len(), 1, "{listed}");
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&server);
     }
 }
 
@@ -599,19 +553,16 @@ fn a_listing_of_values_knows_metadata_that_it_names() {
 /// `sensors.write_interval` said.
 #[test]
 fn a_document_with_new_metadata_is_written_once() {
-    let config = "[sensors]\nwrite_interval = \"1h\"\n[ingest]\nshards = 1\n";
-    let server = Launch::embedded().config(config).start();
+    let server = Launch::embedded().config("[sensors]\nwrite_interval = \"1h\"\n[ingest]\nshards = 1\n").start();
     let written = || metric(&server, "hourglass_store_sensor_writes_total");
-    let stored = |writes: f64| eventually("the document is stored", WITHIN, || (written() == writes).then_some(()));
-    write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
-    flush(&server);
+    let stored = |writes: f64| wait_until("the document is stored", WITHIN, || written() == writes);
+    keep(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
     stored(2.0);
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
     stored(3.0);
-    write(&server, format!("m,s=1 v=2 {}", T + 1));
-    flush(&server);
+    keep(&server, format!("m,s=1 v=2 {}", T + 1));
     // With this one, that of the other sensor would be written.
     send(&server, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
-    eventually("the document is stored", WITHIN, || (written() >= 4.0).then_some(()));
+    wait_until("the document is stored", WITHIN, || written() >= 4.0);
     assert_eq!(written(), 4.0);
 }

@@ -24,7 +24,7 @@ fn now() -> u64 {
 
 fn write(server: &Server, lines: &str) {
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(server);
 }
 
 /// The pages and days of a sensor as they are stored.
@@ -76,20 +76,20 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     let before = stored.rest("m,s=1");
     describe(&server, "PATCH", "m,s=1", &json!({"site": "roof", "floor": null})).expect(200);
     let roof = [Some(doc! { "site": "roof" })];
-    eventually("all copies follow", WITHIN, || (stored.copies("m,s=1") == roof).then_some(()));
-    eventually("nothing lags behind", WITHIN, || (job(&server, "refresh")["left"] == 0).then_some(()));
+    wait_until("all copies follow", WITHIN, || stored.copies("m,s=1") == roof);
+    wait_until("nothing lags behind", WITHIN, || job(&server, "refresh")["left"] == 0);
     // Neither a reading nor a rev: whoever knows a page can go on writing to it.
     assert_eq!(stored.rest("m,s=1"), before);
     write(&server, &format!("m,s=1 v=3 {}\n", now() + 1));
     assert_eq!(stored.copies("m,s=1"), roof);
-    let count = get(&server.url("/query?db=d&q=SELECT%20count(v)%20FROM%20m%20WHERE%20s%3D'1'")).expect(200).json();
-    assert_eq!(count["results"][0]["series"][0]["values"][0][1], 3, "{count}");
+    let count = influxql(&server, "SELECT count(v) FROM m WHERE s = '1'");
+    assert_eq!(count[0]["values"][0][1], 3, "{count}");
     // What names no copied name changes no page.
     let told = job(&server, "refresh")["progress"].take();
     describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"})).expect(200);
-    eventually("it was looked at", WITHIN, || {
+    wait_until("it was looked at", WITHIN, || {
         let now = job(&server, "refresh");
-        (now["progress"]["sensors"] != told["sensors"] && now["left"] == 0).then_some(())
+        now["progress"]["sensors"] != told["sensors"] && now["left"] == 0
     });
     assert_eq!(progress(&server, "refresh", "documents"), told["documents"]);
     assert!(progress(&server, "refresh", "documents") >= 2);
@@ -110,8 +110,8 @@ fn copies_follow_to_values_that_mongodb_takes_for_equal() {
         if let Some(whole) = floor.as_i64() {
             said.insert("floor", whole);
         }
-        eventually("the copies follow", WITHIN, || (stored.copies("m,s=1") == [Some(said.clone())]).then_some(()));
-        eventually("nothing lags behind", WITHIN, || (job(&server, "refresh")["left"] == 0).then_some(()));
+        wait_until("the copies follow", WITHIN, || stored.copies("m,s=1") == [Some(said.clone())]);
+        wait_until("nothing lags behind", WITHIN, || job(&server, "refresh")["left"] == 0);
     }
 }
 
@@ -127,14 +127,14 @@ fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
     eventually("it is dead", WITHIN, || server.exited());
     assert_eq!(stored.copies("m,s=1"), [None]);
     server.restart_as(Launch::with_store(&uri).config(config("1s")).listen("127.0.0.1:0"));
-    eventually("copies follow", WITHIN, || (stored.copies("m,s=1") == [Some(doc! { "site": "lab" })]).then_some(()));
+    wait_until("copies follow", WITHIN, || stored.copies("m,s=1") == [Some(doc! { "site": "lab" })]);
     // A name that is copied from now on gets into what is there.
     server.stop();
     let more = config("1s") + "[[meta.copy]]\nname = \"unit\"\n";
     server.restart_as(Launch::with_store(&uri).config(more).listen("127.0.0.1:0"));
     describe(&server, "PATCH", "m,s=1", &json!({"unit": "K"})).expect(200);
     let both = [Some(doc! { "site": "lab", "unit": "K" })];
-    eventually("both names", WITHIN, || (stored.copies("m,s=1") == both).then_some(()));
+    wait_until("both names", WITHIN, || stored.copies("m,s=1") == both);
 }
 
 /// Regression: a removed name is forgotten once no older change can come. Where that was before the copies were set, and the process that
@@ -158,16 +158,16 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
     server.stop();
     server.restart_as(slow().listen("127.0.0.1:0"));
     let mut time = now();
-    eventually("the removal is forgotten", WITHIN, || {
+    wait_until("the removal is forgotten", WITHIN, || {
         time += 1;
         write(&server, &format!("m,s=1 v=2 {time}\n"));
-        document().get("metaStamps").is_none().then_some(())
+        document().get("metaStamps").is_none()
     });
     server.kill();
     let of_old = || find(&stored.uri, "d.buckets", doc! { "sensor": "m,s=1", "meta.site": "lab" }).len();
     assert_eq!(of_old(), 1, "the old page still has its copy");
     server.restart_as(fast().listen("127.0.0.1:0"));
-    eventually("it goes", WITHIN, || (of_old() == 0).then_some(()));
+    wait_until("it goes", WITHIN, || of_old() == 0);
 }
 
 /// Two instances change metadata, write and seal at random. Once they rest, every page and day holds what the sensor's
@@ -204,9 +204,8 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
             stored.copies(&key).iter().all(is_agreed).then_some(())
         });
         let written = times.get(&sensor).copied().unwrap_or_default();
-        let statement = format!("/query?db=d&q=SELECT%20count(v)%20FROM%20m%20WHERE%20s%3D'{sensor}'");
-        let count = get(&servers[0].url(&statement)).expect(200).json();
-        let found = count["results"][0]["series"][0]["values"][0][1].as_u64().unwrap_or_default();
+        let count = influxql(&servers[0], &format!("SELECT count(v) FROM m WHERE s = '{sensor}'"));
+        let found = count[0]["values"][0][1].as_u64().unwrap_or_default();
         assert_eq!(found, written, "{key}: {count}");
     }
 }

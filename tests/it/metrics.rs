@@ -79,8 +79,7 @@ fn the_readings_counters_tell_what_became_of_each_reading() {
     watched.write("# nothing\n", 204);
     watched.changed("nothing", &[]);
     // What was there is known after a restart too.
-    watched.server.stop();
-    watched.server.restart("127.0.0.1:0");
+    watched.server.stop_and_restart();
     watched.before = scrape(&watched.server);
     watched.write("m a=9,b=5 10\nm a=2 20\nm a=1 7", 204);
     watched.changed(
@@ -91,8 +90,7 @@ fn the_readings_counters_tell_what_became_of_each_reading() {
 
 #[test]
 fn what_is_rejected_is_counted_by_its_reason() {
-    let config = "[limits]\ntags = 2\nsensors = 2\n";
-    let mut watched = Watched::new(Launch::embedded().config(config).start());
+    let mut watched = Watched::new(Launch::embedded().config("[limits]\ntags = 2\nsensors = 2\n").start());
     watched.write("m a=1 1", 204);
     watched.changed("the first", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
     for (lines, reason, count) in [
@@ -172,7 +170,7 @@ fn a_503_at_a_limit_is_counted_by_the_limits_key() {
     let under_way = [begin(), begin()];
     let in_flight = |bytes: usize| {
         let what = format!("{bytes} bytes in flight");
-        eventually(&what, Duration::from_secs(10), || (scrape(&server)[IN_FLIGHT] == bytes as f64).then_some(()));
+        wait_until(&what, Duration::from_secs(10), || scrape(&server)[IN_FLIGHT] == bytes as f64);
     };
     in_flight(2 * (length - 1));
     for _ in 0..3 {
@@ -330,15 +328,6 @@ fn promtool_finds_nothing() {
     let Some(promtool) = require(Package::Promtool) else { return };
     let server = busy_server();
     let text = http::get(&server.url("/metrics")).expect(200);
-    let mut check = Command::new(promtool)
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool can be started");
-    check.stdin.take().expect("a pipe").write_all(&text.body).expect("promtool reads");
-    let output = check.wait_with_output().expect("promtool ends");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+    let said = ran_with(Command::new(promtool).args(["check", "metrics"]), &text.body).good().said();
+    assert!(said.trim().is_empty(), "{said}");
 }

@@ -32,7 +32,7 @@ fn page() -> Option<(Server, Browser)> {
 /// Writes lines with times in seconds.
 #[track_caller]
 fn write(server: &Server, lines: &str) {
-    post(&server.url("/write?precision=s"), lines, &[]).expect(204);
+    write_to(server, "precision=s", lines);
 }
 
 /// The wall clock in seconds.
@@ -44,13 +44,8 @@ fn now() -> u64 {
 fn climate(server: &Server) {
     let now = now();
     let line = |at: u64| {
-        format!(
-            "climate,sensor=temp-{},site=lab temp={}.5,humidity={} {}",
-            at % 2,
-            20 + at % 7,
-            40 + at % 5,
-            now - at * 60
-        )
+        let [sensor, temp, humidity] = [at % 2, 20 + at % 7, 40 + at % 5];
+        format!("climate,sensor=temp-{sensor},site=lab temp={temp}.5,humidity={humidity} {}", now - at * 60)
     };
     write(server, &(0..180).map(line).collect::<Vec<_>>().join("\n"));
 }

@@ -75,17 +75,17 @@ fn what_the_page_on_metadata_asks_is_answered() {
         let line = format!("climate,sensor={sensor} temp=19.5 1768489140\n");
         post(&server.url("/write?db=plant&precision=s"), line, &[]).expect(204);
     }
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     let [pages, group] = &*asked("docs/metadata.md") else { panic!("docs/metadata.md has other questions") };
     let found = said(&mongosh, &database, pages);
     assert!(found.contains("sensor: 'climate,sensor=s1'") && found.contains("temp: {"), "{found}");
     assert!(!found.contains("s2"), "{found}");
     // As the comment below it shows.
     let expected = "latest: { ts: ISODate('2026-01-15T14:59:00.000Z'), temp: 19.5 }";
-    eventually("the group is written", WITHIN, || {
+    wait_until("the group is written", WITHIN, || {
         let found = said(&mongosh, &database, group);
         let has = |text: &str| found.contains(text);
-        (has("_id: 'site lab '") && has("sensor: 'climate,sensor=s1'") && has(expected) && !has("s2")).then_some(())
+        has("_id: 'site lab '") && has("sensor: 'climate,sensor=s1'") && has(expected) && !has("s2")
     });
 }
 
@@ -98,7 +98,7 @@ fn a_lost_log_is_found_and_removed_as_the_page_says() {
         panic!("docs/data-folder.md has other questions")
     };
     let (find, remove) = remove.split_once('\n').expect("two lines");
-    eventually("the log is registered", WITHIN, || said(&mongosh, &database, find).contains("opening:").then_some(()));
+    wait_until("the log is registered", WITHIN, || said(&mongosh, &database, find).contains("opening:"));
     server.kill();
     let found = said(&mongosh, &database, watermarks);
     assert!(found.contains("host: '") && found.contains("stored: ISODate('20"), "{found}");

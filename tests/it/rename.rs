@@ -32,18 +32,17 @@ fn sensor(from: &str, to: &str) -> Value {
 }
 
 fn renames(server: &Server) -> Value {
-    get(&server.url("/api/v1/renames?db=d")).expect(200).json()["renames"].clone()
+    server.fetch("/api/v1/renames?db=d")["renames"].clone()
 }
 
 fn change(server: &Server, statement: &str) {
-    let answer = post(&server.url(&format!("/query?db=d&q={}", encode(statement))), "", &[]).expect(200).json();
-    assert!(answer["results"][0].get("error").is_none(), "{statement}: {answer}");
+    execute(server, "d", statement);
 }
 
 /// The readings of a sensor's field `v`, by time.
 fn readings(server: &Server, key: &str) -> Vec<(i64, i64)> {
     let url = format!("/api/v1/readings?db=d&limit=1000&epoch=s&sensor={}", encode(key));
-    let answer = get(&server.url(&url)).expect(200).json();
+    let answer = server.fetch(&url);
     let rows =
         answer["series"].as_array().into_iter().flatten().flat_map(|series| series["readings"].as_array().unwrap());
     let number = |value: &Value| value.as_i64().unwrap_or_else(|| panic!("{answer}"));
@@ -52,8 +51,7 @@ fn readings(server: &Server, key: &str) -> Vec<(i64, i64)> {
 
 /// All keys that the list of sensors has.
 fn listed(server: &Server) -> BTreeSet<String> {
-    let answer = get(&server.url("/api/v1/sensors?db=d")).expect(200).json();
-    answer["sensors"].as_array().unwrap().iter().map(|of| of["sensor"].as_str().unwrap().to_owned()).collect()
+    sensor_keys(server, "db=d").into_iter().collect()
 }
 
 /// The texts of the first column of a listing.
@@ -71,8 +69,7 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
 fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
-        write(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
-        flush(&server);
+        keep(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
         let old = "m,room=a,s=1";
         for (entry, new) in [
             (sensor(old, "w,area=x,s=9"), "w,area=x,s=9"),
@@ -136,11 +133,11 @@ fn conditions_groups_and_listings_know_the_shown_names_alone() {
     assert_eq!(rows[0]["columns"], json!(["time", "place", "s", "v"]));
     let summary = |selector: &str| {
         let url = format!("/api/v1/summary?db=d&agg=sum&{selector}");
-        get(&server.url(&url)).expect(200).json()["series"].as_array().unwrap().len()
+        server.fetch(&url)["series"].as_array().unwrap().len()
     };
     assert_eq!((summary("measurement=m&tag.place=hall"), summary("measurement=n")), (2, 0));
     // One series by the value of its tag `sensor`, and pages of lists in the order of shown names.
-    let page = |cursor: &str| get(&server.url(&format!("/api/v1/sensors?db=d&limit=2{cursor}"))).expect(200).json();
+    let page = |cursor: &str| server.fetch(&format!("/api/v1/sensors?db=d&limit=2{cursor}"));
     let first = page("");
     assert_eq!(first["next"], "m,place=hall,s=2", "{first}");
     assert_eq!(page("&cursor=m,place%3Dhall,s%3D2")["sensors"][0]["sensor"], "power,place=hall,s=3");
@@ -158,8 +155,7 @@ fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
         write(&server, format!("m,room=lab,s=2 v=5i {}\nm,room=lab,s=3 v=6i {}\n", T + 2, T + 1));
         server.kill_and_restart();
         write(&server, format!("m,room=hall,s=3 v=7i {}\nm,s=3,room=hall v=8i {}\n", T + 2, T + 3));
-        write(&server, format!("m,room=lab,s=2 v=9i {}\n", T + 3));
-        flush(&server);
+        keep(&server, format!("m,room=lab,s=2 v=9i {}\n", T + 3));
         let all = |server: &Server, key: &str| readings(server, key).into_iter().map(|of| of.1).collect::<Vec<_>>();
         assert_eq!(all(&server, "m,room=hall,s=2"), [2, 3, 5, 9]);
         assert_eq!(all(&server, "m,room=hall,s=3"), [4, 6, 7, 8]);
@@ -177,8 +173,7 @@ fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
 fn another_instance_learns_of_it() {
     let store = mongod().uri(&fresh_database_name());
     let (mut one, mut other) = (Launch::with_store(store.clone()).start(), Launch::with_store(store).start());
-    write(&one, format!("m,s=1 v=1i {T}\n"));
-    flush(&one);
+    keep(&one, format!("m,s=1 v=1i {T}\n"));
     rename(&one, &value("s", "1", "2"));
     let has = |server: &Server, key: &str| (listed(server) == set(&[key])).then_some(());
     eventually("the other shows the new name", WITHIN, || has(&other, "m,s=2"));
@@ -238,8 +233,7 @@ fn a_deletion_goes_by_shown_names() {
         let mut server = Launch::with_store(&store).start();
         let key = "m,room=a,s=1";
         let lines = format!("{key} v=1i {T}\n{key} v=900i {}\nm,room=b,s=2 v=901i {T}\n", T + 1);
-        write(&server, &lines);
-        flush(&server);
+        keep(&server, &lines);
         write(&server, format!("{key} v=902i {}\n", T + 2));
         rename(&server, &value("room", "a", "c"));
         rename(&server, &json!({"kind": "measurement", "from": "m", "to": "w"}));
@@ -275,15 +269,14 @@ fn a_deletion_covers_sensors_that_another_instance_alone_knows() {
     let store = mongod().uri(&fresh_database_name());
     let launch = Launch::with_store(store);
     let (mut one, mut other) = (launch.clone().start(), launch.start());
-    write(&one, format!("m,room=x,s=0 v=0i {T}\n"));
-    flush(&one);
+    keep(&one, format!("m,room=x,s=0 v=0i {T}\n"));
     rename(&one, &value("room", "a", "c"));
-    eventually("the other knows of it", WITHIN, || (renames(&other) != json!([])).then_some(()));
+    wait_until("the other knows of it", WITHIN, || renames(&other) != json!([]));
     write(&other, format!("m,room=c,s=1 v=1i {T}\nm,room=b,s=2 v=2i {T}\n"));
     change(&one, "DROP SERIES FROM m WHERE room = 'c'");
     delete(&one, &value("room", "a", "")).expect(200);
     let left = set(&["m,room=x,s=0", "m,room=b,s=2"]);
-    eventually("the other has deleted it", WITHIN, || (listed(&other) == left).then_some(()));
+    wait_until("the other has deleted it", WITHIN, || listed(&other) == left);
     flush(&other);
     assert_eq!((readings(&other, "m,room=a,s=1"), readings(&other, "m,room=b,s=2").len()), (vec![], 1));
     one.stop();
@@ -307,12 +300,12 @@ fn metadata_is_that_of_the_shown_name() {
         // Also of one that has no reading yet, by a file of several lines.
         let lines = "{\"sensor\":\"m,s=one\",\"meta\":{\"floor\":4}}\n{\"sensor\":\"m,s=2\",\"meta\":{\"floor\":5}}";
         post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(200);
-        let exported = get(&server.url("/api/v1/meta?db=d")).expect(200).json()["sensors"].clone();
+        let exported = server.fetch("/api/v1/meta?db=d")["sensors"].clone();
         let one = json!({"sensor": "m,s=one", "meta": {"site": "lab", "floor": 4}});
         assert_eq!(exported, json!([one, {"sensor": "m,s=2", "meta": {"floor": 5}}]));
         let found = influxql(&server, "SELECT v, s FROM m WHERE \"meta.floor\" = '4'");
         assert_eq!(found[0]["values"], json!([[T, 1, "one"]]));
-        let listed = get(&server.url("/api/v1/sensors?db=d")).expect(200).json()["sensors"][0].clone();
+        let listed = server.fetch("/api/v1/sensors?db=d")["sensors"][0].clone();
         assert_eq!((&listed["sensor"], &listed["meta"]["floor"]), (&json!("m,s=one"), &json!(4)), "{listed}");
         server.stop();
     }
@@ -342,10 +335,8 @@ fn the_command_renames_lists_and_removes() {
     let server = Launch::embedded().start();
     write(&server, format!("m,room=lab,s=1 v=1i {T}\n"));
     let run = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hourglass"));
-        command.arg("rename").args(arguments).args(["--server", &server.url(""), "--db", "d"]);
-        let output = command.output().unwrap();
-        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        let ran = ran(program().arg("rename").args(arguments).args(["--server", &server.url(""), "--db", "d"]));
+        (ran.status == Some(0), ran.stdout)
     };
     let add = ["add", "tag_value", "lab", "hall", "--tag", "room", "--measurement", "m"];
     let done = |text: &str| (true, text.to_owned());

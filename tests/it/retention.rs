@@ -8,8 +8,6 @@ mod policies;
 mod settings;
 mod summaries;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use crate::support::prelude::*;
 
 const SECOND: i64 = 1_000_000_000;
@@ -42,7 +40,7 @@ fn start(store: &str) -> Server {
 /// What a statement is answered.
 #[track_caller]
 fn answer(server: &Server, parameters: &str, statement: &str) -> Answer {
-    let body = format!("q={}", utf8_percent_encode(statement, NON_ALPHANUMERIC));
+    let body = format!("q={}", encode(statement));
     let form = [("content-type", "application/x-www-form-urlencoded")];
     post(&server.url(&format!("/query?epoch=ns&{parameters}")), body, &form)
 }
@@ -72,12 +70,12 @@ fn values(server: &Server, parameters: &str, statement: &str) -> Vec<i64> {
 
 #[track_caller]
 fn put(server: &Server, name: &str, body: &str) -> Answer {
-    let name = utf8_percent_encode(name, NON_ALPHANUMERIC);
+    let name = encode(name);
     request("PUT", &server.url(&format!("/api/v1/databases/{name}")), body.as_bytes(), &[]).expect("an answer")
 }
 
 #[track_caller]
 fn shown(server: &Server, name: &str) -> Value {
-    let name = utf8_percent_encode(name, NON_ALPHANUMERIC);
-    get(&server.url(&format!("/api/v1/databases/{name}"))).expect(200).json()
+    let name = encode(name);
+    server.fetch(&format!("/api/v1/databases/{name}"))
 }

@@ -101,7 +101,7 @@ fn kills(store: impl Fn() -> String) {
         (0..2).flat_map(|sensor| (0..MINUTES).step_by(3).map(move |n| line(sensor, n, n * 7 % 101))).collect();
     let give = |server: &Server| {
         post(&server.url("/write?db=d&precision=s"), &given, &[]).expect(204);
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(server);
     };
     let plain = Launch::with_store(store()).config(PAGES).start();
     give(&plain);
@@ -151,7 +151,7 @@ fn a_kill_during_backfill_changes_no_answer() {
             post(&server.url("/write?db=d&precision=s"), &lines, &[]).expect(204);
         }
         compare(&server, &plain, "unflushed");
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&server);
         compare(&server, &plain, "in chunks");
         await_sealed(&server);
         compare(&server, &plain, "sealed");
@@ -180,7 +180,7 @@ fn a_day_too_large_for_one_part_is_sealed_by_hour() {
         }
         let seal = || {
             for server in [&sealing, &plain] {
-                post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+                flush(server);
             }
             let done = jobs::seal(&sealing);
             assert_eq!(done["progress"]["large"], 0, "{done}");
@@ -275,10 +275,10 @@ fn compacting_gives_back_what_sealing_freed() {
     for sensor in 0..60 {
         post(&server.url("/write?db=d&precision=s"), lines(sensor), &[]).expect(204);
     }
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     let done = jobs::seal(&server);
     assert_eq!(done["progress"]["days"], 180, "{done}");
-    let ask = |server: &Server| get(&server.url("/api/v1/summary?db=d&sensor=climate,s=7&step=1d")).expect(200).json();
+    let ask = |server: &Server| server.fetch("/api/v1/summary?db=d&sensor=climate,s=7&step=1d");
     let before = ask(&server);
     assert!(server.stop().success());
     let file = || std::fs::metadata(server.data_dir().join("hourglass.redb")).expect("a file").len();
@@ -305,12 +305,12 @@ fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
         .start();
     let lines = (1..=60).map(|minutes| format!("climate,s=0 temp={minutes} {}\n", midnight / 1000 - minutes * 60));
     post(&server.url("/write?db=d&precision=s"), lines.collect::<String>(), &[]).expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     // Of that day only: who asks from long ago on is shown all sealed days.
     let range = format!("precision=s&from={}&to={}", midnight / 1000 - 3600, midnight / 1000);
     let ask = || {
         ["readings?limit=100&", "summary?step=1h&"]
-            .map(|kind| get(&server.url(&format!("/api/v1/{kind}db=d&sensor=climate,s=0&{range}"))).expect(200).json())
+            .map(|kind| server.fetch(&format!("/api/v1/{kind}db=d&sensor=climate,s=0&{range}")))
     };
     let before = ask();
     assert_eq!(before[0]["series"][0]["readings"].as_array().map(Vec::len), Some(60));
@@ -329,7 +329,7 @@ fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
         let write = |server: &Server, fields: &str| {
             let line = format!("climate,s=0 {fields} {}\n", START + 60);
             post(&server.url("/write?db=d&precision=s&ack=store"), line, &[]).expect(204);
-            post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+            flush(&server);
         };
         write(&server, "temp=1,hum=2");
         jobs::seal(&server);
@@ -337,7 +337,7 @@ fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
         // Sensors' documents are written at the latest when it stops.
         assert!(server.stop().success());
         server.restart_as(launch);
-        let latest: Value = get(&server.url("/api/v1/latest?db=d&sensor=climate,s=0")).expect(200).json();
+        let latest: Value = server.fetch("/api/v1/latest?db=d&sensor=climate,s=0");
         let reading = &latest["series"][0]["readings"][0];
         assert_eq!((reading["temp"].as_f64(), reading["hum"].as_f64()), (Some(3.0), Some(2.0)), "{latest}");
     }

@@ -21,29 +21,18 @@ fn fill(server: &Server) {
 
 /// Deletes three quarters of the sensors.
 fn delete(server: &Server) {
-    let statement = "DELETE+FROM+climate+WHERE+s+=~+/[1-9]$/+AND+s+!=+'5'+AND+s+!=+'15'".replace('+', " ");
-    let query = format!("/query?db=d&q={}", statement.replace(' ', "%20").replace('=', "%3D"));
-    post(&server.url(&query), "", &[]).expect(200);
+    execute(server, "d", "DELETE FROM climate WHERE s =~ /[1-9]$/ AND s != '5' AND s != '15'");
     flush(server);
 }
 
 fn count(server: &Server, measurement: &str, field: &str) -> u64 {
-    let answer =
-        get(&server.url(&format!("/query?db=d&q=SELECT%20count({field})%20FROM%20{measurement}"))).expect(200).json();
-    answer["results"][0]["series"][0]["values"][0][1].as_u64().unwrap_or(0)
+    let series = influxql(server, &format!("SELECT count({field}) FROM {measurement}"));
+    series[0]["values"][0][1].as_u64().unwrap_or(0)
 }
 
 /// What it takes on the disk: its length may be twice that.
 fn file(folder: &Path) -> u64 {
     std::fs::metadata(folder.join("hourglass.redb")).expect("a file").blocks() * 512
-}
-
-fn digest(store: &str, folder: &Path) -> String {
-    let mut command = program();
-    command.args(["backup", "digest", "--output", "json", "--store", store, "--data-dir"]).arg(folder);
-    let output = command.output().expect("hourglass can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
 }
 
 /// The story: what deletions and sealing freed came back only after the service was stopped.
@@ -57,8 +46,7 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
     halt.set();
     let done = AtomicBool::new(false);
     let (acked, slowest) = std::thread::scope(|scope| {
-        // A failed assertion must end the writer, too, or the scope waits for ever.
-        let _guard = SetOnDrop(&done);
+        let _guard = StopAtEnd(&done);
         let writer = scope.spawn(|| {
             let (mut acked, mut slowest) = (0, Duration::ZERO);
             while !done.load(Ordering::Relaxed) {
@@ -93,24 +81,11 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
     server.restart_as(Launch::embedded().config(CONFIG));
     assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, acked));
     // The command asks the running service, and works on a stopped one.
-    let run = |args: &[&str]| {
-        let output = program().args(args).output().expect("hourglass can be run");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    run(&["job", "run", "compact", "--server", &server.url("")]);
+    hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
     assert!(server.stop().success());
     let before = digest("embedded", &server.data_dir());
-    run(&["compact", "--data-dir", server.data_dir().to_str().expect("UTF-8")]);
+    hourglass(&["compact", "--data-dir", path(&server.data_dir())]).good();
     assert_eq!(digest("embedded", &server.data_dir()), before);
-}
-
-/// Sets its flag when it is dropped, also while a panic unwinds.
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]
@@ -134,9 +109,7 @@ fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
         assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, written), "{point}");
     }
     assert!(server.stop().success());
-    let verified =
-        program().args(["verify", "--data-dir"]).arg(server.data_dir()).output().expect("hourglass can be run");
-    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    verify("embedded", &server.data_dir(), &[]).good();
 }
 
 /// MongoDB compacts when the job is run, and the state of the job has the space as measured.
@@ -147,9 +120,7 @@ fn mongodb_compacts_when_asked() {
     post(&server.url("/write?db=d&precision=s"), format!("climate,s=1 temp=1 {START}\n"), &[]).expect(204);
     flush(&server);
     assert_eq!(job(&server, "compact")["last_success"], json!(null), "nothing is compacted unless asked");
-    let output =
-        program().args(["job", "run", "compact", "--server", &server.url("")]).output().expect("hourglass can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
     assert!(job(&server, "compact")["progress"]["bytes"].as_u64() > Some(0));
     assert_eq!(count(&server, "climate", "temp"), 1);
 }

@@ -1,8 +1,6 @@
 //! Nobody waits for somebody else's work: acks and queries while sensors' documents cannot be written, other databases
 //! while one is being deleted.
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use crate::support::prelude::*;
 
 /// 2026-01-15T14:00:00Z.
@@ -19,20 +17,8 @@ const EXCEEDED_TIME_LIMIT: i32 = 262;
 
 /// A server that waits at a point of its work.
 fn halted(point: &str, config: &str) -> (Server, Halt) {
-    let halt = Halt::new();
-    halt.set();
+    let halt = Halt::already_set();
     (halt.launch(Launch::embedded().config(config), point).start(), halt)
-}
-
-fn write(server: &Server, database: &str, lines: impl AsRef<[u8]>) {
-    post(&server.url(&format!("/write?db={database}")), lines, &[]).expect(204);
-}
-
-/// Carries a statement out, however long that takes.
-fn run(server: &Server, database: &str, statement: &str) {
-    let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
-    let answer = post(&server.url(&format!("/query?db={database}&q={q}")), "", &[]).expect(200).json();
-    assert!(answer["results"][0]["error"].is_null(), "{statement}: {answer}");
 }
 
 /// A line of each of these sensors.
@@ -60,13 +46,14 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
     let config = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
     let (server, halt) = &halted("writing_documents", config);
-    write(server, "d", lines(0..100, START));
+    write_to(server, "db=d", lines(0..100, START));
     flush(server);
     halt.await_met("it is halted");
     let mut medians = Vec::new();
     for round in 0.. {
         let time = |at: i64| START + HOUR + (TIMES * i64::from(round) + at) * 1_000_000_000;
-        let acks: Vec<Duration> = (0..TIMES).map(|at| timed(|| write(server, "d", lines(0..100, time(at))))).collect();
+        let acks: Vec<Duration> =
+            (0..TIMES).map(|at| timed(|| write_to(server, "db=d", lines(0..100, time(at))))).collect();
         let (from, to) = (time(0), time(TIMES));
         let ask = |sensor| assert_eq!(readings(server, "d", &format!("m,s={sensor}"), Some((from, to)), 100).len(), 40);
         let queries: Vec<Duration> = (0..TIMES).map(|sensor| timed(|| ask(sensor))).collect();
@@ -78,7 +65,7 @@ fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
         assert!(medians.len() < ROUNDS, "medians of acks and queries: {medians:?}");
     }
     // Nor a list, which tells what the documents do not say yet.
-    let list = get(&server.url("/api/v1/sensors?db=d&limit=1&epoch=ns")).expect(200).json();
+    let list = server.fetch("/api/v1/sensors?db=d&limit=1&epoch=ns");
     let last_seen = list["sensors"][0]["last_seen"].as_i64().expect("a time");
     assert!(last_seen >= START + HOUR, "{list}");
     halt.lift();
@@ -92,19 +79,19 @@ fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
     let config = "[flush]\ninterval = \"100ms\"\n";
     let (server, halt) = &halted("settling", config);
     for database in ["a", "b", "c"] {
-        write(server, database, lines(0..3, START));
+        write_to(server, &format!("db={database}"), lines(0..3, START));
     }
     flush(server);
     std::thread::scope(|scope| {
-        let deleted = scope.spawn(|| run(server, "a", "DROP SERIES FROM m WHERE s = '1'"));
+        let deleted = scope.spawn(|| execute(server, "a", "DROP SERIES FROM m WHERE s = '1'"));
         halt.await_met("it is halted");
         let stored = || metric(server, "hourglass_ingest_readings_stored_total");
         let before = stored();
-        write(server, "a", lines(0..3, START + HOUR));
-        write(server, "b", lines(0..3, START + HOUR));
-        eventually("those of the other are stored", WITHIN, || (stored() >= before + 3.0).then_some(()));
+        write_to(server, "db=a", lines(0..3, START + HOUR));
+        write_to(server, "db=b", lines(0..3, START + HOUR));
+        wait_until("those of the other are stored", WITHIN, || stored() >= before + 3.0);
         // And what is deleted of others does not wait for it either.
-        run(server, "c", "DROP DATABASE c");
+        execute(server, "c", "DROP DATABASE c");
         assert_eq!(stored(), before + 3.0, "its own wait");
         assert!(!deleted.is_finished());
         halt.lift();
@@ -122,17 +109,17 @@ fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_o
     let config = "[flush]\ninterval = \"100ms\"\n";
     let server = &Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
     for database in ["a", "b"] {
-        write(server, database, lines(0..3, START));
+        write_to(server, &format!("db={database}"), lines(0..3, START));
     }
     flush(server);
     mongod.fail(&["delete"], EXCEEDED_TIME_LIMIT);
     std::thread::scope(|scope| {
-        let deleted = scope.spawn(|| run(server, "a", "DROP SERIES FROM m WHERE s = '1'"));
-        eventually("it is tried", WITHIN, || (metric(server, "hourglass_store_errors_total") > 0.0).then_some(()));
+        let deleted = scope.spawn(|| execute(server, "a", "DROP SERIES FROM m WHERE s = '1'"));
+        wait_until("it is tried", WITHIN, || metric(server, "hourglass_store_errors_total") > 0.0);
         let stored = || metric(server, "hourglass_ingest_readings_stored_total");
         let before = stored();
-        write(server, "b", lines(0..3, START + HOUR));
-        eventually("those of the other are stored", WITHIN, || (stored() >= before + 3.0).then_some(()));
+        write_to(server, "db=b", lines(0..3, START + HOUR));
+        wait_until("those of the other are stored", WITHIN, || stored() >= before + 3.0);
         assert!(!deleted.is_finished());
         mongod.fail(&[], EXCEEDED_TIME_LIMIT);
         deleted.join().expect("it is done");
@@ -146,13 +133,13 @@ fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_o
 fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
     let (server, halt) = &halted("forgetting_deleted", "");
     for database in ["a", "b"] {
-        write(server, database, lines(0..100, START));
+        write_to(server, &format!("db={database}"), lines(0..100, START));
     }
     std::thread::scope(|scope| {
-        let dropped = scope.spawn(|| run(server, "a", "DROP DATABASE a"));
+        let dropped = scope.spawn(|| execute(server, "a", "DROP DATABASE a"));
         halt.await_met("it is halted");
         for database in ["a", "b"] {
-            write(server, database, lines(0..100, START + HOUR));
+            write_to(server, &format!("db={database}"), lines(0..100, START + HOUR));
             // A database that is about to go is another one already: nothing else is seen of it.
             assert_eq!(readings(server, database, "m,s=7", Some((START + HOUR, START + 2 * HOUR)), 10).len(), 1);
         }
@@ -167,17 +154,16 @@ fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
 #[test]
 fn a_drop_of_very_many_sensors_does_not_move_others_acks() {
     let sensors = scaled([20_000, 50_000, 1_000_000]);
-    let config = "[limits]\nsensors = 3000000\n[flush]\ninterval = \"10s\"\n";
-    let server = &Launch::embedded().config(config).start();
+    let server = &Launch::embedded().config("[limits]\nsensors = 3000000\n[flush]\ninterval = \"10s\"\n").start();
     let mut seen = Vec::new();
     loop {
         for first in (0..sensors).step_by(5000) {
-            write(server, "large", lines(first..sensors.min(first + 5000), START));
+            write_to(server, "db=large", lines(first..sensors.min(first + 5000), START));
         }
         flush(server);
         let before = p99(server, || std::thread::sleep(Duration::from_secs(1)));
         let mut took = Duration::ZERO;
-        let during = p99(server, || took = timed(|| run(server, "large", "DROP DATABASE large")));
+        let during = p99(server, || took = timed(|| drop(execute(server, "large", "DROP DATABASE large"))));
         println!(
             "{sensors} sensors dropped in {took:?}; p99 of another's acks before {before:?}, meanwhile {during:?}"
         );

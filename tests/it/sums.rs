@@ -18,13 +18,12 @@ struct World {
 }
 
 fn worlds() -> [World; 2] {
-    let stores = ["embedded".to_owned(), mongod().uri(&fresh_database_name())];
-    stores.map(|store| World { server: Launch::with_store(store).config(CONFIG).start() })
+    stores().map(|store| World { server: Launch::with_store(store).config(CONFIG).start() })
 }
 
 impl World {
     fn write(&self, lines: &str) {
-        post(&self.server.url("/write?db=sums"), lines, &[]).expect(204);
+        write_to(&self.server, "db=sums", lines);
     }
 
     /// The sum and the mean of one field in one window, as they stand in the answer.
@@ -38,8 +37,8 @@ impl World {
     fn by_statement(&self, sensor: &str, range: (i64, i64)) -> Vec<serde_json::Value> {
         let statement =
             format!("SELECT sum(v), mean(v) FROM {sensor} WHERE time >= {} AND time < {}", range.0, range.1);
-        let query = percent_encoding::utf8_percent_encode(&statement, percent_encoding::NON_ALPHANUMERIC);
-        let answer = get(&self.server.url(&format!("/query?db=sums&epoch=ns&q={query}"))).expect(200).json();
+        let query = encode(&statement);
+        let answer = self.server.fetch(&format!("/query?db=sums&epoch=ns&q={query}"));
         answer["results"][0]["series"][0]["values"][0].as_array().expect("a row")[1..].to_vec()
     }
 }
@@ -139,17 +138,9 @@ for line in sys.stdin:
         not_run("python3");
         return None;
     };
-    let mut child = Command::new(python);
-    let child = child.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = child.spawn().expect("python3 can be run");
     let text = |list: &Vec<f64>| list.iter().map(|v| hex(*v)).collect::<Vec<_>>().join(" ") + "\n";
     let input: String = lists.iter().map(text).collect();
-    let mut stdin = child.stdin.take().expect("piped");
-    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().expect("it ends");
-    writer.join().expect("no panic").expect("it reads");
-    assert!(output.status.success());
-    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    let said = ran_with(Command::new(python).args(["-c", SCRIPT]), input.as_bytes()).good().stdout;
     Some(said.lines().map(|line| line.split_whitespace().map(of_hex).collect()).collect())
 }
 

@@ -21,17 +21,13 @@ fn count(server: &Server, database: &str, sensor: &str) -> usize {
 
 #[track_caller]
 fn await_count(server: &Server, database: &str, sensor: &str, expected: usize) {
-    eventually(&format!("{expected} readings of {sensor}"), PATIENCE, || {
-        (count(server, database, sensor) == expected).then_some(())
-    });
+    wait_until(&format!("{expected} readings of {sensor}"), PATIENCE, || count(server, database, sensor) == expected);
 }
 
 #[track_caller]
 fn await_dropped(server: &Server, reason: &str, expected: f64) {
     let name = format!("hourglass_tcp_lines_dropped_total{{reason=\"{reason}\"}}");
-    eventually(&format!("{expected} dropped by {reason}"), PATIENCE, || {
-        (metric(server, &name) >= expected).then_some(())
-    });
+    wait_until(&format!("{expected} dropped by {reason}"), PATIENCE, || metric(server, &name) >= expected);
 }
 
 fn lines(sensor: &str, count: usize) -> String {
@@ -167,13 +163,12 @@ fn who_sends_nothing_is_sent_away() {
 /// got another time, and were kept twice.
 #[test]
 fn lines_that_the_log_confirms_late_are_kept_once() {
-    let halt = Halt::new();
-    halt.set();
+    let halt = Halt::already_set();
     let config = format!("{LISTEN}[ingest]\nack_timeout = \"200ms\"\n");
     let server = halt.launch(Launch::embedded().config(config), "after_sync").start();
     let mut raw = Raw::open(tcp(&server));
     raw.send("late v=1\n");
-    eventually("lines that came", PATIENCE, || (metric(&server, "hourglass_tcp_bytes_total") > 0.0).then_some(()));
+    wait_until("lines that came", PATIENCE, || metric(&server, "hourglass_tcp_bytes_total") > 0.0);
     // Each of these gives up after as long as the lines would: by then those were offered again, and a third time.
     for _ in 0..5 {
         let answer = http::post(&server.url("/write"), "late_too v=1 1", &[]).expect(503);
@@ -222,13 +217,13 @@ fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
     std::thread::scope(|threads| {
         let sending = threads.spawn(|| raw.send(&text));
         let shed = || metric(&server, "hourglass_ingest_shed_total{limit=\"wal.budget_bytes\"}");
-        eventually("the log is full", PATIENCE, || (shed() >= 1.0).then_some(()));
+        wait_until("the log is full", PATIENCE, || shed() >= 1.0);
         mongod.restart();
         sending.join().unwrap();
     });
     let accepted = || metric(&server, "hourglass_ingest_readings_accepted_total");
-    eventually("all are kept", Duration::from_secs(120), || (accepted() >= 100_000.0).then_some(()));
-    http::post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    wait_until("all are kept", Duration::from_secs(120), || accepted() >= 100_000.0);
+    flush(&server);
     await_count(&server, "default", "slowed", 100_000);
 }
 
@@ -248,8 +243,7 @@ fn a_stop_hands_over_what_was_read() {
 fn lines_come_by_tls_too() {
     let Some(certificates) = Certificates::new() else { return };
     certificates.sign("server", "lines", "");
-    let config = format!("{}{LISTEN}tls = true\n", certificates.config(""));
-    let server = Launch::embedded().config(config).start();
+    let server = Launch::embedded().config(format!("{}{LISTEN}tls = true\n", certificates.config(""))).start();
     let mut client = Command::new(require(Package::Openssl).unwrap())
         .args(["s_client", "-quiet", "-connect", &tcp(&server).to_string()])
         .stdin(Stdio::piped())

@@ -322,11 +322,11 @@ fn a_service_that_writes_meanwhile_is_no_difference() {
     let server = Launch::with_store(&store).config(CONFIG).start();
     let url = server.url("/write?db=plant&precision=s");
     post(&url, format!("m,s=s0 n=1i {HOUR}"), &[]).expect(204);
-    let stopped = std::sync::atomic::AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut second = 0;
-            while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 let mut lines = String::new();
                 for sensor in 0..20 {
                     writeln!(lines, "m,s=s{sensor} n={second}i {}", HOUR + second % 3600).unwrap();
@@ -336,7 +336,7 @@ fn a_service_that_writes_meanwhile_is_no_difference() {
             }
         });
         let checks: Vec<(i32, String)> = (0..4).map(|_| verify(&store, &server.data_dir(), &["--repair"])).collect();
-        stopped.store(true, std::sync::atomic::Ordering::Relaxed);
+        stopped.store(true, Ordering::Relaxed);
         for (code, said) in checks {
             assert_eq!(code, 0, "{said}");
             assert!(said.ends_with("\nno difference\n"), "{said}");
@@ -375,7 +375,7 @@ fn sealed(store: String) -> Server {
         }
     }
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     let said = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().said();
     assert!(said.contains("days 6,") && said.contains("large 0,") && said.contains("readings 5760"), "{said}");
     assert!(server.stop().success());
@@ -396,12 +396,11 @@ fn sealed_days_are_checked_in_the_file() {
 fn what_a_sealed_day_says_wrongly_is_found_and_mended() {
     let (mongod, name) = (mongod(), fresh_database_name());
     let server = sealed(mongod.uri(&name));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let days = runtime.block_on(mongodb::Client::with_uri_str(mongod.uri(&name))).expect("a good URI");
-    let days = days.database(&name).collection::<Document>("plant.days");
     let change = |id: &str, update: Document| {
-        let changed = runtime.block_on(async { days.update_one(doc! { "_id": id }, update).await }).expect("an update");
-        assert_eq!(changed.modified_count, 1, "{id}");
+        let updates = [doc! { "q": { "_id": id }, "u": update }];
+        let changed =
+            run_command(&mongod.uri(&name), None, doc! { "update": "plant.days", "updates": updates.to_vec() });
+        assert_eq!(changed.get_i32("nModified").ok(), Some(1), "{id}: {changed}");
     };
     let verified = |flags: &[&str]| verify(&mongod.uri(&name), &server.data_dir(), flags);
     assert_eq!(verified(&[]).0, 0, "{}", verified(&[]).1);

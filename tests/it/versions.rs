@@ -12,28 +12,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LINES: &str = "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1";
 const PAGE: &str = "1970-01-01T00 m,s=a 0";
 
-/// Runs something in the database of a connection string.
-fn in_mongo<T>(uri: &str, work: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
-    block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.expect("a good URI");
-        work(client.default_database().expect("a database")).await
-    })
-}
-
 /// Updates one document past its collection's validator.
 #[track_caller]
 fn update(uri: &str, collection: &str, which: Document, update: Document) {
-    in_mongo(uri, async |mongo| {
-        let command = doc! {
-            "update": collection, "updates": [{ "q": which, "u": update }], "bypassDocumentValidation": true,
-        };
-        assert_eq!(mongo.run_command(command).await.expect("an answer").get_i32("n").expect("a number"), 1);
-    });
-}
-
-/// The first document that matches.
-fn found(uri: &str, collection: &str, which: Document) -> Option<Document> {
-    in_mongo(uri, async |mongo| mongo.collection(collection).find_one(which).await.expect("an answer"))
+    let updates = [doc! { "q": which, "u": update }];
+    let command = doc! { "update": collection, "updates": updates.to_vec(), "bypassDocumentValidation": true };
+    assert_eq!(run_command(uri, None, command).get_i32("n").expect("a number"), 1);
 }
 
 fn impatient(store: &str) -> Launch {
@@ -58,8 +42,7 @@ fn both() -> [(Server, Stored); 2] {
 
 /// Sends a statement whose answer takes as long as the deletion waits.
 fn delete(server: &Server, statement: &str) {
-    let statement = statement.replace(' ', "+").replace('=', "%3D");
-    let url = server.url(&format!("/query?db=d&q={statement}"));
+    let url = server.url(&format!("/query?db=d&q={}", encode(statement)));
     drop(std::thread::spawn(move || drop(request("POST", &url, b"", &[]))));
 }
 
@@ -72,7 +55,7 @@ fn ids(stored: &Stored, kind: Kind) -> Vec<String> {
 
 /// What health says of documents that readings wait for.
 fn documents(server: &Server) -> String {
-    let health = get(&server.url("/health")).expect(200).json();
+    let health = server.fetch("/health");
     let check = health["checks"].as_array().expect("checks").iter().find(|check| check["name"] == "documents").cloned();
     check.expect("a check of that name")["message"].as_str().unwrap_or_default().to_owned()
 }
@@ -110,7 +93,7 @@ fn readings_wait_for_a_newer_version_which_is_named() {
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 1)));
         stored.change(Kind::Sensors, "m,s=b", |sensor| drop(sensor.insert("schemaVersion", 1)));
         server.restart("127.0.0.1:0");
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&server);
         for sensor in ["m,s=a", "m,s=b"] {
             assert_eq!(readings(&server, "d", sensor, None, 100).len(), 2, "{sensor}");
         }
@@ -126,9 +109,9 @@ fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
         let before = stored.fingerprints();
         server.restart("127.0.0.1:0");
         delete(&server, "DELETE FROM m WHERE s='a'");
-        eventually("the deletion is tried", PATIENCE, || {
+        wait_until("the deletion is tried", PATIENCE, || {
             let said = server.stderr();
-            (said.contains("it stays in the WAL and is retried") && said.contains("newer version")).then_some(())
+            said.contains("it stays in the WAL and is retried") && said.contains("newer version")
         });
         server.kill();
         let after = stored.fingerprints();
@@ -136,9 +119,7 @@ fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
         assert_eq!(after.get(key), before.get(key));
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 1)));
         server.restart("127.0.0.1:0");
-        eventually("the deletion is carried out", PATIENCE, || {
-            readings(&server, "d", "m,s=a", None, 100).is_empty().then_some(())
-        });
+        wait_until("the deletion is carried out", PATIENCE, || readings(&server, "d", "m,s=a", None, 100).is_empty());
         assert_eq!(readings(&server, "d", "m,s=b", None, 100).len(), 1);
         assert!(server.stop().success());
         assert_eq!(ids(&stored, Kind::Buckets).len(), 2);
@@ -185,14 +166,14 @@ fn a_drop_waits_for_a_newer_version() {
         newer(2);
         server.restart("127.0.0.1:0");
         delete(&server, "DROP DATABASE d");
-        eventually("the drop is tried", PATIENCE, || server.stderr().contains("newer version").then_some(()));
+        wait_until("the drop is tried", PATIENCE, || server.stderr().contains("newer version"));
         server.kill();
         assert_eq!(ids(&stored, Kind::Buckets).len(), 3);
         newer(1);
         server.restart("127.0.0.1:0");
-        eventually("the database is dropped", PATIENCE, || {
+        wait_until("the database is dropped", PATIENCE, || {
             let listed = post(&server.url("/query?q=SHOW+DATABASES"), "", &[]).text().to_owned();
-            (!listed.contains("\"d\"")).then_some(())
+            !listed.contains("\"d\"")
         });
     }
 }
@@ -206,29 +187,26 @@ fn server_uri(stored: &Stored) -> String {
 fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     let uri = mongod().uri(&fresh_database_name());
     let server = impatient(&uri).start();
-    let put = |kept: &str| {
-        let body = format!("{{\"readings\":\"{kept}\"}}");
-        request("PUT", &server.url("/api/v1/databases/d"), body.as_bytes(), &[]).expect("an answer").status
-    };
+    let put = |kept: &str| server.set("d", &format!("{{\"readings\":\"{kept}\"}}")).status;
     assert_eq!(put("36500d"), 200);
     let newer = doc! { "$set": { "schemaVersion": 2, "added": "by a newer version" }, "$inc": { "rev": 1_i64 } };
     let known = doc! { "$set": { "schemaVersion": 1 }, "$inc": { "rev": 1_i64 } };
     for collection in ["settings", "registry"] {
         update(&uri, collection, doc! {}, newer.clone());
     }
-    let before = found(&uri, "registry", doc! {});
-    eventually("the registry is read", PATIENCE, || server.stderr().contains("registry update failed").then_some(()));
+    let before = find(&uri, "registry", doc! {});
+    wait_until("the registry is read", PATIENCE, || server.stderr().contains("registry update failed"));
     assert_eq!(put("72000d"), 503);
-    assert_eq!(found(&uri, "registry", doc! {}), before);
-    let settings = found(&uri, "settings", doc! {}).expect("settings");
+    assert_eq!(find(&uri, "registry", doc! {}), before);
+    let settings = find(&uri, "settings", doc! {}).pop().expect("settings");
     assert_eq!(settings.get_str("added").ok(), Some("by a newer version"));
     // Nothing is flushed by what was known of the registry once: acks go on.
     post(&server.url("/write?db=d"), LINES, &[]).expect(204);
     for collection in ["settings", "registry"] {
         update(&uri, collection, doc! {}, known.clone());
     }
-    eventually("it goes on", PATIENCE, || (put("72000d") == 200).then_some(()));
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    wait_until("it goes on", PATIENCE, || put("72000d") == 200);
+    flush(&server);
     assert_eq!(readings(&server, "d", "m,s=a", None, 100).len(), 1);
 }
 
@@ -242,13 +220,11 @@ fn what_a_newer_validator_refuses_waits() {
     assert!(server.stop().success());
     update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": 9_i64 } });
     let validator = doc! { "$or": [{ "added": { "$exists": true } }, { "measurement": "m" }] };
-    in_mongo(&uri, async |mongo| {
-        mongo.run_command(doc! { "collMod": "d.buckets", "validator": &validator }).await.expect("done");
-    });
+    run_command(&uri, None, doc! { "collMod": "d.buckets", "validator": &validator });
     server.restart("127.0.0.1:0");
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "n,s=a v=1 1\nm,s=a v=1 7", &[]).status, 503);
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "m,s=a v=2 8", &[]).status, 204);
-    eventually("health tells", PATIENCE, || documents(&server).contains("newer version").then_some(()));
+    wait_until("health tells", PATIENCE, || documents(&server).contains("newer version"));
     assert!(!server.data_dir().join("dead-letters").exists());
     let options = in_mongo(&uri, async |mongo| {
         let listed = mongo.list_collections().filter(doc! { "name": "d.buckets" });
@@ -258,10 +234,8 @@ fn what_a_newer_validator_refuses_waits() {
     });
     assert_eq!(options.validator, Some(validator), "it is the newer version's");
     update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": 1_i64 } });
-    in_mongo(&uri, async |mongo| {
-        mongo.run_command(doc! { "collMod": "d.buckets", "validator": {} }).await.expect("done");
-    });
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    run_command(&uri, None, doc! { "collMod": "d.buckets", "validator": {} });
+    flush(&server);
     assert_eq!(readings(&server, "d", "n,s=a", None, 100).len(), 1);
 }
 

@@ -1,7 +1,6 @@
 //! The audit trail under attack: who may not do something cannot wipe out what administrators did, nor reach a terminal.
 
 use std::fs;
-use std::process::Output;
 
 use crate::support::prelude::*;
 
@@ -33,8 +32,8 @@ fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u1
     }
 }
 
-fn audit_command(server: &Server, command: &str) -> Output {
-    program().args(["audit", command, "--data-dir"]).arg(server.data_dir()).output().unwrap()
+fn audit_command(server: &Server, command: &str) -> Ran {
+    hourglass(&["audit", command, "--data-dir", path(&server.data_dir())])
 }
 
 fn small_trail() -> Server {
@@ -73,12 +72,11 @@ fn who_may_only_read_wipes_nothing_out() {
     for (name, text) in &files {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{name} has control characters");
     }
-    let printed = String::from_utf8(audit_command(&server, "list").stdout).unwrap();
+    let printed = audit_command(&server, "list").stdout;
     for name in ["first", "reader"] {
         assert!(printed.contains(&format!("\"action\":\"created\",\"name\":\"{name}\"")), "{printed}");
     }
-    let checked = audit_command(&server, "verify");
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    audit_command(&server, "verify").good();
 }
 
 /// `CREATE DATABASE` of one that is there succeeds, so a token that may write can cause as many records as it likes: they
@@ -93,10 +91,9 @@ fn who_may_write_wipes_no_token_out() {
     assert!(files.iter().any(|(name, _)| name == "audit.log.3"), "2,000 changes do not fit into 192 KiB");
     let bytes: usize = files.iter().map(|(_, text)| text.len()).sum();
     assert!(bytes < 256 << 10, "{bytes} bytes");
-    let printed = String::from_utf8(audit_command(&server, "list").stdout).unwrap();
+    let printed = audit_command(&server, "list").stdout;
     assert!(printed.contains("\"name\":\"first\"") && printed.contains("\"name\":\"writer\""), "{printed}");
-    let checked = audit_command(&server, "verify");
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    audit_command(&server, "verify").good();
 }
 
 /// A line of the audit log could be taken out, and nobody saw it; and it did not say who had run a command, nor what the
@@ -112,13 +109,12 @@ fn a_record_that_was_taken_out_shows() {
     let record: serde_json::Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
     assert_eq!(record["scopes"]["read"][0], "climate_*", "{record}");
     assert_eq!(record["quota"]["readings_per_second"], 7, "{record}");
-    let me = String::from_utf8(std::process::Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
-    assert_eq!(record["user"], me.trim(), "{record}");
+    assert_eq!(record["user"], ran(Command::new("id").arg("-un")).stdout.trim(), "{record}");
     let without: String = text.split_inclusive('\n').filter(|line| !line.contains("\"two\"")).collect();
     assert_eq!(without.lines().count(), 3);
     fs::write(&file, without).unwrap();
     let checked = audit_command(&server, "verify");
-    let printed = String::from_utf8(checked.stdout).unwrap();
-    assert_eq!(checked.status.code(), Some(1), "{printed}");
+    let printed = checked.stdout;
+    assert_eq!(checked.status, Some(1), "{printed}");
     assert!(printed.contains("admin.log, line 3: the records 3 to 3 are missing before it"), "{printed}");
 }

@@ -15,24 +15,24 @@ fn tokens_come_and_go_while_the_service_runs() {
     await_status(&server, "", 401);
     await_status(&server, &one, 200);
     let again = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
-    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("rotate it"));
+    again.refused("rotate it");
     let rotated = token_command(&server.data_dir(), &["rotate", "one", "--keep-old", "1h"]);
-    let two = String::from_utf8(rotated.stdout).unwrap().trim().to_owned();
+    let two = rotated.stdout.trim().to_owned();
     assert_ne!(one, two);
     await_status(&server, &two, 200);
     await_status(&server, &one, 200);
     let rotated = token_command(&server.data_dir(), &["rotate", "one"]);
-    let three = String::from_utf8(rotated.stdout).unwrap().trim().to_owned();
+    let three = rotated.stdout.trim().to_owned();
     await_status(&server, &three, 200);
     await_status(&server, &two, 401);
-    let listed = String::from_utf8(token_command(&server.data_dir(), &["list"]).stdout).unwrap();
+    let listed = token_command(&server.data_dir(), &["list"]).stdout;
     assert!(listed.starts_with("one ") && listed.contains("valid") && listed.contains("admin *"), "{listed}");
     assert!(listed.contains(&three[..15]) && !listed.contains(&three[16..]), "{listed}");
-    assert!(token_command(&server.data_dir(), &["revoke", "one"]).status.success());
+    token_command(&server.data_dir(), &["revoke", "one"]).good();
     await_status(&server, &three, 401);
     // The last one's end opens nothing.
     await_status(&server, "", 401);
-    assert!(!token_command(&server.data_dir(), &["revoke", "one"]).status.success(), "it is revoked already");
+    assert_ne!(token_command(&server.data_dir(), &["revoke", "one"]).status, Some(0), "it is revoked already");
 
     let file = server.data_dir().join("tokens.json");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -78,7 +78,7 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     let given = format!("hg_0123456789ab_{}", "0f".repeat(32));
     std::fs::write(&path, &given).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o440)).unwrap();
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+    for store in stores() {
         let server = Launch::with_store(store).env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", shown).start();
         await_status(&server, "", 401);
         await_status(&server, &given, 200);
@@ -100,14 +100,12 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
 /// known its own clients only.
 #[test]
 fn the_list_shows_when_a_token_was_last_used() {
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+    for store in stores() {
         let mut server = Server::start(&store);
         let data = server.data_dir();
         let token = |arguments: &[&str]| {
             let flags = ["--store", &store, "--data-dir", data.to_str().unwrap()];
-            let said = program().arg("token").args(arguments).args(flags).output().unwrap();
-            assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
-            String::from_utf8(said.stdout).unwrap().trim().to_owned()
+            ran(program().arg("token").args(arguments).args(flags)).good().stdout.trim().to_owned()
         };
         let column = |name: &str| {
             let listed = token(&["list"]);
@@ -155,8 +153,8 @@ fn no_token_is_made_that_lives_longer_than_it_may() {
     let create = |name: &str, more: &[&str]| {
         let mut command = program();
         command.args(["token", "add", "--read", "*", "--name", name, "--data-dir"]).arg(&data).args(more);
-        let said = command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d").output().unwrap();
-        (said.status.code(), String::from_utf8(said.stderr).unwrap())
+        let said = ran(command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d"));
+        (said.status, said.stderr)
     };
     for more in [&[][..], &["--expires", "31d"]] {
         let (code, said) = create("a", more);
@@ -164,8 +162,7 @@ fn no_token_is_made_that_lives_longer_than_it_may() {
     }
     assert_eq!(create("a", &["--expires", "30d"]).0, Some(0));
     let metrics = with(&first, "GET", &server.url("/metrics"), "").expect(200);
-    let left = metrics.text().lines().find_map(|line| line.strip_prefix("hourglass_access_token_expiry_seconds "));
-    let left: f64 = left.unwrap().parse().unwrap();
+    let left = sample(&metrics, "hourglass_access_token_expiry_seconds");
     let month = 30.0 * 86400.0;
     assert!(left <= month && left > month - 600.0, "the first token ends, too: {left}");
 }
@@ -186,12 +183,12 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     ];
     for (words, said) in cases {
         let refused = token_command(folder.path(), words);
-        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && refused.stdout.is_empty() && stderr.contains(said), "{words:?}: {stderr}");
+        let is_refused = refused.status != Some(0) && refused.stdout.is_empty();
+        assert!(is_refused && refused.stderr.contains(said), "{words:?}: {refused:?}");
     }
     std::fs::write(folder.path().join("tokens.json"), "{\"format\": 1, \"tokens\": [").unwrap();
     let refused = token_command(folder.path(), &["list"]);
-    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("cannot be read"));
+    assert!(refused.status != Some(0) && refused.stderr.contains("cannot be read"), "{refused:?}");
 }
 
 /// An open address needs a token, whatever happens to the file: what cannot be read opens nothing.
@@ -205,9 +202,8 @@ fn a_damaged_file_of_tokens_leaves_what_was_known() {
     get(&server.url("/api/v1/measurements")).expect(401);
     server.stop();
     for listen in ["0.0.0.0:0", "127.0.0.1:0"] {
-        let refused =
-            program().args(["serve", "--listen", listen, "--data-dir"]).arg(server.data_dir()).output().unwrap();
-        assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("tokens.json"));
+        let refused = hourglass(&["serve", "--listen", listen, "--data-dir", path(&server.data_dir())]);
+        assert!(refused.status != Some(0) && refused.stderr.contains("tokens.json"), "{refused:?}");
     }
 }
 
@@ -225,8 +221,8 @@ fn what_may_be_a_token_and_cannot_be_read_opens_nothing() {
     assert!(poll(PATIENCE, || shut(401)).is_some());
 }
 
-fn mongo_command(uri: &str, folder: &std::path::Path, words: &[&str]) -> std::process::Output {
-    program().arg("token").args(words).args(["--store", uri, "--data-dir"]).arg(folder).output().unwrap()
+fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> Ran {
+    ran(program().arg("token").args(words).args(["--store", uri, "--data-dir"]).arg(folder)).good()
 }
 
 #[test]
@@ -234,13 +230,12 @@ fn instances_on_one_mongodb_share_tokens() {
     let uri = mongod().uri(&fresh_database_name());
     let (a, b) = (Server::start(&uri), Server::start(&uri));
     let made = mongo_command(&uri, &a.data_dir(), &["add", "--name", "shared", "--read", "*", "--write", "*"]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let token = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let token = made.stdout.trim().to_owned();
     for server in [&a, &b] {
         await_status(server, "", 401);
         await_status(server, &token, 200);
     }
-    assert!(mongo_command(&uri, &b.data_dir(), &["revoke", "shared"]).status.success());
+    mongo_command(&uri, &b.data_dir(), &["revoke", "shared"]);
     for server in [&a, &b] {
         await_status(server, &token, 401);
     }

@@ -10,10 +10,8 @@ fn lines(measurement: &str, from: usize, count: usize) -> String {
 
 /// How often somebody was warned or refused: `warned` or `refused`, of a `token` or a `database`, by what.
 fn told(server: &Server, admin: &str, (outcome, scope, of): (&str, &str, &str)) -> f64 {
-    let name = format!("hourglass_access_quota_total{{outcome=\"{outcome}\",scope=\"{scope}\",of=\"{of}\"}} ");
-    let metrics = with(admin, "GET", &server.url("/metrics"), "").expect(200);
-    let sample = metrics.text().lines().find_map(|line| line.strip_prefix(&name));
-    sample.map_or(0.0, |value| value.parse().expect("a sample"))
+    let name = format!("hourglass_access_quota_total{{outcome=\"{outcome}\",scope=\"{scope}\",of=\"{of}\"}}");
+    sample(&with(admin, "GET", &server.url("/metrics"), "").expect(200), &name)
 }
 
 fn sensors(from: usize, count: usize) -> String {

@@ -125,7 +125,7 @@ fn a_kill_leaves_what_was_written() {
     assert!(poll(PATIENCE, is_written).is_some());
     server.kill_and_restart();
     // Without tokens everybody is shown all.
-    let answer = get(&server.url(PATH)).expect(200).json();
+    let answer = server.fetch(PATH);
     assert_eq!(answer["rejections"][0]["text"], "bad", "{answer}");
     assert_eq!(answer["rejections"][0]["address"], "127.0.0.0/24", "{answer}");
     assert_eq!(answer["rejections"][0]["token"], Value::Null, "{answer}");
@@ -179,9 +179,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     let url = server.url("");
     let command = |words: &[&str]| {
         let service = ["--db", "a", "--server", &url, "--token", &admin];
-        let ran = program().arg("rejections").args(words).args(service).output().expect("it runs");
-        assert!(ran.status.success(), "{ran:?}");
-        String::from_utf8_lossy(&ran.stdout).into_owned()
+        ran(program().arg("rejections").args(words).args(service)).good().stdout
     };
     let list = command(&["list"]);
     assert!(list.contains("family: 3") && list.contains("syntax: 1") && list.contains("warm"), "{list}");

@@ -26,7 +26,7 @@ fn headers(level: Option<&str>) -> Vec<(&str, &str)> {
 
 /// How many readings are not in the store yet.
 fn pending(server: &Server) -> serde_json::Value {
-    get(&server.url("/api/v1/status")).expect(200).json()["pending_readings"].clone()
+    server.fetch("/api/v1/status")["pending_readings"].clone()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{Client, client};
+use super::{Client, client_with};
 
 #[track_caller]
 fn ask(client: &Client<'_>, path: &str, parameters: &str, known: Option<&str>) -> Answer {
@@ -12,8 +12,7 @@ fn ask(client: &Client<'_>, path: &str, parameters: &str, known: Option<&str>) -
 
 #[test]
 fn an_answer_of_the_past_is_sent_again_only_when_late_data_changed_it() {
-    let client = client("caching");
-    client.keep("m v=1 1000000000\nm v=2 2000000000");
+    let client = client_with("caching", "m v=1 1000000000\nm v=2 2000000000");
     for (path, more) in [
         ("/api/v1/readings", "sensor=m"),
         ("/api/v1/readings", "measurement=m&format=csv"),
@@ -46,8 +45,7 @@ fn an_answer_of_the_past_is_sent_again_only_when_late_data_changed_it() {
 
 #[test]
 fn what_reaches_up_to_now_is_not_kept() {
-    let client = client("not-kept");
-    client.keep("m v=1");
+    let client = client_with("not-kept", "m v=1");
     for (path, parameters) in [
         ("/api/v1/readings", "sensor=m"),
         ("/api/v1/readings", "measurement=m&to=2200-01-01T00:00:00Z"),

@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 use super::{Client, client, shared, text_at};
 
 fn names(server: &Server) -> Vec<String> {
-    let answer = http::get(&server.url("/query?q=SHOW%20DATABASES")).expect(200).json();
+    let answer = server.fetch("/query?q=SHOW%20DATABASES");
     let series = &answer["results"][0]["series"][0];
     assert_eq!(series["name"], "databases", "{answer}");
     // There are no values as long as there is no database.

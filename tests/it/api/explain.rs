@@ -1,6 +1,6 @@
 //! The dry run of a write says what the write then does, and leaves nothing behind.
 
-use super::client;
+use super::{client, client_with};
 use crate::support::packed::gzip;
 use crate::support::prelude::*;
 
@@ -20,7 +20,7 @@ fn told(answer: &Answer) -> (u16, Vec<String>) {
 
 /// Everything that a write changes, as far as a client sees it.
 fn traces(server: &Server) -> Value {
-    let get = |path: &str| http::get(&server.url(path)).expect(200).json();
+    let get = |path: &str| server.fetch(path);
     json!([
         get("/query?q=SHOW+DATABASES"),
         get("/api/v1/sensors?db=d"),
@@ -71,8 +71,7 @@ fn what_is_said_is_what_a_write_then_does_and_saying_it_changes_nothing() {
 
 #[test]
 fn each_line_is_told_with_its_time_bucket_and_fields() {
-    let client = client("explain");
-    client.keep("m,a=1 v=1 1\n");
+    let client = client_with("explain", "m,a=1 v=1 1\n");
     let lines = "m,a=1 v=2i,w=\"x\" 1768487400000000000\nm,a=1 v=3 1768487400000000000\n\n# no line\nn v=1\nm,a=1 v=\"x\" 5\nbad\n";
     let said = http::post(&client.url("/api/v1/explain", "precision=ns"), lines, &[]).expect(200).json();
     let [first, second, undated, conflict, bad] = &**said["lines"].as_array().expect("lines") else { panic!("{said}") };

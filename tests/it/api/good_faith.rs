@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, client, encode, text_at};
+use super::{Client, client, client_with, encode, text_at};
 
 const PATH: &str = "/api/v1/readings";
 
@@ -48,8 +48,7 @@ fn a_bare_name_is_the_one_sensor_with_that_tag() {
 /// The next part of an answer is of the same sensor, even if another one has got the tag since.
 #[test]
 fn a_cursor_keeps_the_sensor_that_a_bare_name_meant() {
-    let client = client("bare-cursor");
-    client.keep("a,sensor=s v=1 1\na,sensor=s v=2 2\na,sensor=s v=3 3");
+    let client = client_with("bare-cursor", "a,sensor=s v=1 1\na,sensor=s v=2 2\na,sensor=s v=3 3");
     let first = client.get(PATH, "sensor=s&limit=2&epoch=ns").expect(200).json();
     assert_eq!(first["series"][0]["readings"].as_array().map(Vec::len), Some(2), "{first}");
     client.keep("b,sensor=s v=9 1");

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{client, shared, text_at};
+use super::{client, client_with, shared, text_at};
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
@@ -104,8 +104,7 @@ fn a_query_without_q_is_400() {
 /// `SELECT temp FROM climat` was answered with nothing, and Grafana drew an empty panel without a word.
 #[test]
 fn an_answer_without_series_says_which_name_nobody_knows() {
-    let client = client("messages");
-    client.keep("climate,site=lab temp=1,humidity=2 1000000000");
+    let client = client_with("messages", "climate,site=lab temp=1,humidity=2 1000000000");
     let told = |q: &str| {
         let answer = client.get("/query", &format!("q={}", encode(q))).expect(200).json();
         let result = answer["results"][0].as_object().expect("a result").clone();
@@ -139,7 +138,7 @@ fn an_answer_without_series_says_which_name_nobody_knows() {
     ] {
         assert_eq!(told(q), expected, "{q}");
     }
-    let elsewhere = http::get(&shared().url("/query?db=message&q=SELECT+temp+FROM+climate")).expect(200).json();
+    let elsewhere = shared().fetch("/query?db=message&q=SELECT+temp+FROM+climate");
     assert_eq!(elsewhere["results"][0]["error"], json!("database not found: message"), "{elsewhere}");
     let nearest = text_at(&elsewhere["results"][0]["messages"][0], "text");
     let names = nearest.strip_prefix("unknown database \"message\"; ").and_then(|rest| rest.split_once(": "));

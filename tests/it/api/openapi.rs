@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 use super::shared;
 
 fn document() -> Value {
-    get(&shared().url("/openapi.json")).expect(200).json()
+    shared().fetch("/openapi.json")
 }
 
 fn described(document: &Value) -> BTreeSet<(String, String)> {

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{Client, client, keys, text_at};
+use super::{Client, client, client_with, keys, text_at};
 
 const PATH: &str = "/api/v1/readings";
 /// 2026-01-15T14:00:00Z.
@@ -202,8 +202,7 @@ fn a_chart_has_few_readings_and_every_peak() {
 
 #[test]
 fn fields_chooses_and_readings_without_any_of_them_stay_away() {
-    let client = client("chosen-fields");
-    client.keep("m a=1,b=2,c=3 1\nm a=4 2\nm b=5 3\nm d=\"x\" 4");
+    let client = client_with("chosen-fields", "m a=1,b=2,c=3 1\nm a=4 2\nm b=5 3\nm d=\"x\" 4");
     for (fields, expected) in [
         ("a", vec![json!({"ts": 1, "a": 1}), json!({"ts": 2, "a": 4})]),
         ("b,c", vec![json!({"ts": 1, "b": 2, "c": 3}), json!({"ts": 3, "b": 5})]),
@@ -260,8 +259,7 @@ fn pages_by_cursor_are_together_the_whole() {
 /// What is written while somebody pages neither repeats nor hides what was there before.
 #[test]
 fn a_cursor_survives_writes_before_and_behind_it() {
-    let client = client("moving-cursor");
-    client.keep("m n=10i 10\nm n=20i 20\nm n=30i 30");
+    let client = client_with("moving-cursor", "m n=10i 10\nm n=20i 20\nm n=30i 30");
     let first = client.get(PATH, "sensor=m&limit=1&precision=ns").expect(200).json();
     client.keep("m n=5i 5\nm n=25i 25");
     let rest = format!("sensor=m&limit=10&precision=ns&cursor={}", text_at(&first, "next"));
@@ -270,8 +268,7 @@ fn a_cursor_survives_writes_before_and_behind_it() {
 
 #[test]
 fn a_sensor_has_one_key_however_it_is_spelled() {
-    let client = client("spellings");
-    client.keep("climate,site=a,sensor=temp-01 t=1 1\nclimate,sensor=temp-01,site=a t=2 2");
+    let client = client_with("spellings", "climate,site=a,sensor=temp-01 t=1 1\nclimate,sensor=temp-01,site=a t=2 2");
     client.keep(r"wi\ nd,na\,me=x\=y v=1 1");
     for (spelled, key, count) in [
         ("climate,sensor=temp-01,site=a", "climate,sensor=temp-01,site=a", 2),
@@ -289,8 +286,7 @@ fn a_sensor_has_one_key_however_it_is_spelled() {
 
 #[test]
 fn an_unknown_sensor_has_no_series_and_a_known_one_without_readings_has_an_empty_one() {
-    let client = client("unknown-sensor");
-    client.keep("known v=1 1");
+    let client = client_with("unknown-sensor", "known v=1 1");
     for unknown in ["unknown", "known,but=other"] {
         let notice = format!("unknown sensor {unknown:?}; known: \"known\"");
         let nothing = json!({"series": [], "next": null, "notices": [notice]});
@@ -305,8 +301,7 @@ fn an_unknown_sensor_has_no_series_and_a_known_one_without_readings_has_an_empty
 
 #[test]
 fn parameters_that_cannot_be_meant_are_refused_by_name() {
-    let client = client("parameters");
-    client.keep("m v=1 1");
+    let client = client_with("parameters", "m v=1 1");
     for (parameters, expected) in [
         ("", "no sensors selected: give sensor=climate,sensor=temp-01, or measurement=climate, or tag.KEY=value"),
         ("sensor=", "no sensors selected: give "),
@@ -342,8 +337,7 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
 
 #[test]
 fn the_limits_of_a_query_are_the_configs() {
-    let config = "[query]\nlimit_default = 2\nlimit_max = 3\nsensors_max = 4\n";
-    let server = Launch::embedded().config(config).start();
+    let server = Launch::embedded().config("[query]\nlimit_default = 2\nlimit_max = 3\nsensors_max = 4\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep("m n=1i 1\nm n=2i 2\nm n=3i 3\nm n=4i 4");
     assert_eq!(numbers(&client.get(PATH, "sensor=m").expect(200).json()), [1, 2]);

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{client, keys, text_at};
+use super::{client, client_with, keys, text_at};
 
 const MISSING: &str = "missing fields: a line is 'measurement[,tag=value…] field=value[,…] [timestamp]'";
 
@@ -120,8 +120,7 @@ fn a_refused_body_leaves_no_family_behind() {
 
 #[test]
 fn a_conflict_of_families_refuses_the_field_that_differs_and_no_other() {
-    let client = client("families");
-    client.keep("m n=1,b=true,s=\"x\" 1\nm n=2i 2\nm n=3u 3");
+    let client = client_with("families", "m n=1,b=true,s=\"x\" 1\nm n=2i 2\nm n=3u 3");
     let conflict = |field: &str, sent: &str, stored: &str| {
         format!(
             "field type conflict: input field \"{field}\" on measurement \"m\" is type {sent}, already exists as type {stored} (line 1)"
@@ -153,8 +152,7 @@ fn a_conflict_of_families_refuses_the_field_that_differs_and_no_other() {
 
 #[test]
 fn v2_tells_conflicts_by_422_and_bad_lines_by_400() {
-    let client = client("v2-conflicts");
-    client.keep("m n=1 1");
+    let client = client_with("v2-conflicts", "m n=1 1");
     let url = client.url("/api/v2/write", "bucket=v2-conflicts");
     let answer = http::post(&url, "m n=2 2\nm n=\"x\",k=1 3", &[]).expect(422);
     assert_eq!(answer.header("x-platform-error-code"), Some("unprocessable entity"));
@@ -178,8 +176,7 @@ fn v2_tells_conflicts_by_422_and_bad_lines_by_400() {
 fn families_outlive_the_process() {
     let mut server = Server::start("embedded");
     http::post(&server.url("/write"), "m n=1 1", &[]).expect(204);
-    server.stop();
-    server.restart("127.0.0.1:0");
+    server.stop_and_restart();
     let answer = http::post(&server.url("/write"), "m n=\"x\",k=1 2", &[]).expect(400).json();
     assert!(text_at(&answer, "error").contains("is type string, already exists as type number"), "{answer}");
 }

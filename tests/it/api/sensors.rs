@@ -122,8 +122,7 @@ fn a_sensor_that_spills_is_listed_as_an_outlier() {
     let numbers: Vec<Value> = client.readings("m,s=busy", "").iter().map(|reading| reading["n"].clone()).collect();
     assert_eq!(numbers, (0..35).collect::<Vec<_>>());
     // A stop writes the mark, and the next start reads it.
-    server.stop();
-    server.restart("127.0.0.1:0");
+    server.stop_and_restart();
     let client = Client { server: &server, database: "d" };
     assert_eq!(names(&listed(&client, "outlier=true")), ["m,s=busy"]);
     assert_eq!(listed(&client, "outlier=true")[0]["outlier"], outlier);
@@ -145,9 +144,9 @@ fn a_sensor_that_stops_sending_is_counted_and_listed() {
     assert_eq!(still, (1.0, "m,s=empty".to_owned()));
     assert_eq!(listed(&client, "silent=false").len(), 3);
     // It sends again.
-    eventually("no sensor is silent", Duration::from_secs(30), || {
+    wait_until("no sensor is silent", Duration::from_secs(30), || {
         client.keep("m,s=empty v=1\nm,s=full v=1\nother,s=full v=1");
-        (silent() == 0.0 && listed(&client, "silent=true").is_empty()).then_some(())
+        silent() == 0.0 && listed(&client, "silent=true").is_empty()
     });
     // Off by default: a door may be opened once a week.
     let off = Launch::embedded().start();
@@ -162,8 +161,7 @@ fn sensors_of_an_earlier_run_are_there_before_they_send_again() {
     client.keep("m,s=a v=1 1000001\nm,s=a v=2 7200000000000\nm,s=b w=\"x\" 5000000");
     let before = listed(&client, "recent=true");
     assert_eq!(before.len(), 2);
-    server.stop();
-    server.restart("127.0.0.1:0");
+    server.stop_and_restart();
     let client = Client { server: &server, database: "d" };
     assert_eq!(listed(&client, "recent=true"), before);
     // One sends again: what it was before is not forgotten.

@@ -98,7 +98,7 @@ fn health_ready_and_settings_have_the_shapes_that_clients_check() {
 fn the_status_has_these_keys_and_types() {
     let server = Server::start("embedded");
     http::post(&server.url("/write"), "m v=1 1\nm v=2 2", &[]).expect(204);
-    let status = http::get(&server.url("/api/v1/status")).expect(200).json();
+    let status = server.fetch("/api/v1/status");
     let of_log = ["log_bytes", "log_segments", "log_damaged", "log_in_doubt", "log_torn"];
     let mut counts =
         [&["pending_readings", "hot_bytes", "unflushed_bytes", "deletions_in_progress"][..], &of_log].concat();
@@ -132,8 +132,8 @@ fn the_status_has_these_keys_and_types() {
     };
     assert_eq!((&status["pending_readings"], &status["readings"]), (&json!(2), &of_readings(2, 0)));
     assert!(status["unflushed_bytes"].as_u64() > Some(0) && status["log_bytes"].as_u64() > Some(0), "{status}");
-    http::post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    let status = http::get(&server.url("/api/v1/status")).expect(200).json();
+    flush(&server);
+    let status = server.fetch("/api/v1/status");
     assert_eq!((&status["pending_readings"], &status["readings"]), (&json!(0), &of_readings(2, 2)));
     assert_eq!((&status["oldest_pending_seconds"], &status["unflushed_bytes"]), (&json!(0.0), &json!(0)));
     assert!(status["hot_bytes"].as_u64() > Some(0), "{status}");

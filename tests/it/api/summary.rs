@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{Client, client, keys, text_at};
+use super::{Client, client, client_with, keys, text_at};
 
 const PATH: &str = "/api/v1/summary";
 const SECOND: i64 = 1_000_000_000;
@@ -157,8 +157,7 @@ fn windows_over_many_pages_agree_too_and_so_they_do_after_a_restart() {
     let client = Client { server: &server, database: "d" };
     fill(&client);
     check_all(&server);
-    server.stop();
-    server.restart("127.0.0.1:0");
+    server.stop_and_restart();
     check_all(&server);
     // The same again, latest first, changes nothing.
     let client = Client { server: &server, database: "d" };
@@ -169,8 +168,7 @@ fn windows_over_many_pages_agree_too_and_so_they_do_after_a_restart() {
 
 #[test]
 fn an_overwriting_and_a_late_reading_are_in_the_summary_at_once() {
-    let client = client("rewritten");
-    client.keep("m v=5 10\nm v=7 30\nm v=-100 20");
+    let client = client_with("rewritten", "m v=5 10\nm v=7 30\nm v=-100 20");
     client.keep("m v=6 20");
     client.keep("m v=1 5");
     let expected = json!([{
@@ -182,8 +180,7 @@ fn an_overwriting_and_a_late_reading_are_in_the_summary_at_once() {
 
 #[test]
 fn times_are_rfc_3339_unless_epoch_asks_otherwise() {
-    let client = client("window-times");
-    client.keep("m v=1.5 1768485600000000000");
+    let client = client_with("window-times", "m v=1.5 1768485600000000000");
     let answer = client.get(PATH, "sensor=m&from=2026-01-15T14:00:00Z&to=2026-01-15T14:30:00Z").expect(200);
     assert_eq!(
         answer.text(),
@@ -198,8 +195,7 @@ fn times_are_rfc_3339_unless_epoch_asks_otherwise() {
 
 #[test]
 fn integers_are_summed_exactly_and_mixed_fields_as_floats() {
-    let client = client("mixed");
-    client.keep("whole v=9007199254740993i 1\nwhole v=1i 2");
+    let client = client_with("mixed", "whole v=9007199254740993i 1\nwhole v=1i 2");
     let answer = client.get(PATH, "sensor=whole").expect(200);
     let fold = r#"{"count":2,"min":1,"max":9007199254740993,"sum":9007199254740994,"avg":"#;
     assert!(answer.text().contains(fold), "{}", answer.text());
@@ -212,8 +208,7 @@ fn integers_are_summed_exactly_and_mixed_fields_as_floats() {
 /// Strings and booleans have no sum. A sensor that has nothing else is known all the same.
 #[test]
 fn fields_without_numbers_have_no_summary() {
-    let client = client("no-numbers");
-    client.keep("m s=\"x\",b=true 1");
+    let client = client_with("no-numbers", "m s=\"x\",b=true 1");
     for step in ["1h", "1m"] {
         let found = client.get(PATH, &format!("sensor=m&step={step}")).expect(200).json();
         assert_eq!(found, json!({"series": [{"sensor": "m", "tags": {}, "windows": []}], "next": null}), "{step}");
@@ -228,8 +223,7 @@ fn fields_without_numbers_have_no_summary() {
 /// Regression: a count of texts or booleans was left out without a word, while InfluxQL counts them.
 #[test]
 fn texts_and_booleans_are_counted_when_they_are_asked_for() {
-    let client = client("counted");
-    client.keep("m s=\"x\",b=true,v=1 1\nm s=\"y\",v=2 2\nm b=false 3\nm s=\"z\" 4");
+    let client = client_with("counted", "m s=\"x\",b=true,v=1 1\nm s=\"y\",v=2 2\nm b=false 3\nm s=\"z\" 4");
     let fields = |parameters: &str| windows(&client, "m", parameters)[0]["fields"].clone();
     let all = json!({"s": {"count": 3}, "b": {"count": 2}, "v": {"count": 2}});
     assert_eq!(fields("&agg=count"), all);
@@ -245,8 +239,7 @@ fn texts_and_booleans_are_counted_when_they_are_asked_for() {
 /// A field that is a number for one sensor and text for another was counted for the first alone, without a word.
 #[test]
 fn sensors_of_another_type_are_left_out_with_a_notice() {
-    let client = client("families");
-    client.keep("m,s=a v=1,w=1 1\nm,s=b v=2,w=\"x\" 2\nm,s=c v=\"on\",w=true 3");
+    let client = client_with("families", "m,s=a v=1,w=1 1\nm,s=b v=2,w=\"x\" 2\nm,s=c v=\"on\",w=true 3");
     let asked = |parameters: &str| client.get(PATH, &format!("measurement=m{parameters}")).expect(200).json();
     let v = "field \"v\" is a number for 2 of 3 chosen sensors, and a string for 1, which are left out";
     let w =
@@ -263,8 +256,7 @@ fn sensors_of_another_type_are_left_out_with_a_notice() {
 /// release, had hours of two days in one. In India days begin at half past six in the evening by UTC.
 #[test]
 fn days_of_a_zone_are_days_over_all_of_time_too() {
-    let client = client("zones");
-    client.keep("m,s=1 v=1 1768500000000000000\nm,s=1 v=2 1768503600000000000");
+    let client = client_with("zones", "m,s=1 v=1 1768500000000000000\nm,s=1 v=2 1768503600000000000");
     let parameters = "measurement=m&tz=Asia/Kolkata&step=1d&epoch=s&agg=count";
     let answer = client.get(PATH, parameters).expect(200).json();
     let counts: Vec<&Value> = answer["series"][0]["windows"].as_array().unwrap().iter().collect();
@@ -303,8 +295,7 @@ fn every_reading_is_in_one_window_when_clocks_are_set() {
 /// A function of the engine's table answers in both languages.
 #[test]
 fn aggregates_of_the_table_answer_in_both_languages() {
-    let client = client("table");
-    client.keep("m v=1 1\nm v=4 2\nm v=4 3\nm v=2.5 4\nm v=9 5");
+    let client = client_with("table", "m v=1 1\nm v=4 2\nm v=4 3\nm v=2.5 4\nm v=9 5");
     for (name, expected) in [("median", 4.0), ("mode", 4.0)] {
         let answer = client.get(PATH, &format!("sensor=m&agg={name}")).expect(200).json();
         let told = &answer["series"][0]["windows"][0]["fields"]["v"][name];

@@ -1,6 +1,6 @@
 //! What is kept: the three line-protocol endpoints, precisions, compression.
 
-use super::{client, shared};
+use super::{client, client_with, shared};
 use crate::support::packed;
 use crate::support::prelude::*;
 
@@ -102,8 +102,7 @@ fn an_unknown_precision_is_answered_in_the_words_of_each_dialect() {
 
 #[test]
 fn a_body_that_cannot_be_decompressed_keeps_nothing() {
-    let client = client("damaged");
-    client.keep("m v=0 0");
+    let client = client_with("damaged", "m v=0 0");
     let whole = gzip(&"m v=1 1\n".repeat(100));
     let mut damaged = whole.clone();
     let crc = damaged.len() - 8;

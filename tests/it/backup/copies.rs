@@ -64,27 +64,25 @@ fn a_restored_store_goes_on_like_any_other() {
     let to = folder("backup");
     super::backup(&server, to.path(), &[]).good();
     let mut copy = restored(to.path());
-    let of_new_name = |server: &Server| {
-        get(&server.url("/query?db=plant&q=SELECT+count(temp)+FROM+climate+WHERE+s='renamed'")).expect(200).json()
-    };
+    let of_new_name =
+        |server: &Server| server.fetch("/query?db=plant&q=SELECT+count(temp)+FROM+climate+WHERE+s='renamed'");
     let count = &of_new_name(&copy)["results"][0]["series"][0]["values"][0][1];
     assert!(count.as_u64() > Some(0) && of_new_name(&copy) == of_new_name(&server), "{count}");
     copy.stop();
     copy.restart_as(Launch::embedded().config(format!("{PAGES}{SEALS}")));
     for one in [&server, &copy] {
         write(one, "plant", &format!("climate,s=0 temp=77 {START}\nclimate,s=new temp=1 {START}\n"));
-        super::delete(one, "plant", &format!("DELETE FROM climate WHERE s='3' AND time < {}s", START + 40_000));
+        execute(one, "plant", &format!("DELETE FROM climate WHERE s='3' AND time < {}s", START + 40_000));
         flush(one);
     }
     for query in
         ["SELECT+*+FROM+climate", "SHOW+SERIES", "SHOW+FIELD+KEYS", "SELECT+last(temp)+FROM+climate+GROUP+BY+s"]
     {
-        let [one, other] =
-            [&server, &copy].map(|one| get(&one.url(&format!("/query?db=plant&q={query}"))).expect(200).json());
+        let [one, other] = [&server, &copy].map(|one| one.fetch(&format!("/query?db=plant&q={query}")));
         assert_eq!(one, other, "{query}");
     }
     let sensors = |server: &Server| {
-        let mut listed = get(&server.url("/api/v1/sensors?db=plant&recent=true")).expect(200).json();
+        let mut listed = server.fetch("/api/v1/sensors?db=plant&recent=true");
         // Whether an hour overflowed a page lately is not restored: the pages are new.
         for sensor in listed["sensors"].as_array_mut().expect("a list") {
             sensor.as_object_mut().expect("a sensor").remove("outlier");
@@ -92,7 +90,7 @@ fn a_restored_store_goes_on_like_any_other() {
         listed
     };
     assert_eq!(sensors(&server), sensors(&copy));
-    post(&copy.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&copy);
     assert!(server.stop().success() && copy.stop().success());
     assert_eq!(digest("embedded", &server.data_dir()), digest("embedded", &copy.data_dir()));
 }
@@ -107,7 +105,7 @@ fn what_is_written_after_a_restore_is_later_by_any_clock() {
     copy.kill();
     copy.restart_as(Launch::embedded().config(PAGES).env("FAULT_CLOCK_MS", -3_600_000));
     write(&copy, "plant", &format!("climate,s=0 temp=77 {START}\n"));
-    let ask = || get(&copy.url("/query?db=plant&q=SELECT+first(temp)+FROM+climate+WHERE+s='0'")).expect(200).json();
+    let ask = || copy.fetch("/query?db=plant&q=SELECT+first(temp)+FROM+climate+WHERE+s='0'");
     assert_eq!(ask()["results"][0]["series"][0]["values"][0][1], 77);
     flush(&copy);
     assert_eq!(ask()["results"][0]["series"][0]["values"][0][1], 77);

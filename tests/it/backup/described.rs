@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, delete, digest, filled, folder, restore, write};
+use super::{PAGES, SEALS, START, backup, digest, filled, folder, restore, write};
 
 #[track_caller]
 fn put(server: &Server, key: &str, meta: &Value) {
@@ -13,7 +13,7 @@ fn put(server: &Server, key: &str, meta: &Value) {
 
 /// What is said of each sensor that is listed.
 fn described(server: &Server) -> Vec<(String, Value, Value)> {
-    let listed = get(&server.url("/api/v1/sensors?db=plant&limit=1000")).expect(200).json();
+    let listed = server.fetch("/api/v1/sensors?db=plant&limit=1000");
     let of = |sensor: &Value| (sensor["sensor"].to_string(), sensor["meta"].clone(), sensor["fields"].clone());
     listed["sensors"].as_array().expect("a list").iter().map(of).collect()
 }
@@ -29,7 +29,7 @@ fn describe(server: &Server) {
     write(server, "plant", &format!("climate,s=lost temp=1 {START}\n"));
     put(server, "climate,s=lost", &json!({"unit": "°C"}));
     flush(server);
-    delete(server, "plant", &format!("DELETE FROM climate WHERE s='lost' AND time < {}s", START + 60));
+    execute(server, "plant", &format!("DELETE FROM climate WHERE s='lost' AND time < {}s", START + 60));
     flush(server);
 }
 
@@ -82,9 +82,7 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         restored.kill_and_restart();
         let later =
             || described(&restored).into_iter().find(|(key, ..)| key.contains("never")).map(|(_, meta, _)| meta);
-        eventually("it is replayed", Duration::from_secs(30), || {
-            (later() == Some(json!({"name": "later"}))).then_some(())
-        });
+        wait_until("it is replayed", Duration::from_secs(30), || later() == Some(json!({"name": "later"})));
     }
 }
 

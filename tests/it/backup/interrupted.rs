@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{DAY, PAGES, SEALS, START, backup, delete, digest, filled, folder, restore, write};
+use super::{DAY, PAGES, SEALS, START, backup, digest, filled, folder, restore, write};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -48,8 +48,8 @@ fn a_second_backup_writes_the_days_that_changed() {
         write(&server, "plant", &format!("climate,s=0 temp=999 {}\n", START + 600));
         let said = backup(&server, to.path(), &[]).good().stdout;
         assert!(said.contains("\n2 days written") && said.contains(" 2 unchanged"), "{said}");
-        delete(&server, "plant", &format!("DELETE FROM climate WHERE s='1' AND time > {}s", START + 2 * DAY));
-        delete(&server, "o", "DROP RETENTION POLICY \"t.her\" ON o");
+        execute(&server, "plant", &format!("DELETE FROM climate WHERE s='1' AND time > {}s", START + 2 * DAY));
+        execute(&server, "o", "DROP RETENTION POLICY \"t.her\" ON o");
         let said = backup(&server, to.path(), &[]).good().stdout;
         assert!(said.contains("\n1 days written") && said.contains(" 2 unchanged"), "{said}");
         assert_eq!(names.len() - 2, files(to.path()).len(), "what nothing names is removed: {:?}", files(to.path()));

@@ -97,10 +97,10 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
 /// What was said of a sender last, and its new sensors, are as at the time of the backup or later.
 fn compare_sensors(restored: &Server, sender: u64, before: u64) {
     let described = before.saturating_sub(LINES) / DESCRIBED * DESCRIBED;
-    let meta = get(&restored.url(&format!("/api/v1/sensors/load%2Cs%3D{sender}/meta?db=plant"))).expect(200).json();
+    let meta = restored.fetch(&format!("/api/v1/sensors/load%2Cs%3D{sender}/meta?db=plant"));
     assert!(meta["at"].as_u64() >= Some(described), "sender {sender}: {meta} is older than the acked {described}");
     let path = format!("/query?db=plant&q=SELECT+v+FROM+new+WHERE+s='{sender}'+GROUP+BY+n");
-    let answer = get(&restored.url(&path)).expect(200).json();
+    let answer = restored.fetch(&path);
     let series = answer["results"][0]["series"].as_array().map_or(0, Vec::len) as u64;
     assert!(
         series > described / DESCRIBED,
@@ -112,7 +112,7 @@ fn compare_sensors(restored: &Server, sender: u64, before: u64) {
 /// Each time has the value of the last write to it that was acked before the backup began, or of a later one.
 fn compare(restored: &Server, sender: u64, before: u64, after: u64) {
     let path = format!("/query?db=plant&epoch=s&q=SELECT+a,b,c+FROM+load+WHERE+s='{sender}'");
-    let answer = get(&restored.url(&path)).expect(200).json();
+    let answer = restored.fetch(&path);
     let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
     let value = |row: &Value, at: usize| row[at].as_u64().unwrap_or_else(|| panic!("half a reading: {row}"));
     let mut found: HashMap<u64, u64> = HashMap::new();

@@ -12,7 +12,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(30);
 
 /// What a check of `/health` says: its status and its message.
 fn check(server: &Server, name: &str) -> (String, String) {
-    let health = get(&server.url("/health")).expect(200).json();
+    let health = server.fetch("/health");
     let checks = health["checks"].as_array().expect("checks");
     let check = checks.iter().find(|check| check["name"] == name).expect("a check of that name");
     let text = |key: &str| check[key].as_str().expect("text").to_owned();
@@ -37,8 +37,8 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
 
     mongod.pause();
     post(&server.url("/write?db=d"), "m v=3 3\nm v=4 4\nm,s=b v=5 5", &[]).expect(204);
-    eventually("the store is missed", RECOVERY, || (store_health(&server) == "fail").then_some(()));
-    eventually("the oldest grows old", RECOVERY, || (status(&server, "oldest_pending_seconds") > 1.5).then_some(()));
+    wait_until("the store is missed", RECOVERY, || store_health(&server) == "fail");
+    wait_until("the oldest grows old", RECOVERY, || status(&server, "oldest_pending_seconds") > 1.5);
     let (word, message) = check(&server, "store");
     let (reason, behind) = message.rsplit_once("; ").expect("a reason, and how far behind");
     assert_eq!(word, "fail");
@@ -49,10 +49,10 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
     let (bytes, segments) = message.split_once(" bytes in ").expect(&message);
     assert!(word == "pass" && leading(bytes) > 0 && leading(segments) >= 1, "{word}: {message}");
     assert!(segments.ends_with(" segments"), "{message}");
-    let health = get(&server.url("/health")).expect(200).json();
+    let health = server.fetch("/health");
     assert_eq!(health["message"], "writes are acked; the store is unavailable, so queries are not answered");
     assert_eq!((health["status"].as_str(), ready(&server)), (Some("pass"), Some(200)), "writes are acked");
-    let seen = get(&server.url("/api/v1/status")).expect(200).json();
+    let seen = server.fetch("/api/v1/status");
     assert_eq!((&seen["store"]["away"], &seen["pending_readings"]), (&true.into(), &3.into()));
     assert!(seen["store"]["reason"].is_string() && seen["refusing"].is_null(), "{seen}");
 
@@ -66,7 +66,7 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
     mongod.resume();
     flush(&server);
     assert_eq!((stored(&mongod, &name), status(&server, "pending_readings")), (5, 0.0));
-    eventually("the store is seen again", RECOVERY, || (store_health(&server) == "pass").then_some(()));
+    wait_until("the store is seen again", RECOVERY, || store_health(&server) == "pass");
 }
 
 /// How many readings the documents hold.

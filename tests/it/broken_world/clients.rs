@@ -94,7 +94,7 @@ fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
     post(&url, &small, &[]).expect(204);
     let count = |sensor: &str| readings(&server, "default", sensor, None, 100_000).len();
     assert_eq!([count("large"), count("small")], [27_000, 15_000]);
-    eventually("all room is given back", PATIENCE, || (in_flight() == 0.0).then_some(()));
+    wait_until("all room is given back", PATIENCE, || in_flight() == 0.0);
 }
 
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]

@@ -34,16 +34,11 @@ impl WallClock {
     }
 }
 
-fn put(server: &Server, database: &str, body: &str) {
-    let url = server.url(&format!("/api/v1/databases/{database}"));
-    request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200);
-}
-
 /// The first hundred readings of a sensor `m` from a time on.
 #[track_caller]
 fn since(server: &Server, database: &str, from: i64) -> Value {
     let path = format!("/api/v1/readings?db={database}&sensor=m&limit=100&from={from}&to={}", now() + DAY);
-    get(&server.url(&path)).expect(200).json()["series"][0]["readings"].take()
+    server.fetch(&path)["series"][0]["readings"].take()
 }
 
 /// Expiry went by the wall clock, but what was compared with the store's clock, if anything, was a clock that notices no step. A
@@ -58,7 +53,7 @@ fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
         let lines: String = [5, 3, 1].iter().map(|age| format!("m v={age}i {}\n", start - age * DAY)).collect();
         for (database, settings) in [("w", r#"{"readings":"30d"}"#), ("s", r#"{"readings":"30d","summaries":"inf"}"#)] {
             post(&server.url(&format!("/write?db={database}")), &*lines, &[]).expect(204);
-            put(&server, database, settings);
+            server.set(database, settings).expect(200);
         }
         flush(&server);
         let before = ["w", "s"].map(|database| since(&server, database, start - 6 * DAY));
@@ -68,13 +63,13 @@ fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
         let expired = |times| move || (progress(server, "expire", "deletions") == times).then_some(());
         eventually("the first retention is carried out", WITHIN, expired(1));
         clock.set(366 * DAY);
-        eventually("the clock is doubted", WITHIN, || server.stderr().contains(DOUBT).then_some(()));
+        wait_until("the clock is doubted", WITHIN, || server.stderr().contains(DOUBT));
         clock.set(0);
         let after = ["w", "s"].map(|database| since(server, database, start - 6 * DAY));
         assert_eq!(after, before, "{store}");
         assert_eq!(progress(server, "expire", "deletions"), 1);
         // What was not noted while the clock was wrong is expired now that it is right.
-        put(server, "w", r#"{"readings":"4d"}"#);
+        server.set("w", r#"{"readings":"4d"}"#).expect(200);
         eventually("readings expire by the right clock", WITHIN, expired(2));
         post(&server.url("/write?db=s"), format!("m v=5i {}", start - 5 * DAY), &[]).expect(204);
     }
@@ -95,10 +90,10 @@ fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
         let why = refused["last_error"].as_str().unwrap_or_default();
         assert!(why.contains("clock.max_offset") && progress(&server, "seal", "days") == 0, "{store}: {refused}");
         clock.set(0);
-        eventually("only the day that is over is sealed", WITHIN, || {
+        wait_until("only the day that is over is sealed", WITHIN, || {
             let sealed = run_job(&server, "seal");
             assert_ne!(sealed["progress"]["days"], 2, "{sealed}");
-            (sealed["last_error"].is_null() && sealed["progress"]["days"] == 1).then_some(())
+            sealed["last_error"].is_null() && sealed["progress"]["days"] == 1
         });
         assert_eq!(since(&server, "d", start - HOUR).as_array().map(Vec::len), Some(1));
     }
@@ -116,19 +111,16 @@ fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
         let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
         post(&server.url("/write?db=d"), lines, &[]).expect(204);
         flush(&server);
-        eventually("the day is sealed", WITHIN, || (run_job(&server, "seal")["progress"]["days"] == 1).then_some(()));
+        wait_until("the day is sealed", WITHIN, || run_job(&server, "seal")["progress"]["days"] == 1);
         let before = since(&server, "d", first);
         assert_eq!(before.as_array().map(Vec::len), Some(48));
         server.stop();
         let digest = |by: i64| {
             clock.set(by);
             let mut command = program();
-            command
-                .args(["backup", "digest", "--output", "json", "--store", &store, "--data-dir"])
-                .arg(server.data_dir());
-            let done = command.env("FAULT_STEP", clock.0.file("step")).output().expect("hourglass runs");
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-            serde_json::from_slice::<Value>(&done.stdout).expect("a digest")["total"].take()
+            command.args(["backup", "digest", "--output", "json", "--store", &store, "--data-dir"]);
+            let done = ran(command.arg(server.data_dir()).env("FAULT_STEP", clock.0.file("step"))).good();
+            serde_json::from_str::<Value>(&done.stdout).expect("a digest")["total"].take()
         };
         let behind = 365 * DAY - now();
         let total = digest(0);

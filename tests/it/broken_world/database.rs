@@ -43,12 +43,12 @@ impl World {
     #[track_caller]
     fn await_stored(&self, database: &str, readings: usize) {
         let what = format!("{readings} readings of {database} are stored");
-        eventually(&what, WITHIN, || (self.stored(database) == readings).then_some(()));
+        wait_until(&what, WITHIN, || self.stored(database) == readings);
     }
 
     /// What health says of a database.
     fn health_of(&self, database: &str) -> Option<String> {
-        let health = get(&self.server.url("/health")).expect(200).json();
+        let health = self.server.fetch("/health");
         let name = format!("database {database}");
         let checks = health["checks"].as_array().expect("checks").clone();
         let of =
@@ -71,7 +71,7 @@ fn a_database_that_cannot_be_stored_holds_up_no_other() {
     assert!(told.contains("one.buckets") && told.contains("view"), "its cause: {told}");
     assert_eq!(world.health_of("two"), None);
     get(&world.server.url("/ready")).expect(200);
-    let status = get(&world.server.url("/api/v1/status")).expect(200).json();
+    let status = world.server.fetch("/api/v1/status");
     assert_eq!(status["store"]["away"], false);
     let failing = status["failing_databases"].as_array().unwrap();
     assert_eq!((failing.len(), &failing[0]["database"], &failing[0]["class"]), (1, &"one".into(), &"database".into()));
@@ -86,10 +86,8 @@ fn a_database_that_cannot_be_stored_holds_up_no_other() {
     world.await_stored("two", 51);
     run_command(&world.uri, None, doc! { "drop": "one.buckets" });
     world.await_stored("one", 50);
-    eventually("health is well again", WITHIN, || world.health_of("one").is_none().then_some(()));
-    eventually("nothing is pending", WITHIN, || {
-        (metric(&world.server, "hourglass_ingest_readings_pending") == 0.0).then_some(())
-    });
+    wait_until("health is well again", WITHIN, || world.health_of("one").is_none());
+    wait_until("nothing is pending", WITHIN, || metric(&world.server, "hourglass_ingest_readings_pending") == 0.0);
     assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 0.0);
 }
 

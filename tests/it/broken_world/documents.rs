@@ -15,7 +15,7 @@ fn impatient(uri: &str) -> Server {
 
 /// What `/health` says of documents that readings wait for.
 fn blocked(server: &Server) -> Option<String> {
-    let health = get(&server.url("/health")).expect(200).json();
+    let health = server.fetch("/health");
     let checks = health["checks"].as_array().expect("checks");
     let check = checks.iter().find(|check| check["name"] == "documents").expect("a check of that name");
     (check["status"] == "fail").then(|| check["message"].as_str().expect("text").to_owned())

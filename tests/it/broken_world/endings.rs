@@ -24,7 +24,7 @@ fn send(server: &Server) {
 #[track_caller]
 fn check_stored(server: &Server) {
     assert_eq!(metric(server, "hourglass_ingest_readings_replayed_total"), 0.0, "nothing was left in the log");
-    let counted = get(&server.url("/query?db=default&q=SELECT+count(v)+FROM+m")).expect(200).json();
+    let counted = server.fetch("/query?db=default&q=SELECT+count(v)+FROM+m");
     assert_eq!(counted["results"][0]["series"][0]["values"][0][1], BODIES * LINES, "{counted}");
 }
 

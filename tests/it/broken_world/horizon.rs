@@ -60,7 +60,7 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     let expected: Vec<(i64, String)> = [(1, 2), (3, 3), (4, 4)].map(|(at, value)| (at, value.to_string())).into();
     assert_eq!(stored_in(&silent, hour), expected);
     assert_eq!(stored_in(&other, hour), expected);
-    let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
+    let letters: Value = silent.fetch("/api/v1/dead-letters");
     assert_eq!(letters["readings"], 1);
     let chunk = &letters["letters"][0];
     assert_eq!(chunk["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", hour + 1));
@@ -99,7 +99,7 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
     let expected: Vec<(i64, String)> = [(1, 2), (3, 3), (5, 2)].map(|(at, value)| (at, value.to_string())).into();
     assert_eq!(stored(&silent), expected);
     assert_eq!(stored(&other), expected);
-    let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
+    let letters: Value = silent.fetch("/api/v1/dead-letters");
     assert_eq!(letters["readings"], 1, "{letters}");
     assert_eq!(letters["letters"][0]["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
 }
@@ -147,7 +147,7 @@ fn a_deletion_is_forgotten_when_nobody_has_anything_older() {
     write(&holding, "log", 1, 1);
     let drop_series = || post(&server.url("/query?db=default&q=DROP%20SERIES%20FROM%20m"), "", &[]);
     drop_series().expect(200);
-    eventually("it is remembered", PATIENCE, || (metric(&server, "hourglass_registry_deletions") >= 1.0).then_some(()));
+    wait_until("it is remembered", PATIENCE, || metric(&server, "hourglass_registry_deletions") >= 1.0);
     let refused = drop_series();
     assert!(refused.status == 503 && refused.text().contains("remembered deletions"), "{}", refused.text());
     flush(&holding);

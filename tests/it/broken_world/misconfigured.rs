@@ -135,7 +135,7 @@ fn a_store_that_stops_taking_writes_is_told_and_costs_no_readings() {
         let line = format!("m,s=1 v={readings} {}", 1_768_485_600_000_000_000_i64 + readings);
         post(&server.url("/write"), line, &[]).expect(204);
         readings += 1;
-        get(&server.url("/ready")).expect(200).json()
+        server.fetch("/ready")
     };
     write(&server);
     get(&server.url("/health")).expect(200);
@@ -146,7 +146,7 @@ fn a_store_that_stops_taking_writes_is_told_and_costs_no_readings() {
     let refused = post(&server.url("/api/v1/flush"), "", &[]).expect(503);
     assert!(refused.json()["code"] == "store_timeout", "{}", refused.text());
     logins.may("readWrite");
-    eventually("health is well", RECOVERY, || (health(&server.url("/health")).status == 200).then_some(()));
+    wait_until("health is well", RECOVERY, || health(&server.url("/health")).status == 200);
     for (login, class) in
         [("writer:wrong@", "wrong credentials"), ("reader:right@", "not authorised"), ("", "not authorised")]
     {
@@ -174,9 +174,7 @@ fn a_store_that_is_away_is_told_in_two_parts_with_a_code() {
     post(&server.url("/write?ack=store"), "m,s=1 v=1 1768485600000000000", &[]).expect(204);
     let port = format!(":{}", mongod.port());
     mongod.kill();
-    eventually("the store is missed", RECOVERY, || {
-        store_of(&health(&server.url("/health"))).contains("unavailable").then_some(())
-    });
+    wait_until("the store is missed", RECOVERY, || store_of(&health(&server.url("/health"))).contains("unavailable"));
     let answers = [get(&server.url("/api/v1/readings?sensor=m,s=1")).expect(503), health(&server.url("/health"))];
     let error = answers[0].json();
     assert_eq!(error["code"], "store_unavailable", "{error}");

@@ -85,12 +85,12 @@ impl Volume {
     }
 
     fn listed(&self, query: &str) -> Value {
-        get(&self.server.url(&format!("/api/v1/dead-letters{query}"))).expect(200).json()
+        self.server.fetch(&format!("/api/v1/dead-letters{query}"))
     }
 
     /// The check of `/health` that warns, if it is there.
     fn warning(&self) -> Option<Value> {
-        let health = get(&self.server.url("/health")).expect(200).json();
+        let health = self.server.fetch("/health");
         assert_eq!(health["status"], "pass", "writes are acked");
         let checks = health["checks"].as_array().expect("checks").clone();
         checks.into_iter().find(|check| check["name"] == "dead_letters")

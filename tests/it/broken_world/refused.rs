@@ -18,8 +18,8 @@ fn a_write_that_is_answered_503_fixes_no_fields_type() {
     server.restart_behind("127.0.0.1:0");
     for bytes in [20_000, 200] {
         let line = format!("m text=\"{}\" 2", "x".repeat(bytes));
-        eventually("the log is full", Duration::from_secs(20), || {
-            (post(&server.url("/write"), &line, &[]).status == 503).then_some(())
+        wait_until("the log is full", Duration::from_secs(20), || {
+            post(&server.url("/write"), &line, &[]).status == 503
         });
     }
     let number = format!("m new=1,text=\"{}\" 3", "x".repeat(200));
@@ -31,7 +31,7 @@ fn a_write_that_is_answered_503_fixes_no_fields_type() {
         let answer = post(&server.url("/write"), "m new=\"text\",other=\"text\" 3", &[]);
         (answer.status != 503).then(|| answer.expect(204))
     });
-    let fields = get(&server.url("/api/v1/fields?measurement=m")).expect(200).json();
+    let fields = server.fetch("/api/v1/fields?measurement=m");
     let kinds = fields["fields"].as_array().expect("fields").iter().map(|field| field["type"].to_string());
     assert_eq!(kinds.filter(|kind| kind == "\"string\"").count(), 3, "{fields}");
 }

@@ -58,7 +58,7 @@ fn a_split_outwaits_a_transaction_that_nobody_ends() {
         move || post(&url, "", &[]).status
     });
     let tries = || metric(&server, "hourglass_store_errors_total");
-    eventually("it is tried again and again", RECOVERY, || (tries() >= 6.0).then_some(()));
+    wait_until("it is tried again and again", RECOVERY, || tries() >= 6.0);
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 1.0);
     assert_eq!(metric(&server, "hourglass_ingest_readings_dead_lettered_total"), 0.0);
     // mongod ends it when its minute is over.
@@ -128,7 +128,7 @@ fn a_command_that_fails_as_a_whole_is_no_refusal_of_its_documents() {
         let url = server.url("/api/v1/flush");
         let asked = std::thread::spawn(move || post(&url, "", &[]).status);
         let tries = || metric(&server, "hourglass_store_errors_total") - before;
-        eventually("it is tried again", RECOVERY, || (tries() >= 4.0).then_some(()));
+        wait_until("it is tried again", RECOVERY, || tries() >= 4.0);
         mongod.fail(&[], 0);
         assert!([204, 503].contains(&asked.join().unwrap()));
         flush(&server);

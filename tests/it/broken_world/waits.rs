@@ -53,7 +53,7 @@ fn values(answer: Answer) -> Vec<f64> {
 }
 
 fn influx(server: &Server, statement: &str) -> Answer {
-    let statement = percent_encoding::utf8_percent_encode(statement, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let statement = encode(statement);
     get(&server.url(&format!("/query?db=d&q={statement}&epoch=ns")))
 }
 
@@ -73,7 +73,7 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
     let Halted { server, halt } = halted("500ms", &more);
     let server = &server;
     // Until it is known what the backlog is about everything waits.
-    eventually("the backlog is known", PATIENCE, || (readings(server, "old", HOUR).status == 200).then_some(()));
+    wait_until("the backlog is known", PATIENCE, || readings(server, "old", HOUR).status == 200);
     assert_eq!(values(readings(server, "old", HOUR)), [1.0]);
     expect_behind(readings(server, "old", NEXT));
     expect_behind(readings(server, "new", HOUR));
@@ -152,11 +152,11 @@ fn a_deletion_in_the_backlog_holds_back_its_database() {
     server.kill();
     halt.set();
     server.restart_behind("127.0.0.1:0");
-    eventually("the backlog is known", PATIENCE, || (readings(&server, "old", HOUR).status == 200).then_some(()));
+    wait_until("the backlog is known", PATIENCE, || readings(&server, "old", HOUR).status == 200);
     std::thread::scope(|threads| {
         let drop = server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'new'");
         let deleting = threads.spawn(move || post(&drop, "", &[]).expect(200));
-        eventually("it is logged", PATIENCE, || (readings(&server, "old", HOUR).status == 503).then_some(()));
+        wait_until("it is logged", PATIENCE, || readings(&server, "old", HOUR).status == 503);
         write(&server, &format!("m,s=new v=3 {HOUR}"));
         expect_behind(readings(&server, "old", HOUR));
         get(&server.url("/api/v1/readings?db=e&sensor=m,s=old")).expect(200);
@@ -177,10 +177,10 @@ fn a_store_that_is_away_for_a_moment_is_waited_for() {
     write(&server, &format!("m,s=old v=1 {HOUR}"));
     flush(&server);
     mongod.pause();
-    eventually("the store is missed", PATIENCE, || (super::store_health(&server) == "fail").then_some(()));
+    wait_until("the store is missed", PATIENCE, || super::store_health(&server) == "fail");
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| values(readings(&server, "old", HOUR)));
-        eventually("it asks the store", PATIENCE, || (metric(&server, "hourglass_query_running") > 0.0).then_some(()));
+        wait_until("it asks the store", PATIENCE, || metric(&server, "hourglass_query_running") > 0.0);
         assert!(!waiting.is_finished());
         mongod.resume();
         assert_eq!(waiting.join().unwrap(), [1.0]);

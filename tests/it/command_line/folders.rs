@@ -126,7 +126,7 @@ fn a_log_with_records_for_another_store_is_refused_until_that_has_them() {
     // Now the log needs no store in particular.
     for store in [other.as_str(), "embedded"] {
         server.restart_as(Launch::with_store(store));
-        let nothing = get(&server.url("/api/v1/readings?db=d&sensor=m")).expect(200).json();
+        let nothing = server.fetch("/api/v1/readings?db=d&sensor=m");
         assert_eq!(nothing["series"], json!([]), "{store}");
         write(&server, "m v=2 2");
         assert!(server.stop().success());

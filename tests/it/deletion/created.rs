@@ -25,11 +25,10 @@ const UNSET: &str = "168h0m0s";
 
 /// What is shown of the database's policy `autogen`; `None` if there is no such database.
 fn shown(server: &Server) -> Option<String> {
-    let databases = get(&server.url("/query?q=SHOW%20DATABASES")).expect(200).json();
+    let databases = server.fetch("/query?q=SHOW%20DATABASES");
     let rows = databases["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
     rows.iter().find(|row| row[0] == DATABASE)?;
-    let policies =
-        get(&server.url(&format!("/query?q=SHOW%20RETENTION%20POLICIES%20ON%20{DATABASE}"))).expect(200).json();
+    let policies = server.fetch(&format!("/query?q=SHOW%20RETENTION%20POLICIES%20ON%20{DATABASE}"));
     let rows = policies["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
     let own = rows.iter().find(|row| row[0] == "autogen")?;
     Some(own[2].as_str().expect("a duration").to_owned())
@@ -86,8 +85,7 @@ fn created_before_the_replay(launch: &Launch) {
         write(&server, &format!("m,t=a v=1 {}", now()));
         flush(&server);
         killed_drop(&mut server, launch, point);
-        let halt = Halt::new();
-        halt.set();
+        let halt = Halt::already_set();
         let address = server.address();
         let halted = halt.launch(launch.clone().listen(address), "replay");
         server.restart_as(halted);
@@ -120,16 +118,15 @@ fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
         let mut server = launch.clone().start();
         run(&server, CREATE);
         killed_drop(&mut server, &launch, point);
-        let halt = Halt::new();
-        halt.set();
+        let halt = Halt::already_set();
         let address = server.address();
         server.restart_as(halt.launch(launch.clone().listen(address), "replay"));
         run(&server, "CREATE DATABASE doomed");
         halt.lift();
         await_fed(&server);
-        eventually("the settings go with the drop", WITHIN, || {
+        wait_until("the settings go with the drop", WITHIN, || {
             let now = shown(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));
-            (now == UNSET).then_some(())
+            now == UNSET
         });
     }
 }
@@ -156,18 +153,16 @@ fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
             carried_out(server, point, &[later]);
         }
         run(&here, &format!("DROP DATABASE {DATABASE}"));
-        eventually("it is gone for both", WITHIN, || {
-            [&here, &there].iter().all(|server| shown(server).is_none()).then_some(())
-        });
+        wait_until("it is gone for both", WITHIN, || [&here, &there].iter().all(|server| shown(server).is_none()));
     }
 }
 
 /// Waits until only these readings are left; meanwhile and then the database is there.
 #[track_caller]
 fn carried_out(server: &Server, what: &str, left: &[i64]) {
-    eventually("the drop is carried out", WITHIN, || {
+    wait_until("the drop is carried out", WITHIN, || {
         is_there(server, what);
-        (times(server, "m,t=a") == left).then_some(())
+        times(server, "m,t=a") == left
     });
     is_there(server, what);
 }

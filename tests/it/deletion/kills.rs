@@ -112,7 +112,7 @@ fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: 
     let url = server.url("/api/v1/status");
     let is_fed = || request("GET", &url, b"", &[]).is_ok_and(|answer| answer.json()["feeding"] == false);
     poll(WITHIN, || (is_fed() || server.exited().is_some()).then_some(()));
-    let q = percent_encoding::utf8_percent_encode(statement, percent_encoding::NON_ALPHANUMERIC);
+    let q = encode(statement);
     let url = server.url(&format!("/query?db={DATABASE}&q={q}"));
     let answer = request("POST", &url, b"", &[]);
     let answered = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));

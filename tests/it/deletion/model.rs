@@ -148,7 +148,7 @@ fn check(server: &Server, model: &Model, step: usize) {
     }
     let keys: Vec<&String> = model.keys().collect();
     assert_eq!(super::listed(server).iter().collect::<Vec<_>>(), keys, "step {step}");
-    let latest = get(&server.url(&format!("/api/v1/latest?db={DATABASE}&epoch=ns"))).expect(200).json();
+    let latest = server.fetch(&format!("/api/v1/latest?db={DATABASE}&epoch=ns"));
     let latest: BTreeMap<String, i64> = latest["series"]
         .as_array()
         .expect("a list")
@@ -161,7 +161,7 @@ fn check(server: &Server, model: &Model, step: usize) {
     let expected: BTreeMap<String, i64> =
         model.iter().map(|(key, readings)| (key.clone(), *readings.keys().next_back().expect("one"))).collect();
     assert_eq!(latest, expected, "step {step}: latest");
-    let shown = get(&server.url(&format!("/query?db={DATABASE}&q=SHOW%20SERIES"))).expect(200).json();
+    let shown = server.fetch(&format!("/query?db={DATABASE}&q=SHOW%20SERIES"));
     let shown: BTreeSet<String> = shown["results"][0]["series"][0]["values"]
         .as_array()
         .into_iter()

@@ -1,7 +1,5 @@
 //! Deletions by value: what their condition selects is gone, whole, and nothing else is.
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, run, write};
@@ -18,7 +16,7 @@ type Model = BTreeMap<(&'static str, i64), BTreeMap<&'static str, i64>>;
 /// Sends a statement with further parameters.
 #[track_caller]
 fn ask(server: &Server, statement: &str, parameters: &str) -> Answer {
-    let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
+    let q = encode(statement);
     post(&server.url(&format!("/query?db={DATABASE}&q={q}{parameters}")), "", &[])
 }
 
@@ -189,7 +187,7 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
             let status = request("GET", &server.url("/api/v1/status"), b"", &[]).ok()?;
             (status.status == 200 && status.json()["feeding"] == false).then_some(())
         });
-        let q = utf8_percent_encode("DELETE FROM m WHERE v = 2", NON_ALPHANUMERIC);
+        let q = encode("DELETE FROM m WHERE v = 2");
         let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={q}")), b"", &[]);
         assert!(answer.is_err(), "{point}: {:?}", answer.map(|answer| answer.text().to_owned()));
         assert!(poll(WITHIN, || server.exited()).is_some(), "{point}");
@@ -231,8 +229,7 @@ tests! {
 
 /// After the condition is resolved, before anything is deleted: a correction, an equal value once more, and another field.
 fn late_writes(launch: &Launch) {
-    let halt = Halt::new();
-    halt.set();
+    let halt = Halt::already_set();
     let launch = launch.clone().config(CONFIG);
     let mut server = halt.launch(launch.clone(), "part_resolved").start();
     let row = |n: i64, fields: &[(&'static str, i64)]| (("a", START + n * SECOND), fields.iter().copied().collect());

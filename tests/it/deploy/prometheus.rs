@@ -4,8 +4,6 @@
 use std::fs::File;
 use std::net::Ipv4Addr;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use super::{dashboard_expressions, read, root};
 use crate::support::certificates::Certificates;
 use crate::support::packages::{not_run, on_path};
@@ -83,7 +81,7 @@ impl Prometheus {
     /// What an expression yields now: its series, or the one sample of a scalar.
     #[track_caller]
     fn ask(&self, expression: &str) -> Vec<Value> {
-        let path = format!("/api/v1/query?query={}", utf8_percent_encode(expression, NON_ALPHANUMERIC));
+        let path = format!("/api/v1/query?query={}", encode(expression));
         let data = self.get(&path);
         match data["resultType"].as_str() {
             Some("scalar") => vec![data.clone()],
@@ -158,7 +156,7 @@ fn traffic(server: &Server) {
         "climate,sensor=temp-01 temp=21.5 1768485600000000000\nclimate,sensor=temp-02 temp=20.25 1768485660000000000";
     http::post(&server.url("/write"), lines, &[]).expect(204);
     http::post(&server.url("/write"), "climate,sensor=temp-01 temp=\"x\" 1768485600000000000\nbad", &[]).expect(400);
-    http::post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(server);
     http::get(&server.url("/api/v1/readings?sensor=climate,sensor=temp-01")).expect(200);
     http::get(&server.url("/api/v1/summary?sensor=climate,sensor=temp-01")).expect(200);
     http::get(&server.url("/nothing/here")).expect(404);
@@ -212,7 +210,7 @@ impl Guarded {
             "hourglass_edge_tls_loads_total{outcome=\"refused\"}",
             "hourglass_edge_connections_closed_total{reason=\"address\"}",
         ] {
-            eventually(name, PATIENCE, || http::get(&url).text().contains(&format!("\n{name}")).then_some(()));
+            wait_until(name, PATIENCE, || http::get(&url).text().contains(&format!("\n{name}")));
         }
         drop(crowd);
     }
@@ -229,9 +227,9 @@ fn is_taken(server: &Server, time: u64) -> bool {
 /// Writes until the log is full, which is when writes are refused while the store is away.
 fn fill_the_log(server: &Server) {
     let mut sent = 0;
-    eventually("the log is full", PATIENCE, || {
+    wait_until("the log is full", PATIENCE, || {
         sent += 1;
-        (!is_taken(server, sent)).then_some(())
+        !is_taken(server, sent)
     });
     assert!(sent > 3, "the log took {sent} requests");
 }
@@ -246,9 +244,9 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
     let Some(mut guarded) = Guarded::start() else { return };
     let prometheus = Prometheus::start(&program, &[server.address().to_string(), guarded.metrics.clone()]);
     traffic(&server);
-    eventually("both are scraped", PATIENCE, || {
+    wait_until("both are scraped", PATIENCE, || {
         let up = prometheus.ask("up{job=\"hourglass\"} == 1");
-        (up.len() == 2).then_some(())
+        up.len() == 2
     });
 
     // Which need a trouble of their own; the disk of this machine may be slow enough for others.
@@ -275,9 +273,9 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
 
     // With their times to wait they would fire after some minutes; alerts_test.yml holds those.
     for name in ["HourglassStoreErrors", "HourglassSheds", "HourglassAnswersFail"] {
-        eventually(&format!("{name} wakes"), PATIENCE, || {
+        wait_until(&format!("{name} wakes"), PATIENCE, || {
             assert!(!is_taken(&server, 0), "the log is full, and the store is away");
-            (prometheus.alerts()[name].1 == "pending").then_some(())
+            prometheus.alerts()[name].1 == "pending"
         });
     }
 }

@@ -50,7 +50,7 @@ fn who_has_waited_longest_gives_way() {
         let mut raw = Raw::open(server.address());
         raw.send(PING);
         assert!(raw.head().starts_with("HTTP/1.1 204"), "{newcomer}");
-        eventually("the longest idle one is closed", PATIENCE, || kept[gone].is_closed().then_some(()));
+        wait_until("the longest idle one is closed", PATIENCE, || kept[gone].is_closed());
         assert_eq!(kept[..3].iter().filter(|raw| raw.is_closed()).count(), newcomer - 2);
         kept.push(raw);
     }
@@ -107,10 +107,10 @@ fn an_address_has_so_many_connections_and_the_next_is_closed_at_once() {
     held[0].send(PING);
     assert!(held[0].head().starts_with("HTTP/1.1 204"), "those that are there are served");
     held.truncate(1);
-    eventually("room for another", PATIENCE, || {
+    wait_until("room for another", PATIENCE, || {
         let mut raw = Raw::open(server.address());
         raw.try_send(PING);
-        raw.head().starts_with("HTTP/1.1 204").then_some(())
+        raw.head().starts_with("HTTP/1.1 204")
     });
     drop(held);
     get(&server.url("/ping")).expect(204);

@@ -24,8 +24,7 @@ fn each_wait_has_its_own_deadline() {
 /// A byte now and then keeps nobody's place: neither in a head nor in a body.
 #[test]
 fn a_byte_now_and_then_is_not_enough() {
-    let config = "[server]\nheader_timeout = \"300ms\"\nbody_timeout = \"500ms\"\n";
-    let server = Launch::embedded().config(config).start();
+    let server = Launch::embedded().config("[server]\nheader_timeout = \"300ms\"\nbody_timeout = \"500ms\"\n").start();
     for opening in [
         "POST /write HTTP/1.1\r\nhost: localhost\r\nx-slow: ",
         "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n",
@@ -34,10 +33,10 @@ fn a_byte_now_and_then_is_not_enough() {
         let mut raw = Raw::open(server.address());
         raw.send(opening);
         let drop = if opening.contains("chunked") { "1\r\n#\r\n" } else { "#" };
-        eventually("it is closed", PATIENCE, || {
+        wait_until("it is closed", PATIENCE, || {
             let closed = !raw.try_send(drop) || raw.is_closed();
             post(&server.url("/write"), "m v=1 1", &[]).expect(204);
-            closed.then_some(())
+            closed
         });
     }
 }
@@ -58,8 +57,7 @@ fn who_has_been_answered_has_a_deadline_again() {
 
 #[test]
 fn a_connection_is_kept_from_one_request_to_the_next() {
-    let config = "[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"10s\"\n";
-    let server = Launch::embedded().config(config).start();
+    let server = Launch::embedded().config("[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"10s\"\n").start();
     let mut raw = Raw::open(server.address());
     for n in 1..4 {
         // Longer than a head may take: the wait between requests is another one.

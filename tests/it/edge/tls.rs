@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{ChildStdin, ChildStdout};
 
+use crate::access::token_command;
 use crate::support::certificates::{Certificates, shown};
 use crate::support::prelude::*;
-use crate::support::server::program as hourglass;
 
 /// What curl says: whether it got an answer, the status and headers, and its own words.
 struct Said {
@@ -73,11 +73,9 @@ fn https_is_served_alone() {
     let said = lines.rest();
     assert!(said.contains(&https), "{said}");
     // Commands need no plain address.
-    let asked = |more: &[&str]| hourglass().args(["job", "list", "--server", &https]).args(more).output().unwrap();
-    let authority = certificates.file("ca.pem");
-    let done = asked(&["--ca", authority.to_str().unwrap()]);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    assert!(!asked(&[]).status.success(), "the system knows this authority");
+    let asked = |more: &[&str]| hourglass(&[&["job", "list", "--server", &https], more].concat());
+    asked(&["--ca", path(&certificates.file("ca.pem"))]).good();
+    assert_ne!(asked(&[]).status, Some(0), "the system knows this authority");
 }
 
 #[test]
@@ -103,7 +101,7 @@ fn http2_is_spoken_where_it_is_wanted() {
 fn a_hangup_ends_nobody() {
     let mut server = Launch::embedded().start();
     server.signal("HUP");
-    eventually("what came of it", PATIENCE, || server.stderr().contains("SIGHUP: there is no").then_some(()));
+    wait_until("what came of it", PATIENCE, || server.stderr().contains("SIGHUP: there is no"));
     http::get(&server.url("/ping")).expect(204);
 }
 
@@ -120,10 +118,10 @@ fn a_handshake_without_an_end_is_given_up() {
         raw
     };
     let (mut silent, mut torn, mut dripping) = (open(b""), open(hello), open(hello));
-    eventually("the dripping one is closed", PATIENCE, || {
+    wait_until("the dripping one is closed", PATIENCE, || {
         let closed = !dripping.try_send("#") || dripping.is_closed();
         post(&server.url("/write"), "m v=1 1", &[]).expect(204);
-        closed.then_some(())
+        closed
     });
     assert_eq!((silent.rest(), torn.rest()), (String::new(), String::new()));
     assert_eq!(metric(&server, "hourglass_edge_connections_closed_total{reason=\"handshake\"}"), 3.0);
@@ -163,13 +161,8 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
     certificates.sign("dns", "gw-3", ",DNS:GW-3.example.org,DNS:gw-1");
     let ca = shown(&certificates.file("ca.pem"));
     let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"optional\""));
-    let run = |words: &[&str]| {
-        hourglass().arg("token").args(words).arg("--data-dir").arg(server.data_dir()).output().unwrap()
-    };
-    let token = |words: &[&str]| {
-        let made = run(words);
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    };
+    let run = |words: &[&str]| token_command(&server.data_dir(), words);
+    let token = |words: &[&str]| drop(run(words).good());
     let pinned = format!("sha256:{}", certificates.fingerprint("pinned"));
     token(&["add", "--name", "gw-1", "--write", "a", "--certificate", &pinned]);
     let write = |name: &str, database: &str| {
@@ -181,26 +174,24 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
     };
     // Before the service knows of the token, everybody may write; from then on nobody whose certificate is not bound, also
     // not one that has the token's name as common name or as DNS name.
-    eventually("the token counts", PATIENCE, || {
-        (write("pinned", "a") == "204" && write("named", "a") == "401" && write("dns", "a") == "401").then_some(())
+    wait_until("the token counts", PATIENCE, || {
+        write("pinned", "a") == "204" && write("named", "a") == "401" && write("dns", "a") == "401"
     });
     assert_eq!(write("pinned", "b"), "403");
     let nobody = curl(&program, &certificates, &url(&server, "/write?db=a"), &["-d", "m v=1 1"]);
     assert!(nobody.text.starts_with("HTTP/1.1 401"), "{}", nobody.text);
     // One certificate is one token's.
     let refused = run(&["add", "--name", "gw-2", "--write", "a", "--certificate", &pinned]);
-    assert!(
-        !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("hourglass token bind gw-1")
-    );
+    refused.refused("hourglass token bind gw-1");
     let refused = run(&["bind", "gw-1", "--certificate", "cn:gw-1"]);
-    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("expected sha256:"));
+    assert!(refused.status != Some(0) && refused.stderr.contains("expected sha256:"), "{refused:?}");
 
     token(&["bind", "gw-1", "--certificate", "dns:gw-3.example.org"]);
-    eventually("the token is bound to the other one", PATIENCE, || {
-        (write("dns", "a") == "204" && write("pinned", "a") == "401").then_some(())
+    wait_until("the token is bound to the other one", PATIENCE, || {
+        write("dns", "a") == "204" && write("pinned", "a") == "401"
     });
     token(&["revoke", "gw-1"]);
-    eventually("the token counts no more", PATIENCE, || (write("dns", "a") == "401").then_some(()));
+    wait_until("the token counts no more", PATIENCE, || write("dns", "a") == "401");
 }
 
 /// A stream that a certificate had opened went on by the name of its token, after that was bound to another certificate.
@@ -211,15 +202,12 @@ fn a_stream_ends_once_its_certificate_is_bound_no_more() {
     certificates.sign("new", "gw", "");
     let ca = shown(&certificates.file("ca.pem"));
     let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"optional\""));
-    let token = |words: &[&str]| {
-        let made = hourglass().arg("token").args(words).arg("--data-dir").arg(server.data_dir()).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    };
+    let token = |words: &[&str]| drop(token_command(&server.data_dir(), words).good());
     let [old, new] = ["old", "new"].map(|name| format!("sha256:{}", certificates.fingerprint(name)));
     token(&["add", "--name", "gw", "--read", "a", "--certificate", &old]);
-    eventually("the token counts", PATIENCE, || {
+    wait_until("the token counts", PATIENCE, || {
         let nobody = curl(&program, &certificates, &url(&server, "/api/v1/measurements?db=a"), &[]);
-        nobody.text.starts_with("HTTP/1.1 401").then_some(())
+        nobody.text.starts_with("HTTP/1.1 401")
     });
     let mut listening = Command::new(&program)
         .args(["--silent", "--no-buffer", "--max-time", "20", "--cacert"])
@@ -330,21 +318,11 @@ fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
             let _ = std::fs::remove_file(&session);
             let connect = |flag: &str| {
                 let mut command = Command::new(require(Package::Openssl).unwrap());
-                command.args([
-                    "s_client",
-                    "-ign_eof",
-                    version,
-                    "-connect",
-                    &server.other("https").to_string(),
-                    "-cert",
-                ]);
+                let address = server.other("https").to_string();
+                command.args(["s_client", "-ign_eof", version, "-connect", &address, "-cert"]);
                 command.arg(certificates.file("client.pem")).arg("-key").arg(certificates.file("client.key"));
-                command.arg(flag).arg(&session).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-                let mut child = command.spawn().expect("openssl can be run");
-                let mut ask = child.stdin.take().unwrap();
-                ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
-                let said = child.wait_with_output().unwrap().stdout;
-                String::from_utf8_lossy(&said).into_owned()
+                let ask = b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+                ran_with(command.arg(flag).arg(&session), ask).stdout
             };
             let first = connect("-sess_out");
             assert!(first.contains("HTTP/1.1 204") && first.contains("New, TLSv1."), "{version}: {first}");
@@ -390,7 +368,7 @@ fn a_revoked_certificate_ends_its_connections_and_opens_none() {
     // What is no list is not taken, and what was revoked stays revoked.
     std::fs::write(&crl, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n").unwrap();
     let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
-    eventually("the bad list is refused", PATIENCE, || (refused() >= 1.0).then_some(()));
+    wait_until("the bad list is refused", PATIENCE, || refused() >= 1.0);
     assert!(server.stderr().contains("cannot use tls.client_crl_file"), "{}", server.stderr());
     assert_eq!((open("lost").ping(), open("kept").ping()), (String::new(), "204".to_owned()));
 }
@@ -417,17 +395,17 @@ fn new_files_are_taken_and_bad_ones_are_not() {
 
     // Found by themselves.
     certificates.replace("server", "second");
-    eventually("the second pair is served", PATIENCE, || serves("second").then_some(()));
+    wait_until("the second pair is served", PATIENCE, || serves("second"));
     // A key that belongs to another certificate.
     std::fs::copy(certificates.file("third.key"), certificates.file("server.key")).unwrap();
     server.signal("HUP");
     let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
-    eventually("the bad pair is refused", PATIENCE, || (refused() >= 1.0).then_some(()));
+    wait_until("the bad pair is refused", PATIENCE, || refused() >= 1.0);
     assert!(serves("second") && server.stderr().contains("the old ones stay in use"));
     // At once when asked to.
     certificates.replace("server", "third");
     server.signal("HUP");
-    eventually("the third pair is served", PATIENCE, || serves("third").then_some(()));
+    wait_until("the third pair is served", PATIENCE, || serves("third"));
 
     ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let said = open.wait_with_output().unwrap().stdout;

@@ -103,7 +103,7 @@ fn round_trips(server: &Server) {
         let fields: Vec<(&str, &str)> = found[0].1.iter().map(|(name, value)| (&**name, &**value)).collect();
         assert_eq!(fields, [(field, "1.5")], "{name:?} as {place}");
     }
-    let sensors = get(&server.url("/api/v1/sensors?db=n&limit=1000")).expect(200).json();
+    let sensors = server.fetch("/api/v1/sensors?db=n&limit=1000");
     let listed = sensors["sensors"].as_array().map_or(0, Vec::len);
     assert_eq!(listed, kept.count(), "{sensors}");
 }

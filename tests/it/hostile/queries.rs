@@ -149,7 +149,7 @@ pub fn with_data(config: &str) -> Server {
         let line = |n: usize| format!("long t=\"{n}{}\" {}\n", "x".repeat(TEXT_BYTES), START + n as i64 * 60 * SECOND);
         post(&server.url("/write?db=h"), (from..from + 200).map(line).collect::<String>(), &[]).expect(204);
     }
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     server
 }
 

@@ -98,8 +98,7 @@ fn sensors_with_long_fields_cost_no_more_than_the_catalog_may_take() {
 
 fn fill_catalog(what: &str, sensors: usize, line: impl Fn(usize, i64) -> String) {
     const AT_ONCE: usize = 50;
-    let config = format!("{NO_FLUSH}[catalog]\nmax_bytes = {CATALOG_BYTES}\n");
-    let server = Launch::embedded().config(config).start();
+    let server = Launch::embedded().config(format!("{NO_FLUSH}[catalog]\nmax_bytes = {CATALOG_BYTES}\n")).start();
     let client = Client { server: &server, token: None };
     client.ask("POST", "/write?db=flood", &line(0, START)).expect(204);
     let before = Memory::of(&server);

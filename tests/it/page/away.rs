@@ -26,10 +26,9 @@ fn the_page_opens_while_the_store_is_away() {
     for (view, sign) in
         [("health", ".figure"), ("live", ".state"), ("connect", "pre code"), ("explain", "textarea"), ("access", "h1")]
     {
-        browser.load(&server.url(&format!("/#{view}")));
-        browser.wait(&format!("document.querySelector({})", json!(sign)));
+        browser.load_until(&server.url(&format!("/#{view}")), &format!("document.querySelector({})", json!(sign)));
         browser.wait("document.body.textContent.includes('It is not known which databases there are')");
-        assert_eq!(browser.barriers(), Vec::<String>::new(), "{view}");
+        browser.expect_no_barriers(view);
         browser.expect_calm(view);
     }
     // In a token, such a name would stand for other databases, too.

@@ -50,8 +50,7 @@ fn every_reading_is_seen_and_silences_are_gaps() {
         times.map(|before| format!("door,sensor=front v={} {}", before % 7, now - before)).collect();
     write(&server, &lines.join("\n"));
     browser.look(1200, 900, "light");
-    browser.load(&server.url("/#explore?m=door&f=v&fn=raw&range=6h&still=1"));
-    browser.wait(CHART);
+    browser.load_until(&server.url("/#explore?m=door&f=v&fn=raw&range=6h&still=1"), CHART);
     browser.picture("silences");
     for (stretch, least, most, what) in [
         ((20_800, 20_000), 0.95, 1.0, "each second"),
@@ -79,8 +78,7 @@ fn the_axis_of_time_is_in_the_readers_language_and_zone() {
     ] {
         browser.devtools("Emulation.setLocaleOverride", json!({ "locale": locale }));
         browser.devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": zone }));
-        browser.load(&server.url("/#explore?m=climate&f=temp&range=24h&still=1"));
-        browser.wait(CHART);
+        browser.load_until(&server.url("/#explore?m=climate&f=temp&range=24h&still=1"), CHART);
         let all = texts(&browser, "window.drawn");
         let matching = |pattern: &str| {
             let script = format!("return window.drawn.filter((text) => new RegExp({}).test(text));", json!(pattern));
@@ -140,8 +138,7 @@ fn means_are_short_and_readings_whole() {
     let of = |at: u64, value: &str| format!("gps,sensor=car v={value} {}", now + at);
     write(&server, &[of(0, "10.1"), of(1, "10.2"), of(2, "11.052")].join("\n"));
     for (function, shown) in [("avg", "10.451"), ("median", "10.2"), ("max", "11.052"), ("raw", "11.052")] {
-        browser.load(&server.url(&format!("/#explore?m=gps&f=v&fn={function}&range=6h&still=1")));
-        browser.wait(CHART);
+        browser.load_until(&server.url(&format!("/#explore?m=gps&f=v&fn={function}&range=6h&still=1")), CHART);
         let cells = "[...document.querySelectorAll('[aria-label=Values] td')].map((one) => one.textContent)";
         let cells = texts(&browser, cells);
         assert!(cells.iter().any(|cell| cell == shown), "{function}: {cells:?}");
@@ -159,8 +156,7 @@ fn booleans_are_true_or_false() {
     keep_texts(&browser);
     browser.look(1200, 1000, "light");
     for (fields, numbers, along) in [("f=open", false, 0.4), ("f=open&f=load", true, 0.6)] {
-        browser.load(&server.url(&format!("/#explore?m=door&{fields}&fn=raw&range=1h&still=1")));
-        browser.wait(CHART);
+        browser.load_until(&server.url(&format!("/#explore?m=door&{fields}&fn=raw&range=1h&still=1")), CHART);
         let all = texts(&browser, "window.drawn");
         assert!(["true", "false"].iter().all(|text| all.iter().any(|drawn| drawn == text)), "{all:?}");
         assert_eq!(all.iter().any(|text| text == "4"), numbers, "{all:?}");
@@ -183,17 +179,14 @@ fn what_does_not_follow_is_not_refreshed() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     keep_texts(&browser);
-    browser.load(&server.url("/#explore?m=climate&f=temp&range=6h"));
-    browser.wait(CHART);
+    browser.load_until(&server.url("/#explore?m=climate&f=temp&range=6h"), CHART);
     let refresh =
         "[...document.querySelectorAll('.check')].find((one) => one.textContent === 'Refresh').querySelector('input')";
     let state = format!("[{refresh}.checked, {refresh}.disabled].join()");
     browser.wait(&format!("{state} === 'true,false'"));
-    browser.click("[aria-label='Zoom in']", "+");
-    browser.wait(&format!("{state} === 'false,true'"));
-    assert_eq!(browser.barriers(), Vec::<String>::new());
-    browser.load(&server.url("/#health"));
-    browser.wait("window.drawn.some((text) => text.endsWith(' ms'))");
+    browser.click_until("[aria-label='Zoom in']", "+", &format!("{state} === 'false,true'"));
+    browser.expect_no_barriers("charts");
+    browser.load_until(&server.url("/#health"), "window.drawn.some((text) => text.endsWith(' ms'))");
     browser.expect_calm("refresh");
 }
 

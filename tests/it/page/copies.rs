@@ -19,15 +19,14 @@ fn signed_in(server: &Server, token: &str) -> Option<Browser> {
 
 /// Loads a view and takes what a button copies.
 fn copied(browser: &Browser, url: &str, name: &str) -> String {
-    browser.load(url);
-    browser.wait("document.querySelector('.plot canvas')");
+    browser.load_until(url, "document.querySelector('.plot canvas')");
     browser.run("window.kept = ''; navigator.clipboard.writeText = async (text) => { window.kept = text; };");
     browser.click("button", name);
     browser.wait("window.kept").as_str().unwrap().to_owned()
 }
 
 fn query(server: &Server, token: &str, statement: &str) -> Value {
-    let text = percent_encoding::utf8_percent_encode(statement, percent_encoding::NON_ALPHANUMERIC);
+    let text = encode(statement);
     let url = server.url(&format!("/query?db=default&epoch=ms&q={text}"));
     request("POST", &url, b"", &[("Authorization", token)]).unwrap().expect(200).json()
 }
@@ -67,8 +66,7 @@ fn what_is_copied_asks_for_what_is_seen() {
         let key =
             listed["sensors"].as_array().unwrap().iter().find(of_name).unwrap_or_else(|| panic!("{listed}"))["sensor"]
                 .clone();
-        let escaped =
-            |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
+        let escaped = |text: &str| encode(text);
         let url = server.url(&format!(
             "/#explore?m={}&sensor={}&f=v&range=365d&still=1",
             escaped(&format!("m {name}")),

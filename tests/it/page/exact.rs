@@ -81,16 +81,13 @@ fn numbers_are_shown_and_kept_with_every_digit() {
     browser.wait("document.querySelector('dialog textarea')?.value.includes('9007199254740993')");
     let changed = r#"{"count":9007199254740993,"name":"Car","place":{"floor":3,"id":9007199254740995}}"#;
     browser.fill("dialog textarea", changed);
-    browser.click("dialog button", "Save");
-    browser.wait("!document.querySelector('dialog')");
+    browser.click_until("dialog button", "Save", "!document.querySelector('dialog')");
     assert_eq!(get(&path).expect(200).text(), changed);
     // A browser that reads every number as a double leaves those alone that were not changed.
     browser.run("JSON.rawJSON = undefined;");
-    browser.click("button.link", "gps");
-    browser.wait("document.querySelector('dialog textarea')");
+    browser.click_until("button.link", "gps", "document.querySelector('dialog textarea')");
     browser.run("const one = document.querySelector('dialog textarea'); one.value = one.value.replace('Car', 'Van');");
-    browser.click("dialog button", "Save");
-    browser.wait("!document.querySelector('dialog')");
+    browser.click_until("dialog button", "Save", "!document.querySelector('dialog')");
     assert_eq!(get(&path).expect(200).text(), changed.replace("Car", "Van"));
     browser.click("button.link", "gps");
     browser.fill("dialog textarea", "[1]");
@@ -110,8 +107,7 @@ fn the_chart_is_of_what_was_chosen() {
         .chain([json!({ "measurement": "aisle", "tags": { "sensor": "s" }, "fields": { "v": 1 } })])
         .collect();
     post(&server.url("/api/v1/readings"), json!(readings).to_string(), &[]).expect(200);
-    browser.load(&server.url("/#explore?m=aisle&f=v&range=1h&still=1"));
-    browser.wait("document.querySelector('.plot canvas')");
+    browser.load_until(&server.url("/#explore?m=aisle&f=v&range=1h&still=1"), "document.querySelector('.plot canvas')");
     let names = "[...document.querySelectorAll('.legend-name')].map((one) => one.textContent)";
     browser.run("const one = [...document.querySelectorAll('select')].find((one) => one.labels[0]?.textContent === 'Measurement'); one.value = 'hall'; one.dispatchEvent(new Event('change'));");
     browser.wait(&format!("{names}.length >= 3"));
@@ -122,13 +118,11 @@ fn the_chart_is_of_what_was_chosen() {
     let offered = offered.as_str().unwrap();
     assert!(offered.contains("two") && offered.contains("odd!") && !offered.contains("a,b"), "{offered}");
     for site in ["~.", "~a+$"] {
-        browser.click("button", "Add a filter");
-        browser.wait("document.querySelector('dialog .chip')");
+        browser.click_until("button", "Add a filter", "document.querySelector('dialog .chip')");
         let keys = browser.run("return [...document.querySelectorAll('dialog .chip')].map((one) => one.textContent);");
         assert_eq!(keys, json!(["a,b", "site"]), "a key that ends with ! cannot be asked for");
         browser.click("dialog .chip", "site");
-        browser.click("dialog .chip", site);
-        browser.wait(&format!("{names}.length === 1 && {names}[0].includes('site=')"));
+        browser.click_until("dialog .chip", site, &format!("{names}.length === 1 && {names}[0].includes('site=')"));
         let one = browser.run(&format!("return {names}[0];"));
         assert!(one.as_str().unwrap().contains(&format!("site={site}")), "{one}");
         browser.run("document.querySelector('.chip .remove').click();");

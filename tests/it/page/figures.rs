@@ -31,8 +31,7 @@ fn bytes_of_the_page() {
         found["files"], found["answers"]
     );
     assert!((20_000..=200_000).contains(&bytes), "{found}");
-    browser.load(&server.url("/"));
-    browser.wait("document.querySelector('.plot canvas')");
+    browser.load_until(&server.url("/"), "document.querySelector('.plot canvas')");
     let again = browser.run("return performance.getEntriesByType('resource').filter((one) => one.name.includes('/ui/')).reduce((sum, one) => sum + one.transferSize, 0);");
     println!("again: {again} bytes");
 }
@@ -52,8 +51,8 @@ fn time_to_a_chart() {
         };
         write(&server, &(first..hours.min(first + 100)).flat_map(of_hour).collect::<Vec<_>>().join("\n"));
     }
-    eventually("everything is stored", Duration::from_secs(300), || {
-        (post(&server.url("/api/v1/flush"), "", &[]).status < 300).then_some(())
+    wait_until("everything is stored", Duration::from_secs(300), || {
+        post(&server.url("/api/v1/flush"), "", &[]).status < 300
     });
     // As the service does by itself, in the background.
     crate::support::jobs::run_job(&server, "seal");
@@ -84,20 +83,11 @@ fn memory_and_delay_of_live() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| send(&server, &stop));
-        // Also if something below fails.
-        let _end = Ending(&stop);
+        let _end = StopAtEnd(&stop);
         watch_memory(&server, &browser, Duration::from_secs_f64(minutes * 60.0));
         watch_delay(&server, &browser);
     });
     browser.expect_calm("live");
-}
-
-struct Ending<'a>(&'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn send(server: &Server, stop: &AtomicBool) {
@@ -114,8 +104,7 @@ fn send(server: &Server, stop: &AtomicBool) {
 
 fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
     browser.devtools("Performance.enable", json!({}));
-    browser.load(&server.url("/#live"));
-    browser.wait("document.querySelectorAll('table.live tbody tr').length === 200");
+    browser.load_until(&server.url("/#live"), "document.querySelectorAll('table.live tbody tr').length === 200");
     let begun = Instant::now();
     let mut heaps = Vec::new();
     for look in 0..=20_u32 {
@@ -146,8 +135,7 @@ fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
 
 /// The time from a reading's ack to its row, by the machine's clock, which both read.
 fn watch_delay(server: &Server, browser: &Browser) {
-    browser.load(&server.url("/#live?m=probe"));
-    browser.wait("document.querySelector('table.live tbody')");
+    browser.load_until(&server.url("/#live?m=probe"), "document.querySelector('table.live tbody')");
     browser.run(
         "window.shown = {};
          new MutationObserver((all) => {

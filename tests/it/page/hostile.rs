@@ -36,7 +36,7 @@ fn no_name_runs_in_any_view() {
         .unwrap()
         .expect(200);
     for name in NAMES {
-        let key = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
+        let key = encode(name);
         post(&server.url("/write"), format!("{name} {name}"), &[]);
         let line = json!({ "sensor": "m,sensor=x", "meta": { (*name): name } });
         request(
@@ -58,14 +58,12 @@ fn no_name_runs_in_any_view() {
             format!("{key}?db={key}"),
         ];
         for address in addresses {
-            browser.load(&server.url(&format!("/#{address}")));
-            browser.wait("document.querySelector('h1, .failure, .empty')");
+            browser.load_until(&server.url(&format!("/#{address}")), "document.querySelector('h1, .failure, .empty')");
         }
         browser.expect_calm(name);
     }
     for view in ["explore?m=m&f=v", "sensors", "rejections", "live", "access", "connect"] {
-        browser.load(&server.url(&format!("/#{view}")));
-        browser.wait("document.querySelector('h1')");
+        browser.load_until(&server.url(&format!("/#{view}")), "document.querySelector('h1')");
         browser.wait("!document.querySelector('[aria-busy=true]')");
         browser.expect_calm(view);
         assert_eq!(
@@ -76,22 +74,18 @@ fn no_name_runs_in_any_view() {
             "{view}"
         );
     }
-    browser.load(&server.url("/#sensors?q=texts"));
-    browser.wait("document.querySelectorAll('tbody tr').length === 1");
-    browser.click("button.link", "texts");
-    browser.wait("document.querySelector('dialog textarea')");
+    browser.load_until(&server.url("/#sensors?q=texts"), "document.querySelectorAll('tbody tr').length === 1");
+    browser.click_until("button.link", "texts", "document.querySelector('dialog textarea')");
     assert!(browser.text().contains("two\\u000alines\\u000d\\u001b[31m<b>bold</b>"), "{}", browser.text());
     browser.expect_calm("a text of lines");
     // The filters list what is stored, and a sensor's dialog shows all of it.
     browser.load(&server.url("/#sensors"));
-    browser.click("button.link", "onerror");
-    browser.wait("document.querySelector('dialog textarea')");
+    browser.click_until("button.link", "onerror", "document.querySelector('dialog textarea')");
     assert!(browser.text().contains("<img src=x onerror=alarm(1)>"), "shown as it is");
     browser.expect_calm("a sensor's dialog");
     browser.load(&server.url("/#explore?m=m&f=v"));
     browser.click("button", "Add a filter");
-    browser.click("dialog .chip", "onerror");
-    browser.wait("document.querySelector('dialog .chip')");
+    browser.click_until("dialog .chip", "onerror", "document.querySelector('dialog .chip')");
     browser.expect_calm("a filter");
 }
 
@@ -99,8 +93,7 @@ fn no_name_runs_in_any_view() {
 #[test]
 fn what_the_policy_refuses_is_noticed() {
     let Some((server, browser)) = page() else { return };
-    browser.load(&server.url("/#health"));
-    browser.wait("document.querySelector('h1')");
+    browser.load_until(&server.url("/#health"), "document.querySelector('h1')");
     browser.run("try { document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=alarm(1)>'); } catch { /* refused */ }");
     browser.run("const other = document.createElement('img'); other.src = 'https://example.org/x.png'; document.body.append(other);");
     browser.wait("window.alarms.some((one) => one.includes('trusted-types') || one.includes('img-src'))");

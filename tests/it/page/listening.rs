@@ -18,14 +18,12 @@ fn why_nothing_is_heard_is_said() {
     assert_eq!(ear.status(), 200);
     browser.load(&server.url("/#live"));
     browser.wait(&format!("{STATE}?.includes('tail.clients') && {STATE}?.includes('Connecting again')"));
-    browser.load(&server.url("/#connect"));
-    browser.wait(&format!("{WAITING}?.includes('tail.clients')"));
-    assert_eq!(browser.barriers(), Vec::<String>::new());
+    browser.load_until(&server.url("/#connect"), &format!("{WAITING}?.includes('tail.clients')"));
+    browser.expect_no_barriers("listening");
     drop(ear);
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of climate with sensor temp-01')"));
     // It waits for as long as the service says.
-    browser.load(&server.url("/#live"));
-    browser.wait(&format!("{STATE}?.includes('Listening')"));
+    browser.load_until(&server.url("/#live"), &format!("{STATE}?.includes('Listening')"));
     browser.click("button", "Pause");
     browser.run(
         "const [real, later] = [window.fetch, window.setTimeout];
@@ -58,7 +56,7 @@ fn connect_shows_the_sensor_that_was_asked_for() {
     browser.wait("document.querySelector('.arrived + .hint').textContent.includes('send: 2')");
     let arrived = browser.run(&format!("return {ARRIVED};"));
     assert!(arrived.as_str().unwrap().contains("471") && !arrived.as_str().unwrap().contains("822"), "{arrived}");
-    assert_eq!(browser.barriers(), Vec::<String>::new());
+    browser.expect_no_barriers("listening");
     browser.picture("connect-arrived");
     // Of another snippet for the same sensor they stay; another sensor is waited for anew.
     browser.click(".segment", "Python");
@@ -67,8 +65,7 @@ fn connect_shows_the_sensor_that_was_asked_for() {
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of gate with sensor front')"));
     assert_eq!(browser.run(&format!("return {ARRIVED};")), json!(""));
     // A scraper may send anything.
-    browser.click(".segment", "Telegraf");
-    browser.wait(&format!("{WAITING}?.includes('Waiting for a reading in default')"));
+    browser.click_until(".segment", "Telegraf", &format!("{WAITING}?.includes('Waiting for a reading in default')"));
     write(&server, &format!("cpu,host=a usage=3.5 {}", now()));
     browser.wait(&format!("{ARRIVED}?.includes('usage 3.5')"));
     browser.expect_calm("connect");

@@ -15,17 +15,9 @@ fn yaml(python: &Path, text: &str) -> Value {
 class Tagged(yaml.SafeLoader): pass
 Tagged.add_multi_constructor('!', lambda loader, tag, node: {'!' + tag: loader.construct_scalar(node)})
 json.dump(yaml.load(sys.stdin.buffer.read().decode(), Loader=Tagged), sys.stdout)";
-    let mut reader = Command::new(python)
-        .args(["-c", READ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    reader.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let done = reader.wait_with_output().unwrap();
-    assert!(done.status.success(), "{}\n{text}", String::from_utf8_lossy(&done.stderr));
-    serde_json::from_slice(&done.stdout).unwrap()
+    let done = ran_with(Command::new(python).args(["-c", READ]), text.as_bytes());
+    assert_eq!(done.status, Some(0), "{}\n{text}", done.stderr);
+    serde_json::from_str(&done.stdout).unwrap()
 }
 
 /// Three services: one that needs no token, one whose token stands in the snippet, and one whose token is read from elsewhere.
@@ -85,12 +77,9 @@ fn promtool_takes_the_configuration_of_prometheus() {
         for token in tokens(name) {
             let text = written(&node, "prometheus", (name, &token));
             std::fs::write(folder.file("prometheus.yml"), &text).unwrap();
-            let done = Command::new(&promtool)
-                .args(["check", "config", "--syntax-only", "prometheus.yml"])
-                .current_dir(folder.path())
-                .output()
-                .unwrap();
-            assert!(done.status.success(), "{}\n{text}", String::from_utf8_lossy(&done.stderr));
+            let arguments = ["check", "config", "--syntax-only", "prometheus.yml"];
+            let done = ran(Command::new(&promtool).args(arguments).current_dir(folder.path()));
+            assert_eq!(done.status, Some(0), "{}\n{text}", done.stderr);
             let found = yaml(&python, &text)["scrape_configs"][0].clone();
             assert_eq!(
                 (&found["scheme"], &found["static_configs"]),

@@ -15,10 +15,9 @@ fn rejections_are_counted_exported_and_removed() {
         }
     }
     post(&server.url("/write"), "climate temp=", &[]).expect(400);
-    browser.load(&server.url("/#rejections"));
-    browser.wait("document.querySelectorAll('.rejection-head').length === 4");
+    browser.load_until(&server.url("/#rejections"), "document.querySelectorAll('.rejection-head').length === 4");
     browser.wait("document.querySelector('.rejections').textContent.includes('3 family')");
-    assert_eq!(browser.barriers(), Vec::<String>::new());
+    browser.expect_no_barriers("rejections");
     assert_eq!(
         browser.run("return document.querySelectorAll('main img').length;"),
         json!(0),
@@ -29,9 +28,8 @@ fn rejections_are_counted_exported_and_removed() {
     browser.wait("window.saved.length === 1 && window.saved[0].includes('climate temp=\\n') && window.saved[0].split('\\n').filter((line) => line.includes('21.5')).length === 3");
     browser.fill("main select", "family");
     browser.wait("document.querySelectorAll('.rejection-head').length === 3");
-    browser.click("button", "Done: remove all 3");
-    browser.wait("document.body.textContent.includes('Nothing was rejected.')");
-    let left = get(&server.url("/api/v1/rejections")).expect(200).json();
+    browser.click_until("button", "Done: remove all 3", "document.body.textContent.includes('Nothing was rejected.')");
+    let left = server.fetch("/api/v1/rejections");
     assert_eq!(left["codes"], json!({"syntax": 1}));
     browser.look(390, 844, "light");
     let beyond = browser.run("return document.documentElement.scrollWidth - innerWidth;");
@@ -46,8 +44,7 @@ fn the_place_of_a_syntax_error_is_shown() {
     for line in ["vibration,line=b,sensor=,site=porto rms=", "climate,room=wärmer temp=1,ö=x"] {
         post(&server.url("/write"), line, &[]).expect(400);
     }
-    browser.load(&server.url("/#rejections"));
-    browser.wait("document.querySelectorAll('.rejection-head').length === 2");
+    browser.load_until(&server.url("/#rejections"), "document.querySelectorAll('.rejection-head').length === 2");
     let shown = browser.run(
         "return [...document.querySelectorAll('.rejection-head')].map((one) => one.parentNode).map((one) =>
            [one.querySelector('strong').textContent, one.querySelector('mark').previousSibling.textContent, one.querySelector('mark').textContent]);",

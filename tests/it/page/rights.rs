@@ -30,8 +30,7 @@ fn a_token_sees_only_what_it_can_use() {
     sign_in(&server, &browser, &read);
     assert_eq!(menu(&browser), json!(["Explore", "Live", "Sensors"]));
     browser.load(&server.url("/#sensors"));
-    browser.click("button.link", "temp-01");
-    browser.wait("document.querySelector('dialog textarea')?.readOnly");
+    browser.click_until("button.link", "temp-01", "document.querySelector('dialog textarea')?.readOnly");
     assert_eq!(
         browser.run("return [...document.querySelectorAll('dialog button')].map((one) => one.textContent);"),
         json!(["Close", "Explore", "Live"])
@@ -42,36 +41,31 @@ fn a_token_sees_only_what_it_can_use() {
     let fixes =
         "return [...document.querySelectorAll('button')].filter((one) => /Export|Done/.test(one.textContent)).length;";
     assert_eq!(browser.run(fixes), json!(0));
-    browser.load(&server.url("/#access"));
-    browser.wait("document.querySelector('nav a[aria-current=page]')");
+    browser.load_until(&server.url("/#access"), "document.querySelector('nav a[aria-current=page]')");
     assert_eq!(browser.run("return document.querySelector('nav a[aria-current=page]').textContent;"), json!("Explore"));
     let kept = browser.run("return [location.href, document.cookie, Object.keys(localStorage).length, document.documentElement.outerHTML].join();");
     assert!(!kept.as_str().unwrap().contains(&read[3..]), "the token is somewhere");
     sign_in(&server, &browser, &admin);
     assert_eq!(menu(&browser).as_array().unwrap().len(), 8);
-    browser.load(&server.url("/#access"));
-    browser.wait("document.querySelector('table')");
+    browser.load_until(&server.url("/#access"), "document.querySelector('table')");
     // Access lists and revokes tokens, and says where they are made: a form of its own made some that could read.
     let controls = browser.run("return [...document.querySelectorAll('main button, main input, main select')].map((one) => one.textContent).join();");
     assert!(!controls.as_str().unwrap().contains("oken"), "{controls}");
     browser.wait("document.querySelector('main').textContent.includes('hourglass token add')");
-    let barriers = browser.barriers();
-    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
+    browser.expect_no_barriers("tokens");
     // A token for the snippet: for one database, to write alone, and only in the snippet.
     browser.load(&server.url("/#connect"));
     browser.click("button", "Make one that may write");
     browser.wait(
         "document.querySelector('dialog')?.textContent.includes('write to the database default and do nothing else')",
     );
-    let barriers = browser.barriers();
-    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
+    browser.expect_no_barriers("a token for the snippet");
     browser.fill("dialog input", "front door");
     browser.click("dialog button", "Make it");
     browser.wait("document.querySelector('dialog .failure')?.textContent.includes('letters, digits')");
     browser.fill("dialog input", "front-door");
     browser.run("const ends = document.querySelector('dialog select'); ends.value = '90d'; ends.dispatchEvent(new Event('change'));");
-    browser.click("dialog button", "Make it");
-    browser.wait("!document.querySelector('dialog')");
+    browser.click_until("dialog button", "Make it", "!document.querySelector('dialog')");
     browser.wait("/Token hg_[0-9a-f]{12}_[0-9a-f]{64}/.test(document.querySelector('pre').textContent)");
     // Neither what needs another right, nor another snippet.
     for (kind, variable) in

@@ -10,8 +10,7 @@ const STATE: &str = "document.querySelector('.state').textContent";
 #[test]
 fn what_is_scrolled_away_is_not_missed_and_what_is_missed_is_told() {
     let Some((server, browser)) = page() else { return };
-    browser.load(&server.url("/#live"));
-    browser.wait("document.querySelector('.state')");
+    browser.load_until(&server.url("/#live"), "document.querySelector('.state')");
     let seen = crate::support::poll(std::time::Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=first temp=1 {}", now()));
         browser
@@ -29,7 +28,6 @@ fn what_is_scrolled_away_is_not_missed_and_what_is_missed_is_told() {
     // What a service says of a page that was too slow.
     browser.click("button", "Pause");
     browser.run("const real = window.fetch; window.fetch = (address, options) => !String(address).includes('/tail') ? real(address, options) : Promise.resolve(new Response(new ReadableStream({ start(control) { control.enqueue(new TextEncoder().encode('event: missed\\ndata: {\"readings\":7}\\n\\n')); } })));");
-    browser.click("button", "Go on");
-    browser.wait(&format!("{STATE}.includes('7 missed: the service had them no longer')"));
+    browser.click_until("button", "Go on", &format!("{STATE}.includes('7 missed: the service had them no longer')"));
     browser.expect_calm("missed");
 }

@@ -70,7 +70,7 @@ fn runs(server: &Server, node: &std::path::Path, (id, program, file): (&str, &[&
         return;
     }
     assert!(done.status.success(), "{id} {name:?}: {}\n{text}", String::from_utf8_lossy(&done.stderr));
-    let listed = get(&server.url(&format!("/api/v1/sensors?db={database}&limit=1000"))).expect(200).json();
+    let listed = server.fetch(&format!("/api/v1/sensors?db={database}&limit=1000"));
     let found = listed["sensors"]
         .as_array()
         .unwrap()

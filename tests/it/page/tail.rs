@@ -180,7 +180,7 @@ fn as_many_listen_as_may_and_leaving_makes_room() {
     assert!(refused["error"].as_str().unwrap().contains("tail.clients") && refused["code"] == "busy", "{refused}");
     get(&server.url("/api/v1/measurements")).expect(200);
     drop(ears);
-    eventually("room again", PATIENCE, || (Ear::open(&server, "", &[]).status == 200).then_some(()));
+    wait_until("room again", PATIENCE, || Ear::open(&server, "", &[]).status == 200);
     for (query, word) in [("tag.meta.site=lab", "metadata"), ("limit=3", "unknown parameter"), ("tag.a=~(", "regex")] {
         let refused = get(&server.url(&format!("/api/v1/tail?{query}"))).expect(400).json();
         assert!(refused["error"].as_str().unwrap().contains(word), "{refused}");

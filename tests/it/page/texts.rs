@@ -14,22 +14,19 @@ fn texts_and_booleans_are_chosen_shown_and_taken_along() {
         format!("door,sensor=front mode=\"{mode}\",open={open},load={at} {}", now - at * 300)
     };
     write(&server, &(1..30).map(line).collect::<Vec<_>>().join("\n"));
-    browser.load(&server.url("/#explore?m=door&range=6h&still=1"));
-    browser.wait("document.querySelector('.plot canvas')");
+    browser.load_until(&server.url("/#explore?m=door&range=6h&still=1"), "document.querySelector('.plot canvas')");
     let chips = "[...document.querySelectorAll('fieldset .chip')].map((one) => one.textContent)";
     let offered = browser.wait(chips).to_string();
     assert!(offered.contains("load") && offered.contains("mode") && offered.contains("open"), "{offered}");
     // Numbers come first, and one of them is chosen by itself.
     assert!(browser.wait("location.hash").as_str().unwrap().contains("f=load"));
     browser.click("fieldset .chip", "open");
-    browser.click("fieldset .chip", "mode");
-    browser.wait("document.querySelectorAll('.legend-item').length === 2");
+    browser.click_until("fieldset .chip", "mode", "document.querySelectorAll('.legend-item').length === 2");
     let cells = "[...document.querySelectorAll('.card td')].map((one) => one.textContent)";
     browser
         .wait(&format!("{cells}.includes('idle <b>now</b>') && {cells}.includes('true') && {cells}.includes('false')"));
     assert!(browser.text().contains("last value in each window"), "{}", browser.text());
-    let barriers = browser.barriers();
-    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
+    browser.expect_no_barriers("texts");
     // Texts alone have no chart, but a sentence, the table and the file.
     for shown in ["avg", "raw"] {
         browser.load(&server.url(&format!("/#explore?m=door&f=mode&fn={shown}&range=6h&still=1")));

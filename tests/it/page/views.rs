@@ -26,10 +26,8 @@ fn every_view_is_whole_in_light_and_dark_and_on_a_phone() {
     {
         browser.look(width, height, scheme);
         for (view, sign, name) in VIEWS {
-            browser.load(&server.url(&format!("/#{view}")));
-            browser.wait(&format!("document.querySelector({})", json!(sign)));
-            let barriers = browser.barriers();
-            assert!(barriers.is_empty(), "{name}, {look}: {}", barriers.join("\n"));
+            browser.load_until(&server.url(&format!("/#{view}")), &format!("document.querySelector({})", json!(sign)));
+            browser.expect_no_barriers(&format!("{name}, {look}"));
             browser.picture(&format!("{name}-{look}"));
             let beyond = browser.run("return document.documentElement.scrollWidth - innerWidth;");
             assert!(beyond.as_i64().is_some_and(|beyond| beyond <= 0), "{name}, {look}: {beyond} px too wide");
@@ -42,13 +40,10 @@ fn every_view_is_whole_in_light_and_dark_and_on_a_phone() {
 fn a_chart_is_zoomed_compared_and_kept_in_the_address() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
-    browser.load(&server.url("/"));
-    browser.wait("document.querySelector('.plot canvas')");
+    browser.load_until(&server.url("/"), "document.querySelector('.plot canvas')");
     assert!(browser.wait("location.hash").as_str().unwrap().contains("m=climate"));
-    browser.click(".segment", "1 h");
-    browser.wait("location.hash.includes('range=1h')");
-    browser.click(".chip", "humidity");
-    browser.wait("document.querySelectorAll('.legend-item').length >= 2");
+    browser.click_until(".segment", "1 h", "location.hash.includes('range=1h')");
+    browser.click_until(".chip", "humidity", "document.querySelectorAll('.legend-item').length >= 2");
     browser.run("document.querySelector('.plot').focus(); document.querySelector('.plot').dispatchEvent(new KeyboardEvent('keydown', { key: '+', bubbles: true }));");
     browser.wait("/from=\\d+&to=\\d+/.test(location.hash)");
     browser.wait("document.querySelector('.plot canvas')");
@@ -57,8 +52,7 @@ fn a_chart_is_zoomed_compared_and_kept_in_the_address() {
     // The address alone shows the same.
     browser.load(&address);
     browser.wait("document.querySelectorAll('.legend-item').length >= 2");
-    browser.click(".check", "Compare");
-    browser.wait("location.hash.includes('week=1')");
+    browser.click_until(".check", "Compare", "location.hash.includes('week=1')");
     browser.expect_calm("explore");
 }
 
@@ -80,8 +74,7 @@ fn a_reading_appears_while_one_watches() {
     });
     assert!(first.is_some());
     println!("a reading is on the page {:?} after its ack", heard(471));
-    browser.click(".arrived button", "Explore it");
-    browser.wait("document.querySelector('.plot canvas')");
+    browser.click_until(".arrived button", "Explore it", "document.querySelector('.plot canvas')");
     browser.expect_calm("connect");
 }
 
@@ -89,8 +82,7 @@ fn a_reading_appears_while_one_watches() {
 #[test]
 fn the_first_reading_is_drawn_by_itself() {
     let Some((server, browser)) = page() else { return };
-    browser.load(&server.url("/"));
-    browser.wait("document.querySelector('.empty')?.textContent.includes('There is nothing')");
+    browser.load_until(&server.url("/"), "document.querySelector('.empty')?.textContent.includes('There is nothing')");
     write(&server, &format!("climate,room=lab temp=21.5 {}", now()));
     browser.wait("document.querySelector('.plot canvas')");
     browser.expect_calm("explore");
@@ -99,8 +91,7 @@ fn the_first_reading_is_drawn_by_itself() {
 #[test]
 fn live_shows_what_comes_and_pauses() {
     let Some((server, browser)) = page() else { return };
-    browser.load(&server.url("/#live"));
-    browser.wait("document.querySelector('.state')");
+    browser.load_until(&server.url("/#live"), "document.querySelector('.state')");
     let seen = poll(Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=live-1 temp=12.25 {}", now()));
         browser
@@ -109,8 +100,7 @@ fn live_shows_what_comes_and_pauses() {
             .filter(|seen| *seen)
     });
     assert!(seen.is_some());
-    browser.click("button", "Pause");
-    browser.wait("document.querySelector('.state').textContent.includes('Paused')");
+    browser.click_until("button", "Pause", "document.querySelector('.state').textContent.includes('Paused')");
     browser.expect_calm("live");
 }
 
@@ -121,8 +111,7 @@ fn metadata_is_changed_and_found() {
     browser.load(&server.url("/#sensors"));
     browser.click("button.link", "temp-0");
     browser.fill("dialog textarea", "{\"site\":\"roof\",\"name\":\"Bench\"}");
-    browser.click("dialog button", "Save");
-    browser.wait("!document.querySelector('dialog')");
+    browser.click_until("dialog button", "Save", "!document.querySelector('dialog')");
     let kept = get(&server.url("/api/v1/meta")).json();
     assert_eq!(kept["sensors"][0]["meta"], json!({ "name": "Bench", "site": "roof" }), "{kept}");
     browser.fill("input[type=search]", "temp-1");
@@ -138,8 +127,7 @@ fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
     browser.load(&server.url("/#live"));
     browser.click("button", "Add a filter");
     browser.click("dialog .chip", "sensor");
-    browser.click("dialog .chip", "temp-1");
-    browser.wait("location.hash.includes('where=')");
+    browser.click_until("dialog .chip", "temp-1", "location.hash.includes('where=')");
     browser.wait("[...document.querySelectorAll('code')].some((one) => one.textContent.includes('tag.sensor=temp-1'))");
     let seen = poll(Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=temp-0 temp=1 {0}\nclimate,sensor=temp-1,site=x temp=2 {0}", now()));
@@ -153,12 +141,10 @@ fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
         browser.run("return document.querySelector('table.live tbody').textContent.includes('temp-0');"),
         json!(false)
     );
-    let barriers = browser.barriers();
-    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
+    browser.expect_no_barriers("views");
     browser.run("const other = new BroadcastChannel('hourglass-tail'); other.postMessage('listening'); other.close();");
     browser.wait("document.querySelector('.state').textContent.includes('another tab')");
-    browser.click("button", "Go on");
-    browser.wait("!document.querySelector('.state').textContent.includes('another tab')");
+    browser.click_until("button", "Go on", "!document.querySelector('.state').textContent.includes('another tab')");
     browser.expect_calm("live");
 }
 
@@ -188,8 +174,7 @@ fn a_chart_is_moved_by_buttons_and_its_lines_are_grouped_by_metadata() {
     browser.load(&server.url("/#explore?m=climate&f=temp&range=6h&still=1"));
     browser.wait("document.querySelector('.plot canvas')");
     browser.run("const all = [...document.querySelectorAll('select')].find((one) => one.textContent.includes('metadata')); all.value = [...all.options].at(-1).value; all.dispatchEvent(new Event('change'));");
-    browser.click("dialog .chip", "floor");
-    browser.wait("location.hash.includes('by=meta.floor')");
+    browser.click_until("dialog .chip", "floor", "location.hash.includes('by=meta.floor')");
     browser.wait("[...document.querySelectorAll('.legend-name')].some((one) => one.textContent.includes('second'))");
     browser.expect_calm("moves");
 }
@@ -200,8 +185,7 @@ fn a_sensor_is_found_among_many() {
     let Some((server, browser)) = page() else { return };
     let lines: Vec<String> = (0..1200).map(|at| format!("many,sensor=s{at:04} v={at} {}", now())).collect();
     write(&server, &lines.join("\n"));
-    browser.load(&server.url("/#sensors"));
-    browser.wait("document.querySelectorAll('tbody tr').length === 500");
+    browser.load_until(&server.url("/#sensors"), "document.querySelectorAll('tbody tr').length === 500");
     browser.fill("input[type=search]", "S1199");
     browser.wait("document.querySelectorAll('tbody tr').length === 1");
     browser.wait("document.querySelector('tbody').textContent.includes('s1199')");
@@ -230,10 +214,8 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     browser.fill("dialog input", "90d");
     browser.click("dialog button", "What would go?");
     browser.wait("document.querySelector('dialog').textContent.includes('would go')");
-    let barriers = browser.barriers();
-    assert!(barriers.is_empty(), "{}", barriers.join("\n"));
-    browser.click("dialog button", "Set");
-    browser.wait("!document.querySelector('dialog')");
+    browser.expect_no_barriers("settings");
+    browser.click_until("dialog button", "Set", "!document.querySelector('dialog')");
     let found = get(&path).expect(200).json();
     assert_eq!((&before["readings"], &found["readings"]), (&json!("1440h"), &json!("2160h")), "{found}");
     for key in ["summaries", "default", "seal_form", "drift"] {
@@ -244,8 +226,7 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     settle(&server, "default", &unset);
     browser.load(&server.url("/#access"));
     browser.click("[aria-label='Change how long default keeps readings']", "Change");
-    browser.click("dialog button", "Set");
-    browser.wait("!document.querySelector('dialog')");
+    browser.click_until("dialog button", "Set", "!document.querySelector('dialog')");
     let found = get(&path).expect(200).json();
     assert_eq!((&found["readings"], &found["drift"]), (&json!(null), &json!("keep")), "{found}");
     browser.expect_calm("retention");
@@ -300,8 +281,7 @@ fn the_menu_shows_where_one_is() {
     let Some((server, browser)) = page() else { return };
     browser.look(390, 844, "light");
     for view in ["access", "explore", "health"] {
-        browser.load(&server.url(&format!("/#{view}")));
-        browser.wait("document.querySelector('h1')");
+        browser.load_until(&server.url(&format!("/#{view}")), "document.querySelector('h1')");
         let place = browser.run("const { left, right } = document.querySelector('.nav [aria-current]').getBoundingClientRect(); return [left, innerWidth - right];");
         assert!(place.as_array().unwrap().iter().all(|room| room.as_f64().unwrap() >= 0.0), "{view}: {place}");
         assert_eq!(browser.run("return scrollY;"), json!(0), "{view}");
@@ -313,8 +293,7 @@ fn the_menu_shows_where_one_is() {
 #[test]
 fn a_line_is_tried_in_a_unit_that_is_named() {
     let Some((server, browser)) = page() else { return };
-    browser.load(&server.url("/#explain"));
-    browser.wait("document.querySelector('select')");
+    browser.load_until(&server.url("/#explain"), "document.querySelector('select')");
     let text = browser.text();
     assert!(text.contains("lines in ns, JSON by size") && !text.contains("as declared by default"), "{text}");
     browser.click("button.primary", "Try");

@@ -95,7 +95,7 @@ fn a_log_at_its_budget_refuses_writes_and_answers_reads() {
     assert!(status(&server, "pending_readings") >= (writer.acked - 1) * LINES, "what is acked is pending");
     fail_writes(&mongod, false);
     // Nobody starts it again, and nobody asks for a flush.
-    eventually("writes are accepted again", PATIENCE, || (writer.send(&server).status == 204).then_some(()));
+    wait_until("writes are accepted again", PATIENCE, || writer.send(&server).status == 204);
     writer.check(&server);
     assert!(flush(&server), "a flush after it");
     writer.check(&server);
@@ -116,7 +116,7 @@ fn a_full_file_system_refuses_writes_until_there_is_room() {
     assert!(refused.json()["error"].is_string(), "{}", refused.text());
     writer.check(&server);
     std::fs::remove_file(&ballast).expect("the ballast can be thrown off");
-    eventually("writes are accepted again", RECOVERY, || (writer.send(&server).status == 204).then_some(()));
+    wait_until("writes are accepted again", RECOVERY, || writer.send(&server).status == 204);
     writer.check(&server);
     // What is in the log alone comes back from there.
     server.kill();
@@ -156,7 +156,7 @@ fn readiness_follows_what_a_write_is_answered_on_a_filling_disk() {
     }
     assert!(taken > 0 && refused > 5, "{taken} taken, {refused} refused");
     std::fs::remove_file(mount.folder.file("ballast")).expect("the ballast can be thrown off");
-    eventually("it is ready again", RECOVERY, || (get(&server.url("/ready")).status == 200).then_some(()));
+    wait_until("it is ready again", RECOVERY, || get(&server.url("/ready")).status == 200);
     writer.send(&server).expect(204);
 }
 
@@ -167,7 +167,7 @@ fn fail_writes(mongod: &Mongod, fail: bool) {
 }
 
 fn status(server: &Server, name: &str) -> i64 {
-    let status = get(&server.url("/api/v1/status")).expect(200).json();
+    let status = server.fetch("/api/v1/status");
     status[name].as_i64().unwrap_or_else(|| panic!("{name} in {status}"))
 }
 

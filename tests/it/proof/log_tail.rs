@@ -26,7 +26,7 @@ fn what_may_have_been_acked_is_told_and_kept() {
     assert_eq!(quarantined(&server), [changed[last].to_vec()]);
     assert_warned(&server, "1 with");
     assert!(server.stderr().contains("may be readings that were acked"), "{}", server.stderr());
-    let status = get(&server.url("/api/v1/status")).expect(200).json();
+    let status = server.fetch("/api/v1/status");
     let told = ["log_damaged", "log_in_doubt", "log_torn"].map(|key| status[key].clone());
     assert_eq!(told, [json!(0), json!(1), json!(0)]);
     post(&server.url("/write"), format!("m v=9 {}", HOUR + 9), &[]).expect(204);
@@ -112,7 +112,7 @@ fn verdicts(server: &Server) -> [(&'static str, f64); 3] {
 /// Writes are acked, so health passes, and its check of the log warns.
 #[track_caller]
 fn assert_warned(server: &Server, what: &str) {
-    let health: Value = get(&server.url("/health")).expect(200).json();
+    let health: Value = server.fetch("/health");
     assert_eq!(health["status"], json!("pass"), "{health}");
     let check = &health["checks"][0];
     assert_eq!((&check["name"], &check["status"]), (&json!("log"), &json!("warn")), "{health}");

@@ -338,12 +338,3 @@ impl Progress {
         self.acks.iter().map(|acks| acks.load(Ordering::Relaxed)).sum()
     }
 }
-
-/// Ends clients when the thread that breaks things is done, also by a panic.
-pub struct StopAtEnd<'a>(pub &'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}

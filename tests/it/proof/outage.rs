@@ -56,7 +56,7 @@ fn a_stop_while_the_store_is_away_costs_no_acks() {
     assert!(server.stderr().contains("records stay in the WAL"), "{}", server.stderr());
     mongod.restart();
     server.restart(address);
-    eventually("the backlog is fed and stored", PATIENCE, || flushed(&server, PATIENCE).then_some(()));
+    wait_until("the backlog is fed and stored", PATIENCE, || flushed(&server, PATIENCE));
     check_documents(&Stored::in_mongo(&mongod, &name, DATABASE), 2);
 }
 
@@ -144,7 +144,7 @@ fn flushed(server: &Server, within: Duration) -> bool {
 }
 
 fn number(server: &Server, name: &str) -> i64 {
-    let status = get(&server.url("/api/v1/status")).expect(200).json();
+    let status = server.fetch("/api/v1/status");
     status[name].as_i64().unwrap_or_else(|| panic!("{name} in {status}"))
 }
 

@@ -7,7 +7,7 @@ use hourglass::reading::Value;
 use crate::support::prelude::*;
 
 use super::history::{Delete, History, Place};
-use super::oracle::{START, StopAtEnd};
+use super::oracle::START;
 use super::{CAPS, DATABASE, RECOVERY, config, cycles, flush};
 
 const WRITERS: usize = 4;
@@ -87,8 +87,7 @@ fn delete(server: &Server, number: usize, history: &Mutex<History>) {
     let range = first..first + TIMES / 3 * STEP;
     let statement =
         format!("DELETE FROM shared WHERE sensor='s{sensor}' AND time >= {} AND time < {}", range.start, range.end);
-    let statement: String =
-        percent_encoding::utf8_percent_encode(&statement, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let statement: String = encode(&statement);
     let start = Instant::now();
     let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={statement}")), b"", &[]);
     let done = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));

@@ -2,39 +2,21 @@
 
 use crate::support::prelude::*;
 
-use super::summaries::{await_gone, fill, first_day, kept_from, launch, whole_hours};
+use super::summaries::{await_gone, fill, kept_from, launch, whole_hours};
 use super::{HOUR, STORES, put};
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
+/// Runs `hourglass` to a good end.
 #[track_caller]
-fn run(arguments: &[&str], kill_at: Option<&str>) -> String {
-    let mut command: Command = program();
-    command.args(arguments);
-    if let Some(point) = kill_at {
-        command.env("FAULT_KILL_AT", point);
-    }
-    let output = command.output().expect("hourglass can be run");
-    match kill_at {
-        Some(_) => assert_eq!(output.status.code(), None, "{output:?}"),
-        None => assert!(output.status.success(), "{arguments:?}: {output:?}"),
-    }
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
-fn digest(store: &str, data: &Path) -> Value {
-    let said = run(&["backup", "digest", "--output", "json", "--store", store, "--data-dir", text(data)], None);
-    serde_json::from_str(&said).expect("one line of JSON")
+fn run(arguments: &[&str]) -> String {
+    hourglass(arguments).good().stdout
 }
 
 /// A service on what was restored or copied answers as the original, and takes nothing into days without readings.
 #[track_caller]
 fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
-    let verified = run(&["verify", "--store", store, "--data-dir", text(data)], None);
+    let verified = run(&["verify", "--store", store, "--data-dir", path(data)]);
     assert!(!verified.contains("wrong"), "{verified}");
     let mut server: Server = launch(store).start();
     if store == "embedded" {
@@ -55,30 +37,30 @@ fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
 #[test]
 fn summaries_without_readings_are_in_backups_and_copies() {
     for (place, new) in STORES.into_iter().enumerate() {
-        let (store, first) = (new(), first_day());
+        let store = new();
         let mut server = launch(&store).start();
-        fill(&server, first);
+        let first = fill(&server);
         let before = whole_hours(&server, first);
         put(&server, "w", KEPT).expect(200);
         await_gone(&server);
         let folder = Folder::new("carried");
         let (to, from) = (folder.file("backup"), server.url(""));
-        let said = run(&["backup", "create", text(&to), "--server", &from, "--prove"], None);
+        let said = run(&["backup", "create", path(&to), "--server", &from, "--prove"]);
         assert!(said.contains("hours of summaries") && !said.contains("not in the backup"), "{said}");
         // A second one finds the days unchanged; a third one finds the day from which an hour was deleted.
-        assert!(run(&["backup", "create", text(&to), "--server", &from], None).contains("\n0 days written"));
+        assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n0 days written"));
         let gone = format!("DELETE FROM m WHERE time >= {first} AND time < {}", first + HOUR);
         let result = super::ask(&server, "db=w", &gone);
         assert!(result["error"].is_null(), "{result}");
         let after = whole_hours(&server, first);
         assert_ne!(after, before);
-        assert!(run(&["backup", "create", text(&to), "--server", &from], None).contains("\n1 days written"));
+        assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n1 days written"));
         // What is restored: through a kill, into the other store.
         let other = STORES[1 - place]();
         let data = folder.file("data");
-        let arguments = ["backup", "restore", text(&to), "--store", &other, "--data-dir", text(&data)];
-        run(&arguments, Some("day_restored:2"));
-        run(&arguments, None);
+        let arguments = ["backup", "restore", path(&to), "--store", &other, "--data-dir", path(&data)];
+        ran(program().args(arguments).env("FAULT_KILL_AT", "day_restored:2")).killed();
+        run(&arguments);
         assert!(server.stop().success());
         let original = digest(&store, &server.data_dir());
         assert!(original["total"]["summaries"].as_u64() > Some(24), "{original}");
@@ -91,22 +73,22 @@ fn summaries_without_readings_are_in_backups_and_copies() {
 #[test]
 fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
     for new in STORES {
-        let (store, first) = (new(), first_day());
+        let store = new();
         let config = format!("{}{}", super::CONFIG, super::summaries::SEALS);
         let mut server = Launch::with_store(&store).config(config).env("FAULT_KILL_AT", "stripped:1").start();
-        fill(&server, first);
+        let first = fill(&server);
         let before = whole_hours(&server, first);
         put(&server, "w", KEPT).expect(200);
         assert!(poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
         let folder = Folder::new("carried");
         let (data, there) = (server.data_dir(), folder.file("there"));
-        run(&["wal", "flush", "--store", &store, "--data-dir", text(&data)], None);
-        let from = if store == "embedded" { text(&data).to_owned() } else { store.clone() };
-        let mut arguments = vec!["backup", "copy", "--source", &from, "--target", text(&there)];
+        run(&["wal", "flush", "--store", &store, "--data-dir", path(&data)]);
+        let from = if store == "embedded" { path(&data).to_owned() } else { store.clone() };
+        let mut arguments = vec!["backup", "copy", "--source", &from, "--target", path(&there)];
         if store != "embedded" {
-            arguments.extend(["--data-dir", text(&data)]);
+            arguments.extend(["--data-dir", path(&data)]);
         }
-        run(&arguments, None);
+        run(&arguments);
         let original = digest(&store, &data);
         assert!(original["total"]["summaries"].as_u64() > Some(0), "{original}");
         assert_eq!(digest("embedded", &there), original);

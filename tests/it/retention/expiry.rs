@@ -23,7 +23,7 @@ fn seen(server: &Server) -> Vec<i64> {
 
 #[track_caller]
 fn await_seen(server: &Server, ages: &[i64]) {
-    eventually("what has expired is hidden", WITHIN, || (seen(server) == ages).then_some(()));
+    wait_until("what has expired is hidden", WITHIN, || seen(server) == ages);
 }
 
 /// Waits until the deletion is forgotten: it is carried out everywhere by then, and hides nothing any more.
@@ -57,7 +57,7 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
         assert_eq!(refused, json!({"error": "partial write: points beyond retention policy dropped=2"}));
         assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"retention\"}"), 2.0);
         await_seen(&server, &[3, 2, 1, -1, 0, -400]);
-        eventually("the expiry is counted", WITHIN, || (progress(&server, "expire", "deletions") == 1).then_some(()));
+        wait_until("the expiry is counted", WITHIN, || progress(&server, "expire", "deletions") == 1);
         await_removed(&server);
         assert_eq!(seen(&server), [3, 2, 1, -1, 0, -400], "nothing comes back");
         // Summaries and lists say the same.
@@ -71,8 +71,7 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
 #[test]
 fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
     for store in STORES {
-        let halt = Halt::new();
-        halt.set();
+        let halt = Halt::already_set();
         let launch = Launch::with_store(store()).config(CONFIG);
         let server = halt.launch(launch, "expiry_rests").start();
         let at = now() - HOUR;
@@ -99,8 +98,7 @@ fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
 fn a_retention_that_is_taken_back_deletes_nothing() {
     for store in STORES {
         for shorter in [r#"{"readings":"1d"}"#, r#"{"readings":"1d","summaries":"inf"}"#] {
-            let halt = Halt::new();
-            halt.set();
+            let halt = Halt::already_set();
             let launch = Launch::with_store(store()).config(CONFIG);
             let server = halt.launch(launch, "expiring").start();
             let at = now() - HOUR;
@@ -129,11 +127,11 @@ fn a_query_of_a_range_that_has_expired_says_so() {
     put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
     let before = shown(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
     let notice = format!("readings of \"w\" before {before} have expired: it keeps them for 168h");
-    let asked = |from: &str| get(&server.url(&format!("/api/v1/readings?db=w&measurement=m{from}"))).expect(200).json();
-    eventually("it is deleted", WITHIN, || (asked("&from=-30d")["notices"] == json!([notice])).then_some(()));
+    let asked = |from: &str| server.fetch(&format!("/api/v1/readings?db=w&measurement=m{from}"));
+    wait_until("it is deleted", WITHIN, || asked("&from=-30d")["notices"] == json!([notice]));
     assert_eq!(asked("&from=-1d")["notices"], Value::Null);
     assert_eq!(asked("")["notices"], Value::Null);
-    let summary = get(&server.url("/api/v1/summary?db=w&measurement=m&step=1d&from=-30d")).expect(200).json();
+    let summary = server.fetch("/api/v1/summary?db=w&measurement=m&step=1d&from=-30d");
     assert_eq!(summary["notices"], json!([notice]));
     let messages = |statement: &str| ask(&server, "db=w", statement)["messages"].take();
     let told = json!([{"level": "warning", "text": notice}]);
@@ -153,20 +151,20 @@ fn nothing_that_is_answered_is_said_to_have_expired() {
         for (kept, shown, left) in [("7d", "168h", 3), ("2d", "48h", 2)] {
             let body = json!({ "readings": kept }).to_string();
             put(&server, "w", &body).expect(200);
-            eventually("it is deleted, and said", WITHIN, || {
+            wait_until("it is deleted, and said", WITHIN, || {
                 let counted = ask(
                     &server,
                     "db=w",
                     "SELECT count(v) FROM m WHERE s = '0' AND time > now() - 50d AND time < now()",
                 );
-                let native = get(&server.url("/api/v1/readings?db=w&sensor=m,s=0&from=-50d&to=now")).expect(200).json();
+                let native = server.fetch("/api/v1/readings?db=w&sensor=m,s=0&from=-50d&to=now");
                 let count = counted["series"][0]["values"][0][1].as_u64().expect("a count");
                 let listed = native["series"][0]["readings"].as_array().map_or(0, Vec::len) as u64;
                 for (told, count) in [(&counted["messages"], count), (&native["notices"], listed)] {
                     let is_told = told.to_string().contains(&format!("for {shown}"));
                     assert!(!is_told || count <= left, "{body}: {count} {told}");
                 }
-                (!counted["messages"].is_null() && count == left).then_some(())
+                !counted["messages"].is_null() && count == left
             });
         }
     }
@@ -190,7 +188,7 @@ fn what_has_expired_takes_no_space() {
     };
     // All but those of today and of the future. An hour ago may be yesterday.
     let lately = if at.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
-    eventually("the days are sealed", WITHIN, || (count("days") == 13 + lately).then_some(()));
+    wait_until("the days are sealed", WITHIN, || count("days") == 13 + lately);
     put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
     await_seen(&server, &[3, 1, 0, -400]);
     await_removed(&server);
@@ -242,14 +240,14 @@ fn two_instances_refuse_hide_and_expire_as_one() {
     let old = |server: &Server, parameters: &str, age: i64| {
         post(&server.url(&format!("/write?{parameters}")), format!("m,s=0 v=100i {}", now() - age), &[]).status
     };
-    eventually("the other instance refuses, too", WITHIN, || (old(&there, "db=w", 30 * DAY) == 400).then_some(()));
+    wait_until("the other instance refuses, too", WITHIN, || old(&there, "db=w", 30 * DAY) == 400);
     // A policy that was just made elsewhere is known.
     assert_eq!((old(&there, "db=w&rp=day", HOUR), old(&there, "db=w&rp=day", 2 * DAY)), (204, 400));
     let (ages, hidden) = ([3, 1, 0, -400], "hidden on both");
     for server in [&here, &there] {
-        eventually(hidden, WITHIN, || {
+        wait_until(hidden, WITHIN, || {
             let seen: Vec<i64> = seen(server).into_iter().filter(|v| *v != 100).collect();
-            (seen == ages).then_some(())
+            seen == ages
         });
     }
     for server in [&here, &there] {

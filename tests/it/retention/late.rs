@@ -3,19 +3,12 @@
 use mongodb::Collection;
 use mongodb::bson::DateTime;
 
-use super::summaries::{SEALS, await_gone, fill, first_day, kept_from, launch, whole_hours};
+use super::summaries::{SEALS, await_gone, fill, kept_from, launch, whole_hours};
 use super::{CONFIG, HOUR, SECOND, WITHIN, put, shown};
 use crate::support::jobs::progress;
 use crate::support::prelude::*;
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
-
-fn in_store<T>(name: &str, ask: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
-    block_on(async {
-        let client = mongodb::Client::with_uri_str(mongod().uri(name)).await.expect("a client");
-        ask(client.database(name)).await
-    })
-}
 
 /// An instance that could not read the settings took a reading of a day whose readings had expired, and stored a page beside what was
 /// left of it. From then on the hour was answered from the pages alone, and its summary was hidden for good.
@@ -33,8 +26,7 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
     let (one, other) = (start(), start());
     // The one that removes readings must know the settings.
     let [(knowing, _), (late, halt)] = if leads(&name, &one.0) { [one, other] } else { [other, one] };
-    let first = first_day();
-    fill(&knowing, first);
+    let first = fill(&knowing);
     let before = whole_hours(&knowing, first);
     halt.set();
     halt.await_met("it is halted");
@@ -47,9 +39,9 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
     // Enough for a chunk; it learns of the settings before it stores them.
     write((1..3).map(|n| format!("m,s=0 temp=7777.5 {}\n", first + 5 * HOUR + n * SECOND)).collect());
     halt.lift();
-    eventually("it knows", WITHIN, || (!shown(&late, "w")["expired_before"].is_null()).then_some(()));
+    wait_until("it knows", WITHIN, || !shown(&late, "w")["expired_before"].is_null());
     post(&late.url("/api/v1/flush"), "", &[]).expect(409);
-    let letters: Value = get(&late.url("/api/v1/dead-letters")).expect(200).json();
+    let letters: Value = late.fetch("/api/v1/dead-letters");
     assert_eq!(letters["readings"], 2, "{letters}");
     for server in [&late, &knowing] {
         assert_eq!(whole_hours(server, first), before, "set aside");
@@ -58,7 +50,7 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
 
 /// Whether an instance is the one with the least opening.
 fn leads(name: &str, server: &Server) -> bool {
-    let registry = in_store(name, async |store| {
+    let registry = in_mongo(&mongod().uri(name), async |store| {
         let registry: Collection<Document> = store.collection("registry");
         registry.find_one(doc! {}).await.expect("an answer").expect("the registry")
     });
@@ -74,15 +66,15 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
     let (name, halt) = (fresh_database_name(), Halt::new());
     let launch = Launch::with_store(mongod().uri(&name)).config(format!("{CONFIG}{SEALS}"));
     let server = halt.launch(launch, "strip_listed").start();
-    let (first, kept) = (first_day(), kept_from());
-    fill(&server, first);
+    let kept = kept_from();
+    let first = fill(&server);
     // One hour of a sensor that has no other.
     post(&server.url("/write?db=w"), format!("m,s=2 temp=3.5 {}", first + 14 * HOUR + 5), &[]).expect(204);
     flush(&server);
     let date = |ns: i64| DateTime::from_millis(ns / 1_000_000);
     let expired = doc! { "start": { "$lt": date(kept) } };
     let count = |collection: &str, filter: Document| {
-        in_store(&name, async |store| {
+        in_mongo(&mongod().uri(&name), async |store| {
             let documents: Collection<Document> = store.collection(collection);
             documents.count_documents(filter).await.expect("an answer")
         })
@@ -97,7 +89,7 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
     put(&server, "w", KEPT).expect(200);
     halt.await_met("it is halted");
     // As another instance does, of which this one knows nothing.
-    in_store(&name, async |store| {
+    in_mongo(&mongod().uri(&name), async |store| {
         let days: Collection<Document> = store.collection("w.days");
         let whole = doc! { "sensor": "m,s=2", "hour": { "$exists": false } };
         let mut part = days.find_one(whole.clone()).await.expect("an answer").expect("the day");
@@ -123,8 +115,7 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
 fn what_was_validated_before_its_day_expired_is_in_the_summary() {
     let halt = Halt::new();
     let server = halt.launch(launch("embedded"), "before_append").start();
-    let first = first_day();
-    fill(&server, first);
+    let first = fill(&server);
     halt.set();
     let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
@@ -136,7 +127,7 @@ fn what_was_validated_before_its_day_expired_is_in_the_summary() {
     halt.lift();
     waiting.join().expect("an answer").expect(204);
     await_gone(&server);
-    let letters: Value = get(&server.url("/api/v1/dead-letters")).expect(200).json();
+    let letters: Value = server.fetch("/api/v1/dead-letters");
     assert_eq!(letters["readings"], 0, "{letters}");
     let path =
         format!("/api/v1/summary?db=w&sensor=m,s=0&fields=temp&step=1h&from={}&to={}", first + HOUR, first + 2 * HOUR);
@@ -162,15 +153,14 @@ fn said(server: &Server, text: &str) -> usize {
 fn an_expiry_that_waited_in_vain_for_the_log_is_tried_again() {
     let halt = Halt::new();
     let server = launch_looking_rarely(&halt, "before_append").start();
-    let first = first_day();
-    fill(&server, first);
+    let first = fill(&server);
     halt.set();
     let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
     put(&server, "w", KEPT).expect(200);
     let looks = || said(&server, "once those that were checked before");
-    eventually("it gives up, and tries again", WITHIN, || (looks() > 1).then_some(()));
+    wait_until("it gives up, and tries again", WITHIN, || looks() > 1);
     halt.lift();
     waiting.join().expect("an answer").expect(204);
 }
@@ -181,7 +171,7 @@ fn an_expiry_that_fails_is_not_tried_every_second() {
     let halt = Halt::new();
     let launch = launch_looking_rarely(&halt, "expiring");
     let server = launch.env("HOURGLASS_LIMITS_DELETIONS", "1").start();
-    fill(&server, first_day());
+    fill(&server);
     post(&server.url("/write?db=other"), "m v=1", &[]).expect(204);
     halt.set();
     put(&server, "w", r#"{"readings":"3d"}"#).expect(200);
@@ -189,7 +179,7 @@ fn an_expiry_that_fails_is_not_tried_every_second() {
     post(&server.url("/query?db=other&q=DELETE+FROM+m"), "", &[]).expect(200);
     halt.lift();
     let failed = "expired readings could not be deleted";
-    eventually("it fails", WITHIN, || (said(&server, failed) > 0).then_some(()));
+    wait_until("it fails", WITHIN, || said(&server, failed) > 0);
     let again = poll(Duration::from_secs(5), || (said(&server, failed) > 1).then_some(()));
     assert_eq!(again, None, "{}", server.stderr());
     let expired = || (progress(&server, "expire", "deletions") == 1).then_some(());

@@ -104,7 +104,7 @@ fn readings_of_a_policy_are_apart_from_those_of_others() {
         }
         // The API of its own names the policy behind a slash.
         for (name, found) in [("w", 1), ("w/autogen", 1), ("w%2Fweek", 2), ("w/day", 3)] {
-            let found_too = get(&server.url(&format!("/api/v1/readings?db={name}&measurement=m"))).expect(200).json();
+            let found_too = server.fetch(&format!("/api/v1/readings?db={name}&measurement=m"));
             assert_eq!(found_too["series"][0]["readings"][0]["v"], found, "{name}: {found_too}");
         }
         run(&server, "ALTER RETENTION POLICY week ON w DEFAULT");
@@ -113,7 +113,7 @@ fn readings_of_a_policy_are_apart_from_those_of_others() {
         assert_eq!(values(&server, "db=w&rp=week", "SELECT v FROM m"), [4]);
         assert_eq!(values(&server, "db=w", "SELECT v FROM autogen.m"), [1]);
         assert_eq!(values(&server, "db=w", "SELECT v FROM w..m"), [4]);
-        let found = get(&server.url("/api/v1/readings?db=w&measurement=m")).expect(200).json();
+        let found = server.fetch("/api/v1/readings?db=w&measurement=m");
         assert_eq!(found["series"][0]["readings"][0]["v"], 4);
         // What is not there is said.
         let nope = "retention policy not found: nope";
@@ -205,7 +205,7 @@ fn what_a_policy_would_lose_is_counted() {
     assert_eq!(told("DROP RETENTION POLICY nothing ON w"), Value::Null);
     assert_eq!(told("DROP DATABASE w"), json!([["w", 1, 1, 0], ["w/week", 1, 2, 0]]));
     let shorter = "ALTER RETENTION POLICY week ON w DURATION 2d";
-    eventually("the sensor's document is written", WITHIN, || (told(shorter)[0][1] == 1).then_some(()));
+    wait_until("the sensor's document is written", WITHIN, || told(shorter)[0][1] == 1);
     let row = told(shorter)[0].clone();
     assert_eq!(
         (&row[0], &row[2], &row[5], &row[6]),

@@ -28,8 +28,7 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
         // The database is there, and keeps what it was told.
         let databases = ask(&server, "", "SHOW DATABASES");
         assert_eq!(databases["series"][0]["values"], json!([["w"]]));
-        server.stop();
-        server.restart("127.0.0.1:0");
+        server.stop_and_restart();
         assert_eq!(shown(&server, "w")["readings"], "720h");
         assert_eq!(put(&server, "w", "{}").expect(200).json()["kept"], "720h");
         assert_eq!(put(&server, "w", r#"{"readings":null}"#).expect(200).json()["kept"], "inf");
@@ -133,10 +132,8 @@ fn a_dry_run_counts_what_would_go_and_changes_nothing() {
     }
     post(&server.url("/write?db=w"), format!("m,s=new a=1 {}", now()), &[]).expect(204);
     let dry = |body: &str| dry_run(&server, "w", body);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-    eventually("the sensors' documents are written", super::WITHIN, || {
-        (dry(r#"{"readings":"7d"}"#)["sensors"] == 2).then_some(())
-    });
+    flush(&server);
+    wait_until("the sensors' documents are written", super::WITHIN, || dry(r#"{"readings":"7d"}"#)["sensors"] == 2);
     let told = dry(r#"{"readings":"7d"}"#);
     assert_eq!((&told["readings"], &told["days"], &told["sensors_wholly"]), (&json!(24), &json!(3), &json!(0)));
     assert_eq!(dry(r#"{"readings":"30d"}"#)["readings"], 0);
@@ -166,7 +163,7 @@ fn a_dry_run_counts_readings_whose_sensors_have_no_document_yet() {
         post(&server.url("/write?db=w"), lines, &[]).expect(204);
         for flushes in [false, true] {
             if flushes {
-                post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+                flush(&server);
             }
             let told = dry();
             assert_eq!(

@@ -15,7 +15,7 @@ pub(super) fn launch(store: &str) -> Launch {
 }
 
 /// The start of the oldest day that is written.
-pub(super) fn first_day() -> i64 {
+fn first_day() -> i64 {
     (now().div_euclid(DAY) - DAYS) * DAY
 }
 
@@ -25,7 +25,9 @@ pub(super) fn kept_from() -> i64 {
 }
 
 /// Two sensors, all hours of one and few of the other, with floats, integers and text.
-pub(super) fn fill(server: &Server, first: i64) {
+/// Returns the start of the first day.
+pub(super) fn fill(server: &Server) -> i64 {
+    let first = first_day();
     let of_sensor = |sensor: i64, step: i64| {
         (0..(DAYS - 1) * 24 * 4).step_by(usize::try_from(step).expect("small")).map(move |n| {
             let (time, value) = (first + n * HOUR / 4 + 7 * sensor, n * 7 % 101);
@@ -38,6 +40,7 @@ pub(super) fn fill(server: &Server, first: i64) {
     // It is of today, so the database has something that is not sealed.
     post(&server.url("/write?db=w"), format!("m,s=0 temp=1.5 {}", now() - HOUR / 60), &[]).expect(204);
     flush(server);
+    first
 }
 
 /// Answers about whole hours of days before today.
@@ -62,7 +65,7 @@ pub(super) fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
     }
     for step in ["1h", "1d"] {
         let path = format!("/api/v1/summary?db=w&measurement=m&fields=temp,hum&step={step}&from={first}&to={to}");
-        let answer = get(&server.url(&path)).expect(200).json();
+        let answer = server.fetch(&path);
         assert!(answer["notices"].is_null(), "{path}: {answer}");
         answers.push(answer);
     }
@@ -83,8 +86,8 @@ fn summaries_outlive_their_readings_bit_by_bit() {
     for store in STORES {
         let store = store();
         let mut server = launch(&store).start();
-        let (first, kept) = (first_day(), kept_from());
-        fill(&server, first);
+        let kept = kept_from();
+        let first = fill(&server);
         let before = whole_hours(&server, first);
         put(&server, "w", KEPT).expect(200);
         assert_eq!(whole_hours(&server, first), before, "at once");
@@ -114,7 +117,7 @@ fn summaries_outlive_their_readings_bit_by_bit() {
         }
         // The usual functions of the native API are exact, and need no notice.
         let path = format!("/api/v1/summary?db=w&measurement=m&step=1d&from={first}");
-        let all = get(&server.url(&path)).expect(200).json();
+        let all = server.fetch(&path);
         assert_eq!(
             (&all["notices"], all["series"][0]["windows"].as_array().map(Vec::len)),
             (&Value::Null, Some(5)),
@@ -139,8 +142,7 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
     for store in STORES {
         let store = store();
         let mut server = launch(&store).start();
-        let first = first_day();
-        fill(&server, first);
+        let first = fill(&server);
         put(&server, "w", KEPT).expect(200);
         await_gone(&server);
         let counts = |server: &Server, group: &str| {
@@ -173,7 +175,7 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
         check(&server, "gone");
         // Then the summaries expire, too, by whole days.
         put(&server, "w", r#"{"readings":"3d","summaries":"4d"}"#).expect(200);
-        eventually("the summaries expire", WITHIN, || counts(&server, "1d").is_empty().then_some(()));
+        wait_until("the summaries expire", WITHIN, || counts(&server, "1d").is_empty());
         let later = ask(&server, "db=w", &format!("SELECT count(temp) FROM m WHERE time >= {}", first + DAY));
         assert!(later["series"][0]["values"][0][1].as_i64().expect("a count") > 0, "{later}");
         assert!(server.stop().success());
@@ -194,8 +196,7 @@ fn would_go(server: &Server, statement: &str) -> Value {
 fn a_preview_counts_the_hours_of_summaries_that_would_go() {
     for store in STORES {
         let server = launch(&store()).start();
-        let first = first_day();
-        fill(&server, first);
+        let first = fill(&server);
         put(&server, "w", KEPT).expect(200);
         let oldest = format!("DELETE FROM m WHERE time < {}", first + DAY);
         let check = |when: &str| {
@@ -230,8 +231,7 @@ fn a_kill_at_any_step_changes_no_answer() {
         for point in points.iter().copied() {
             let launch = launch(&store());
             let mut server = launch.clone().env("FAULT_KILL_AT", point).start();
-            let first = first_day();
-            fill(&server, first);
+            let first = fill(&server);
             let before = whole_hours(&server, first);
             let _ = std::panic::catch_unwind(|| put(&server, "w", KEPT));
             let ended = poll(WITHIN, || server.exited());
@@ -249,8 +249,7 @@ fn a_kill_at_any_step_changes_no_answer() {
 fn two_instances_agree_on_what_has_expired() {
     let store = mongod().uri(&fresh_database_name());
     let [one, other] = [(); 2].map(|()| launch(&store).start());
-    let first = first_day();
-    fill(&one, first);
+    let first = fill(&one);
     let before = whole_hours(&one, first);
     put(&other, "w", KEPT).expect(200);
     for server in [&one, &other] {
@@ -264,12 +263,11 @@ fn two_instances_agree_on_what_has_expired() {
 #[test]
 fn a_dry_run_tells_readings_and_summaries_apart() {
     let server = launch("embedded").start();
-    let first = first_day();
-    fill(&server, first);
+    let first = fill(&server);
     let url = server.url("/api/v1/databases/w?dry_run=true");
     let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
     let asked = r#"{"readings":"3d","summaries":"4d"}"#;
-    eventually("the sensors' documents are written", WITHIN, || (dry(asked)["sensors"] == 2).then_some(()));
+    wait_until("the sensors' documents are written", WITHIN, || dry(asked)["sensors"] == 2);
     let told = dry(asked);
     // Of two days the readings, and of one the summaries: a reading every quarter of an hour, and one sensor's few.
     assert_eq!((&told["days"], &told["summaries"]["days"]), (&json!(2), &json!(1)), "{told}");
@@ -280,5 +278,5 @@ fn a_dry_run_tells_readings_and_summaries_apart() {
     // Regression: the days that had gone were counted among those that would go.
     put(&server, "w", asked).expect(200);
     let both = r#"{"readings":"3d","summaries":"3d"}"#;
-    eventually("what has gone is not counted", WITHIN, || (dry(both)["oldest"] != told["oldest"]).then_some(()));
+    wait_until("what has gone is not counted", WITHIN, || dry(both)["oldest"] != told["oldest"]);
 }

@@ -73,7 +73,7 @@ fn the_command_says_what_it_waits_for() {
     assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(1)), "{now}");
     // Its log is stored now, and holds nobody any more.
     killed.restart("127.0.0.1:0");
-    post(&killed.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&killed);
     let rest: Vec<String> = lines.collect();
     assert!(child.wait().expect("it ends").success(), "{rest:?}");
     assert!(!rest.contains(&waiting), "{waiting} is said again: {rest:?}");

@@ -32,13 +32,13 @@ fn texts_larger_than_a_document_are_stored_and_read_back() {
         let lines = some.iter().map(|(time, text)| format!("m,s=a note=\"{text}\" {time}\n"));
         post(&server.url("/write?db=d&precision=s"), lines.collect::<String>(), &[]).expect(204);
     }
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     let check = |when: &str| {
         for some in given.chunks(60) {
             let (first, last) = (some[0].0, some[some.len() - 1].0);
             let path =
                 format!("/query?db=d&epoch=s&q=SELECT+note+FROM+m+WHERE+time+%3E%3D+{first}s+AND+time+%3C%3D+{last}s");
-            let answer: Value = get(&server.url(&path)).expect(200).json();
+            let answer: Value = server.fetch(&path);
             let found = &answer["results"][0]["series"][0]["values"];
             let same = some.iter().enumerate().all(|(at, (time, text))| found[at] == json!([time, text]));
             assert!(
@@ -68,7 +68,7 @@ fn an_accelerometer_is_sealed() {
         let lines: String = (first..first + 10_000).map(line).collect();
         post(&server.url("/write?db=d&precision=ms"), lines, &[]).expect(204);
     }
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     let round = seal(&server);
     let expected = json!({
         "days": 1, "readings": 360_000, "unsettled": 0, "large": 0, "failed": 0, "databases_off": 0
@@ -77,11 +77,11 @@ fn an_accelerometer_is_sealed() {
     // Of a second in it: the readings themselves.
     let at = START + 1800;
     let path = format!("/query?db=d&epoch=ms&q=SELECT+x,y+FROM+acc+WHERE+time+%3E%3D+{at}s+AND+time+%3C+{}s", at + 1);
-    let answer: Value = get(&server.url(&path)).expect(200).json();
+    let answer: Value = server.fetch(&path);
     let expected: Vec<Value> =
         (180_000_u64..180_100).map(|n| json!([START * 1000 + n * 10, (n % 7) as f64 + 0.5, n % 11])).collect();
     assert_eq!(answer["results"][0]["series"][0]["values"].as_array(), Some(&expected), "{answer:.500}");
-    let all = get(&server.url("/query?db=d&q=SELECT+count(z)+FROM+acc")).expect(200).json();
+    let all = server.fetch("/query?db=d&q=SELECT+count(z)+FROM+acc");
     assert_eq!(all["results"][0]["series"][0]["values"][0][1], 360_000, "{all}");
 }
 
@@ -96,7 +96,7 @@ fn a_page_that_cannot_be_read_keeps_only_its_own_day_from_being_sealed() {
             post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
         }
     }
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     let page = |sensor: u64, hour: i64| {
         let start =
             mongodb::bson::DateTime::from_millis(i64::try_from(START).expect("a time") * 1000 + hour * 3_600_000);

@@ -152,7 +152,7 @@ fn the_decoder_in_the_documents_reads_what_was_written() {
     let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();
     let lines = written();
     post(&server.url("/write?db=d&precision=ns"), &lines, &[]).expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     await_sealed(&server);
 
     let days = documents(&database, "d.days");
@@ -230,7 +230,7 @@ fn the_decoder_reads_columns() {
     let server = Launch::with_store(mongod().uri(&database)).config(config).start();
     let lines = written();
     post(&server.url("/write?db=d&precision=ns"), &lines, &[]).expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     await_sealed(&server);
     let days = documents(&database, "d.days");
     assert_eq!(days.len(), SENSORS.len());

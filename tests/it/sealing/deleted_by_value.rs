@@ -80,7 +80,5 @@ fn await_settled(servers: &[&Server]) {
 
 /// Has the day sealed; before, this instance has sealed so many.
 fn seal(server: &Server, before: u64) {
-    eventually("the day is sealed", WITHIN, || {
-        (jobs::seal(server)["progress"]["days"].as_u64() > Some(before)).then_some(())
-    });
+    wait_until("the day is sealed", WITHIN, || jobs::seal(server)["progress"]["days"].as_u64() > Some(before));
 }

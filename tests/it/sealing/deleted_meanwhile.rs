@@ -67,14 +67,12 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let (from, to) = (START + LATE * 60, START + (LATE + 60) * 60);
     let statement = format!("DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
     post(&here.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
-    eventually("the deletion is forgotten", WITHIN, || {
-        (metric(&here, "hourglass_registry_deletions") == 0.0).then_some(())
-    });
+    wait_until("the deletion is forgotten", WITHIN, || metric(&here, "hourglass_registry_deletions") == 0.0);
     halt.lift();
     asked.join().expect("an answer");
     seal(&here, 0);
     for server in [&here, &there] {
-        let answer = get(&server.url("/api/v1/readings?db=d&sensor=climate,s=0&epoch=s&limit=100")).expect(200).json();
+        let answer = server.fetch("/api/v1/readings?db=d&sensor=climate,s=0&epoch=s&limit=100");
         let times = answer["series"][0]["readings"].as_array().into_iter().flatten().map(|row| row["ts"].as_u64());
         let expected: Vec<Option<u64>> = (0..5).map(|n| Some(START + (EARLY + n) * 60)).collect();
         assert_eq!(times.collect::<Vec<_>>(), expected);
@@ -85,14 +83,12 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
 fn write(server: &Server, minute: u64) {
     let lines: String = (0..5).map(|n| line(0, minute + n, n)).collect();
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(server);
 }
 
 /// Has days sealed until nothing is left to seal; at least so many by this instance.
 fn seal(server: &Server, days: u64) {
-    eventually("days are sealed", WITHIN, || {
-        (jobs::seal(server)["progress"]["days"].as_u64().unwrap_or(0) >= days).then_some(())
-    });
+    wait_until("days are sealed", WITHIN, || jobs::seal(server)["progress"]["days"].as_u64().unwrap_or(0) >= days);
 }
 
 /// Of the instances that the registry knows.

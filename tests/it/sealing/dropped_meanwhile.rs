@@ -28,7 +28,7 @@ fn dropped_at(point: &str, store: String) {
     let lines: String = (0..3).flat_map(|sensor| (0..40 * 4).map(move |n| line(sensor, n * 360, n))).collect();
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
     post(&server.url("/write?db=other"), "m v=1 1768435200000000000", &[]).expect(204);
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(&server);
     halt.set();
     let url = run_url(&server, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]));
@@ -38,7 +38,7 @@ fn dropped_at(point: &str, store: String) {
     halt.lift();
     asked.join().expect("an answer");
     // The round that was halted has ended once a later one has.
-    eventually("sealing goes on", WITHIN, || (ask_job(&server, "seal").status == 200).then_some(()));
+    wait_until("sealing goes on", WITHIN, || ask_job(&server, "seal").status == 200);
     let listed = listed(&server);
     assert!(!listed.contains("\"d\"") && listed.contains("\"other\""), "{point}: {listed}");
 }

@@ -18,7 +18,7 @@ fn choose(server: &Server, database: &str, form: &str) {
 fn give(servers: &[&Server], database: &str, lines: &str) {
     for server in servers {
         post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(server);
     }
 }
 
@@ -105,9 +105,7 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
     assert_eq!((count("d.days"), count("d.buckets"), count("o.days"), count("o.buckets")), (1, 0, 0, 24));
     let told = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
     assert!(told.contains("databases_off 1"), "{told}");
-    let ask = |database: &str| {
-        get(&server.url(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"))).expect(200).json()
-    };
+    let ask = |database: &str| server.fetch(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"));
     assert_eq!(ask("o"), ask("d"));
 
     // Off and on again: it is sealed as it stands, and what comes once it is off stays beside the day.

@@ -12,7 +12,7 @@ const DAYS: u64 = 40;
 fn daily(server: &Server) -> Value {
     let (from, to) = (START, START + DAYS * 86_400);
     let path = format!("/api/v1/summary?db=d&sensor=climate,s=0&from={from}&to={to}&step=1d");
-    get(&server.url(&path)).expect(200).json()
+    server.fetch(&path)
 }
 
 fn from_totals(server: &Server) -> f64 {
@@ -20,7 +20,7 @@ fn from_totals(server: &Server) -> f64 {
 }
 
 fn flush_and_seal(server: &Server) {
-    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    flush(server);
     seal(server);
 }
 
@@ -65,9 +65,7 @@ fn days_are_answered_from_totals_until_they_change() {
             post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
         }
         assert_eq!(daily(&server), daily(&plain), "deleted");
-        eventually("the deletion is forgotten", WITHIN, || {
-            (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(())
-        });
+        wait_until("the deletion is forgotten", WITHIN, || metric(&server, "hourglass_registry_deletions") == 0.0);
         flush_and_seal(&server);
         let before = from_totals(&server);
         assert_eq!(daily(&server), daily(&plain), "deleted and added up again");
@@ -92,7 +90,7 @@ fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
         assert_eq!((daily(&server), from_totals(&server)), (daily(&plain), 39.0));
         both(line(0, 3 * 1440 + 60, 4));
         assert_eq!(daily(&server), daily(&plain), "unflushed");
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&server);
         let before = from_totals(&server);
         assert_eq!(daily(&server), daily(&plain), "in a page");
         assert_eq!(from_totals(&server) - before, 39.0, "all others");
@@ -113,7 +111,7 @@ fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
         [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
         let there = halt.launch(launch, point).start();
         halt.set();
-        post(&here.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&here);
         let url = run_url(&there, "seal");
         let asked = std::thread::spawn(move || post(&url, "", &[]));
         halt.await_met("the month is claimed");
@@ -150,9 +148,7 @@ fn a_kill_before_the_month_is_removed_brings_no_deleted_day_back() {
     eventually("it is killed", WITHIN, || server.exited().map(|_| ()));
     server.restart_as(launch);
     post(&plain.url(&path), "", &[]).expect(200);
-    eventually("the deletion is forgotten", WITHIN, || {
-        (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(())
-    });
+    wait_until("the deletion is forgotten", WITHIN, || metric(&server, "hourglass_registry_deletions") == 0.0);
     assert_eq!(daily(&server), daily(&plain));
 }
 

@@ -29,14 +29,14 @@ fn what_the_page_asks_a_sealed_day_is_answered() {
     let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();
     let write = |minutes| {
         post(&server.url("/write?db=plant&precision=s"), lines(minutes), &[]).expect(204);
-        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        flush(&server);
     };
     write(0..80);
     let days = || documents(&database, "plant.days");
-    eventually("the day is sealed", WITHIN, || {
+    wait_until("the day is sealed", WITHIN, || {
         // Once its log holds nothing of the day.
         ask_job(&server, "seal");
-        days().iter().any(|day| !day.contains_key("chunk")).then_some(())
+        days().iter().any(|day| !day.contains_key("chunk"))
     });
     write(80..120);
     let days = days();

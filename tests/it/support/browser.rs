@@ -90,6 +90,13 @@ impl Browser {
         self.open(url);
     }
 
+    /// Loads an address anew, and waits for what the expression says.
+    #[track_caller]
+    pub fn load_until(&self, url: &str, expression: &str) {
+        self.load(url);
+        self.wait(expression);
+    }
+
     /// What a function body returns in the page.
     #[track_caller]
     pub fn run(&self, script: &str) -> Value {
@@ -119,6 +126,13 @@ impl Browser {
             json!(selector),
             json!(text)
         ));
+    }
+
+    /// Clicks, and waits for what the expression says.
+    #[track_caller]
+    pub fn click_until(&self, selector: &str, text: &str, expression: &str) {
+        self.click(selector, text);
+        self.wait(expression);
     }
 
     /// Writes into a control, as a user would.
@@ -156,6 +170,13 @@ impl Browser {
         );
         let found = evaluated["result"]["value"].as_array().unwrap_or_else(|| panic!("axe: {evaluated}"));
         found.iter().map(|one| one.as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Fails if axe-core finds anything wrong.
+    #[track_caller]
+    pub fn expect_no_barriers(&self, what: &str) {
+        let barriers = self.barriers();
+        assert!(barriers.is_empty(), "{what}: {}", barriers.join("\n"));
     }
 
     /// Keeps a picture of the page under `target/screenshots`.

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::eventually;
 use super::process::Folder;
 use super::server::Launch;
+use super::wait_until;
 
 /// How long a server may take to come to the point.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -22,6 +22,13 @@ impl Halt {
     pub fn new() -> Self {
         let folder = Folder::new("halt");
         Self { file: folder.file("halt"), _folder: folder }
+    }
+
+    /// Servers are halted from the start on.
+    pub fn already_set() -> Self {
+        let halt = Self::new();
+        halt.set();
+        halt
     }
 
     /// A server that is halted at this point while this is set.
@@ -40,6 +47,6 @@ impl Halt {
     /// Waits until a server is halted.
     #[track_caller]
     pub fn await_met(&self, what: &str) {
-        eventually(what, WITHIN, || self.file.with_extension("met").exists().then_some(()));
+        wait_until(what, WITHIN, || self.file.with_extension("met").exists());
     }
 }

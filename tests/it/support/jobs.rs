@@ -10,7 +10,7 @@ use super::server::Server;
 
 /// The state of a job.
 pub fn job(server: &Server, name: &str) -> Value {
-    get(&server.url(&format!("/api/v1/jobs/{name}"))).expect(200).json()
+    server.fetch(&format!("/api/v1/jobs/{name}"))
 }
 
 /// A counter or figure of a job; 0 if it has none yet.

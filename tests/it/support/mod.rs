@@ -2,6 +2,7 @@
 //! Nothing in here knows what hourglass answers; it starts things, ends them for certain, and shows what they said.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Tests that each run one scenario.
@@ -39,6 +40,12 @@ pub fn eventually<T>(what: &str, within: Duration, probe: impl FnMut() -> Option
     poll(within, probe).unwrap_or_else(|| panic!("{what}: not within {within:?}"))
 }
 
+/// Waits until `is_so`, and panics with `what` was awaited when `within` has passed.
+#[track_caller]
+pub fn wait_until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
+    eventually(what, within, || is_so().then_some(()));
+}
+
 /// Polls `probe` until it yields a value or `within` has passed. It is always asked at least once.
 pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + within;
@@ -50,6 +57,15 @@ pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
             return None;
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Sets its flag when it is dropped, also while a panic unwinds: threads that wait for it must not wait for ever.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

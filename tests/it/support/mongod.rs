@@ -375,11 +375,18 @@ fn pip_install(folder: &Path) -> Result<(), String> {
     }
 }
 
+/// Runs something in the database of a connection string.
+pub fn in_mongo<T>(uri: &str, work: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
+    super::block_on(async {
+        let client = Client::with_uri_str(uri).await.expect("a client");
+        work(client.default_database().expect("a database")).await
+    })
+}
+
 /// The documents of a collection of the database that a connection string names, by their ids.
 pub fn find(uri: &str, collection: &str, filter: Document) -> Vec<Document> {
-    super::block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.expect("a client");
-        let collection = client.default_database().expect("a database").collection::<Document>(collection);
+    in_mongo(uri, async |mongo| {
+        let collection = mongo.collection::<Document>(collection);
         let mut found = collection.find(filter).sort(doc! { "_id": 1 }).await.expect("an answer");
         let mut all = Vec::new();
         while found.advance().await.expect("a document") {
@@ -392,10 +399,8 @@ pub fn find(uri: &str, collection: &str, filter: Document) -> Vec<Document> {
 /// What a command is answered by the database of this name, or the one that the connection string names.
 #[track_caller]
 pub fn run_command(uri: &str, database: Option<&str>, command: Document) -> Document {
-    super::block_on(async {
-        let client = Client::with_uri_str(uri).await.expect("a client");
-        let database =
-            database.map_or_else(|| client.default_database().expect("a database"), |name| client.database(name));
+    in_mongo(uri, async |mongo| {
+        let database = database.map_or_else(|| mongo.clone(), |name| mongo.client().database(name));
         database.run_command(command).await.expect("the command succeeds")
     })
 }

@@ -1,7 +1,10 @@
 //! Commands of `hourglass` that end by themselves: what they said, and how they ended.
 
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
 
 use super::server::program;
 
@@ -12,9 +15,25 @@ pub fn hourglass(arguments: &[&str]) -> Ran {
 
 /// A command that was set up, run to its end.
 pub fn ran(command: &mut Command) -> Ran {
-    let Output { status, stdout, stderr } = command.output().expect("hourglass can be run");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    Ran { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    command.output().expect("it can be run").into()
+}
+
+/// A command that is given this on its standard input, run to its end.
+pub fn ran_with(command: &mut Command, input: &[u8]) -> Ran {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it can be run");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    std::thread::scope(|scope| {
+        scope.spawn(move || stdin.write_all(input).expect("it reads"));
+        child.wait_with_output().expect("it ends").into()
+    })
+}
+
+/// The digest of a store whose service is stopped.
+#[track_caller]
+pub fn digest(store: &str, data_dir: &Path) -> Value {
+    let arguments = ["backup", "digest", "--output", "json", "--store", store, "--data-dir", path(data_dir)];
+    serde_json::from_str(&hourglass(&arguments).good().stdout).expect("one line of JSON")
 }
 
 /// What a command said, and how it ended.
@@ -23,6 +42,13 @@ pub struct Ran {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(Output { status, stdout, stderr }: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        Self { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
 }
 
 impl Ran {

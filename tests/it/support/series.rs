@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::eventually;
 use super::http::{Answer, encode, get, post, request};
 use super::server::Server;
+use super::wait_until;
 
 /// A reading: its time in nanoseconds and its fields as JSON texts.
 pub type Seen = (i64, BTreeMap<String, String>);
@@ -84,10 +84,55 @@ pub fn windows(server: &Server, database: &str, sensor: &str, range: Option<(i64
     windows
 }
 
+impl Server {
+    /// The JSON that a path is answered.
+    #[track_caller]
+    pub fn fetch(&self, path: &str) -> Value {
+        get(&self.url(path)).expect(200).json()
+    }
+
+    /// The settings of a database, changed.
+    #[track_caller]
+    pub fn set(&self, database: &str, settings: &str) -> Answer {
+        let url = self.url(&format!("/api/v1/databases/{}", encode(database)));
+        request("PUT", &url, settings.as_bytes(), &[]).expect("an answer")
+    }
+}
+
 /// Writes lines with times in seconds to the database `d`.
 #[track_caller]
 pub fn write(server: &Server, lines: impl AsRef<[u8]>) {
-    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+    write_to(server, "db=d&precision=s", lines);
+}
+
+/// Writes lines with times in seconds to the database `d`, and has them brought to the store.
+#[track_caller]
+pub fn keep(server: &Server, lines: impl AsRef<[u8]>) {
+    write(server, lines);
+    flush(server);
+}
+
+/// Writes lines to where the parameters say.
+#[track_caller]
+pub fn write_to(server: &Server, parameters: &str, lines: impl AsRef<[u8]>) {
+    post(&server.url(&format!("/write?{parameters}")), lines, &[]).expect(204);
+}
+
+/// Runs a statement that changes a database, and returns its result.
+#[track_caller]
+pub fn execute(server: &Server, database: &str, statement: &str) -> Value {
+    let url = server.url(&format!("/query?db={database}&q={}", encode(statement)));
+    let mut answer = post(&url, "", &[]).expect(200).json();
+    assert!(answer["results"][0]["error"].is_null(), "{statement}: {answer}");
+    answer["results"][0].take()
+}
+
+/// The keys of the sensors that are listed for these parameters.
+#[track_caller]
+pub fn sensor_keys(server: &Server, parameters: &str) -> Vec<String> {
+    let answer = server.fetch(&format!("/api/v1/sensors?{parameters}"));
+    let key = |sensor: &Value| sensor["sensor"].as_str().expect("a key").to_owned();
+    answer["sensors"].as_array().expect("a list").iter().map(key).collect()
 }
 
 /// Changes the metadata of a sensor of the database `d`, and waits until it is stored.
@@ -100,7 +145,7 @@ pub fn describe(server: &Server, method: &str, key: &str, meta: &Value) -> Answe
 /// The series that a statement about the database `d` is answered.
 #[track_caller]
 pub fn influxql(server: &Server, statement: &str) -> Value {
-    let answer = get(&server.url(&format!("/query?db=d&epoch=s&q={}", encode(statement)))).expect(200).json();
+    let answer = server.fetch(&format!("/query?db=d&epoch=s&q={}", encode(statement)));
     answer["results"][0]["series"].clone()
 }
 
@@ -113,8 +158,8 @@ pub fn flush(server: &Server) {
 /// Waits until everything that was in the log at the start is fed, so that queries are answered.
 #[track_caller]
 pub fn await_fed(server: &Server) {
-    let is_fed = || (get(&server.url("/api/v1/status")).expect(200).json()["feeding"] == false).then_some(());
-    eventually("the backlog is fed", Duration::from_secs(60), is_fed);
+    let is_fed = || server.fetch("/api/v1/status")["feeding"] == false;
+    wait_until("the backlog is fed", Duration::from_secs(60), is_fed);
 }
 
 /// A counter or gauge of `/metrics`, summed up over its labels; 0 while it was never touched.

@@ -219,6 +219,13 @@ impl Server {
         self.restart(address);
     }
 
+    /// SIGTERM, and a start at another address.
+    #[track_caller]
+    pub fn stop_and_restart(&mut self) {
+        self.stop();
+        self.restart("127.0.0.1:0");
+    }
+
     /// Starts it again after a stop or a kill, on the same data folder, at `listen`: its old
     /// [`address`](Server::address) or `127.0.0.1:0`. Waits until queries are answered.
     #[track_caller]

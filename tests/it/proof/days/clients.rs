@@ -3,12 +3,9 @@
 use std::ops::Range;
 use std::thread::JoinHandle;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use crate::support::prelude::*;
 
 use super::super::history::{Delete, History, Place};
-use super::super::oracle::StopAtEnd;
 use super::world::World;
 use super::{DAY, SECOND, WITHIN};
 
@@ -208,7 +205,7 @@ impl Clients {
     /// Sends a statement that deletes this range of a sensor; what is said, if that was answered as done.
     fn ask_to_delete(&self, sensor: &str, base: &str, (statement, range): (&str, Range<i64>)) -> Option<String> {
         let start = Instant::now();
-        let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
+        let q = encode(statement);
         let answer = request("POST", &format!("{base}/query?db={DATABASE}&q={q}"), b"", &[]);
         let is_done = |answer: &Answer| answer.status == 200 && !answer.text().contains("\"error\"");
         let said = answer.as_ref().ok().filter(|answer| is_done(answer)).map(|answer| answer.text().to_owned());
@@ -317,7 +314,7 @@ impl Kept {
             for server in &world.servers {
                 let gone =
                     || world.readings(server, EXPIRING, &expiring(n), Some((cutoff - 90 * DAY, cutoff))).is_empty();
-                eventually("old readings expire", WITHIN, || gone().then_some(()));
+                wait_until("old readings expire", WITHIN, gone);
             }
             let (start, end) = (self.began.expect("it was told"), Some(Instant::now()));
             clients.lock().note_deletion(Delete {

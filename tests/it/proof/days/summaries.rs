@@ -1,7 +1,5 @@
 //! Summaries are what the readings say: a fold over what was found, written a second time.
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
 use crate::support::prelude::*;
 
 use super::super::history::Place;
@@ -34,9 +32,9 @@ pub fn wrong(
                 *fold = (fold.0 + 1, fold.1.min(*value), fold.2.max(*value), fold.3 + value);
             }
         }
-        let key = utf8_percent_encode(sensor, NON_ALPHANUMERIC);
+        let key = encode(sensor);
         let path = format!("/api/v1/summary?db={database}&sensor={key}&epoch=ns&step={step}");
-        let answer = get(&server.url(&path)).expect(200).json();
+        let answer = server.fetch(&path);
         let mut answered: BTreeMap<(i64, &str), Fold> = BTreeMap::new();
         for window in answer["series"][0]["windows"].as_array().into_iter().flatten() {
             let start = window["start"].as_i64().expect("a time");

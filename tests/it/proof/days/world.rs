@@ -244,7 +244,7 @@ impl World {
         for server in &self.servers {
             let url = server.url("/api/v1/flush");
             let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-            eventually("a flush", WITHIN, || flushed().then_some(()));
+            wait_until("a flush", WITHIN, flushed);
         }
     }
 
