@@ -7,20 +7,8 @@ use hourglass::wire::json::Items;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
-/// A reading, or the reason why there is none.
-#[derive(Debug, Clone, PartialEq)]
-enum Outcome {
-    /// `number sensor-key field=value[,…] timestamp`, written by [`good`].
-    Good(String),
-    /// Line or element, column, reason.
-    Bad(usize, usize, Reason),
-}
-
-use Outcome::Bad;
-
-fn good(text: &str) -> Outcome {
-    Outcome::Good(text.to_owned())
-}
+use crate::line_protocol::Outcome::{self, Bad};
+use crate::line_protocol::{good, show};
 
 fn bad(number: usize, column: usize, message: &str) -> Outcome {
     Bad(number, column, Reason::Json { message: message.to_owned() })
@@ -31,8 +19,7 @@ fn read(body: &[u8], precision: Precision, limits: Limits) -> Vec<Outcome> {
     while let Some(item) = items.next() {
         outcomes.push(match item {
             Ok(item) => {
-                let fields: Vec<String> =
-                    item.fields.iter().map(|(key, value)| format!("{key}={}", show(value))).collect();
+                let fields: Vec<String> = item.fields.iter().map(|(key, value)| show(key, value)).collect();
                 let timestamp = item.timestamp.map_or("-".to_owned(), |ts| ts.to_string());
                 good(&format!("{} {} {} {timestamp}", item.number, item.spelling(), fields.join(",")))
             }
@@ -40,16 +27,6 @@ fn read(body: &[u8], precision: Precision, limits: Limits) -> Vec<Outcome> {
         });
     }
     outcomes
-}
-
-fn show(value: &RawValue<'_>) -> String {
-    match value {
-        RawValue::Float(v) => format!("{v:?}"),
-        RawValue::Integer(v) => format!("{v}i"),
-        RawValue::Unsigned(v) => format!("{v}u"),
-        RawValue::Boolean(v) => v.to_string(),
-        RawValue::String(v) => format!("{v:?}"),
-    }
 }
 
 fn check<B: AsRef<[u8]>>(cases: impl IntoIterator<Item = (B, Vec<Outcome>)>) {

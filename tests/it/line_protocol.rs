@@ -4,25 +4,23 @@
 mod corpus;
 mod properties;
 
-use std::fmt::Write;
-
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Reason, Rejection};
 use hourglass::wire::Points;
 use hourglass::wire::line_protocol::{Lines, parse_series};
 
-/// A line that was read, or the reason why not.
+/// A line that was read, or an item of JSON, or the reason why not.
 #[derive(Debug, Clone, PartialEq)]
-enum Outcome {
+pub enum Outcome {
     /// `number sensor-key field=value[,…] timestamp`, written by [`good`].
     Good(String),
-    /// Line, column, reason.
+    /// Line or element, column, reason.
     Bad(usize, usize, Reason),
 }
 
 use Outcome::Bad;
 
-fn good(text: &str) -> Outcome {
+pub fn good(text: &str) -> Outcome {
     Outcome::Good(text.to_owned())
 }
 
@@ -57,16 +55,14 @@ fn read(body: &[u8], precision: Precision, limits: Limits) -> (Vec<Outcome>, Vec
     (outcomes, rejections)
 }
 
-fn show(key: &str, value: &RawValue<'_>) -> String {
-    let mut shown = format!("{key}=");
-    let _ = match value {
-        RawValue::Float(v) => write!(shown, "{v:?}"),
-        RawValue::Integer(v) => write!(shown, "{v}i"),
-        RawValue::Unsigned(v) => write!(shown, "{v}u"),
-        RawValue::Boolean(v) => write!(shown, "{v}"),
-        RawValue::String(v) => write!(shown, "{v:?}"),
-    };
-    shown
+pub fn show(key: &str, value: &RawValue<'_>) -> String {
+    match value {
+        RawValue::Float(v) => format!("{key}={v:?}"),
+        RawValue::Integer(v) => format!("{key}={v}i"),
+        RawValue::Unsigned(v) => format!("{key}={v}u"),
+        RawValue::Boolean(v) => format!("{key}={v}"),
+        RawValue::String(v) => format!("{key}={v:?}"),
+    }
 }
 
 fn check(cases: Vec<(&[u8], Vec<Outcome>)>) {

@@ -42,17 +42,6 @@ fn databases_are_created_by_post_however_the_statement_is_sent() {
 }
 
 #[test]
-fn show_databases_has_the_shape_that_clients_index_into() {
-    by_form("CREATE DATABASE shape");
-    for answer in [by_url("GET", "SHOW DATABASES;"), by_url("POST", "show databases"), by_form("SHOW DATABASES")] {
-        let series = &answer["results"][0]["series"][0];
-        assert_eq!((&series["name"], &series["columns"]), (&json!("databases"), &json!(["name"])), "{answer}");
-        assert!(series["values"].as_array().unwrap().contains(&json!(["shape"])), "{answer}");
-        assert_eq!(answer["results"][0]["statement_id"], json!(0), "{answer}");
-    }
-}
-
-#[test]
 fn a_get_changes_nothing() {
     let answer = by_url("GET", "CREATE DATABASE \"by-get\"");
     let error = "CREATE DATABASE must be sent with POST";

@@ -167,18 +167,6 @@ fn windows_over_many_pages_agree_too_and_so_they_do_after_a_restart() {
 }
 
 #[test]
-fn an_overwriting_and_a_late_reading_are_in_the_summary_at_once() {
-    let client = client_with("rewritten", "m v=5 10\nm v=7 30\nm v=-100 20");
-    client.keep("m v=6 20");
-    client.keep("m v=1 5");
-    let expected = json!([{
-        "start": 0, "end": HOUR, "fields": {"v": {"count": 4, "min": 1, "max": 7, "sum": 19, "avg": 4.75}},
-    }]);
-    let found = windows(&client, "m", "from=0&to=3600000000000");
-    check("rewritten", &found, &expected);
-}
-
-#[test]
 fn times_are_rfc_3339_unless_epoch_asks_otherwise() {
     let client = client_with("window-times", "m v=1.5 1768485600000000000");
     let answer = client.get(PATH, "sensor=m&from=2026-01-15T14:00:00Z&to=2026-01-15T14:30:00Z").expect(200);

@@ -165,16 +165,9 @@ tests! {
 fn kills(launch: impl Fn() -> Launch, more: &str) {
     let given = given();
     let left: Model = given.clone().into_iter().filter(|(_, fields)| fields["v"] != 2).collect();
-    for point in [
-        "marked:1",
-        "before_append:2",
-        "after_sync:2",
-        "before_deletion:1",
-        "during_deletion:1",
-        "during_deletion:2",
-        "part_deleted:1",
-        "after_deletion:2",
-    ] {
+    let points = "marked:1 before_append:2 after_sync:2 before_deletion:1 during_deletion:1 during_deletion:2 \
+                  part_deleted:1 after_deletion:2";
+    for point in points.split(' ') {
         let pages = "[page]\nmax_readings = 200\n[flush]\ninterval = \"200ms\"\n";
         let launch = launch().config(format!("{pages}{more}{PARTS}"));
         let mut server = launch.clone().start();

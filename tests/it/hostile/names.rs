@@ -9,60 +9,15 @@ use super::{START, while_a_good_client_is_served};
 const PLACES: [&str; 4] = ["measurement", "tag key", "tag value", "field key"];
 
 fn names() -> Vec<String> {
-    let plain = [
-        "$",
-        "$where",
-        "$set",
-        ".",
-        "..",
-        "a.b",
-        ".a",
-        "a.",
-        "%",
-        "%24",
-        "%2",
-        "_id",
-        "__proto__",
-        "constructor",
-        "ts",
-        "ns",
-        "%74s",
-        "time",
-        "sensor",
-        "value",
-        "system.buckets",
-        "🌡",
-        "e\u{301}",
-        "\u{202e}rtl",
-        "\u{feff}bom",
-        "a b",
-        "a,b",
-        "a=b",
-        "\"quoted\"",
-        "'",
-        "a\\b",
-        "<script>",
-        "{{x}}",
-        "../../etc/passwd",
-        "null",
-        "0",
-        "-1",
-        "''; drop database",
-        // Refused everywhere.
-        "",
-        "\0",
-        "nul\0inside",
-        "a\nb",
-        "a\rb",
-        "\u{1b}[31m",
-        "\u{7f}",
-        "\u{85}",
-        "ends in a backslash\\",
-        // Refused as a measurement, which begins a line.
-        "#comment",
-    ];
+    let plain = "$ $where $set . .. a.b .a a. % %24 %2 _id __proto__ constructor ts ns %74s time sensor value \
+                 system.buckets 🌡 e\u{301} \u{202e}rtl \u{feff}bom a,b a=b \"quoted\" ' a\\b <script> {{x}} \
+                 ../../etc/passwd null 0 -1";
+    let spaced = ["a b", "''; drop database"];
+    let refused = ["", "\0", "nul\0inside", "a\nb", "a\rb", "\u{1b}[31m", "\u{7f}", "\u{85}", "ends in a backslash\\"];
+    // A comment begins a line, and so does a measurement.
+    let plain = plain.split(' ').chain(spaced).chain(refused).chain(["#comment"]);
     let long = ["x".repeat(1024), "é".repeat(512), "x".repeat(1025), "🌡".repeat(1024)];
-    plain.into_iter().map(str::to_owned).chain(long).collect()
+    plain.map(str::to_owned).chain(long).collect()
 }
 
 /// What the limits and the grammar say of a name.

@@ -67,9 +67,9 @@ fn numbers_are_shown_and_kept_with_every_digit() {
     browser.load(&server.url(&format!("/#explain?line={line}")));
     expect("tbody td", "Try a line");
     browser.load(&server.url("/#live"));
-    eventually("a reading is heard", Duration::from_secs(20), || {
+    wait_until("a reading is heard", Duration::from_secs(20), || {
         write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
-        browser.run("return Boolean(document.querySelector('table.live tbody tr'));").as_bool().filter(|seen| *seen)
+        browser.is_so("document.querySelector('table.live tbody tr')")
     });
     expect("table.live td", "Live");
 

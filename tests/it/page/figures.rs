@@ -145,9 +145,9 @@ fn watch_delay(server: &Server, browser: &Browser) {
            }
          }).observe(document.querySelector('table.live tbody'), { childList: true });",
     );
-    eventually("the page listens", Duration::from_secs(30), || {
+    wait_until("the page listens", Duration::from_secs(30), || {
         write(server, "probe,sensor=a number=99i");
-        browser.run("return Boolean(window.shown[99]);").as_bool().filter(|shown| *shown)
+        browser.is_so("window.shown[99]")
     });
     let mut delays = Vec::new();
     for number in 100..140 {

@@ -24,7 +24,7 @@ fn why_nothing_is_heard_is_said() {
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of climate with sensor temp-01')"));
     // It waits for as long as the service says.
     browser.load_until(&server.url("/#live"), &format!("{STATE}?.includes('Listening')"));
-    browser.click("button", "Pause");
+    browser.click_until("button", "Pause", &format!("{STATE}?.includes('Paused')"));
     browser.run(
         "const [real, later] = [window.fetch, window.setTimeout];
          window.pauses = [];
@@ -44,11 +44,10 @@ fn connect_shows_the_sensor_that_was_asked_for() {
     browser.look(1200, 900, "light");
     browser.load(&server.url("/#connect?m=door&s=front"));
     let others = "document.querySelector('.arrived + .hint')?.textContent.includes('Other sensors that send: 1')";
-    let told = poll(Duration::from_secs(20), || {
+    wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=front temp=1 {}", now()));
-        browser.run(&format!("return Boolean({others});")).as_bool().filter(|seen| *seen)
+        browser.is_so(others)
     });
-    assert!(told.is_some());
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of door with sensor front')"));
     write(&server, &format!("door,sensor=front,hall=a opened=471 {}", now()));
     browser.wait(&format!("{ARRIVED}?.includes('471')"));

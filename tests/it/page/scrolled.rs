@@ -1,6 +1,6 @@
 //! Live tells what came from what it shows, and both from what it missed.
 
-use serde_json::json;
+use crate::support::prelude::*;
 
 use super::{now, page, write};
 
@@ -11,14 +11,10 @@ const STATE: &str = "document.querySelector('.state').textContent";
 fn what_is_scrolled_away_is_not_missed_and_what_is_missed_is_told() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/#live"), "document.querySelector('.state')");
-    let seen = crate::support::poll(std::time::Duration::from_secs(20), || {
+    wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=first temp=1 {}", now()));
-        browser
-            .run("return document.querySelectorAll('table.live tbody tr').length > 0;")
-            .as_bool()
-            .filter(|seen| *seen)
+        browser.is_so("document.querySelectorAll('table.live tbody tr').length > 0")
     });
-    assert!(seen.is_some());
     let lines: Vec<String> = (0..1000).map(|at| format!("climate,sensor=s{at:03} temp={at} {}", now())).collect();
     write(&server, &lines.join("\n"));
     browser.wait(&format!("/1[,.\u{a0}]?\\d{{3}} came, the newest 200 are shown/.test({STATE})"));

@@ -65,11 +65,8 @@ fn what_cannot_be_asked_is_said() {
     browser.click(".segment", "Silent");
     browser.wait("document.querySelector('.failure')?.textContent.includes('sensors.silent_after')");
     browser.click(".segment", "All");
-    eventually("the list is back", Duration::from_secs(20), || {
-        browser
-            .run("return document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure');")
-            .as_bool()
-            .filter(|back| *back)
+    wait_until("the list is back", Duration::from_secs(20), || {
+        browser.is_so("document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure')")
     });
     browser.expect_calm("asking");
 }

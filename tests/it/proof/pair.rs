@@ -59,6 +59,11 @@ impl Pair {
         compare(&mut self.oracle, "the store", stored_values(&self.stored), expected);
     }
 
+    fn end(mut self, expected: &[(i64, i64)]) -> Oracle {
+        self.expect(expected);
+        self.oracle
+    }
+
     fn expect_answers(&mut self, expected: &[(i64, i64)]) {
         for (server, name) in [(&self.a, "the first instance"), (&self.b, "the second instance")] {
             compare(&mut self.oracle, name, answers(server), expected);
@@ -134,29 +139,22 @@ fn store(server: &Server, second: i64, value: i64) {
     post(&write_url(server, "store"), line(second, value), &[]).expect(204);
 }
 
-fn drop_series(server: &Server) {
-    let statement = "DROP%20SERIES%20FROM%20teeth";
-    post(&server.url(&format!("/query?db={DATABASE}&q={statement}")), "", &[]).expect(200);
-}
-
 /// Each of them writes to a bucket that the other one has changed since.
 pub fn conflicts() -> Oracle {
-    let mut pair = Pair::start();
+    let pair = Pair::start();
     for (second, server) in (0..).zip([&pair.a, &pair.b, &pair.a, &pair.b]) {
         store(server, second, second);
     }
-    pair.expect(&[(0, 0), (1, 1), (2, 2), (3, 3)]);
-    pair.oracle
+    pair.end(&[(0, 0), (1, 1), (2, 2), (3, 3)])
 }
 
 /// No fault, two instances behind a load balancer: the first acks a value by its log, the second acks its correction by
 /// the store, then the first flushes. The first value stood for good.
 pub fn corrected_before_the_flush() -> Oracle {
-    let mut pair = Pair::start();
+    let pair = Pair::start();
     log(&pair.a, 0, 5);
     store(&pair.b, 0, 2);
-    pair.expect(&[(0, 2)]);
-    pair.oracle
+    pair.end(&[(0, 2)])
 }
 
 /// One instance dies when its reading is stored and its log does not know that; then the other one corrects it.
@@ -173,8 +171,7 @@ pub fn corrected_before_the_replay() -> Oracle {
     store(&pair.b, 0, 2);
     pair.restart_a();
     pair.expect_answers(&[(0, 2)]);
-    pair.expect(&[(0, 2)]);
-    pair.oracle
+    pair.end(&[(0, 2)])
 }
 
 /// The second instance stores a value, the first one stores the same, which left no trace. It is killed, the second one
@@ -188,19 +185,17 @@ pub fn a_duplicate_and_a_correction() -> Oracle {
     store(&pair.b, 0, 2);
     pair.restart_a();
     pair.expect_answers(&[(0, 2)]);
-    pair.expect(&[(0, 2)]);
-    pair.oracle
+    pair.end(&[(0, 2)])
 }
 
 /// A value is stored, the first instance logs another one, and the second one says the stored value again: it is the
 /// later one, and has to be so also when the first one flushes.
 pub fn a_duplicate_over_an_unflushed_value() -> Oracle {
-    let mut pair = Pair::start();
+    let pair = Pair::start();
     store(&pair.b, 0, 2);
     log(&pair.a, 0, 5);
     store(&pair.b, 0, 2);
-    pair.expect(&[(0, 2)]);
-    pair.oracle
+    pair.end(&[(0, 2)])
 }
 
 /// One instance's write lands and its answer is lost on the way; before it can look, the other one corrects it.
@@ -224,8 +219,7 @@ pub fn corrected_before_the_outcome_is_known() -> Oracle {
     proxy.set(Fault::Pass);
     let answer = writing.join().expect("the client does not panic").expect("an answer");
     assert!([204, 503].contains(&answer.status), "{}", answer.text());
-    pair.expect(&[(0, 1), (1, 2)]);
-    pair.oracle
+    pair.end(&[(0, 1), (1, 2)])
 }
 
 /// The first instance logs a reading and stores another, and is killed; the second one drops the series, which is
@@ -235,12 +229,11 @@ pub fn deleted_while_an_instance_is_down() -> Oracle {
     store(&pair.a, 0, 5);
     log(&pair.a, 1, 5);
     pair.a.kill();
-    drop_series(&pair.b);
+    execute(&pair.b, DATABASE, "DROP SERIES FROM teeth");
     store(&pair.b, 2, 7);
     pair.restart_a();
     pair.expect_answers(&[(2, 7)]);
-    pair.expect(&[(2, 7)]);
-    pair.oracle
+    pair.end(&[(2, 7)])
 }
 
 /// One instance has a reading in its log, and both go on to tell the registry how far they are: no floor passes what is
@@ -252,8 +245,7 @@ pub fn unflushed_for_some_time() -> Oracle {
     pair.await_beats();
     // The page's floor rises.
     store(&pair.b, 1, 1);
-    pair.expect(&[(0, 2), (1, 1)]);
-    pair.oracle
+    pair.end(&[(0, 2), (1, 1)])
 }
 
 /// The first instance's folder is copied and goes on; then the copy is put back, and what is written then is written
@@ -303,8 +295,7 @@ pub fn a_folder_is_cloned() -> Oracle {
         store(&pair.b, 2 + turn, 5);
         store(&pair.a, 2 + turn, 4);
     }
-    pair.expect(&[(0, 15), (1, 1), (2, 4), (3, 4), (4, 4)]);
-    pair.oracle
+    pair.end(&[(0, 15), (1, 1), (2, 4), (3, 4), (4, 4)])
 }
 
 /// The first instance's machine has a clock that is half a minute ahead. What the other one says after it is later.
@@ -316,19 +307,9 @@ pub fn a_clock_that_is_ahead() -> Oracle {
     // By more than what two clocks may differ by.
     pair.await_beats();
     store(&pair.b, 0, 2);
-    pair.expect(&[(0, 2)]);
-    pair.oracle
+    pair.end(&[(0, 2)])
 }
 
 fn copy_folder(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("a folder can be made");
-    for entry in std::fs::read_dir(from).expect("a folder") {
-        let entry = entry.expect("an entry");
-        let target = to.join(entry.file_name());
-        if entry.file_type().expect("a type").is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).expect("a file can be copied");
-        }
-    }
+    ran(Command::new("cp").args(["-r", "--no-target-directory"]).args([from, to])).good();
 }

@@ -103,6 +103,12 @@ impl Browser {
         self.ask("execute/sync", &json!({ "script": script, "args": [] }))
     }
 
+    /// Whether an expression is true now.
+    #[track_caller]
+    pub fn is_so(&self, expression: &str) -> bool {
+        self.run(&format!("return Boolean({expression});")) == true
+    }
+
     /// What an expression is, once it is neither false nor nothing.
     #[track_caller]
     pub fn wait(&self, expression: &str) -> Value {

@@ -31,26 +31,9 @@ impl Readings {
         for (number, integer) in (0..).zip(integers) {
             self.add(number, format!("numbers,kind=integer i={integer}i {}", BASE + number * MINUTE));
         }
-        let floats = [
-            "1e300",
-            "-1e300",
-            "1e-300",
-            "0.1",
-            "0.2",
-            "0.3",
-            "123456789.123456789",
-            "1e21",
-            "1e20",
-            "1e-7",
-            "0.000001",
-            "-0.0",
-            "100",
-            "1e308",
-            "5e-324",
-            "-2.5",
-            "1234567890123456789",
-        ];
-        for (number, float) in (0..).zip(floats) {
+        let floats = "1e300 -1e300 1e-300 0.1 0.2 0.3 123456789.123456789 1e21 1e20 1e-7 0.000001 -0.0 100 1e308 \
+                      5e-324 -2.5 1234567890123456789";
+        for (number, float) in (0..).zip(floats.split(' ')) {
             self.add(number, format!("numbers,kind=float f={float} {}", BASE + number * MINUTE));
         }
     }
