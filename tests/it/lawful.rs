@@ -42,28 +42,18 @@ struct World {
 }
 
 impl World {
-    fn embedded() -> World {
-        let server = Launch::embedded().config(CONFIG).start();
-        let stored = Stored::in_file(server.data_dir(), DATABASE);
+    fn start(store: String) -> World {
+        let server = Launch::with_store(store).config(CONFIG).start();
+        let stored = Stored::of(&server, DATABASE);
         World { server, stored }
     }
-
-    fn mongo() -> World {
-        let name = fresh_database_name();
-        let server = Launch::with_store(mongod().uri(&name)).config(CONFIG).start();
-        World { server, stored: Stored::in_mongo(mongod(), &name, DATABASE) }
-    }
 }
 
-#[test]
-fn any_traffic_is_a_plain_map_in_the_embedded_store() {
-    any_traffic_is_a_plain_map(World::embedded());
-}
-
-#[test]
-fn any_traffic_is_a_plain_map_in_mongodb() {
-    let world = World::mongo();
-    any_traffic_is_a_plain_map(world);
+tests! {
+    fn any_traffic_is_a_plain_map_in_the_embedded_store() =>
+        any_traffic_is_a_plain_map(World::start("embedded".to_owned()));
+    fn any_traffic_is_a_plain_map_in_mongodb() =>
+        any_traffic_is_a_plain_map(World::start(mongod().uri(&fresh_database_name())));
 }
 
 fn any_traffic_is_a_plain_map(mut world: World) {

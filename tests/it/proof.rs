@@ -56,21 +56,13 @@ const RECOVERY: Duration = Duration::from_secs(60);
 struct World {
     server: Server,
     stored: Stored,
-    is_embedded: bool,
 }
 
 impl World {
-    /// That launch must be of the embedded store.
-    fn embedded(launch: Launch) -> World {
+    fn start(launch: Launch) -> World {
         let server = launch.start();
-        let stored = Stored::in_file(server.data_dir(), DATABASE);
-        World { server, stored, is_embedded: true }
-    }
-
-    /// That launch must be of this connection string, with this database.
-    fn mongo(launch: Launch, uri: &str, mongo_database: &str) -> World {
-        let server = launch.start();
-        World { server, stored: Stored::at(uri, mongo_database, DATABASE), is_embedded: false }
+        let stored = Stored::of(&server, DATABASE);
+        World { server, stored }
     }
 
     /// The URL without a path, which stays through restarts.
@@ -95,7 +87,7 @@ impl World {
         if !flush(&self.server) {
             return oracle.note(Violation::Late("a second flush".to_owned()));
         }
-        if self.is_embedded {
+        if self.stored.is_embedded() {
             // The file can be opened once nobody else has it open.
             let (address, status) = (self.server.address(), self.server.stop());
             assert!(status.success(), "a stop: {status}");

@@ -66,8 +66,7 @@ fn twins(stores: [String; 2], seed: u64) {
                     let (from, to) = (START + from * 60, START + (from + chance.below(900)) * 60);
                     let statement =
                         format!("DELETE FROM climate WHERE s='{sensor}' AND time >= {from}s AND time < {to}s");
-                    let statement =
-                        statement.replace(' ', "+").replace('<', "%3C").replace('>', "%3E").replace('=', "%3D");
+                    let statement = encode(&statement);
                     both(&format!("/query?db=d&q={statement}"), "");
                 }
                 _ => {
@@ -100,8 +99,7 @@ fn kills(store: impl Fn() -> String) {
     let given: String =
         (0..2).flat_map(|sensor| (0..MINUTES).step_by(3).map(move |n| line(sensor, n, n * 7 % 101))).collect();
     let give = |server: &Server| {
-        post(&server.url("/write?db=d&precision=s"), &given, &[]).expect(204);
-        flush(server);
+        keep(server, &given);
     };
     let plain = Launch::with_store(store()).config(PAGES).start();
     give(&plain);
@@ -131,7 +129,7 @@ fn kills(store: impl Fn() -> String) {
 /// A day of which a chunk was stored before the record was truncated, and one of which nothing was.
 #[test]
 fn a_kill_during_backfill_changes_no_answer() {
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+    for store in stores() {
         let plain = Launch::embedded().config(PAGES).start();
         let launch = Launch::with_store(&store).config(format!("{PAGES}{SEALS}"));
         let mut server = launch.clone().env("FAULT_KILL_AT", "chunk_written:2").start();
@@ -161,7 +159,7 @@ fn a_kill_during_backfill_changes_no_answer() {
 /// More values than one part may have: days of a quick sensor stayed in hour pages.
 #[test]
 fn a_day_too_large_for_one_part_is_sealed_by_hour() {
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+    for store in stores() {
         let plain = Launch::embedded().config(PAGES).start();
         let sealing = Launch::with_store(&store).config(format!("{PAGES}{SEALS}direct_min = 0\n")).start();
         let both = |body: &str| {
@@ -191,7 +189,7 @@ fn a_day_too_large_for_one_part_is_sealed_by_hour() {
         both(&format!("climate,s=0 temp=-1 {}\nclimate,s=0 hum=7i {}\n", START * 1000 + 315, START * 1000 + 7_200_000));
         let range = format!("time >= {}s AND time < {}s", START + 3000, START + 9000);
         let statement = format!("DELETE FROM climate WHERE s='0' AND {range}");
-        let statement = statement.replace(' ', "+").replace('<', "%3C").replace('>', "%3E").replace('=', "%3D");
+        let statement = encode(&statement);
         for server in [&sealing, &plain] {
             post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
         }
@@ -255,7 +253,7 @@ fn compare(sealing: &Server, plain: &Server, when: &str) {
         "SHOW SERIES",
         "SHOW FIELD KEYS",
     ] {
-        let statement = statement.replace(' ', "+").replace('<', "%3C").replace('>', "%3E").replace('=', "%3D");
+        let statement = encode(statement);
         paths.push(format!("/query?db=d&epoch=s&q={statement}"));
     }
     for path in paths {
@@ -304,8 +302,7 @@ fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
         .env("FAULT_LATER_MS", midnight + 300_000 - now)
         .start();
     let lines = (1..=60).map(|minutes| format!("climate,s=0 temp={minutes} {}\n", midnight / 1000 - minutes * 60));
-    post(&server.url("/write?db=d&precision=s"), lines.collect::<String>(), &[]).expect(204);
-    flush(&server);
+    keep(&server, lines.collect::<String>());
     // Of that day only: who asks from long ago on is shown all sealed days.
     let range = format!("precision=s&from={}&to={}", midnight / 1000 - 3600, midnight / 1000);
     let ask = || {
@@ -323,7 +320,7 @@ fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
 /// taken from that page, without the others.
 #[test]
 fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+    for store in stores() {
         let launch = Launch::with_store(store).config(format!("{PAGES}[seal]\nafter = \"0s\"\n"));
         let mut server = launch.clone().start();
         let write = |server: &Server, fields: &str| {

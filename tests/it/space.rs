@@ -117,8 +117,7 @@ fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
 fn mongodb_compacts_when_asked() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
-    post(&server.url("/write?db=d&precision=s"), format!("climate,s=1 temp=1 {START}\n"), &[]).expect(204);
-    flush(&server);
+    keep(&server, format!("climate,s=1 temp=1 {START}\n"));
     assert_eq!(job(&server, "compact")["last_success"], json!(null), "nothing is compacted unless asked");
     hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
     assert!(job(&server, "compact")["progress"]["bytes"].as_u64() > Some(0));

@@ -13,12 +13,11 @@ const HOUR: i64 = 1_768_485_600;
 struct Volume {
     server: Server,
     stored: Stored,
-    store: String,
 }
 
 /// Twenty sensors of one page in each of two hours, six that outgrew theirs, and another database; the service has
 /// stopped.
-fn volume(store: String, stored: impl FnOnce(&Server) -> Stored) -> Volume {
+fn volume(store: String) -> Volume {
     let mut server = Launch::with_store(&store).config(CONFIG).start();
     let mut lines = String::new();
     for sensor in 0..20 {
@@ -35,22 +34,13 @@ fn volume(store: String, stored: impl FnOnce(&Server) -> Stored) -> Volume {
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     post(&server.url("/write?db=other&precision=s"), format!("m v=1 {HOUR}"), &[]).expect(204);
     assert!(server.stop().success());
-    let stored = stored(&server);
-    Volume { server, stored, store }
-}
-
-fn embedded() -> Volume {
-    volume("embedded".into(), |server| Stored::in_file(server.data_dir(), "plant"))
-}
-
-fn mongo(mongod: &'static Mongod) -> Volume {
-    let name = fresh_database_name();
-    volume(mongod.uri(&name), |_| Stored::in_mongo(mongod, &name, "plant"))
+    let stored = Stored::of(&server, "plant");
+    Volume { server, stored }
 }
 
 impl Volume {
     fn verify(&self, flags: &[&str]) -> (i32, String) {
-        verify(&self.store, &self.server.data_dir(), flags)
+        verify(self.server.store(), &self.server.data_dir(), flags)
     }
 
     /// Runs it where it must come to an end: whether all is well, and what it names under that word.
@@ -283,11 +273,11 @@ fn readings_of(volume: &Volume) -> Vec<String> {
 macro_rules! on_both_stores {
     ($($case:ident,)*) => {
         mod in_the_embedded_store {
-            $(#[test] fn $case() { super::$case(&super::embedded()); })*
+            $(#[test] fn $case() { super::$case(&super::volume("embedded".to_owned())); })*
         }
 
         mod in_mongodb {
-            $(#[test] fn $case() { super::$case(&super::mongo(super::mongod())); })*
+            $(#[test] fn $case() { super::$case(&super::volume(super::mongod().uri(&super::fresh_database_name()))); })*
         }
     };
 }

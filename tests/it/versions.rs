@@ -26,16 +26,11 @@ fn impatient(store: &str) -> Launch {
 
 /// Both stores, each with three sensors in the database `d`, stopped.
 fn both() -> [(Server, Stored); 2] {
-    let name = fresh_database_name();
-    let stores = ["embedded".to_owned(), mongod().uri(&name)];
-    stores.map(|store| {
+    stores().map(|store| {
         let mut server = impatient(&store).start();
         post(&server.url("/write?db=d&ack=store"), LINES, &[]).expect(204);
         assert!(server.stop().success());
-        let stored = match &*store {
-            "embedded" => Stored::in_file(server.data_dir(), "d"),
-            _ => Stored::in_mongo(mongod(), &name, "d"),
-        };
+        let stored = Stored::of(&server, "d");
         (server, stored)
     })
 }
@@ -139,7 +134,7 @@ fn removals_leave_what_a_newer_version_wrote() {
             let store: Box<dyn Store> = match stored.is_embedded() {
                 true => Box::new(EmbeddedStore::open(&server.data_dir(), 1 << 20).expect("the file")),
                 false => {
-                    let opened = MongoStore::open(&server_uri(&stored), MongoOptions::default()).await;
+                    let opened = MongoStore::open(server.store(), MongoOptions::default()).await;
                     Box::new(opened.expect("a good URI"))
                 }
             };
@@ -157,7 +152,7 @@ fn removals_leave_what_a_newer_version_wrote() {
 #[test]
 fn a_drop_waits_for_a_newer_version() {
     for (mut server, stored) in both() {
-        let uri = (!stored.is_embedded()).then(|| server_uri(&stored));
+        let uri = (!stored.is_embedded()).then(|| server.store().to_owned());
         let newer = |version: i32| match &uri {
             // A newer version says so once for the database: nobody reads all documents before a drop.
             Some(uri) => update(uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": version } }),
@@ -176,10 +171,6 @@ fn a_drop_waits_for_a_newer_version() {
             !listed.contains("\"d\"")
         });
     }
-}
-
-fn server_uri(stored: &Stored) -> String {
-    mongod().uri(stored.mongo_database())
 }
 
 /// The registry and settings were written back without what a newer version had added to them.
@@ -251,11 +242,11 @@ fn a_store_from_before_version_1_stops_the_start() {
             transaction.commit().expect("committed");
         } else {
             let unset = doc! { "$unset": { "schemaVersion": 1 } };
-            update(&server_uri(&stored), "databases", doc! { "_id": "d" }, unset);
+            update(server.store(), "databases", doc! { "_id": "d" }, unset);
         }
         let before = stored.fingerprints();
-        let store = if stored.is_embedded() { "embedded".to_owned() } else { server_uri(&stored) };
-        server.relaunch(impatient(&store));
+        let launch = impatient(server.store());
+        server.relaunch(launch);
         assert!(poll(PATIENCE, || server.exited()).is_some(), "{}", server.stderr());
         assert!(server.stderr().contains("older than version 1"), "{}", server.stderr());
         assert_eq!(stored.fingerprints(), before);

@@ -196,8 +196,9 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 fn a_damaged_file_of_tokens_leaves_what_was_known() {
     let (mut server, admin) = guarded("");
     std::fs::write(server.data_dir().join("tokens.json"), "nothing of the kind").unwrap();
-    let warned = || server.stderr().contains("reading the tokens failed; the last known tokens apply").then_some(());
-    assert!(poll(PATIENCE, warned).is_some());
+    wait_until("it is warned of", PATIENCE, || {
+        server.stderr().contains("reading the tokens failed; the last known tokens apply")
+    });
     with(&admin, "GET", &server.url("/api/v1/measurements"), "").expect(200);
     get(&server.url("/api/v1/measurements")).expect(401);
     server.stop();

@@ -384,7 +384,7 @@ fn a_token_of_one_policy_is_judged_by_the_policy_that_is_named() {
 fn an_admin_of_one_policy_sets_nothing_of_the_database() {
     let (server, admin) = guarded("");
     let query = |token: &str, statement: &str| {
-        let statement = statement.replace(' ', "+").replace('"', "%22");
+        let statement = encode(statement);
         with(token, "POST", &server.url(&format!("/query?q={statement}")), "").text().to_owned()
     };
     query(&admin, "CREATE DATABASE w");

@@ -13,20 +13,17 @@ const SENSORS: [(&str, &str); 6] = [("m", "a"), ("m", "b"), ("m", ""), ("n", "a"
 /// By sensor key: readings by time.
 type Model = BTreeMap<String, BTreeMap<i64, i64>>;
 
-#[test]
-fn random_deletions_agree_with_a_plain_map_in_the_embedded_store() {
-    let mut server = Launch::embedded().config(CONFIG).start();
-    let model = agree(&mut server, 1);
-    assert!(server.stop().success());
-    check_stored(&Stored::in_file(server.data_dir(), DATABASE), &model);
+tests! {
+    fn random_deletions_agree_with_a_plain_map_in_the_embedded_store() => random_deletions(Launch::embedded(), 1);
+    fn random_deletions_agree_with_a_plain_map_in_mongodb() =>
+        random_deletions(Launch::with_store(mongod().uri(&fresh_database_name())), 2);
 }
 
-#[test]
-fn random_deletions_agree_with_a_plain_map_in_mongodb() {
-    let name = fresh_database_name();
-    let mut server = Launch::with_store(mongod().uri(&name)).config(CONFIG).start();
-    let model = agree(&mut server, 2);
-    check_stored(&Stored::in_mongo(mongod(), &name, DATABASE), &model);
+fn random_deletions(launch: Launch, seed: u64) {
+    let mut server = launch.config(CONFIG).start();
+    let model = agree(&mut server, seed);
+    assert!(server.stop().success());
+    check_stored(&Stored::of(&server, DATABASE), &model);
 }
 
 fn key(measurement: &str, tag: &str) -> String {

@@ -367,8 +367,7 @@ fn a_trusted_proxy_names_its_clients_and_nobody_else_does() {
             .count()
     };
     // Connections of the requests above may still count.
-    let bounded = || (open(&doubting) == 4).then_some(());
-    assert!(poll(PATIENCE, bounded).is_some());
+    wait_until("the connections are bounded", PATIENCE, || open(&doubting) == 4);
     assert_eq!(open(&trusting), 8);
 }
 

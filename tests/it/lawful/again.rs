@@ -13,15 +13,14 @@ const READINGS: i64 = 9000;
 #[test]
 fn readings_that_are_sent_again_change_no_document_in_the_embedded_store() {
     let mut server = Server::start("embedded");
-    let stored = Stored::in_file(server.data_dir(), DATABASE);
+    let stored = Stored::of(&server, DATABASE);
     send_again(&mut server, &stored, |_| {});
 }
 
 #[test]
 fn readings_that_are_sent_again_change_no_document_in_mongodb() {
-    let name = fresh_database_name();
-    let mut server = Server::start(&mongod().uri(&name));
-    let stored = Stored::in_mongo(mongod(), &name, DATABASE);
+    let mut server = Server::start(&mongod().uri(&fresh_database_name()));
+    let stored = Stored::of(&server, DATABASE);
     // A repeated value gets a later stamp while other instances may hold an older value: its page is written once more.
     send_again(&mut server, &stored, |server| {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();

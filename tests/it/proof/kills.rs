@@ -34,15 +34,13 @@ const POINT_WITHIN: Duration = Duration::from_secs(10);
 #[test]
 fn kills_cost_no_acks_in_the_embedded_store() {
     let launch = Launch::embedded().config(config(FLUSH_INTERVAL));
-    kills_cost_no_acks("kills, embedded", World::embedded(launch.clone()), &launch, 1);
+    kills_cost_no_acks("kills, embedded", World::start(launch.clone()), &launch, 1);
 }
 
 #[test]
 fn kills_cost_no_acks_in_mongodb() {
-    let name = fresh_database_name();
-    let uri = mongod().uri(&name);
-    let launch = Launch::with_store(&uri).config(config(FLUSH_INTERVAL));
-    kills_cost_no_acks("kills, MongoDB", World::mongo(launch.clone(), &uri, &name), &launch, 2);
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config(FLUSH_INTERVAL));
+    kills_cost_no_acks("kills, MongoDB", World::start(launch.clone()), &launch, 2);
 }
 
 fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) {

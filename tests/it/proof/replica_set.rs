@@ -32,10 +32,8 @@ struct Case {
 impl Case {
     fn start(front: Front, seed: u64) -> Case {
         let set = ReplicaSet::start(front);
-        let name = fresh_database_name();
-        let uri = set.uri(&name);
-        let launch = Launch::with_store(&uri).config(config(FLUSH_INTERVAL));
-        let world = World::mongo(launch, &uri, &name);
+        let launch = Launch::with_store(set.uri(&fresh_database_name())).config(config(FLUSH_INTERVAL));
+        let world = World::start(launch);
         Case { set, world, oracle: Oracle::new(seed, CONNECTIONS).paced(PACE) }
     }
 

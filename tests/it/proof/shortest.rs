@@ -41,7 +41,7 @@ tests! {
 
 /// Traffic, what queries say before and after it is flushed, and the documents; twice, so that pages are changed.
 fn undisturbed() -> Oracle {
-    let mut world = World::embedded(Launch::embedded().config(config(NEVER)));
+    let mut world = World::start(Launch::embedded().config(config(NEVER)));
     let mut oracle = Oracle::new(21, CONNECTIONS);
     for _ in 0..2 {
         oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
@@ -52,7 +52,7 @@ fn undisturbed() -> Oracle {
 
 /// Traffic, flushed and asked for, twice and without a restart, so that hours change that were asked for.
 fn asked_again() -> Oracle {
-    let world = World::embedded(Launch::embedded().config(config(NEVER)));
+    let world = World::start(Launch::embedded().config(config(NEVER)));
     let mut oracle = Oracle::new(25, CONNECTIONS);
     for _ in 0..2 {
         oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
@@ -66,7 +66,7 @@ fn asked_again() -> Oracle {
 
 fn killed_before_the_flush() -> Oracle {
     let launch = Launch::embedded().config(config(NEVER));
-    let mut world = World::embedded(launch.clone());
+    let mut world = World::start(launch.clone());
     let mut oracle = Oracle::new(22, CONNECTIONS).acked_by_the_log();
     oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
     // Also to learn the stamps of undated readings.
@@ -79,7 +79,7 @@ fn killed_before_the_flush() -> Oracle {
 
 fn killed_at(point: &str) -> Oracle {
     let launch = Launch::embedded().config(config(OFTEN));
-    let mut world = World::embedded(launch.clone().env("FAULT_KILL_AT", point));
+    let mut world = World::start(launch.clone().env("FAULT_KILL_AT", point));
     let mut oracle = Oracle::new(23, CONNECTIONS);
     oracle.during(&world.base(), |progress| {
         if !ends_by_itself(&mut world.server) {
@@ -94,9 +94,7 @@ fn killed_at(point: &str) -> Oracle {
 
 fn store_away() -> Oracle {
     let mut mongod = Mongod::start();
-    let name = fresh_database_name();
-    let uri = mongod.uri(&name);
-    let mut world = World::mongo(Launch::with_store(&uri).config(config(OFTEN)), &uri, &name);
+    let mut world = World::start(Launch::with_store(mongod.uri(&fresh_database_name())).config(config(OFTEN)));
     let mut oracle = Oracle::new(24, CONNECTIONS);
     oracle.during(&world.base(), |progress| {
         progress.await_acks(3, RECOVERY);

@@ -13,7 +13,7 @@ fn the_oracle_sees_what_is_done_behind_its_back() {
     let name = fresh_database_name();
     let uri = mongod().uri(&name);
     let launch = Launch::with_store(&uri).config(config("200ms"));
-    let mut world = World::mongo(launch.clone(), &uri, &name);
+    let mut world = World::start(launch.clone());
     let mut oracle = Oracle::new(31, 2);
     oracle.during(&world.base(), |progress| progress.await_acks(4, RECOVERY));
     world.check(&mut oracle);

@@ -19,7 +19,7 @@ fn write(server: &Server) {
 /// Readings that were acknowledged and not flushed yet were no days to the command: it said that 0 days were sealed, with exit status 0.
 #[test]
 fn what_was_acknowledged_before_is_sealed() {
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+    for store in stores() {
         let server = Launch::with_store(store).config(LAZY).start();
         write(&server);
         let told = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;

@@ -65,8 +65,7 @@ fn beside_sealing(config: &str, before: impl Fn(&Server) -> u64) {
 fn write(server: &Server, readings: impl Iterator<Item = (u64, u64)>) {
     let lines: String =
         readings.map(|(second, temp)| format!("climate,s=0 temp={temp}i {}\n", START + second)).collect();
-    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
-    flush(server);
+    keep(server, lines);
 }
 
 /// Waits until what is stored may be sealed.

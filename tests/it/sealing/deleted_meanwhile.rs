@@ -82,8 +82,7 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
 /// Five readings, stored.
 fn write(server: &Server, minute: u64) {
     let lines: String = (0..5).map(|n| line(0, minute + n, n)).collect();
-    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
-    flush(server);
+    keep(server, lines);
 }
 
 /// Has days sealed until nothing is left to seal; at least so many by this instance.

@@ -16,7 +16,7 @@ fn a_database_that_is_dropped_while_its_days_are_sealed_is_gone() {
 /// Adding up months took no turn at all. Claims of months, written after a drop, listed the database again.
 #[test]
 fn a_database_that_is_dropped_while_its_months_are_added_up_is_gone() {
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+    for store in stores() {
         dropped_at("months_listed", store);
     }
 }

@@ -80,7 +80,7 @@ fn days_are_answered_from_totals_until_they_change() {
 /// answer from its flush until the day was sealed: the totals did not have the day, so it counted as one without readings.
 #[test]
 fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
-    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+    for store in stores() {
         let server = Launch::with_store(store).config(format!("{PAGES}{CONFIG}")).start();
         let plain = Launch::embedded().config(PAGES).start();
         let both = |body: String| [&server, &plain].into_iter().for_each(|server| write(server, body.clone()));

@@ -7,6 +7,8 @@ use hourglass::bucket::store::{BucketId, Extent, Order, Projection, ScannedPage}
 use hourglass::bucket::{Bucket, Caps, Reading, Summary};
 use hourglass::reading::{Hour, Value};
 
+use crate::support::random;
+
 use super::place::{Place, Plain, assert_stored, bucket_id, merge_as, plain, read, reading, sensor, write_through};
 
 const SEEDS: std::ops::Range<u64> = 1..4;
@@ -17,17 +19,13 @@ const HOURS: [Hour; 4] = [Hour(-1), Hour(0), Hour(7), Hour(491_150)];
 /// Small enough that pages close, and that long texts split them.
 const CAPS: Caps = Caps { max_readings: 6, max_bytes: 600, hard_bytes: 1000 };
 
-/// A small generator of numbers that look random (Steele, Lea and Flood, "Fast Splittable
-/// Pseudorandom Number Generators", SplitMix64).
-struct Random(u64);
+/// Numbers, and what is made of them.
+struct Random(random::Random);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((z ^ (z >> 31)) % bound as u64).expect("below a usize")
+        let bound = i64::try_from(bound).expect("a small bound");
+        usize::try_from(self.0.below(bound)).expect("below a usize")
     }
 
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -79,7 +77,7 @@ impl Model {
 pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
     // Each seed has sensors of its own; the databases are shared.
     for seed in SEEDS {
-        let mut random = Random(seed);
+        let mut random = Random(random::Random::new(seed));
         let mut model = Model::default();
         let mut writers: [HashMap<Key, Bucket>; 3] = Default::default();
         for step in 0..STEPS {

@@ -20,6 +20,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::runtime::Runtime;
 
 use super::mongod::Mongod;
+use super::server::Server;
 
 /// Where the documents of one hourglass database are.
 pub struct Stored {
@@ -107,6 +108,14 @@ const PAGE_KEYS: &str = "_id schemaVersion sensor measurement tags start end pag
                          last hasOverflow readings summary order";
 
 impl Stored {
+    /// In the place that a server was started with.
+    pub fn of(server: &Server, database: &str) -> Stored {
+        match server.store() {
+            "embedded" => Stored::in_file(server.data_dir(), database),
+            uri => Stored::at(uri, uri.split(['/', '?']).nth(3).expect("a database"), database),
+        }
+    }
+
     /// In MongoDB: `mongo_database` is the URI's database, `database` the one that clients name.
     pub fn in_mongo(mongod: &Mongod, mongo_database: &str, database: &str) -> Stored {
         Stored::at(&mongod.uri(mongo_database), mongo_database, database)
@@ -122,7 +131,7 @@ impl Stored {
     }
 
     /// In the embedded file of a server that does not run.
-    pub fn in_file(data_dir: PathBuf, database: &str) -> Stored {
+    fn in_file(data_dir: PathBuf, database: &str) -> Stored {
         let file = data_dir.join(hourglass::store::embedded::FILE_NAME);
         Stored { place: Place::Embedded { file }, database: database.to_owned() }
     }

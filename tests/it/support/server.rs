@@ -130,6 +130,11 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
+    /// The value of `--store` that it was started with.
+    pub fn store(&self) -> &str {
+        &self.launch.store
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

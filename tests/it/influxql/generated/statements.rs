@@ -173,11 +173,11 @@ impl Maker {
     }
 
     fn comparison(&mut self, measurement: &Measurement) -> String {
-        let all = "host = 'a' | host != 'a' | host =~ /[ab]/ | host !~ /^[ab]$/ | region = 'eu' | region != 'eu' | \
-                   region = '' | unit = 'x' | f > 0 | f <= 250.5 | f != 0 | i < 1000 | i >= -2000 | g > 0 | n < 0 | k \
-                   = 7 | k != 7 | b = true | b != true | s = 'usual' | s != 'usual' | f > i | i * 2 < f + 100 | f - \
-                   10 > -500";
-        let all: Vec<&str> = all.split(" | ").collect();
+        let of_tags = "host = 'a' | host != 'a' | host =~ /[ab]/ | host !~ /^[ab]$/ | region = 'eu' | region != 'eu'";
+        let more = "region = '' | unit = 'x' | f > 0 | f <= 250.5 | f != 0 | i < 1000 | i >= -2000 | g > 0 | n < 0";
+        let of_fields = "k = 7 | k != 7 | b = true | b != true | s = 'usual' | s != 'usual' | f > i";
+        let sums = "i * 2 < f + 100 | f - 10 > -500";
+        let all: Vec<&str> = [of_tags, more, of_fields, sums].iter().flat_map(|some| some.split(" | ")).collect();
         loop {
             let chosen = self.random.of(&all);
             let mut words = chosen.split(' ').filter(|word| word.starts_with(char::is_alphabetic));

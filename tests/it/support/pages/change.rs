@@ -14,16 +14,6 @@ impl Stored {
         matches!(self.place, Place::Embedded { .. })
     }
 
-    /// The database of MongoDB that the collections are in.
-    ///
-    /// # Panics
-    /// Also for an embedded file.
-    #[track_caller]
-    pub fn mongo_database(&self) -> &str {
-        let Place::Mongo { mongo, .. } = &self.place else { panic!("a file is in no database") };
-        mongo.name()
-    }
-
     /// Takes the sensor's key of a page in the embedded file for a measurement without tags.
     #[track_caller]
     pub fn take_tags(&self, id: &str) {
