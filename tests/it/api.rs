@@ -24,8 +24,6 @@ mod summary;
 mod undated;
 mod writes;
 
-use std::sync::OnceLock;
-
 use crate::support::prelude::*;
 
 /// The server that most tests of this module share, with the defaults, and room for a database per test.

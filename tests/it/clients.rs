@@ -1,12 +1,9 @@
 //! Clients as they come from their packages, unmodified: what they write is there with equal values, and what is
 //! refused they report as they report any refusal. The scripts beside this file only write; reading back is done here.
 
-use std::process::Output;
-
 use crate::support::prelude::*;
 
 const HOUR_START: i64 = 1_768_485_600_000_000_000;
-const MINUTE: i64 = 60_000_000_000;
 
 /// Runs a script, which prints JSON.
 fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {

@@ -4,8 +4,6 @@ mod examined;
 mod folders;
 mod modes;
 
-use std::process::Output;
-
 use crate::support::packages;
 use crate::support::prelude::*;
 

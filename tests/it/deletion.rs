@@ -13,10 +13,6 @@ use crate::support::prelude::*;
 const DATABASE: &str = "doomed";
 /// 2024-06-01T00:00:00Z.
 const START: i64 = 1_717_200_000 * SECOND;
-const SECOND: i64 = 1_000_000_000;
-const HOUR: i64 = 3600 * SECOND;
-/// How long whatever is waited for may take on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
 const UNAUTHORIZED: i32 = 13;
 const EXCEEDED_TIME_LIMIT: i32 = 262;
 /// Small pages, so that hours have several; hot memory is the least there is, so that buckets are forgotten.

@@ -1,9 +1,6 @@
 //! `hourglass demo`: what it shows is there, and nothing of it is left; no other folder is touched.
 
-use std::fs::{self, File};
-
 use crate::support::prelude::*;
-use crate::support::process::Process;
 
 /// A debug build on a busy machine makes two days of history in seconds.
 const READY: Duration = Duration::from_secs(120);

@@ -4,8 +4,6 @@
 
 mod prometheus;
 
-use std::fs;
-
 use crate::support::prelude::*;
 
 fn read(path: &str) -> String {

@@ -1,7 +1,6 @@
 //! Values of another type than their field's: rejected, or kept beside it.
 
 use crate::support::prelude::*;
-use crate::support::series::Seen;
 
 const KEEP: &str = "[ingest]\ndrift = \"keep\"\n";
 /// 2024-06-01T00:00:00Z, in seconds.

@@ -1,10 +1,7 @@
 //! Groups of sensors: the endpoints answer from what is acked, on both stores; groups' documents in MongoDB follow the sensors'
 //! documents, whoever writes, moves and deletes, and whenever a process dies.
 
-use crate::support::jobs::{job, progress};
 use crate::support::prelude::*;
-
-const WITHIN: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "[flush]\ninterval = \"50ms\"\n[sensors]\nwrite_interval = \"50ms\"\n\
                       [[groups]]\nname = \"site\"\nby = \"meta.site\"\n[[groups]]\nname = \"gateway\"\nby = \"gw\"\ndatabase = \"d\"\n";

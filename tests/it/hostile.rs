@@ -12,8 +12,6 @@ mod slow;
 mod sockets;
 
 use crate::support::prelude::*;
-use crate::support::process::resident_bytes;
-use crate::support::series::readings_for;
 
 /// The good client's database.
 const GOOD: &str = "good";

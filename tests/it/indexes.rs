@@ -1,7 +1,6 @@
 //! Indexes that the configuration declares: made in the background where they are missing, dropped once they are not declared any
 //! more, and each used by queries for what it is about, on a real mongod.
 
-use crate::support::jobs::run_job;
 use crate::support::packages;
 use crate::support::prelude::*;
 

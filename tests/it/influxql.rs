@@ -13,8 +13,6 @@ mod statements;
 mod teeth;
 
 use self::run::{Outcome, Side, run, run_dashboards};
-use crate::support::influxd::Influxd;
-use crate::support::packages::not_run;
 use crate::support::prelude::*;
 
 /// Small pages, so that an hour of readings has several.

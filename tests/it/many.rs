@@ -4,17 +4,12 @@
 
 mod remembered;
 
-use std::ops::Range;
-
 use jiff::tz::TimeZone;
 
 use crate::support::prelude::*;
 
 /// 2026-03-27T00:00:00Z: two days before clocks are set forward in Berlin.
 const START: i64 = 1_774_569_600 * SECOND;
-const SECOND: i64 = 1_000_000_000;
-const HOUR: i64 = 3600 * SECOND;
-const DAY: i64 = 24 * HOUR;
 const DAYS: i64 = 5;
 /// Small pages, so that hours have several.
 const CONFIG: &str = "[page]\nmax_readings = 20\n";

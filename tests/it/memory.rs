@@ -1,7 +1,6 @@
 //! `server.memory`: all that hourglass does fits into it.
 
 use crate::support::prelude::*;
-use crate::support::process::file_bytes;
 
 /// What `server.memory` is here.
 const MEMORY: u64 = 64 << 20;

@@ -1,12 +1,8 @@
 //! Copies of metadata in pages and days of MongoDB: new documents have them, older ones follow a change, whoever writes
 //! meanwhile and whenever a process dies, and no reading changes with them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use crate::support::jobs::{ask_job, job, progress, seal};
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(60);
 const DAY: u64 = 86_400;
 
 /// Copies settle after four times the timeout.

@@ -1,7 +1,5 @@
 //! `/metrics`: each counter moves as its help says, no sensor is ever a label, and `promtool` finds nothing to say.
 
-use std::os::unix::fs::MetadataExt;
-
 use crate::support::prelude::*;
 
 /// Samples by name and labels, as they stand in the text.

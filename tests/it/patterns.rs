@@ -7,7 +7,6 @@ use crate::support::packages;
 use crate::support::prelude::*;
 
 const PAGE: &str = "docs/patterns.md";
-const WITHIN: Duration = Duration::from_secs(60);
 
 #[test]
 fn every_pattern_is_shown_on_a_real_mongod() {

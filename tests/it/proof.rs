@@ -15,8 +15,6 @@ mod several_instances;
 mod shortest;
 mod tampered;
 
-use std::os::unix::process::ExitStatusExt;
-
 use hourglass::bucket::Caps;
 
 use self::oracle::{Oracle, Violation};

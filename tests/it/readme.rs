@@ -3,8 +3,6 @@
 //! commands that need more than a server have to be ones that hourglass knows; Telegraf's configuration is taken as the
 //! requests that it sends. README stays short, and no link between documents is broken.
 
-use std::fs;
-
 use crate::support::packages;
 use crate::support::packed::gzip;
 use crate::support::prelude::*;

@@ -10,11 +10,6 @@ mod summaries;
 
 use crate::support::prelude::*;
 
-const SECOND: i64 = 1_000_000_000;
-const HOUR: i64 = 3600 * SECOND;
-const DAY: i64 = 24 * HOUR;
-/// How long whatever is waited for may take on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
 /// Looks often, and flushes often, so that the floor rises.
 const CONFIG: &str = r#"
 [page]

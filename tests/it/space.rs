@@ -1,8 +1,5 @@
 //! Space comes back to the disk while the service runs: acks and queries go on, and a kill at any step leaves a whole store.
 
-use std::os::unix::fs::MetadataExt;
-
-use crate::support::jobs::{job, run_job, run_url};
 use crate::support::prelude::*;
 
 const START: u64 = 1_768_435_200;

@@ -1,8 +1,5 @@
 //! Line protocol over plain TCP: what is sent is kept, though nobody says so, and strangers learn where they are.
 
-use std::net::Shutdown;
-
-use crate::support::certificates::Certificates;
 use crate::support::prelude::*;
 
 const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\n";

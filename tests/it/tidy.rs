@@ -1,7 +1,5 @@
 //! What ARCHITECTURE.md says of rooms and arrows, held by reading the sources.
 
-use std::fs;
-
 use crate::support::prelude::*;
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

@@ -3,7 +3,6 @@
 
 use mongodb::bson::{Bson, DateTime};
 
-use crate::support::pages::Kind;
 use crate::support::prelude::*;
 
 const CONFIG: &str = "[page]\nmax_readings = 60\n";

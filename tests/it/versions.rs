@@ -4,10 +4,8 @@ use hourglass::bucket::{StorageError, Store};
 use hourglass::reading::{Hour, Stamp};
 use hourglass::store::{EmbeddedStore, MongoOptions, MongoStore};
 
-use crate::support::pages::Kind;
 use crate::support::prelude::*;
 
-const PATIENCE: Duration = Duration::from_secs(30);
 /// The hour is the first of 1970: the page of a sensor is `1970-01-01T00 m,s=a 0`.
 const LINES: &str = "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1";
 const PAGE: &str = "1970-01-01T00 m,s=a 0";

@@ -1,7 +1,5 @@
 //! The audit trail under attack: who may not do something cannot wipe out what administrators did, nor reach a terminal.
 
-use std::fs;
-
 use crate::support::prelude::*;
 
 use super::{await_status, create};

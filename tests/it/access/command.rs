@@ -1,7 +1,5 @@
 //! `hourglass token`, its file, its collection and its cache, and what the audit trail says afterwards.
 
-use std::os::unix::fs::PermissionsExt;
-
 use crate::support::prelude::*;
 
 use super::{PATIENCE, await_status, create, guarded, token_command, with};

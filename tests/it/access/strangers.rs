@@ -3,7 +3,6 @@
 
 use super::{guarded, with};
 use crate::support::prelude::*;
-use crate::support::process::resident_bytes;
 
 /// So many requests are under way on each connection.
 const PIPELINED: usize = 50;

@@ -1,7 +1,5 @@
 //! The bounds on a request's body: its bytes on the wire, its bytes after decompression, its time.
 
-use std::net::Shutdown;
-
 use crate::support::prelude::*;
 
 use super::Client;

@@ -7,7 +7,6 @@ use super::{Client, client, client_with, keys, text_at};
 const PATH: &str = "/api/v1/readings";
 /// 2026-01-15T14:00:00Z.
 const HOUR_START: i64 = 1_768_485_600_000_000_000;
-const SECOND: i64 = 1_000_000_000;
 
 /// A reading a second for 90 minutes over the end of an hour, `n` counting them.
 fn seconds(database: &str) -> Client<'_> {

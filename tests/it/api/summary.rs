@@ -5,10 +5,6 @@ use crate::support::prelude::*;
 use super::{Client, client, client_with, keys, text_at};
 
 const PATH: &str = "/api/v1/summary";
-const SECOND: i64 = 1_000_000_000;
-const MINUTE: i64 = 60 * SECOND;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
 
 /// Quarters add up without rounding, so that the sums have one right answer however they are grouped.
 fn value(n: i64) -> f64 {

@@ -1,7 +1,6 @@
 //! Commands that ask a service speak TLS: they trust the authority that they are given, and no other, and show a certificate.
 
 use super::{folder, write};
-use crate::support::certificates::{Certificates, shown};
 use crate::support::prelude::*;
 
 #[test]

@@ -2,7 +2,6 @@
 //! half of a reading.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
 use std::thread;
 
 use crate::support::prelude::*;

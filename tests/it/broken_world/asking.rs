@@ -2,8 +2,6 @@
 
 use crate::support::prelude::*;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// The store does not answer, so the query would take its whole `query.timeout`; there is one turn for all.
 #[test]
 fn a_query_ends_when_its_client_leaves() {

@@ -1,12 +1,7 @@
 //! A machine whose clock is so far off that nobody knows what its "later" means: a device that came up without the time.
 
-use crate::support::jobs::{progress, run_job};
 use crate::support::prelude::*;
 
-const SECOND: i64 = 1_000_000_000;
-const HOUR: i64 = 3600 * SECOND;
-const DAY: i64 = 24 * HOUR;
-const WITHIN: Duration = Duration::from_secs(60);
 /// Stores, expires and seals soon.
 const QUICK: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n\
     [retention]\ninterval = \"100ms\"\n[seal]\nafter = \"0s\"\n";

@@ -1,14 +1,10 @@
 //! How long others wait for a log that is silent, and what they remember for it meanwhile.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use crate::support::jobs::ask_job;
 use crate::support::prelude::*;
 
 /// Nothing is stored unless somebody asks for it.
 const QUIET: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 const HOUR: i64 = 1_768_485_600;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn write(server: &Server, ack: &str, value: i64, second: i64) {
     write_in(server, ack, HOUR, value, second);

@@ -1,8 +1,6 @@
 //! Clients that send bodies of 5,000 lines again and again and note what they were answered, and the proof that what
 //! was acked is there.
 
-use std::thread::JoinHandle;
-
 use crate::support::prelude::*;
 
 use super::ANSWER_MAX;
@@ -11,7 +9,6 @@ const DATABASE: &str = "load";
 /// A client's body: so many readings, one a second, of each of its sensors.
 const SENSORS: usize = 20;
 const STEPS: i64 = 250;
-const SECOND: i64 = 1_000_000_000;
 /// A multiple of the seconds of a body, so that each body is a window.
 const START: i64 = 1_768_486_000 * SECOND;
 

@@ -5,7 +5,6 @@ use mongodb::Client;
 
 use super::RECOVERY;
 use crate::support::prelude::*;
-use crate::support::proxy::{Fault, Proxy};
 
 /// Pages that a few texts outgrow.
 const SMALL_PAGES: &str = "[page]\nmax_readings = 8\nmax_bytes = \"2KiB\"\nhard_bytes = \"4KiB\"\n";

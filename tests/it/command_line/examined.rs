@@ -1,7 +1,6 @@
 //! `doctor` finds what `serve` would meet, and starts nothing.
 
 use super::{EXIT_CONFIG, run};
-use crate::support::certificates::{Certificates, shown};
 use crate::support::prelude::*;
 
 #[test]

@@ -1,8 +1,5 @@
 //! The modes of everything in the data folder.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
 use crate::support::prelude::*;
 
 fn mode(path: &Path) -> u32 {

@@ -1,8 +1,6 @@
 //! `kill -9` at every step that a deletion passes, and again while it is replayed: what was deleted does not come
 //! back, what was not deleted and what was written after it stays.
 
-use std::os::unix::process::ExitStatusExt;
-
 use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, send, times, write};

@@ -1,14 +1,8 @@
 //! A real Prometheus with the configuration of `deploy/`, scraping two running hourglasses: every expression of the health
 //! dashboard and both sides of every alert find series, and an outage of the store wakes the alerts that are meant for it.
 
-use std::fs::File;
-use std::net::Ipv4Addr;
-
 use super::{dashboard_expressions, read, root};
-use crate::support::certificates::Certificates;
-use crate::support::packages::{not_run, on_path};
 use crate::support::prelude::*;
-use crate::support::process::{Process, last_lines};
 
 /// A busy machine gets its time: a first scrape, a first evaluation, a second sample for a rate.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,10 +1,8 @@
 //! TLS by real clients: curl and openssl.
 
-use std::io::{BufRead, BufReader};
 use std::process::{ChildStdin, ChildStdout};
 
 use crate::access::token_command;
-use crate::support::certificates::{Certificates, shown};
 use crate::support::prelude::*;
 
 /// What curl says: whether it got an answer, the status and headers, and its own words.

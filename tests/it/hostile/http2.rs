@@ -1,8 +1,6 @@
 //! Frames of HTTP/2 as no decent client sends them: more streams than are allowed, streams that are taken back as soon as they
 //! are begun, heads that are too large. Each is refused or ends its connection, and memory stays where it was.
 
-use std::io::ErrorKind;
-
 use crate::support::prelude::*;
 
 use super::{Memory, while_a_good_client_is_served};

@@ -4,7 +4,6 @@
 
 use super::{Memory, print, while_a_good_client_is_served};
 use crate::support::prelude::*;
-use crate::support::process::forget_peak;
 
 /// What a query may make the server grow by.
 pub const GROWTH_BYTES: u64 = 200 << 20;
@@ -14,7 +13,6 @@ const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;
-const SECOND: i64 = 1_000_000_000;
 
 /// How a query is asked.
 enum Asked {

@@ -1,7 +1,6 @@
 //! Depth and length: JSON of a hundred thousand levels, lines without an end, a gigabyte packed into one megabyte.
 
 use std::io::Write;
-use std::net::Shutdown;
 
 use super::{Memory, START, print, while_a_good_client_is_served};
 use crate::support::packed::gzip;

@@ -4,7 +4,6 @@
 
 use super::{Memory, print, while_a_good_client_is_served};
 use crate::support::prelude::*;
-use crate::support::series::sample;
 
 const CONNECTIONS: usize = 2000;
 const THREADS: usize = 4;

@@ -3,18 +3,13 @@
 //! `HOURGLASS_TEST_SEED` sends the same bytes. What fails says its seed and what was sent.
 
 use std::io::{ErrorKind, Write};
-use std::net::Shutdown;
-use std::sync::atomic::AtomicU64;
 
 use super::{START, print, while_a_good_client_is_served};
 use crate::support::prelude::*;
-use crate::support::scale::seed;
 
 const CONNECTIONS: u64 = 4;
 /// How long an answer is given to come before what was sent is taken for a request without an end.
 const MOMENT: Duration = Duration::from_millis(5);
-/// A connection whose client has ended is closed long before.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn requests() -> Vec<Vec<u8>> {
     let gets = [

@@ -2,7 +2,6 @@
 
 use super::data::BASE;
 use super::run::Side;
-use crate::support::influxd::Influxd;
 use crate::support::prelude::*;
 
 const DATABASE: &str = "shell";

@@ -12,9 +12,7 @@ use super::compare::{Answer, difference};
 use super::run::{DATABASE, Outcome, Side, ask_both};
 use super::statements::{Options, Statement};
 use super::{CONFIG, SHOWN, folder, told};
-use crate::support::influxd::Influxd;
 use crate::support::prelude::*;
-use crate::support::scale::seed;
 
 #[test]
 fn influxdb_and_hourglass_answer_alike_what_nobody_thought_of() {

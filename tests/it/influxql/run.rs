@@ -3,7 +3,6 @@
 use super::compare::{Answer, difference};
 use super::data::Readings;
 use super::statements::{DELETES, Options, Sequence, Statement, Step, all, sequences};
-use crate::support::influxd::Influxd;
 use crate::support::prelude::*;
 
 /// The database of the readings that all statements but the sequences are asked of.

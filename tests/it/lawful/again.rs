@@ -1,7 +1,5 @@
 //! Readings that are sent again: they count as duplicates, and no stored document changes.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use crate::support::prelude::*;
 
 use super::DATABASE;

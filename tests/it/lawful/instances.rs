@@ -7,7 +7,6 @@ use super::{CAPS, CONFIG, DATABASE};
 
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;
-const SECOND: i64 = 1_000_000_000;
 
 fn two_instances() -> (Server, Server, Stored) {
     let name = fresh_database_name();

@@ -2,10 +2,7 @@
 
 use hourglass::reading::Value;
 
-use crate::support::exact::Exact;
-use crate::support::pages::{Sensor, millis};
 use crate::support::prelude::*;
-use crate::support::series::Window;
 
 /// A sensor's readings by time, each with its fields.
 pub type Series = BTreeMap<i64, BTreeMap<String, Value>>;
@@ -29,8 +26,6 @@ pub struct Tally {
 
 /// Readings kept in a sensor's document by default.
 const RECENT: usize = 10;
-const MINUTE: i64 = 60_000_000_000;
-const HOUR: i64 = 60 * MINUTE;
 
 impl Model {
     /// Merges a reading: the later one wins, field by field.

@@ -8,8 +8,6 @@ use crate::support::prelude::*;
 use super::model::{Model, Tally};
 
 const SENSORS: usize = 6;
-const SECOND: i64 = 1_000_000_000;
-const HOUR: i64 = 3600 * SECOND;
 /// Around the epoch, long before it, and lately.
 const HOURS: [i64; 9] = [-350_640, -2, -1, 0, 1, 491_149, 491_150, 491_151, 491_152];
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,8 +1,6 @@
 //! Measures the page and prints what comes out: bytes, time to a chart, memory while readings come in, and how soon one is shown. Short by
 //! default, so that the measurement itself keeps working.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use crate::support::prelude::*;
 
 use super::{now, page, write};

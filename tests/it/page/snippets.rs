@@ -1,6 +1,5 @@
 //! Snippets are run as they are pasted, with names that would like to be code.
 
-use crate::support::packages::{not_run, on_path};
 use crate::support::prelude::*;
 
 /// What stands in the place of a measurement and of a sensor. Each would leave a file behind if any of it ran.

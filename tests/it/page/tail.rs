@@ -1,7 +1,5 @@
 //! `GET /api/v1/tail`: who listens hears each acked reading that it chose, once, and is told of what it missed; nobody hears what its token may not read.
 
-use std::io::{BufRead, BufReader};
-
 use super::write;
 use crate::access::{create, guarded};
 use crate::support::prelude::*;

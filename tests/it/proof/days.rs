@@ -14,8 +14,6 @@ use self::world::{Break, World};
 
 use crate::support::prelude::*;
 
-const SECOND: i64 = 1_000_000_000;
-const DAY: i64 = 86_400 * SECOND;
 /// Small pages and little of everything, and all that goes on by itself goes on all the time.
 const CONFIG: &str = r#"
 [page]
@@ -40,8 +38,6 @@ quiet = "100ms"
 [retention]
 interval = "100ms"
 "#;
-/// How long whatever is waited for may take on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
 /// How long a service may take to come to a point.
 const POINT_WITHIN: Duration = Duration::from_secs(2);
 /// The points that these runs are about come first: a short run has few cycles.

@@ -2,13 +2,11 @@
 //! refused and say why, reads go on, nothing that was acked is lost, and once there is room again writes are accepted
 //! without a restart.
 
-use std::fs::File;
 use std::io;
 use std::process::Child;
 
 use super::oracle::START;
 use super::{DATABASE, flush};
-use crate::support::packages::not_run;
 use crate::support::prelude::*;
 
 /// Small segments and a small budget, so that it is used up soon. Flushes are rare, so that the log is what is full.
@@ -21,11 +19,9 @@ budget_bytes = "8MiB"
 interval = "1s"
 "#;
 const LINES: i64 = 2000;
-const SECOND: i64 = 1_000_000_000;
 const SENSOR: &str = "full,sensor=s";
 /// Far more than there is room for.
 const BODIES_MAX: i64 = 2000;
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How soon writes must be accepted when there is room again.
 const RECOVERY: Duration = Duration::from_secs(10);
 /// mongod's code for a disk that is full: writes fail, reads do not.

@@ -1,8 +1,6 @@
 //! Who said what when, and what may be there after it: per field of a timestamp, the value of an attempt that no acked one
 //! and no deletion came after. What overlaps in time may have come in either order.
 
-use std::ops::Range;
-
 use crate::support::prelude::*;
 
 /// A field of a reading: the sensor, the time, the field.

@@ -1,8 +1,6 @@
 //! `kill -9` at random moments and at each point that a write passes, again and again on one data folder: nothing that
 //! was acked is lost or doubled, and the server goes on by itself.
 
-use std::os::unix::process::ExitStatusExt;
-
 use crate::support::prelude::*;
 
 use super::oracle::Oracle;

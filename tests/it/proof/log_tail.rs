@@ -1,9 +1,6 @@
 //! What stands at the end of the log after a `kill -9`, and changed since: what may have been acked is kept aside and told,
 //! on every page where an operator looks.
 
-use std::fs;
-use std::ops::Range;
-
 use crate::support::prelude::*;
 
 // The format as `crates/wal/src/format.rs` draws it.

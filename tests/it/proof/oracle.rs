@@ -5,8 +5,6 @@ mod expected;
 mod seen;
 mod traffic;
 
-use std::io::ErrorKind;
-
 pub use self::traffic::START;
 
 use self::seen::Found;

@@ -12,7 +12,6 @@ const CONNECTIONS: i64 = 4;
 const LINES: i64 = 5000;
 /// Sensors of a connection; a body has the next readings of each of them.
 const SENSORS: i64 = 50;
-const SECOND: i64 = 1_000_000_000;
 /// What a reading of one field takes in a hot bucket, about.
 const READING_BYTES: i64 = 32;
 /// Beside hot memory: request bodies, what is on its way to the store, what is known of sensors, the program.

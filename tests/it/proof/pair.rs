@@ -6,9 +6,7 @@ use hourglass::reading::Value;
 use super::oracle::{Oracle, START, Violation};
 use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush};
 use crate::support::prelude::*;
-use crate::support::proxy::{Fault, Proxy};
 
-const SECOND: i64 = 1_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(15);
 const SENSOR: &str = "teeth,sensor=x";
 /// How an update of [`DATABASE`]'s pages begins on MongoDB's wire: its first element.

@@ -1,10 +1,6 @@
 //! The fault proxy does to connections what it says, so that a test behind it breaks what it means to break.
 
-use std::io::ErrorKind;
-use std::net::Ipv4Addr;
-
 use crate::support::prelude::*;
-use crate::support::proxy::{Fault, Proxy};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long nothing must come, to call it nothing.

@@ -5,8 +5,6 @@
 use super::oracle::{Oracle, Progress, Violation};
 use super::{RECOVERY, World, config, flush};
 use crate::support::prelude::*;
-use crate::support::proxy::Fault;
-use crate::support::replica_set::{Front, ReplicaSet};
 
 const CONNECTIONS: usize = 3;
 const FLUSH_INTERVAL: &str = "200ms";

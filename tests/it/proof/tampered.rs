@@ -6,8 +6,6 @@ use crate::support::prelude::*;
 use super::oracle::{Oracle, START, Violation};
 use super::{DATABASE, RECOVERY, World, config, flush};
 
-const HOUR: i64 = 3_600_000_000_000;
-
 #[test]
 fn the_oracle_sees_what_is_done_behind_its_back() {
     let name = fresh_database_name();

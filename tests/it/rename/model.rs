@@ -1,7 +1,6 @@
 //! Renames in any order against a plain model of what is stored and how it is shown.
 
 use super::{T, change, delete, influxql, listed, put, readings, sensor, value};
-use crate::support::jobs::ask_job;
 use crate::support::prelude::*;
 
 /// A sensor: measurement, room, s.

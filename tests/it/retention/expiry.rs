@@ -1,7 +1,6 @@
 //! What is older than the retention is refused at once, hidden at once, and removed from the store.
 
 use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, put, shown, start, values};
-use crate::support::jobs::progress;
 use crate::support::prelude::*;
 
 const CAPS: hourglass::bucket::Caps =

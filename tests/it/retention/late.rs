@@ -5,7 +5,6 @@ use mongodb::bson::DateTime;
 
 use super::summaries::{SEALS, await_gone, fill, kept_from, launch, whole_hours};
 use super::{CONFIG, HOUR, SECOND, WITHIN, put, shown};
-use crate::support::jobs::progress;
 use crate::support::prelude::*;
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;

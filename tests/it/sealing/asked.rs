@@ -1,12 +1,8 @@
 //! `hourglass job run seal`: what it seals, what it says while it waits, and what the state of the job says meanwhile.
 
-use std::io::{BufRead, BufReader};
-
 use super::{START, line};
-use crate::support::jobs::{ask_job, job, progress, run_url};
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(60);
 /// Nothing is flushed unless somebody asks, and nothing is sealed.
 const LAZY: &str =
     "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n";

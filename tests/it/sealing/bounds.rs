@@ -1,7 +1,6 @@
 //! What is larger than a document may be, or cannot be read, stops nothing else.
 
 use super::{PAGES, START, line};
-use crate::support::jobs::seal;
 use crate::support::prelude::*;
 
 const TEXT_BYTES: usize = 16 << 10;

@@ -3,7 +3,6 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use mongodb::bson::Bson;
 
 use crate::support::prelude::*;
 

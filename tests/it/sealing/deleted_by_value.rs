@@ -1,8 +1,6 @@
 //! A deletion by value is about to cut the parts of a day that it has listed, when another instance moves their readings on. Nobody
 //! remembers such a deletion, so what it misses stays.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use super::START;
 use crate::support::jobs;
 use crate::support::prelude::*;
@@ -10,7 +8,6 @@ use crate::support::prelude::*;
 const CONFIG: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 /// Days are sealed when somebody asks for it.
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n";
-const WITHIN: Duration = Duration::from_secs(60);
 /// Of the day, in minutes.
 const EARLY: u64 = 60;
 const LATE: u64 = 600;

@@ -3,11 +3,9 @@
 
 use super::{PAGES, START, line};
 use crate::support::jobs;
-use crate::support::jobs::run_url;
 use crate::support::prelude::*;
 
 const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
-const WITHIN: Duration = Duration::from_secs(60);
 /// Of the day, in minutes: what is sealed before, and what is deleted.
 const EARLY: u64 = 60;
 const LATE: u64 = 600;

@@ -1,10 +1,7 @@
 //! A database is dropped while its days are being sealed, or its months added up: it does not come back as an empty one.
 
 use super::{PAGES, line};
-use crate::support::jobs::{ask_job, run_url};
 use crate::support::prelude::*;
-
-const WITHIN: Duration = Duration::from_secs(60);
 
 /// The sealer lists many days, and takes a turn for some of them at a time. After a drop in between, it claimed the next ones: the
 /// database had its collections again, and was listed, for good.

@@ -1,11 +1,8 @@
 //! `seal.form`: packed days, days in columns that one reads in `mongosh`, and databases that are not sealed.
 
-use mongodb::bson::Bson;
-
 use super::decoder::documents;
 use super::{MINUTES, PAGES, SEALS, START, await_sealed, compare, line};
 use crate::support::jobs;
-use crate::support::jobs::ask_job;
 use crate::support::prelude::*;
 
 fn choose(server: &Server, database: &str, form: &str) {

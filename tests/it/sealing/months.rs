@@ -2,10 +2,8 @@
 
 use super::decoder::documents;
 use super::{PAGES, START, line};
-use crate::support::jobs::{run_url, seal};
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(60);
 const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
 const DAYS: u64 = 40;
 

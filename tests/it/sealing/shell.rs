@@ -4,14 +4,12 @@
 use super::START;
 use super::decoder::documents;
 use crate::readme::blocks;
-use crate::support::jobs::ask_job;
 use crate::support::prelude::*;
 
 const PAGE: &str = "docs/sealed-days.md";
 /// Chunks stay until they are asked for.
 const CONFIG: &str =
     "[seal]\nform = \"columns\"\ninterval = \"24h\"\nquiet = \"24h\"\n[sensors]\nwrite_interval = \"100ms\"\n";
-const WITHIN: Duration = Duration::from_secs(60);
 
 /// A reading a minute: an hour of 10 degrees, and one of 40; from minute to minute.
 fn lines(minutes: std::ops::Range<u64>) -> String {

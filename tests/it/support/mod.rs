@@ -34,6 +34,17 @@ pub mod scale;
 pub mod series;
 pub mod server;
 
+/// Nanoseconds.
+pub const SECOND: i64 = 1_000_000_000;
+/// Nanoseconds.
+pub const MINUTE: i64 = 60 * SECOND;
+/// Nanoseconds.
+pub const HOUR: i64 = 60 * MINUTE;
+/// Nanoseconds.
+pub const DAY: i64 = 24 * HOUR;
+/// How long whatever is waited for may take on a busy machine.
+pub const WITHIN: Duration = Duration::from_secs(60);
+
 /// Polls `probe` until it yields a value, and panics with `what` was awaited when `within` has passed.
 #[track_caller]
 pub fn eventually<T>(what: &str, within: Duration, probe: impl FnMut() -> Option<T>) -> T {

@@ -1,8 +1,5 @@
 //! The clients: what each sends is a function of a seed, and every ack is noted before anything else happens.
 
-use std::ops::Range;
-use std::thread::JoinHandle;
-
 use crate::support::prelude::*;
 
 use super::super::history::{Delete, History, Place};

@@ -1,14 +1,9 @@
 //! The service and its store, what breaks them, and what they say.
 
-use std::os::unix::process::ExitStatusExt;
-use std::thread::JoinHandle;
-
 use super::super::history::Place;
 use super::clients::{Acks, Clients, noted, sensors};
 use super::{CONFIG, POINT_WITHIN, WITHIN, summaries};
 use crate::support::prelude::*;
-use crate::support::proxy::{Fault, Proxy};
-use crate::support::series::readings_for;
 
 /// A service of one instance or several, and its store.
 pub struct World {

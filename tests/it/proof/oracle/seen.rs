@@ -7,9 +7,7 @@ use hourglass::reading::Value;
 
 use super::Violation;
 use crate::proof::{CAPS, DATABASE};
-use crate::support::exact::Exact;
 use crate::support::prelude::*;
-use crate::support::series::Window;
 
 /// By sensor and time, the fields.
 pub type Found = BTreeMap<String, Series>;
@@ -18,7 +16,6 @@ pub type Series = BTreeMap<i64, BTreeMap<String, f64>>;
 
 /// Most readings that an answer shall have.
 const LIMIT: usize = 100_000;
-const MINUTE: i64 = 60_000_000_000;
 
 /// Through the query API.
 pub fn by_query(server: &Server, sensors: &[String]) -> Result<Found, Violation> {
