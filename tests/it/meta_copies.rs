@@ -18,10 +18,6 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn write(server: &Server, lines: &str) {
-    keep(server, lines);
-}
-
 /// The pages and days of a sensor as they are stored.
 struct Stored {
     uri: String,
@@ -61,9 +57,9 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab", "floor": 3, "secret": "x"})).expect(200);
     describe(&server, "PUT", "m,s=2", &json!({"secret": "x"})).expect(200);
     let old = now() - 3 * DAY;
-    write(&server, &format!("m,s=1 v=1 {old}\nm,s=2 v=1 {old}\nm,s=3 v=1 {old}\n"));
+    keep(&server, format!("m,s=1 v=1 {old}\nm,s=2 v=1 {old}\nm,s=3 v=1 {old}\n"));
     seal(&server);
-    write(&server, &format!("m,s=1 v=2 {}\nm,s=2 v=2 {}\n", now(), now()));
+    keep(&server, format!("m,s=1 v=2 {}\nm,s=2 v=2 {}\n", now(), now()));
     let lab = doc! { "floor": 3_i64, "site": "lab" };
     assert_eq!(stored.documents("m,s=1").len(), 2, "a page and a day");
     assert_eq!(stored.copies("m,s=1"), [Some(lab)]);
@@ -75,7 +71,7 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     wait_until("nothing lags behind", WITHIN, || job(&server, "refresh")["left"] == 0);
     // Neither a reading nor a rev: whoever knows a page can go on writing to it.
     assert_eq!(stored.rest("m,s=1"), before);
-    write(&server, &format!("m,s=1 v=3 {}\n", now() + 1));
+    keep(&server, format!("m,s=1 v=3 {}\n", now() + 1));
     assert_eq!(stored.copies("m,s=1"), roof);
     let count = influxql(&server, "SELECT count(v) FROM m WHERE s = '1'");
     assert_eq!(count[0]["values"][0][1], 3, "{count}");
@@ -98,7 +94,7 @@ fn copies_follow_to_values_that_mongodb_takes_for_equal() {
     let server = Launch::with_store(&uri).config(config("2s")).start();
     let stored = Stored::of(&uri);
     describe(&server, "PUT", "m,s=1", &json!({"site": ["lab", "roof"], "floor": 3})).expect(200);
-    write(&server, &format!("m,s=1 v=1 {}\n", now()));
+    keep(&server, format!("m,s=1 v=1 {}\n", now()));
     for (site, floor) in [(json!("lab"), json!(3.0)), (json!(["lab"]), json!(3)), (json!("lab"), json!(0.0))] {
         describe(&server, "PUT", "m,s=1", &json!({"site": site, "floor": floor})).expect(200);
         let mut said = mongodb::bson::serialize_to_document(&json!({"floor": floor, "site": site})).unwrap();
@@ -117,7 +113,7 @@ fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
     let mut server = Launch::with_store(&uri).config(config("1s")).env("FAULT_KILL_AT", "before_copies:1").start();
     let stored = Stored::of(&uri);
     let old = now() - 3 * DAY;
-    write(&server, &format!("m,s=1 v=1 {old}\n"));
+    keep(&server, format!("m,s=1 v=1 {old}\n"));
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
     eventually("it is dead", WITHIN, || server.exited());
     assert_eq!(stored.copies("m,s=1"), [None]);
@@ -143,7 +139,7 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
     let stored = Stored::of(&uri);
     let old = now() - 3 * DAY;
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
-    write(&server, &format!("m,s=1 v=1 {old}\n"));
+    keep(&server, format!("m,s=1 v=1 {old}\n"));
     let document = || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=1" }).remove(0);
     eventually("the document says that copies are set", WITHIN, || document().get("copied").map(drop));
     // All copies are set four minutes after the change; the process stops before, and all is stored.
@@ -155,7 +151,7 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
     let mut time = now();
     wait_until("the removal is forgotten", WITHIN, || {
         time += 1;
-        write(&server, &format!("m,s=1 v=2 {time}\n"));
+        keep(&server, format!("m,s=1 v=2 {time}\n"));
         document().get("metaStamps").is_none()
     });
     server.kill();
@@ -183,7 +179,7 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
             }
             3..=6 => {
                 let time = start + u64::try_from(random.below(4)).unwrap() * DAY + step * 60;
-                write(server, &format!("m,s={sensor} v={step} {time}\n"));
+                keep(server, format!("m,s={sensor} v={step} {time}\n"));
                 *times.entry(sensor).or_default() += 1;
             }
             _ => drop(ask_job(server, "seal")),

@@ -148,48 +148,6 @@ fn requests_are_counted_by_route_and_never_by_path() {
     assert!(samples.keys().all(|name| !name.contains("secret")), "{samples:#?}");
 }
 
-#[test]
-fn a_503_at_a_limit_is_counted_by_the_limits_key() {
-    const IN_FLIGHT: &str = "hourglass_ingest_in_flight_bytes";
-    let config = "[limits]\nbody_bytes = \"4KiB\"\n[ingest]\nbytes_in_flight = \"8KiB\"\n";
-    let server = Launch::embedded().config(config).start();
-    let line = format!("m s=\"{}\" 1", "x".repeat(900));
-    // Two bodies, long comments, take up the room and do not end yet.
-    let comment = format!("#{}", "x".repeat(4000));
-    let length = comment.len();
-    let head = format!(
-        "POST /write?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
-    );
-    let begin = || {
-        let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.write_all(format!("{head}{}", &comment[..length - 1]).as_bytes()).unwrap();
-        stream
-    };
-    let under_way = [begin(), begin()];
-    let in_flight = |bytes: usize| {
-        let what = format!("{bytes} bytes in flight");
-        wait_until(&what, Duration::from_secs(10), || scrape(&server)[IN_FLIGHT] == bytes as f64);
-    };
-    in_flight(2 * (length - 1));
-    for _ in 0..3 {
-        let answer = http::post(&server.url("/write?db=d"), &line, &[]).expect(503);
-        assert!(answer.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
-        assert_eq!(
-            answer.json(),
-            json!({"error": "the service is at its limit of 8192 bytes (ingest.bytes_in_flight): retry later"})
-        );
-    }
-    for mut stream in under_way {
-        stream.write_all(&comment.as_bytes()[length - 1..]).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
-    }
-    assert_eq!(scrape(&server).get("hourglass_ingest_shed_total{limit=\"ingest.bytes_in_flight\"}"), Some(&3.0));
-    in_flight(0);
-    http::post(&server.url("/write?db=d"), &line, &[]).expect(204);
-}
-
 /// Something of everything has happened before the text is looked at.
 fn busy_server() -> Server {
     let server = Launch::embedded().config("[page]\nmax_readings = 10\n").start();

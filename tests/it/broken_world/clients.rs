@@ -79,9 +79,10 @@ fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
 
     let url = server.url("/write");
     let refused = post(&url, &small, &[]).expect(503);
-    assert!(refused.text().contains("ingest.bytes_in_flight"), "{}", refused.text());
-    assert!(refused.header("retry-after").is_some());
-    assert!(metric(&server, "hourglass_ingest_shed_total") >= 1.0);
+    let error = "the service is at its limit of 4194304 bytes (ingest.bytes_in_flight): retry later";
+    assert_eq!(refused.json(), json!({"error": error}));
+    assert!(refused.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
+    assert_eq!(metric(&server, "hourglass_ingest_shed_total{limit=\"ingest.bytes_in_flight\"}"), 1.0);
     get(&server.url("/ready")).expect(200);
 
     // Those who leave give their room back, and so does an ack.

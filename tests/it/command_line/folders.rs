@@ -110,8 +110,7 @@ fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
 
 #[test]
 fn a_log_with_records_for_another_store_is_refused_until_that_has_them() {
-    let name = fresh_database_name();
-    let (uri, other) = (mongod().uri(&name), mongod().uri(&fresh_database_name()));
+    let (uri, other) = (mongod().uri(&fresh_database_name()), mongod().uri(&fresh_database_name()));
     let identity = |uri: &str| uri.split('?').next().unwrap().to_owned();
     let mut server = Server::start(&uri);
     write(&server, "m v=1 1");

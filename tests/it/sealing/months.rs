@@ -172,8 +172,7 @@ fn a_kill_before_the_month_is_removed_hides_no_chunk() {
 /// Totals are derived, so nothing else would notice when they are damaged.
 #[test]
 fn verify_compares_totals_with_their_days() {
-    let name = fresh_database_name();
-    let store = mongod().uri(&name);
+    let store = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&store).config(format!("{PAGES}{CONFIG}")).start();
     write(&server, forty_days());
     flush_and_seal(&server);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::http::{Answer, get, post};
+use super::http::{Answer, post};
 use super::poll;
 use super::server::Server;
 
