@@ -64,12 +64,6 @@ fn values(server: &Server, parameters: &str, statement: &str) -> Vec<i64> {
 }
 
 #[track_caller]
-fn put(server: &Server, name: &str, body: &str) -> Answer {
-    let name = encode(name);
-    request("PUT", &server.url(&format!("/api/v1/databases/{name}")), body.as_bytes(), &[]).expect("an answer")
-}
-
-#[track_caller]
 fn shown(server: &Server, name: &str) -> Value {
     let name = encode(name);
     server.fetch(&format!("/api/v1/databases/{name}"))

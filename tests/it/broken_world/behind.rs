@@ -71,9 +71,5 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
 
 /// How many readings the documents hold.
 fn stored(mongod: &Mongod, name: &str) -> usize {
-    let mut count = 0;
-    Stored::in_mongo(mongod, name, "d").each_bucket(&CAPS, |pages| {
-        count += pages.iter().map(|page| page.readings.len()).sum::<usize>();
-    });
-    count
+    Stored::in_mongo(mongod, name, "d").count(&CAPS)
 }

@@ -33,11 +33,7 @@ impl World {
 
     /// How many readings of a database are in the store.
     fn stored(&self, database: &str) -> usize {
-        let mut readings = 0;
-        Stored::at(&self.uri, &self.name, database).each_bucket(&CAPS, |pages| {
-            readings += pages.iter().map(|page| page.readings.len()).sum::<usize>();
-        });
-        readings
+        Stored::at(&self.uri, &self.name, database).count(&CAPS)
     }
 
     #[track_caller]

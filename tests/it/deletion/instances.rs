@@ -90,13 +90,7 @@ fn what_is_stored_while_a_deletion_settles_is_the_latest() {
     world.fill();
     std::thread::scope(|threads| {
         let deletes = threads.spawn(|| run(&world.here, &format!("DELETE FROM m WHERE time < {}", START + SECOND)));
-        wait_until("it is deleted in the store", WITHIN, || {
-            let mut left = 0;
-            world
-                .stored
-                .each_bucket(&CAPS, |pages| left += pages.iter().map(|page| page.readings.len()).sum::<usize>());
-            left == 2 * 39
-        });
+        wait_until("it is deleted in the store", WITHIN, || world.stored.count(&CAPS) == 2 * 39);
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
         flush(&world.there);
         std::fs::remove_file(&halt).unwrap();

@@ -15,19 +15,7 @@ use self::world::{Break, World};
 use crate::support::prelude::*;
 
 /// Small pages and little of everything, and all that goes on by itself goes on all the time.
-const CONFIG: &str = r#"
-[page]
-max_readings = 20
-max_bytes = "2KiB"
-hard_bytes = "3KiB"
-[memtable]
-max_bytes = "1MiB"
-[store]
-command_timeout = "5s"
-[ingest]
-ack_timeout = "10s"
-[sensors]
-write_interval = "200ms"
+const MORE_CONFIG: &str = r#"
 [flush]
 interval = "200ms"
 quiet = "50ms"
@@ -42,6 +30,10 @@ interval = "100ms"
 const POINT_WITHIN: Duration = Duration::from_secs(2);
 /// The points that these runs are about come first: a short run has few cycles.
 const FIRST: [&str; 6] = ["sealed", "pages_removed", "claimed", "during_deletion", "during_expiry", "before_expiry"];
+
+fn busy_config() -> String {
+    format!("{}{MORE_CONFIG}", super::CONFIG)
+}
 
 /// The names of all points at which ingest, jobs and the stores can be told to kill themselves, as the sources have them.
 fn points() -> Vec<String> {

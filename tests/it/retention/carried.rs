@@ -3,7 +3,7 @@
 use crate::support::prelude::*;
 
 use super::summaries::{await_gone, fill, kept_from, launch, whole_hours};
-use super::{HOUR, STORES, put};
+use super::{HOUR, STORES};
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
@@ -41,7 +41,7 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         let mut server = launch(&store).start();
         let first = fill(&server);
         let before = whole_hours(&server, first);
-        put(&server, "w", KEPT).expect(200);
+        server.set("w", KEPT).expect(200);
         await_gone(&server);
         let folder = Folder::new("carried");
         let (to, from) = (folder.file("backup"), server.url(""));
@@ -78,7 +78,7 @@ fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
         let mut server = Launch::with_store(&store).config(config).env("FAULT_KILL_AT", "stripped:1").start();
         let first = fill(&server);
         let before = whole_hours(&server, first);
-        put(&server, "w", KEPT).expect(200);
+        server.set("w", KEPT).expect(200);
         assert!(poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
         let folder = Folder::new("carried");
         let (data, there) = (server.data_dir(), folder.file("there"));

@@ -1,6 +1,6 @@
 //! What is older than the retention is refused at once, hidden at once, and removed from the store.
 
-use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, put, shown, start, values};
+use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, shown, start, values};
 use crate::support::prelude::*;
 
 const CAPS: hourglass::bucket::Caps =
@@ -43,7 +43,7 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
             .expect(204);
         assert_eq!(seen(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
         post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
-        put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
+        server.set("w", r#"{"readings":"7d"}"#).expect(200);
         // A sensor of which nothing is left is not listed, and has no latest reading.
         for path in ["sensors", "latest"] {
             let listed = get(&server.url(&format!("/api/v1/{path}?db=w"))).expect(200);
@@ -77,7 +77,7 @@ fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
         let line = |s: i64| format!("m,s={s} v=1i {}\nm,s={s} v=2i {at}\n", at - 20 * DAY);
         post(&server.url("/write?db=w"), (0..150).map(line).collect::<String>(), &[]).expect(204);
         flush(&server);
-        put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
+        server.set("w", r#"{"readings":"7d"}"#).expect(200);
         halt.await_met("the sweep rests");
         let deleted = post(&server.url("/query?db=w&q=DELETE+FROM+m+WHERE+s+%3D+'0'"), "", &[]).expect(200);
         assert!(!deleted.text().contains("error"), "{}", deleted.text());
@@ -104,12 +104,12 @@ fn a_retention_that_is_taken_back_deletes_nothing() {
             let lines = format!("m,s=a v=1i {}\nm,s=a v=2i {at}", at - 20 * DAY);
             post(&server.url("/write?db=w"), lines, &[]).expect(204);
             flush(&server);
-            put(&server, "w", shorter).expect(200);
+            server.set("w", shorter).expect(200);
             halt.await_met("it expires");
-            put(&server, "w", r#"{"readings":null,"summaries":null}"#).expect(200);
+            server.set("w", r#"{"readings":null,"summaries":null}"#).expect(200);
             halt.lift();
             // A later expiry is done, so the one that was under way is too.
-            put(&server, "x", r#"{"readings":"1d"}"#).expect(200);
+            server.set("x", r#"{"readings":"1d"}"#).expect(200);
             let expired = || (progress(&server, "expire", "deletions") == 1).then_some(());
             eventually("another database expires", WITHIN, expired);
             assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
@@ -123,7 +123,7 @@ fn a_retention_that_is_taken_back_deletes_nothing() {
 fn a_query_of_a_range_that_has_expired_says_so() {
     let server = start("embedded");
     fill(&server, now() - HOUR);
-    put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
+    server.set("w", r#"{"readings":"7d"}"#).expect(200);
     let before = shown(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
     let notice = format!("readings of \"w\" before {before} have expired: it keeps them for 168h");
     let asked = |from: &str| server.fetch(&format!("/api/v1/readings?db=w&measurement=m{from}"));
@@ -149,7 +149,7 @@ fn nothing_that_is_answered_is_said_to_have_expired() {
         fill(&server, now() - HOUR);
         for (kept, shown, left) in [("7d", "168h", 3), ("2d", "48h", 2)] {
             let body = json!({ "readings": kept }).to_string();
-            put(&server, "w", &body).expect(200);
+            server.set("w", &body).expect(200);
             wait_until("it is deleted, and said", WITHIN, || {
                 let counted = ask(
                     &server,
@@ -188,7 +188,7 @@ fn what_has_expired_takes_no_space() {
     // All but those of today and of the future. An hour ago may be yesterday.
     let lately = if at.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
     wait_until("the days are sealed", WITHIN, || count("days") == 13 + lately);
-    put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
+    server.set("w", r#"{"readings":"7d"}"#).expect(200);
     await_seen(&server, &[3, 1, 0, -400]);
     await_removed(&server);
     assert_eq!((count("days"), count("sensors")), (4 + lately, 2));
@@ -234,8 +234,8 @@ fn two_instances_refuse_hide_and_expire_as_one() {
     // Unflushed there, and only known there.
     post(&there.url("/write?db=w"), format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY), &[])
         .expect(204);
-    put(&here, "w", r#"{"readings":"7d"}"#).expect(200);
-    put(&here, "w/day", r#"{"readings":"1d"}"#).expect(200);
+    here.set("w", r#"{"readings":"7d"}"#).expect(200);
+    here.set("w/day", r#"{"readings":"1d"}"#).expect(200);
     let old = |server: &Server, parameters: &str, age: i64| {
         post(&server.url(&format!("/write?{parameters}")), format!("m,s=0 v=100i {}", now() - age), &[]).status
     };

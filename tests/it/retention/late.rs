@@ -4,7 +4,7 @@ use mongodb::Collection;
 use mongodb::bson::DateTime;
 
 use super::summaries::{SEALS, await_gone, fill, kept_from, launch, whole_hours};
-use super::{CONFIG, HOUR, SECOND, WITHIN, put, shown};
+use super::{CONFIG, HOUR, SECOND, WITHIN, shown};
 use crate::support::prelude::*;
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
@@ -29,7 +29,7 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
     let before = whole_hours(&knowing, first);
     halt.set();
     halt.await_met("it is halted");
-    put(&knowing, "w", KEPT).expect(200);
+    knowing.set("w", KEPT).expect(200);
     await_gone(&knowing);
     let write = |lines: String| post(&late.url("/write?db=w"), lines, &[]).expect(204);
     write(format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
@@ -85,7 +85,7 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
     eventually("two days of two sensors and one of another are sealed", WITHIN, are_sealed);
     let answers = whole_hours(&server, first);
     halt.set();
-    put(&server, "w", KEPT).expect(200);
+    server.set("w", KEPT).expect(200);
     halt.await_met("it is halted");
     // As another instance does, of which this one knows nothing.
     in_mongo(&mongod().uri(&name), async |store| {
@@ -119,7 +119,7 @@ fn what_was_validated_before_its_day_expired_is_in_the_summary() {
     let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
-    put(&server, "w", KEPT).expect(200);
+    server.set("w", KEPT).expect(200);
     // Only if nobody waits for the request.
     let is_removed = || (!shown(&server, "w")["removed_before"].is_null()).then_some(());
     assert_eq!(poll(Duration::from_secs(8), is_removed), None, "the summaries are made without it");
@@ -157,7 +157,7 @@ fn an_expiry_that_waited_in_vain_for_the_log_is_tried_again() {
     let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
-    put(&server, "w", KEPT).expect(200);
+    server.set("w", KEPT).expect(200);
     let looks = || said(&server, "once those that were checked before");
     wait_until("it gives up, and tries again", WITHIN, || looks() > 1);
     halt.lift();
@@ -173,7 +173,7 @@ fn an_expiry_that_fails_is_not_tried_every_second() {
     fill(&server);
     post(&server.url("/write?db=other"), "m v=1", &[]).expect(204);
     halt.set();
-    put(&server, "w", r#"{"readings":"3d"}"#).expect(200);
+    server.set("w", r#"{"readings":"3d"}"#).expect(200);
     halt.await_met("it is halted");
     post(&server.url("/query?db=other&q=DELETE+FROM+m"), "", &[]).expect(200);
     halt.lift();

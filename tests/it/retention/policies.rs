@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{DAY, HOUR, STORES, WITHIN, answer, ask, put, run, start, values};
+use super::{DAY, HOUR, STORES, WITHIN, answer, ask, run, start, values};
 
 #[track_caller]
 fn error(server: &Server, statement: &str, error: &str) {
@@ -256,7 +256,7 @@ fn the_influx_shell_imports_named_policies() {
 #[test]
 fn a_policy_named_through_the_api_is_known_to_influxql() {
     let server = start("embedded");
-    put(&server, "w/week", r#"{"readings":"7d"}"#).expect(200);
+    server.set("w/week", r#"{"readings":"7d"}"#).expect(200);
     post(&server.url("/api/v1/readings?db=w/week"), r#"{"measurement":"m","fields":{"v":7}}"#, &[]).expect(200);
     assert_eq!(values(&server, "db=w", "SELECT v FROM week.m"), [7]);
     assert_eq!(policies(&server, "w")[1], json!(["week", "168h0m0s", "24h0m0s", 1, false]));

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DAY, HOUR, STORES, ask, put, shown, start};
+use super::{CONFIG, DAY, HOUR, STORES, ask, shown, start};
 
 fn dry_run(server: &Server, name: &str, body: &str) -> Value {
     let url = server.url(&format!("/api/v1/databases/{name}?dry_run=true"));
@@ -14,7 +14,7 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
     for store in STORES {
         let mut server = start(&store());
         let body = r#"{"readings":"30d"}"#;
-        let answer = put(&server, "w", body).expect(200).json();
+        let answer = server.set("w", body).expect(200).json();
         assert_eq!(answer, shown(&server, "w"));
         let midnight = (now() - 30 * DAY).div_euclid(DAY);
         let before = answer["expired_before"].as_str().expect("a time").to_owned();
@@ -30,10 +30,10 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
         assert_eq!(databases["series"][0]["values"], json!([["w"]]));
         server.stop_and_restart();
         assert_eq!(shown(&server, "w")["readings"], "720h");
-        assert_eq!(put(&server, "w", "{}").expect(200).json()["kept"], "720h");
-        assert_eq!(put(&server, "w", r#"{"readings":null}"#).expect(200).json()["kept"], "inf");
-        assert_eq!(put(&server, "w/week", r#"{"readings":"7d"}"#).expect(200).json()["kept"], "168h");
-        let answer = put(&server, "w", r#"{"readings":"inf","default":"week"}"#).expect(200).json();
+        assert_eq!(server.set("w", "{}").expect(200).json()["kept"], "720h");
+        assert_eq!(server.set("w", r#"{"readings":null}"#).expect(200).json()["kept"], "inf");
+        assert_eq!(server.set("w/week", r#"{"readings":"7d"}"#).expect(200).json()["kept"], "168h");
+        let answer = server.set("w", r#"{"readings":"inf","default":"week"}"#).expect(200).json();
         assert_eq!(answer["policies"], json!([{"name": "week", "readings": "168h", "kept": "168h"}]));
         assert_eq!((&answer["readings"], &answer["default"]), (&json!("inf"), &json!("week")));
     }
@@ -45,7 +45,7 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
 fn a_setting_that_is_not_sent_stays() {
     let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
     let server = Launch::embedded().config(config).start();
-    put(&server, "w/week", r#"{"readings":"7d"}"#).expect(200);
+    server.set("w/week", r#"{"readings":"7d"}"#).expect(200);
     let all = [
         ("readings", "\"inf\""),
         ("summaries", "\"inf\""),
@@ -58,14 +58,14 @@ fn a_setting_that_is_not_sent_stays() {
         let body = format!("{{\"{key}\":{value}}}");
         let told = dry_run(&server, "w", &body);
         assert!(told["before"].is_null(), "{body}: {told}");
-        put(&server, "w", &body).expect(200);
+        server.set("w", &body).expect(200);
         expected[key] = serde_json::from_str(value).expect("JSON");
         let found = shown(&server, "w");
         for (key, _) in all {
             assert_eq!(found[key], expected[key], "{key} after {body}");
         }
     }
-    assert_eq!(put(&server, "w", r#"{"readings":null}"#).expect(200).json()["kept"], "48h");
+    assert_eq!(server.set("w", r#"{"readings":null}"#).expect(200).json()["kept"], "48h");
     assert_eq!(shown(&server, "w")["drift"], "keep");
 }
 
@@ -82,15 +82,15 @@ fn what_is_shown_may_be_sent_back() {
         r#"{"readings":"30d"}"#,
         r#"{"readings":null,"summaries":null}"#,
     ] {
-        let first = put(&server, "w", set).expect(200).json();
+        let first = server.set("w", set).expect(200).json();
         let settings = ["readings", "summaries", "default", "seal_form", "drift"];
         let back: serde_json::Map<_, _> = settings.iter().map(|key| ((*key).to_owned(), first[key].clone())).collect();
-        let second = put(&server, "w", &json!(back).to_string()).expect(200).json();
+        let second = server.set("w", &json!(back).to_string()).expect(200).json();
         for key in settings.iter().chain(&["kept", "summaries_kept", "drift_as"]) {
             assert_eq!(first[key], second[key], "{key} of {set}");
         }
     }
-    let found = put(&server, "w", r#"{"readings":"10d"}"#).expect(200).json();
+    let found = server.set("w", r#"{"readings":"10d"}"#).expect(200).json();
     assert_eq!((&found["summaries"], &found["summaries_kept"]), (&json!(null), &json!("87600h")), "{found}");
 }
 
@@ -109,11 +109,11 @@ fn what_is_no_setting_is_refused_with_its_name() {
         (r#"{"default":"week"}"#, "retention policy not found: week"),
         (r#"{"default":1}"#, "default is 1: send the name"),
     ] {
-        let refused = put(&server, "w", body).expect(400).json();
+        let refused = server.set("w", body).expect(400).json();
         assert!(refused["error"].as_str().expect("a text").contains(part), "{body}: {refused}");
     }
     for name in ["w/a/b", "w/", "/week", "w/..", &"x".repeat(65)] {
-        assert_eq!(put(&server, name, "{}").status, 400, "{name}");
+        assert_eq!(server.set(name, "{}").status, 400, "{name}");
     }
     // Nothing of it was made.
     assert_eq!(ask(&server, "", "SHOW DATABASES")["series"][0]["values"], json!(null));
@@ -151,10 +151,7 @@ fn a_dry_run_counts_readings_whose_sensors_have_no_document_yet() {
     for store in STORES {
         let config = CONFIG.replace("write_interval = \"200ms\"", "write_interval = \"1h\"");
         let server = Launch::with_store(store()).config(config).start();
-        let dry = || {
-            let url = server.url("/api/v1/databases/w?dry_run=true");
-            request("PUT", &url, br#"{"readings":"2h"}"#, &[]).expect("an answer").expect(200).json()
-        };
+        let dry = || dry_run(&server, "w", r#"{"readings":"2h"}"#);
         // At noon of the day before the last one of which anything would go, at any time of the day.
         let at = ((now() - 2 * HOUR).div_euclid(HOUR) * HOUR - 1).div_euclid(DAY) * DAY - DAY / 2;
         // A field that is a number for others, too: those of whom it is not had no readings.
@@ -184,8 +181,8 @@ fn the_config_has_a_default() {
     let write = |parameters: &str| {
         post(&server.url(&format!("/write?{parameters}")), format!("m v=1 {}", now() - 3 * DAY), &[]).status
     };
-    put(&server, "own", r#"{"readings":"inf"}"#).expect(200);
-    put(&server, "plain/all", "{}").expect(200);
+    server.set("own", r#"{"readings":"inf"}"#).expect(200);
+    server.set("plain/all", "{}").expect(200);
     assert_eq!([write("db=plain"), write("db=own"), write("db=plain&rp=all")], [400, 204, 204]);
     assert_eq!(shown(&server, "plain")["kept"], "48h");
 }

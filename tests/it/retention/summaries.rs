@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, put, shown};
+use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, shown};
 
 /// Days from this age on have readings, and days before `KEPT` lose them.
 const DAYS: i64 = 5;
@@ -89,7 +89,7 @@ fn summaries_outlive_their_readings_bit_by_bit() {
         let kept = kept_from();
         let first = fill(&server);
         let before = whole_hours(&server, first);
-        put(&server, "w", KEPT).expect(200);
+        server.set("w", KEPT).expect(200);
         assert_eq!(whole_hours(&server, first), before, "at once");
         await_gone(&server);
         assert_eq!(whole_hours(&server, first), before, "stripped");
@@ -129,7 +129,7 @@ fn summaries_outlive_their_readings_bit_by_bit() {
         server.kill_and_restart();
         assert_eq!(whole_hours(&server, first), before, "after a kill");
         // A longer time brings nothing back, and nothing into the days that can no longer be computed.
-        put(&server, "w", r#"{"readings":"30d","summaries":"inf"}"#).expect(200);
+        server.set("w", r#"{"readings":"30d","summaries":"inf"}"#).expect(200);
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
         assert_eq!(whole_hours(&server, first), before, "kept longer");
         assert!(server.stop().success());
@@ -143,7 +143,7 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
         let store = store();
         let mut server = launch(&store).start();
         let first = fill(&server);
-        put(&server, "w", KEPT).expect(200);
+        server.set("w", KEPT).expect(200);
         await_gone(&server);
         let counts = |server: &Server, group: &str| {
             let range = format!("time >= {first} AND time < {}", first + DAY);
@@ -174,7 +174,7 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
         server.kill_and_restart();
         check(&server, "gone");
         // Then the summaries expire, too, by whole days.
-        put(&server, "w", r#"{"readings":"3d","summaries":"4d"}"#).expect(200);
+        server.set("w", r#"{"readings":"3d","summaries":"4d"}"#).expect(200);
         wait_until("the summaries expire", WITHIN, || counts(&server, "1d").is_empty());
         let later = ask(&server, "db=w", &format!("SELECT count(temp) FROM m WHERE time >= {}", first + DAY));
         assert!(later["series"][0]["values"][0][1].as_i64().expect("a count") > 0, "{later}");
@@ -197,7 +197,7 @@ fn a_preview_counts_the_hours_of_summaries_that_would_go() {
     for store in STORES {
         let server = launch(&store()).start();
         let first = fill(&server);
-        put(&server, "w", KEPT).expect(200);
+        server.set("w", KEPT).expect(200);
         let oldest = format!("DELETE FROM m WHERE time < {}", first + DAY);
         let check = |when: &str| {
             // A day of one sensor, and three readings of the other.
@@ -233,12 +233,12 @@ fn a_kill_at_any_step_changes_no_answer() {
             let mut server = launch.clone().env("FAULT_KILL_AT", point).start();
             let first = fill(&server);
             let before = whole_hours(&server, first);
-            let _ = std::panic::catch_unwind(|| put(&server, "w", KEPT));
+            let _ = std::panic::catch_unwind(|| server.set("w", KEPT));
             let ended = poll(WITHIN, || server.exited());
             assert!(ended.is_some(), "{point}: {}", server.stderr());
             server.restart_as(launch);
             assert_eq!(whole_hours(&server, first), before, "{point}");
-            put(&server, "w", KEPT).expect(200);
+            server.set("w", KEPT).expect(200);
             await_gone(&server);
             assert_eq!(whole_hours(&server, first), before, "{point}");
         }
@@ -251,7 +251,7 @@ fn two_instances_agree_on_what_has_expired() {
     let [one, other] = [(); 2].map(|()| launch(&store).start());
     let first = fill(&one);
     let before = whole_hours(&one, first);
-    put(&other, "w", KEPT).expect(200);
+    other.set("w", KEPT).expect(200);
     for server in [&one, &other] {
         await_gone(server);
         assert_eq!(whole_hours(server, first), before);
@@ -273,10 +273,10 @@ fn a_dry_run_tells_readings_and_summaries_apart() {
     assert_eq!((&told["days"], &told["summaries"]["days"]), (&json!(2), &json!(1)), "{told}");
     assert_eq!((&told["readings"], &told["summaries"]["readings"]), (&json!(192 + 6), &json!(96 + 3)), "{told}");
     assert_eq!(shown(&server, "w")["readings"], json!(null));
-    let refused = put(&server, "w", r#"{"readings":"3d","summaries":"1d"}"#).expect(400).json();
+    let refused = server.set("w", r#"{"readings":"3d","summaries":"1d"}"#).expect(400).json();
     assert!(refused["error"].as_str().expect("a text").contains("summaries cannot be kept shorter"), "{refused}");
     // Regression: the days that had gone were counted among those that would go.
-    put(&server, "w", asked).expect(200);
+    server.set("w", asked).expect(200);
     let both = r#"{"readings":"3d","summaries":"3d"}"#;
     wait_until("what has gone is not counted", WITHIN, || dry(both)["oldest"] != told["oldest"]);
 }

@@ -159,6 +159,14 @@ impl Stored {
         assert!(overflow.is_empty(), "overflow without a page 0: {:?}", overflow.keys());
     }
 
+    /// How many readings there are, each page checked.
+    #[track_caller]
+    pub fn count(&self, caps: &Caps) -> usize {
+        let mut count = 0;
+        self.each_bucket(caps, |pages| count += pages.iter().map(|page| page.readings.len()).sum::<usize>());
+        count
+    }
+
     /// Checks every sensor's document by itself, and hands them out.
     #[track_caller]
     pub fn each_sensor(&self, mut visit: impl FnMut(Sensor)) {

@@ -2,7 +2,7 @@
 
 use super::super::history::Place;
 use super::clients::{Acks, Clients, noted, sensors};
-use super::{CONFIG, POINT_WITHIN, WITHIN, summaries};
+use super::{POINT_WITHIN, busy_config, summaries};
 use crate::support::prelude::*;
 
 /// A service of one instance or several, and its store.
@@ -78,7 +78,7 @@ impl Drop for Told<'_> {
 
 impl World {
     pub fn embedded() -> World {
-        World::start(Launch::embedded().config(CONFIG), 1, None)
+        World::start(Launch::embedded().config(busy_config()), 1, None)
     }
 
     pub fn mongo(instances: usize) -> World {
@@ -86,7 +86,7 @@ impl World {
         let proxy = Proxy::start(mongod.port());
         let name = fresh_database_name();
         let uri = format!("mongodb://127.0.0.1:{}/{name}?directConnection=true", proxy.port());
-        World::start(Launch::with_store(uri).config(CONFIG), instances, Some(OwnStore { proxy, mongod, name }))
+        World::start(Launch::with_store(uri).config(busy_config()), instances, Some(OwnStore { proxy, mongod, name }))
     }
 
     fn start(launch: Launch, instances: usize, store: Option<OwnStore>) -> World {
@@ -334,7 +334,7 @@ impl World {
         self.servers.iter_mut().for_each(|server| assert!(server.stop().success(), "{when}: a stop"));
         let scratch = Folder::new("copy");
         let (config, data) = (scratch.file("own.toml"), scratch.file("data"));
-        std::fs::write(&config, CONFIG).expect("a file");
+        std::fs::write(&config, busy_config()).expect("a file");
         std::fs::create_dir(&data).expect("a folder can be made");
         let from = match &self.store {
             Some(own) => own.mongod.uri(&own.name),
@@ -360,7 +360,7 @@ impl World {
     fn other(&self, is_mongo: bool, fill: impl Fn(&str, &Path), when: &str) -> Server {
         let store = if is_mongo { mongod().uri(&fresh_database_name()) } else { "embedded".to_owned() };
         // It has the folder that it is filled into.
-        let mut server = Launch::embedded().config(CONFIG).start();
+        let mut server = Launch::embedded().config(busy_config()).start();
         assert!(server.stop().success());
         std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
         fill(&store, &server.data_dir());
@@ -368,7 +368,7 @@ impl World {
             std::fs::create_dir_all(server.data_dir()).expect("a folder can be made");
         }
         verified(&store, &server.data_dir(), when);
-        server.restart_as(Launch::with_store(&store).config(CONFIG));
+        server.restart_as(Launch::with_store(&store).config(busy_config()));
         await_fed(&server);
         server
     }
