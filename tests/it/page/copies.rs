@@ -66,11 +66,10 @@ fn what_is_copied_asks_for_what_is_seen() {
         let key =
             listed["sensors"].as_array().unwrap().iter().find(of_name).unwrap_or_else(|| panic!("{listed}"))["sensor"]
                 .clone();
-        let escaped = |text: &str| encode(text);
         let url = server.url(&format!(
             "/#explore?m={}&sensor={}&f=v&range=365d&still=1",
-            escaped(&format!("m {name}")),
-            escaped(key.as_str().unwrap())
+            encode(&format!("m {name}")),
+            encode(key.as_str().unwrap())
         ));
         let statement = copied(&browser, &url, "Copy as InfluxQL");
         // Chromium has an older name for it.
