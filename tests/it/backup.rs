@@ -68,7 +68,7 @@ fn write(server: &Server, database: &str, lines: &str) {
 fn filled(store: &str, more: &str) -> Server {
     let server = Launch::with_store(store).config(format!("{PAGES}{more}")).start();
     write(&server, "plant", &three_days());
-    delete(&server, "o", "CREATE DATABASE o WITH DURATION 100w NAME \"t.her\"");
+    execute(&server, "o", "CREATE DATABASE o WITH DURATION 100w NAME \"t.her\"");
     write(&server, "o&rp=t.her", "m v=1i 1768435200\n");
     flush(&server);
     server
