@@ -1,6 +1,6 @@
 //! The digest of everything that a database has: readings, summaries whose readings have expired, metadata of sensors. It is
 //! the same for both stores, whatever is in hour pages, overflow pages or sealed days, and in whatever order it is read.
-//! docs/backup.md describes it, so that anybody can compute it.
+//! docs/how-to/backup.md describes it, so that anybody can compute it.
 //!
 //! ```text
 //! place    := SHA-256(length of the sensor's key: u64  key  name)
@@ -262,7 +262,7 @@ mod tests {
         readings.iter().map(reading).collect()
     }
 
-    /// What the form of docs/backup.md gives, computed by Python's hashlib.
+    /// What the form of docs/how-to/backup.md gives, computed by Python's hashlib.
     #[test]
     fn the_digest_is_the_documented_one() {
         let one = set(&[(1_768_435_200_000_000_000, &[("temp", Value::Float(21.5)), ("n", Value::Integer(-3))])]);

@@ -81,7 +81,7 @@ async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, u6
     } else if !hosts.is_empty() {
         Some(format!(
             "{}: these instances use this store, or were killed before all that they acknowledged was stored: stop each, or run \
-             hourglass wal flush with its configuration and data folder; of a lost folder, remove the entry (docs/data-folder.md#lose)",
+             hourglass wal flush with its configuration and data folder; of a lost folder, remove the entry (docs/reference/data-folder.md#lose)",
             hosts.join(", ")
         ))
     } else {

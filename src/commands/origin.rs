@@ -123,7 +123,7 @@ impl Origin {
             if Instant::now() > until {
                 bail!(
                     "{hosts}: these instances on the same store have not said within --patience that everything they acknowledged is \
-                     stored: stop them or have them flush (POST /api/v1/flush); of a lost folder, remove the entry (docs/data-folder.md#lose)"
+                     stored: stop them or have them flush (POST /api/v1/flush); of a lost folder, remove the entry (docs/reference/data-folder.md#lose)"
                 );
             }
             if !std::mem::replace(&mut told, true) {

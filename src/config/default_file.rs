@@ -1,4 +1,4 @@
-//! Texts for people about all keys, made from `keys.rs`: `config/default.toml`, and the table in `docs/configuration.md`.
+//! Texts for people about all keys, made from `keys.rs`: `config/default.toml`, and the table in `docs/reference/configuration.md`.
 
 use std::fmt::Write as _;
 

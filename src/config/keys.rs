@@ -1,5 +1,5 @@
 //! Every key of the configuration: its meaning, type, default and bounds. `config/default.toml` and the table in
-//! `docs/configuration.md` are generated from this file (`UPDATE=1 cargo test --lib config`). To add a key, add it here.
+//! `docs/reference/configuration.md` are generated from this file (`UPDATE=1 cargo test --lib config`). To add a key, add it here.
 //!
 //! A row that ends with `constant` is no key: a release has the value that stands here. Tests may set it like a key, in builds with the
 //! feature `faults` only.
@@ -171,7 +171,7 @@ sections! {
 
     /// The page for browsers.
     ui: UiSettings {
-        /// Whether browsers get a page at / (docs/page.md). Programs get the list of endpoints there in any case.
+        /// Whether browsers get a page at / (docs/how-to/page.md). Programs get the list of endpoints there in any case.
         enabled: bool = true, flag();
     }
 
@@ -217,7 +217,7 @@ sections! {
         ack: AckLevel = "log", word(&[("log", AckLevel::Log), ("store", AckLevel::Store)]);
         /// What becomes of a value whose field has values of another family (number, boolean or text), in databases that do not say it
         /// themselves (drift of PUT /api/v1/databases/NAME). "reject": it is rejected, the other fields of its line are kept. "keep": it is
-        /// kept beside the field, text for temp as temp@string. See docs/drift.md.
+        /// kept beside the field, text for temp as temp@string. See docs/how-to/rejected-lines.md.
         drift: Drift = "reject", word(&[("reject", Drift::Reject), ("keep", Drift::Keep)]);
         /// Maximum time that a write waits for its ack; then it is answered with 503. Sending it again is harmless. If the write
         /// asked for "store" and is already synced to the WAL, the answer says so (X-Hourglass-Ack: log).
@@ -280,7 +280,7 @@ sections! {
         /// How days are sealed in databases that do not say it themselves (seal_form of PUT /api/v1/databases/NAME). packed: readable hourly and
         /// daily summaries, and packed readings. columns: also readable readings, on MongoDB, where they take several times the space; in the
         /// embedded store the same as packed. off: never; readings stay in hour pages, backfill too. What is sealed stays as it is
-        /// until something writes it. Set it alike on all instances. See docs/sealed-days.md.
+        /// until something writes it. Set it alike on all instances. See docs/explanation/sealed-days.md.
         form: SealForm = "packed", word(&[("packed", SealForm::Packed), ("columns", SealForm::Columns), ("off", SealForm::Off)]);
         /// How long a UTC day must be over before it is sealed: its hour pages are folded into one packed document per sensor,
         /// which takes a third to a fifteenth of their space, and removed. 0s seals only when asked to, by `hourglass job run seal`. Later readings,
@@ -301,7 +301,7 @@ sections! {
         /// How long readings are kept in databases that do not say it themselves (PUT /api/v1/databases/NAME, or InfluxQL). Older
         /// ones expire: they are refused, hidden and deleted, by whole UTC days, or by whole hours below 7d. 0s keeps them for ever; else
         /// at least 1h. Retention policies keep what they say themselves. Set it alike on all instances.
-        /// See docs/retention.md.
+        /// See docs/how-to/retention.md.
         readings: Duration = "0s", duration(ZERO..=100 * YEAR);
         /// How long the hourly and daily summaries of readings are kept in databases that do not say it themselves, where that is longer
         /// than readings are kept. Days whose readings have expired then keep their summaries until these expire, too. 0s keeps them as

@@ -223,10 +223,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/backup/days", Admin, "the UTC days that have readings or summaries, for hourglass backup", "db", &[],
         &[&[(200, "Days, counted from 1970-01-01.", &[json("Anything")])], ASKED], route backup::days;
     GET "/api/v1/backup/day", Admin, "all readings and summaries of a database and UTC day, for hourglass backup",
-        "db day known", &[], &[&[(200, "The day, as docs/backup.md describes it.", &[(BYTES, "Text")]),
+        "db day known", &[], &[&[(200, "The day, as docs/how-to/backup.md describes it.", &[(BYTES, "Text")]),
         (204, "The day has the digest given as `known`.", &[])], ASKED], route backup::day;
     GET "/api/v1/backup/sensors", Admin, "all sensors of a database with their metadata, for hourglass backup", "db known", &[],
-        &[&[(200, "The sensors, as docs/backup.md describes them.", &[(BYTES, "Text")]),
+        &[&[(200, "The sensors, as docs/how-to/backup.md describes them.", &[(BYTES, "Text")]),
         (204, "They have the digest given as `known`.", &[])], ASKED], route backup::sensors;
     POST "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", "began", &[],
         &[&[(204, "Noted.", &[])], ASKED], route backup::proved;

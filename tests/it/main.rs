@@ -29,7 +29,7 @@
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
 //! | `groups` | groups of sensors: what is acked on both stores; documents in MongoDB through moves, kills and two instances |
 //! | `indexes` | declared indexes on a real mongod: made, used by the queries that they are shown with, dropped |
-//! | `patterns` | docs/patterns.md on a real mongod: what it writes, what `mongosh` then shows |
+//! | `patterns` | docs/explanation/patterns.md on a real mongod: what it writes, what `mongosh` then shows |
 //! | `drift` | values of another type: rejected, or kept beside their field and converted; kills at every step |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `page` | the page in a real Chromium: views, hostile names, snippets that are run; and what listeners hear |

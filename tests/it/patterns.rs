@@ -1,4 +1,4 @@
-//! docs/patterns.md does what it says: its shell blocks on a service that stores into a real mongod, its `js` blocks in
+//! docs/explanation/patterns.md does what it says: its shell blocks on a service that stores into a real mongod, its `js` blocks in
 //! `mongosh` on the same database, in the order of the page; both print what the `text` blocks after them show. And what other pages
 //! ask in `mongosh` is answered.
 
@@ -6,7 +6,7 @@ use crate::readme::{blocks, run};
 use crate::support::packages;
 use crate::support::prelude::*;
 
-const PAGE: &str = "docs/patterns.md";
+const PAGE: &str = "docs/explanation/patterns.md";
 
 #[test]
 fn every_pattern_is_shown_on_a_real_mongod() {
@@ -75,7 +75,7 @@ fn what_the_page_on_metadata_asks_is_answered() {
         post(&server.url("/write?db=plant&precision=s"), line, &[]).expect(204);
     }
     flush(&server);
-    let [pages, group] = &*asked("docs/metadata.md") else { panic!("docs/metadata.md has other questions") };
+    let [pages, group] = &*asked("docs/how-to/metadata.md") else { panic!("docs/how-to/metadata.md has other questions") };
     let found = said(&mongosh, &database, pages);
     assert!(found.contains("sensor: 'climate,sensor=s1'") && found.contains("temp: {"), "{found}");
     assert!(!found.contains("s2"), "{found}");
@@ -93,8 +93,8 @@ fn a_lost_log_is_found_and_removed_as_the_page_says() {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
     let database = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&database).start();
-    let [remove, watermarks] = &*asked("docs/data-folder.md") else {
-        panic!("docs/data-folder.md has other questions")
+    let [remove, watermarks] = &*asked("docs/reference/data-folder.md") else {
+        panic!("docs/reference/data-folder.md has other questions")
     };
     let (find, remove) = remove.split_once('\n').expect("two lines");
     wait_until("the log is registered", WITHIN, || said(&mongosh, &database, find).contains("opening:"));

@@ -18,6 +18,12 @@ fn read(document: &str) -> String {
     fs::read_to_string(root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
 }
 
+/// The pages of the handbook.
+fn handbook() -> Vec<String> {
+    let folders = ["docs/", "docs/get-started/", "docs/how-to/", "docs/reference/", "docs/explanation/"];
+    folders.iter().flat_map(|folder| documents_in(folder)).collect()
+}
+
 /// The documents in a folder, by their paths from the top.
 fn documents_in(folder: &str) -> Vec<String> {
     let names = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
@@ -29,7 +35,7 @@ fn documents_in(folder: &str) -> Vec<String> {
 
 /// README and what it leaves to `docs/`.
 fn documents() -> Vec<String> {
-    let documents = [vec!["README.md".to_owned()], documents_in("docs/")].concat();
+    let documents = [vec!["README.md".to_owned()], handbook()].concat();
     assert!(documents.len() > 5, "{documents:?}");
     documents
 }
@@ -77,7 +83,7 @@ fn python_for(block: &Block) -> Option<PathBuf> {
 #[test]
 fn what_the_documents_show_is_what_happens() {
     // The page of patterns needs a MongoDB, and has a test of its own.
-    let followed = documents().into_iter().filter(|document| document != "docs/patterns.md");
+    let followed = documents().into_iter().filter(|document| document != "docs/explanation/patterns.md");
     let languages: Vec<String> = followed.flat_map(|document| follow(&document)).collect();
     let of = |language: &str| languages.iter().filter(|each| *each == language).count();
     assert!(of("sh") >= 8 && of("python") >= 2 && of("toml") >= 3, "the snippets are not found: {languages:?}");
@@ -153,8 +159,9 @@ fn anchors(document: &Path) -> Vec<String> {
 
 #[test]
 fn links_between_documents_lead_somewhere() {
-    let folders = ["", "docs/", "deploy/", "benches/", "loadtest/"];
-    let documents: Vec<String> = folders.iter().flat_map(|folder| documents_in(folder)).collect();
+    let folders = ["", "deploy/", "benches/", "loadtest/"];
+    let mut documents: Vec<String> = folders.iter().flat_map(|folder| documents_in(folder)).collect();
+    documents.extend(handbook());
     let mut followed = 0;
     for document in &documents {
         let folder = root().join(document).parent().unwrap().to_owned();
@@ -214,7 +221,7 @@ fn the_tokens_they_make_may_do_what_they_say() {
         return;
     }
     let server = Server::start("embedded");
-    let block = only_block("docs/security.md", "bash");
+    let block = only_block("docs/how-to/security.md", "bash");
     let data = server.data_dir().display().to_string();
     let hourglass = format!("{} token", program().get_program().display());
     let mut script = String::from("waits() { for i in $(seq 100); do sleep 0.1; \\\n  ");
@@ -254,7 +261,7 @@ fn the_metrics_they_name_are_there() {
 
 #[test]
 fn the_page_they_show_has_the_fields_of_a_page() {
-    let block = only_block("docs/operations.md", "json");
+    let block = only_block("docs/how-to/operate.md", "json");
     let shown: serde_json::Value = serde_json::from_str(&block.text).unwrap();
     let source = read("crates/store/src/document/encode.rs");
     for field in shown.as_object().unwrap().keys() {

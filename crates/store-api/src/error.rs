@@ -66,7 +66,7 @@ pub enum StorageError {
         detail: String,
     },
     /// The store's address is not one that can be used.
-    #[error("store.uri: {detail}; correct the address (see docs/configuration.md)")]
+    #[error("store.uri: {detail}; correct the address (see docs/reference/configuration.md)")]
     Address {
         /// What is wrong with it, without the address itself.
         detail: String,

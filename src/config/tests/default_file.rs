@@ -1,4 +1,4 @@
-//! `config/default.toml` and `docs/configuration.md` are those that the code makes.
+//! `config/default.toml` and `docs/reference/configuration.md` are those that the code makes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ fn the_default_file_is_the_generated_one() {
 
 #[test]
 fn the_documentation_has_the_generated_table() {
-    check_generated("docs/configuration.md", |page| {
+    check_generated("docs/reference/configuration.md", |page| {
         let (before, rest) = page.split_once("| key | default | meaning |").unwrap();
         let (_, after) = rest.split_once("\n\n").unwrap();
         format!("{before}{}\n{after}", table())

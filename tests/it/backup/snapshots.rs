@@ -1,5 +1,5 @@
 //! MongoDB's own backups: a copy of all collections of one moment, as `mongodump --oplog` or a snapshot of the volumes makes
-//! it, put back. docs/backup.md says what becomes of the logs.
+//! it, put back. docs/how-to/backup.md says what becomes of the logs.
 
 use mongodb::Client;
 

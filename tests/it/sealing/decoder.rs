@@ -1,4 +1,4 @@
-//! docs/sealed_days.py, which was written from docs/sealed-days.md alone, reads from `<db>.days` what was written, to the
+//! docs/explanation/sealed_days.py, which was written from docs/explanation/sealed-days.md alone, reads from `<db>.days` what was written, to the
 //! last bit.
 
 use base64::Engine;
@@ -112,7 +112,7 @@ fn cells(lines: &str) -> Cells {
 }
 
 fn decoder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/sealed_days.py")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explanation/sealed_days.py")
 }
 
 fn decoded(python: &Path, arguments: &[&Path]) -> String {

@@ -1,4 +1,4 @@
-//! The `js` blocks of docs/sealed-days.md, in `mongosh` on days that a service sealed. One of them failed at every day that had a
+//! The `js` blocks of docs/explanation/sealed-days.md, in `mongosh` on days that a service sealed. One of them failed at every day that had a
 //! chunk beside it.
 
 use super::START;
@@ -6,7 +6,7 @@ use super::decoder::documents;
 use crate::readme::blocks;
 use crate::support::prelude::*;
 
-const PAGE: &str = "docs/sealed-days.md";
+const PAGE: &str = "docs/explanation/sealed-days.md";
 /// Chunks stay until they are asked for.
 const CONFIG: &str =
     "[seal]\nform = \"columns\"\ninterval = \"24h\"\nquiet = \"24h\"\n[sensors]\nwrite_interval = \"100ms\"\n";
