@@ -263,7 +263,7 @@ fn two_instances_agree_on_what_has_expired() {
 #[test]
 fn a_dry_run_tells_readings_and_summaries_apart() {
     let server = launch("embedded").start();
-    let first = fill(&server);
+    fill(&server);
     let url = server.url("/api/v1/databases/w?dry_run=true");
     let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
     let asked = r#"{"readings":"3d","summaries":"4d"}"#;

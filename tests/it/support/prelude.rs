@@ -2,14 +2,14 @@
 
 pub use std::collections::{BTreeMap, BTreeSet};
 pub use std::fmt::Write as _;
-pub use std::fs::{self, File, OpenOptions};
+pub use std::fs::{self, File};
 pub use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 pub use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 pub use std::ops::Range;
 pub use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 pub use std::os::unix::process::ExitStatusExt as _;
 pub use std::path::{Path, PathBuf};
-pub use std::process::{Command, ExitStatus, Output, Stdio};
+pub use std::process::{Command, Output, Stdio};
 pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 pub use std::sync::{Arc, Mutex, OnceLock};
 pub use std::thread::JoinHandle;

@@ -140,14 +140,14 @@ fn bytes_are_bounded_and_days_that_are_asked_for_stay_longer() {
     let names: Vec<String> = (0..500).map(|number| format!("sensor {number}")).collect();
     for name in &names {
         world.fill(&world.asked(name, 0..20), 1);
-        let mut state = world.cache.state();
+        let mut state = world.cache.state.lock();
         assert!(state.bytes <= bytes_max, "{}", state.bytes);
         assert_eq!(state.bytes, state.days.values().map(Day::memory).sum::<usize>());
         assert_eq!(state.order.make_contiguous().len(), state.days.len());
         drop(state);
         world.recall(&world.asked(&names[0], 0..20), &[]);
     }
-    assert!(world.cache.state().days.len() > 10);
+    assert!(world.cache.state.lock().days.len() > 10);
     assert_eq!(world.recall(&world.asked(&names[0], 0..20), &[]).1, 0, "asked for all the time");
     assert_eq!(world.recall(&world.asked(&names[1], 0..20), &[]).1, 20, "never asked for");
     assert_eq!(world.recall(&world.asked(&names[499], 0..20), &[]).1, 0, "the latest");
