@@ -9,6 +9,7 @@ pub(crate) mod catalog;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod dispatch;
 pub mod edge;
 pub mod edits;
 pub mod http;

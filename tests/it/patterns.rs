@@ -75,7 +75,9 @@ fn what_the_page_on_metadata_asks_is_answered() {
         post(&server.url("/write?db=plant&precision=s"), line, &[]).expect(204);
     }
     flush(&server);
-    let [pages, group] = &*asked("docs/how-to/metadata.md") else { panic!("docs/how-to/metadata.md has other questions") };
+    let [pages, group] = &*asked("docs/how-to/metadata.md") else {
+        panic!("docs/how-to/metadata.md has other questions")
+    };
     let found = said(&mongosh, &database, pages);
     assert!(found.contains("sensor: 'climate,sensor=s1'") && found.contains("temp: {"), "{found}");
     assert!(!found.contains("s2"), "{found}");

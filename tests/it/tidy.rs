@@ -51,6 +51,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("app", 1_110),
     ("commands", 2_600),
     ("cli", 550),
+    ("dispatch", 110),
 ];
 /// The same for each crate.
 const CRATES: &[(&str, usize)] = &[

@@ -65,8 +65,7 @@ impl Ingest {
         };
         let request_keys = RequestKeys::open(key_options, now_ns());
         let blocked = BlockedBuckets::default();
-        let registry_view =
-            Arc::new(RegistryView::new(masks, understand.clone(), recovery, raw.has_other_writers()));
+        let registry_view = Arc::new(RegistryView::new(masks, understand.clone(), recovery, raw.has_other_writers()));
         let mark = FolderMark::of(&options.wal_dir());
         let horizon_ms = u64::try_from(options.wal.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =

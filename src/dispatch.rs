@@ -1,0 +1,95 @@
+//! Carries out the subcommand that the command line names.
+//!
+//! This is in the library and not in `main.rs`, because the futures that a command waits for are compiled where they are
+//! first polled: in the program they would all be compiled a second time.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::app::{ended, ended_as, failed};
+use crate::cli::{
+    self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, Request, WalCommand, with_settings,
+    with_store,
+};
+use crate::{app, commands, config};
+
+/// Parses the command line and carries it out.
+#[must_use]
+pub fn main() -> ExitCode {
+    match cli::parse() {
+        Request::Exchange(exchange) => ended_as(exchange.run()),
+        Request::Command(command) => run(command),
+    }
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Serve(flags) => match cli::settings(flags) {
+            Ok(settings) => app::run(settings),
+            Err(problems) => cli::report(&problems),
+        },
+        Command::Demo(request) => commands::demo(&request).unwrap_or_else(|error| failed(&error)),
+        Command::Doctor(flags) => with_settings(flags, commands::examine),
+        Command::Healthcheck(flags) => match cli::settings(flags) {
+            Ok(settings) => ended(commands::healthcheck(&settings)),
+            Err(problems) => cli::not_asked(&problems),
+        },
+        Command::Verify { repair, store } => with_settings(store, |settings| commands::verify(settings, repair)),
+        Command::Config { command: ConfigCommand::Check(serve) } => {
+            with_settings(serve.clone(), |_| cli::config_is_sound(&serve))
+        }
+        Command::Config { command: ConfigCommand::ShowDefaults } => {
+            print!("{}", config::default_file());
+            ExitCode::SUCCESS
+        }
+        Command::Token { command } => cli::tokens(command),
+        Command::Backup { command } => backup(command),
+        Command::Wal { command: WalCommand::Flush { timeout, store } } => {
+            let patience = timeout.map(|seconds| Duration::from_secs(seconds.unsigned_abs()));
+            with_settings(store, |settings| commands::flush_wal(settings, patience))
+        }
+        Command::Audit { command: AuditCommand::List(flags) } => {
+            with_settings(flags, |settings| ended(commands::print_audit(settings)))
+        }
+        Command::Audit { command: AuditCommand::Verify(flags) } => {
+            with_settings(flags, |settings| ended(commands::check_audit(settings)))
+        }
+        Command::Sensor { command } => ended_as(commands::sensors(&command)),
+        Command::DeadLetters { command: DeadLettersCommand::List(flags) } => {
+            with_settings(flags, |settings| ended(commands::list_dead_letters(settings)))
+        }
+        Command::DeadLetters { command: DeadLettersCommand::Send { service, folder } } => {
+            with_settings(folder, |settings| ended_as(commands::send_dead_letters(settings, &service)))
+        }
+        Command::DeadLetters { command: DeadLettersCommand::Done { ids, folder } } => {
+            with_settings(folder, |settings| ended(commands::dead_letters_done(settings, ids)))
+        }
+        Command::Version => {
+            println!("hourglass {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Command::Compact(flags) => with_store(flags, commands::compact),
+        Command::Job { command } => ended_as(commands::jobs(&command)),
+        Command::Rejections { command } => ended(commands::rejections(&command)),
+        Command::Rename { command } => ended(commands::rename(&command)),
+    }
+}
+
+fn backup(command: BackupCommand) -> ExitCode {
+    match command {
+        BackupCommand::Create { request, store } => {
+            let config = store.folder.config.clone();
+            with_store(store, async |settings| commands::backup(settings, &request, config.as_deref()).await)
+        }
+        BackupCommand::Restore { folder, store } => {
+            with_store(store, async |settings| commands::restore(settings, &folder).await)
+        }
+        BackupCommand::Copy(flags) => match flags.settings().map(cli::settings) {
+            [Ok(source), Ok(target)] => cli::on_threads(&target, async |target| commands::copy(&source, target).await),
+            [Err(problems), _] | [_, Err(problems)] => cli::report(&problems),
+        },
+        BackupCommand::Digest { output, store } => {
+            with_store(store, async |settings| commands::digest(settings, output.is_json()).await)
+        }
+    }
+}
