@@ -140,7 +140,7 @@ fn is_known(line: &str) {
 fn the_readme_is_short_and_begins_with_two_commands() {
     let text = read("README.md");
     let words = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
-    assert!(words <= 1300, "{words} words: what is detail belongs into docs/");
+    assert!(words <= 900, "{words} words: what is detail belongs into docs/");
     for command in ["cargo run --release -- serve", "cargo test --workspace"] {
         assert!(text.lines().any(|line| line.starts_with(command)), "{command}");
     }
