@@ -261,7 +261,7 @@ fn the_metrics_they_name_are_there() {
 
 #[test]
 fn the_page_they_show_has_the_fields_of_a_page() {
-    let block = only_block("docs/how-to/operate.md", "json");
+    let block = only_block("docs/reference/stored-forms.md", "json");
     let shown: serde_json::Value = serde_json::from_str(&block.text).unwrap();
     let source = read("crates/store/src/document/encode.rs");
     for field in shown.as_object().unwrap().keys() {
