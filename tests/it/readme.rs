@@ -221,7 +221,7 @@ fn the_tokens_they_make_may_do_what_they_say() {
         return;
     }
     let server = Server::start("embedded");
-    let block = only_block("docs/how-to/security.md", "bash");
+    let block = only_block("docs/how-to/tokens.md", "bash");
     let data = server.data_dir().display().to_string();
     let hourglass = format!("{} token", program().get_program().display());
     let mut script = String::from("waits() { for i in $(seq 100); do sleep 0.1; \\\n  ");
