@@ -1,4 +1,4 @@
-"""Decodes the readings of sealed days, which sealed-days.md describes: packed ones byte by byte, and columns.
+"""Decodes the readings of sealed days, which stored-forms.md describes: packed ones byte by byte, and columns.
 usage: python3 sealed_days.py [--json] [FILE]
 FILE, or standard input, holds the bytes of `readings` alone, or documents of `<db>.days` as Extended JSON, one per line,
 as mongoexport writes them. Prints line protocol, or with --json an object per reading; times are nanoseconds."""

@@ -5,7 +5,7 @@
 //! file    := "hourglass backup 1\n"  frame…          the last frame is an end
 //! frame   := length: u32  crc32c: u32  payload       little-endian; both are of the payload
 //! payload := "S" JSON         a sensor: {"measurement", "tags": [[key, value]…], "fields": [[name, family]…]}
-//!          | "R" sealed       readings of the last sensor, packed as docs/explanation/sealed-days.md says
+//!          | "R" sealed       readings of the last sensor, packed as docs/reference/stored-forms.md says
 //!          | "H" summaries    what is left of readings of the last sensor that have expired: `backup::expired`
 //!          | "D" JSON         a sensor of a file of sensors: as "S", and its "meta" unless it has none
 //!          | "E" JSON         the end: {"sensors", "readings", "cells", "digest"}, and where there are some "summaries" and

@@ -313,7 +313,7 @@ fn each_job_is_in_the_docs_and_in_the_help() {
     let jobs = get(&server.url("/api/v1/jobs")).expect(200).json();
     let name = |job: &Value| job["name"].as_str().expect("a name").to_owned();
     let names: BTreeSet<String> = jobs["jobs"].as_array().expect("a list").iter().map(name).collect();
-    let docs = include_str!("../../docs/how-to/operate.md");
+    let docs = include_str!("../../docs/how-to/jobs.md");
     let chapter = docs.split("\n## ").find(|chapter| chapter.starts_with("Background jobs")).expect("a chapter");
     let row = |line: &str| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned());
     assert_eq!(chapter.lines().filter_map(row).collect::<BTreeSet<_>>(), names);

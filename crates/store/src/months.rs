@@ -1,4 +1,4 @@
-//! The bytes in which both stores keep the totals of a sensor's month. docs/explanation/sealed-days.md describes them.
+//! The bytes in which both stores keep the totals of a sensor's month. docs/reference/stored-forms.md describes them.
 //!
 //! ```text
 //! month := 1:u8  overlapping:set  names  figures

@@ -1,4 +1,4 @@
-//! The bytes in which both stores keep the readings of a part of a day. docs/explanation/sealed-days.md describes them byte by byte.
+//! The bytes in which both stores keep the readings of a part of a day. docs/reference/stored-forms.md describes them byte by byte.
 //!
 //! ```text
 //! sealed := 1:u8  length:varint (of what follows, uncompressed)  zstd(names set)

@@ -1,4 +1,4 @@
-//! docs/explanation/sealed_days.py, which was written from docs/explanation/sealed-days.md alone, reads from `<db>.days` what was written, to the
+//! docs/explanation/sealed_days.py, which was written from docs/reference/stored-forms.md alone, reads from `<db>.days` what was written, to the
 //! last bit.
 
 use base64::Engine;

@@ -10,7 +10,7 @@
 //!           summary: { <field>: { count, min, max, sum, rest, avg, first, last }, … },       numeric fields
 //!           order: { floor: Int64, first: Int64 (if above the floor), last: Int64, stamps: BinData (if any) },
 //!           meta: { site: "lab" } }                                                  copied, see `copies`
-//! day:    see docs/explanation/sealed-days.md, and `columns` for readings that are not packed
+//! day:    see docs/reference/stored-forms.md, and `columns` for readings that are not packed
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
 //!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one),
