@@ -1,6 +1,9 @@
 //! Which sensor documents lag behind the pages, and which of them to write now. Only decides: does not access the store
 //! and never waits.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,8 +104,8 @@ pub struct DatabaseDocuments {
     round: Vec<u32>,
     /// Sensors whose bucket has just outgrown its page: lists must show them as outliers at once.
     urgent: BTreeSet<u32>,
-    /// Sensors with new metadata, whose documents are written soon.
-    described: BTreeSet<u32>,
+    /// Sensors whose documents are written soon: they have new metadata, or pages but no document.
+    wanted: BTreeSet<u32>,
     /// Stored readings that count as flushed once the `urgent` documents are stored.
     completed: Vec<Arc<Packed>>,
     /// Stored readings that count as flushed once the documents being written are stored.
@@ -148,6 +151,10 @@ impl SensorDocumentWriter {
             }
         };
         change.add(seen, [run.id.hour], recent);
+        // Another instance has deleted the document since the flush looked: without it, nobody finds the pages.
+        if run.known.fields().unsaved() {
+            of.wanted.insert(run.known.id);
+        }
         if run.changed() && pages.len() > 1 {
             change.spill((run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX)));
             if run.pages_before < 2 && !is_failing {
@@ -170,7 +177,7 @@ impl SensorDocumentWriter {
         };
         noted.meta.merge(change);
         noted.meta_guards.push(tracked.clone());
-        of.described.insert(known.id);
+        of.wanted.insert(known.id);
     }
 
     /// Forgets the changes of sensors that a deletion covers: the deleter updates their documents. Metadata goes only with
@@ -185,14 +192,14 @@ impl SensorDocumentWriter {
             None
         };
         for id in sensors {
-            if is_of_all_times {
-                of.described.remove(id);
-            }
             let change = of.changes.remove(id).and_then(rest);
             let failing = of.failing.remove(id).and_then(|(change, at, wait)| Some((rest(change)?, at, wait)));
             change.into_iter().for_each(|change| drop(of.changes.insert(*id, change)));
             failing.into_iter().for_each(|failing| drop(of.failing.insert(*id, failing)));
             of.urgent.remove(id);
+            if is_of_all_times || !of.has_changes(*id) {
+                of.wanted.remove(id);
+            }
         }
     }
 
@@ -260,22 +267,22 @@ impl SensorDocumentWriter {
         }
     }
 
-    /// Starts a round in every database that has none, of the documents that are wanted soon: those of sensors that have new
-    /// metadata, and all where another instance deleted documents, without which nobody finds the pages stored since.
+    /// Starts a round in every database that has none, of the documents that are wanted soon, and of all where another
+    /// instance deleted documents, without which nobody finds the pages stored since.
     pub fn begin_urgent_round(&mut self, now: Instant) {
         for (database, of) in self.databases.values_mut() {
             let doubts = database.doubts();
-            if doubts == of.doubts && of.described.is_empty() {
+            if doubts == of.doubts && of.wanted.is_empty() {
                 continue;
             }
             if of.put_off.is_some_and(|until| now < until) || !of.round.is_empty() || !of.under_way.is_empty() {
                 continue;
             }
             of.put_off = None;
-            let described = of.described.clone();
-            of.retry_failing(now, |id| described.contains(&id));
+            let wanted = of.wanted.clone();
+            of.retry_failing(now, |id| wanted.contains(&id));
             let is_doubted = std::mem::replace(&mut of.doubts, doubts) != doubts;
-            of.begin_round(|id| is_doubted || described.contains(&id));
+            of.begin_round(|id| is_doubted || wanted.contains(&id));
         }
     }
 
@@ -355,8 +362,8 @@ impl SensorDocumentWriter {
         let recent = self.recent;
         let Some(of) = self.of(database) else { return Vec::new() };
         for id in outcome.done {
-            if of.changes.get(&id).is_none_or(|later| later.meta.is_empty()) {
-                of.described.remove(&id);
+            if of.changes.get(&id).is_none_or(|later| later.meta.is_empty() && !later.known.fields().unsaved()) {
+                of.wanted.remove(&id);
             }
             let Some(change) = of.under_way.remove(&id).filter(|change| !change.meta_guards.is_empty()) else {
                 continue;
@@ -392,6 +399,10 @@ impl SensorDocumentWriter {
 }
 
 impl DatabaseDocuments {
+    fn has_changes(&self, id: u32) -> bool {
+        self.changes.contains_key(&id) || self.under_way.contains_key(&id) || self.failing.contains_key(&id)
+    }
+
     /// Takes back wanted documents that failed for their own reasons and whose wait is over.
     fn retry_failing(&mut self, now: Instant, is_wanted: impl Fn(u32) -> bool) {
         for (id, (mut change, _, wait)) in self.failing.extract_if(|id, (_, at, _)| *at <= now && is_wanted(*id)) {
