@@ -28,6 +28,8 @@ use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence};
 use crate::query::Query;
+use crate::query::influx::sensors_of;
+use crate::store::MergedView;
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
 use crate::upkeep;
@@ -35,7 +37,7 @@ use crate::upkeep;
 use self::banner::Ready;
 
 use self::listeners::Listeners;
-use self::open::{NeverServed, clock_bounds, group_rules, open_store, open_wal, stores};
+use self::open::{NeverServed, clock_bounds, group_rules, open_store, open_wal};
 use self::stop::{RunEnd, shut_down};
 
 /// Exit status of a first start whose store cannot be used as it is configured (`EX_UNAVAILABLE` of sysexits.h).
@@ -122,9 +124,10 @@ async fn serve(
             return Err(error);
         }
     };
-    let stores = stores(store);
-    let store = stores.store.clone();
-    let (ingest, mut closing) = Ingest::start(settings.clone(), stores, (log, &recovery, stamps), metrics.clone());
+    let store = Arc::new(MergedView::new(store));
+    let understand = Arc::new(sensors_of);
+    let opened = (log, &recovery, stamps);
+    let (ingest, mut closing) = Ingest::start(settings.clone(), store.clone(), understand, opened, metrics.clone());
     let ingest = Arc::new(ingest);
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;

@@ -18,7 +18,7 @@ use tokio::runtime::Builder;
 
 use crate::MemoryDisk;
 use crate::fleet::START_MS;
-use crate::path::{start, stores};
+use crate::path::{start, view};
 
 const DATABASE: &str = "bench";
 const SITES: usize = 10;
@@ -40,11 +40,10 @@ pub fn hourly_by_site(folder: &std::path::Path, sensors: usize, times: usize) ->
         if store.databases().await.expect("a list").is_empty() {
             make(&store, sensors).await;
         }
-        let stores = stores(store);
+        let store = view(store);
         let metrics = Metrics::new("bench", "embedded").expect("metrics");
-        let masked = stores.store.clone();
-        let ingest = Arc::new(start(MemoryDisk::default(), folder, stores, metrics.clone()));
-        let query = Query::new(masked, ingest, KnownSettings::default(), settings(), metrics);
+        let ingest = Arc::new(start(MemoryDisk::default(), folder, store.clone(), metrics.clone()));
+        let query = Query::new(store, ingest, KnownSettings::default(), settings(), metrics);
         let mut windows = 0;
         for _ in 0..times {
             let budget = query.begin(&Caller::Anybody, "hourly means by site");

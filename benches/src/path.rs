@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hourglass::access::Caller;
-use hourglass::bucket::Store;
-use hourglass::bucket::deletions::Masks;
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::config::Settings;
-use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError, Stores};
+use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError};
 use hourglass::query::influx::sensors_of;
 use hourglass::reading::Precision;
 use hourglass::store::{EmbeddedStore, MergedView};
@@ -51,7 +49,7 @@ impl Path {
         let metrics = Metrics::new("bench", "embedded").expect("metrics");
         let ingest = {
             let _entered = runtime.enter();
-            start(disk, folder.path(), stores(store), metrics)
+            start(disk, folder.path(), view(store), metrics)
         };
         Self { runtime, ingest, folder }
     }
@@ -145,21 +143,19 @@ pub fn record(body: &str) -> Vec<u8> {
 }
 
 /// Starts an ingest path whose files that are not the WAL's lie in a folder, in the current runtime.
-pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, stores: Stores, metrics: Metrics) -> Ingest {
+pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, store: Arc<MergedView>, metrics: Metrics) -> Ingest {
     let (log, recovery) = open(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
-    Ingest::start(Arc::new(settings(folder)), stores, opened, metrics).0
+    Ingest::start(Arc::new(settings(folder)), store, Arc::new(sensors_of), opened, metrics).0
 }
 
 fn open(disk: MemoryDisk) -> (Wal, Recovery) {
     Wal::open(disk, wal::WalOptions::new("bench")).expect("a log in memory")
 }
 
-pub(crate) fn stores(store: EmbeddedStore) -> Stores {
-    let (raw, masks): (Arc<dyn Store>, _) = (Arc::new(store), Masks::default());
-    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
-    Stores { store, raw, masks, understand: Arc::new(sensors_of) }
+pub(crate) fn view(store: EmbeddedStore) -> Arc<MergedView> {
+    Arc::new(MergedView::new(Arc::new(store)))
 }
 
 /// The default settings with more memory, except that no flush is ever due.

@@ -8,14 +8,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hourglass::access::{Audit, Mode, TokenFile, TokenRegistry};
-use hourglass::bucket::deletions::Masks;
-use hourglass::bucket::{GroupRules, Store};
+use hourglass::bucket::GroupRules;
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::config::{Settings, ShownAddresses};
 use hourglass::edge::{Bounds, ConnectionLimits, Listener};
 use hourglass::edits::{EditOptions, Edits};
 use hourglass::http::{self, App, Health, Serves};
-use hourglass::ingest::{Ingest, Stores};
+use hourglass::ingest::Ingest;
 use hourglass::query::Query;
 use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
@@ -114,12 +113,12 @@ fn app() -> (Arc<App>, Metrics) {
     let (log, recovery) = Wal::open(MemoryDisk::default(), wal::WalOptions::new("fuzz")).expect("a log in memory");
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
     let settings = Arc::new(settings(folder.path()));
-    let (raw, masks): (Arc<dyn Store>, _) = (store, Masks::default());
-    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
-    let stores = Stores { store: store.clone(), raw, masks, understand: Arc::new(query::influx::sensors_of) };
+    let store = Arc::new(MergedView::new(store));
+    let understand = Arc::new(query::influx::sensors_of);
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));
-    let (ingest, closing) = Ingest::start(settings.clone(), stores, (log, &recovery, clock), metrics.clone());
+    let (ingest, closing) =
+        Ingest::start(settings.clone(), store.clone(), understand, (log, &recovery, clock), metrics.clone());
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);

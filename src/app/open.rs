@@ -6,15 +6,12 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::STORE_UNUSABLE;
-use crate::bucket::deletions::Masks;
 use crate::bucket::store::Coordination;
 use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Store, Unusable};
 use crate::clock::{ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::http::Health;
-use crate::ingest::Stores;
-use crate::query;
-use crate::store::{EmbeddedStore, MergedView, MongoOptions, MongoStore};
+use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::upkeep::Compact;
 use crate::wal::{self, Folder, Recovery, Wal};
 
@@ -155,13 +152,6 @@ pub(crate) async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> a
         tracing::error!(%reason, "the WAL is not writable; writes are answered with 503 until it is");
     }
     Ok((log, recovery))
-}
-
-/// The store as it is, and the view of it in which remembered deletions hide what they cover.
-pub(crate) fn stores(raw: Arc<dyn Store>) -> Stores {
-    let masks = Masks::default();
-    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
-    Stores { store, raw, masks, understand: Arc::new(query::influx::sensors_of) }
 }
 
 /// Makes the WAL's sequence numbers stamps.

@@ -397,7 +397,6 @@ pub async fn digest_of_all(
 mod tests {
     use super::*;
     use crate::backup::{Fill, FillOptions};
-    use crate::bucket::deletions::Masks;
     use crate::bucket::settings::ExpiredReadings;
     use crate::bucket::store::Written;
     use crate::bucket::{Caps, DatabaseSettings, DayId, DayWrite, Reading, SealForm};
@@ -446,7 +445,7 @@ mod tests {
         for (hours, count) in [(1, 2000), (3, 400)] {
             let folder = tempfile::tempdir().expect("a folder");
             let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
-            let store = MergedView::new(Arc::new(store), Masks::default());
+            let store = MergedView::new(Arc::new(store));
             let (sensor, readings) = filled(&store, hours, count).await;
             let mut whole = SetDigest::default();
             let mut parts = Parts::new(&store, "d", Day(0).hours(), BOUNDS);

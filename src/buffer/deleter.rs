@@ -236,7 +236,7 @@ impl Deleter {
                 return Ok(());
             }
         }
-        let left = unlist_dropped(&*self.context.raw, database, before).await?;
+        let left = unlist_dropped(&**self.context.store.raw(), database, before).await?;
         self.context.settings.put(database, left);
         self.catalog.doubt(database, None);
         Ok(())
@@ -363,8 +363,12 @@ impl Deleter {
         let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
         if !whole.is_empty() {
-            let scanned =
-                self.context.raw.scan_sensors(gone.database, &keys, whole, &Projection::places(), usize::MAX).await?;
+            let scanned = self
+                .context
+                .store
+                .raw()
+                .scan_sensors(gone.database, &keys, whole, &Projection::places(), usize::MAX)
+                .await?;
             for (sensor, pages) in shared.iter().zip(scanned.unwrap_or_default()) {
                 let old = pages.into_iter().filter(|page| page.oldest < gone.before);
                 left.extend(old.map(|page| (sensor.clone(), page.hour)));
@@ -415,7 +419,7 @@ impl Deleter {
                 bucket.cut(|readings| gone.cut(&id.sensor.key, readings));
                 buckets.push((id, bucket));
             }
-            ids = write_buckets(&*self.context.raw, gone.database, buckets).await?;
+            ids = write_buckets(&**self.context.store.raw(), gone.database, buckets).await?;
             if ids.is_empty() {
                 return Ok(());
             }

@@ -150,7 +150,6 @@ impl SensorLookup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bucket::deletions::Masks;
     use crate::store::EmbeddedStore;
 
     fn sensors(numbers: std::ops::Range<usize>) -> Vec<Sensor> {
@@ -166,7 +165,7 @@ mod tests {
         let (catalog, metrics) =
             (Arc::new(Catalog::new(&crate::config::small())), Metrics::new("", "embedded").expect("fixed bounds"));
         let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new file"));
-        let store = Arc::new(MergedView::new(store, Masks::default()));
+        let store = Arc::new(MergedView::new(store));
         let lookup = SensorLookup { store, catalog: catalog.clone(), presence: StorePresence::default(), metrics };
         let database = catalog.enlist_database("d");
         let asking = |numbers: std::ops::Range<usize>| {

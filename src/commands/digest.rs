@@ -9,9 +9,10 @@ use super::progress::Progress;
 use crate::backup::read::digest_of_all;
 use crate::backup::{ReadBounds, StoreDigest};
 use crate::bucket::Store;
-use crate::bucket::deletions::Deletions;
+use crate::bucket::deletions::{Deletions, Understand};
 use crate::config::Settings;
 use crate::ingest::{note_registry, note_sealed};
+use crate::query::influx::sensors_of;
 use crate::store::MergedView;
 use crate::verify::unflushed_records;
 
@@ -96,9 +97,10 @@ pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<Merged
     note_registry(&registry);
     note_sealed(&*raw).await.context("looking for sealed days")?;
     let deletions = registry.deletions;
-    let stores = crate::app::open::stores(raw);
-    stores.masks.set(Deletions::new(&deletions, &stores.understand));
-    Ok(stores.store)
+    let store = Arc::new(MergedView::new(raw));
+    let understand: Understand = Arc::new(sensors_of);
+    store.masks().set(Deletions::new(&deletions, &understand));
+    Ok(store)
 }
 
 fn print_text(digest: &StoreDigest) {

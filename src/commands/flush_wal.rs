@@ -8,12 +8,14 @@ use anyhow::{Context, bail};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::app::open::{open_store, open_wal, stores};
+use crate::app::open::{open_store, open_wal};
 use crate::app::stop::{RunEnd, close};
 use crate::app::{Stop, watch_store};
 use crate::clock::StampClock;
 use crate::config::Settings;
 use crate::ingest::Ingest;
+use crate::query::influx::sensors_of;
+use crate::store::MergedView;
 use crate::telemetry::{Metrics, logs};
 use crate::verify::unflushed_records;
 
@@ -43,8 +45,9 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     let (store, state, _) = open_store(settings).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
-    let stores = stores(store.clone());
-    let (ingest, closing) = Ingest::start(Arc::new(settings.clone()), stores, (log, &recovery, stamps), metrics);
+    let view = Arc::new(MergedView::new(store.clone()));
+    let opened = (log, &recovery, stamps);
+    let (ingest, closing) = Ingest::start(Arc::new(settings.clone()), view, Arc::new(sensors_of), opened, metrics);
     ingest.join(settings.store.command_timeout).await;
     let watcher =
         tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.lookup.presence.clone()));

@@ -19,7 +19,7 @@ pub use self::rejections::{KeptLine, KeptLines, Rejections, plain};
 pub use self::request_keys::RequestKey;
 pub use self::service::{
     Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, PolicyError,
-    PolicyTerms, RenameRefusal, SetSettings, SettingChange, Stores, Wish, check_database_name,
+    PolicyTerms, RenameRefusal, SetSettings, SettingChange, Wish, check_database_name,
 };
 pub use crate::buffer::flush::dead_letters;
 pub use crate::buffer::flush::failing::FailingDatabase;

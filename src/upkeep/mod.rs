@@ -39,7 +39,7 @@ pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     jobs.add(sweep::Sweep { member: member.clone(), deleter: deleter.clone() });
     jobs.add(outliers::Outliers { store: store.clone() });
     jobs.add(compact);
-    if let Some(extras) = context.raw.clone().mongo_extras() {
+    if let Some(extras) = context.store.raw().clone().mongo_extras() {
         if extras.keeps_copies() {
             let settle = COPIES_SETTLE * options.store.command_timeout;
             jobs.add(refresh::Refresh::new(extras.clone(), context.stale_copies.clone(), settle));

@@ -34,11 +34,17 @@ pub struct MergedView {
 }
 
 impl MergedView {
-    /// Wraps the store so that these deletions apply to reads.
+    /// Wraps a store of which nothing is known to be deleted.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, masks: Masks) -> Self {
+    pub fn new(store: Arc<dyn Store>) -> Self {
         let keeps_copies = store.clone().mongo_extras().is_some_and(|extras| extras.keeps_copies());
-        Self { store, masks, keeps_copies }
+        Self { store, masks: Masks::default(), keeps_copies }
+    }
+
+    /// The remembered deletions that apply to reads.
+    #[must_use]
+    pub fn masks(&self) -> &Masks {
+        &self.masks
     }
 
     /// Returns true if pages and days of the store hold copies of metadata.

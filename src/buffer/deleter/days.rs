@@ -19,7 +19,7 @@ impl Deleter {
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
         let mut next_stage = 0;
         while next_stage <= DayPart::LAST_STAGE {
-            let parts = self.context.raw.parts_of(gone.database, &keys, Day::of_hours(&gone.hours())).await?;
+            let parts = self.context.store.raw().parts_of(gone.database, &keys, Day::of_hours(&gone.hours())).await?;
             let id = |(place, day, part)| DayId { sensor: Arc::clone(&shared[place]), day, part };
             let is_left = |id: &DayId| next_stage <= id.part.stage() && gone.has_some(&id.sensor.key, &id.hours());
             let mut left: Vec<DayId> = parts.into_iter().map(id).filter(is_left).collect();
@@ -53,7 +53,7 @@ impl Deleter {
         let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
         let whole = gone.whole_hours();
         let whole_hours = whole.start.start_ns()..whole.end.start_ns();
-        for (id, day) in ids.iter().zip(self.context.raw.read_days(gone.database, ids).await?) {
+        for (id, day) in ids.iter().zip(self.context.store.raw().read_days(gone.database, ids).await?) {
             let Some(mut day) = day else { continue };
             let is_older = day.readings.stamps().floor() < gone.before;
             match &mut day.expired {
@@ -79,7 +79,9 @@ impl Deleter {
             })
             .collect();
         let (mut conflicts, mut emptied) = (Vec::new(), Vec::new());
-        for ((id, day), written) in changed.iter().zip(self.context.raw.write_days(gone.database, &writes).await) {
+        for ((id, day), written) in
+            changed.iter().zip(self.context.store.raw().write_days(gone.database, &writes).await)
+        {
             if !written.applied()? {
                 conflicts.push(DayId::clone(id));
             } else if day.is_empty() {
@@ -92,7 +94,9 @@ impl Deleter {
             .iter()
             .map(|&(id, rev)| DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None })
             .collect();
-        for ((id, _), written) in emptied.iter().zip(self.context.raw.write_days(gone.database, &removals).await) {
+        for ((id, _), written) in
+            emptied.iter().zip(self.context.store.raw().write_days(gone.database, &removals).await)
+        {
             if !written.applied()? {
                 conflicts.push(DayId::clone(id));
             }

@@ -332,7 +332,8 @@ async fn read<'a>(
             // Another instance deleted the document and the readings, unless some were stored since. A hidden page
             // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
             None => match context
-                .raw
+                .store
+                .raw()
                 .scan(database, &known.sensor.key, ALL_HOURS, Order::Descending, &Projection::ALL, Extent::pages(1))
                 .await
             {
@@ -352,7 +353,7 @@ async fn read<'a>(
 }
 
 async fn has_days(context: &FlushContext, database: &str, sensor: &str) -> Result<bool, StorageError> {
-    Ok(!context.raw.parts_of(database, &[sensor], Day::of_hours(&ALL_HOURS)).await?.is_empty())
+    Ok(!context.store.raw().parts_of(database, &[sensor], Day::of_hours(&ALL_HOURS)).await?.is_empty())
 }
 
 /// Reads documents again that this process has written since they were read.

@@ -19,7 +19,7 @@ use super::sensors::store_before_pages;
 use super::stale_copies::StaleCopies;
 use crate::bucket::packed::Unpacked;
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Caps, HourVersions, KnownSettings, MergeOptions, StorageError, Store, day};
+use crate::bucket::{Caps, HourVersions, KnownSettings, MergeOptions, StorageError, day};
 use crate::catalog::lookup::StorePresence;
 use crate::catalog::reads::read_buckets_each;
 use crate::catalog::{Database, KnownSensor};
@@ -41,10 +41,8 @@ const PAGE_BYTES: usize = 512 * 1024;
 
 /// What all flushes of a process share.
 pub struct FlushContext {
-    /// The merged view of the store.
+    /// The merged view of the store, which also gives the store itself.
     pub store: Arc<MergedView>,
-    /// The store itself, with what is deleted and not removed yet.
-    pub raw: Arc<dyn Store>,
     pub metrics: Metrics,
     /// When a page is full.
     pub caps: Caps,

@@ -28,9 +28,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::bucket::deletions::{Masks, Understand};
+use crate::bucket::HourVersions;
 use crate::bucket::settings::policy_database;
-use crate::bucket::{HourVersions, Store};
 use crate::buffer::deleter::Deleter;
 use crate::buffer::dispatch::Dispatch;
 use crate::buffer::flush::blocked::BlockedBuckets;
@@ -52,18 +51,6 @@ use crate::reading::Sensor;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
-
-/// The store with and without remembered deletions hidden.
-pub struct Stores {
-    /// Hides what remembered deletions cover.
-    pub store: Arc<MergedView>,
-    /// As stored.
-    pub raw: Arc<dyn Store>,
-    /// The remembered deletions, as `store` applies them.
-    pub masks: Masks,
-    /// Turns the statements of deletions into tests of sensors.
-    pub understand: Understand,
-}
 
 pub struct Ingest {
     pub(crate) options: Arc<Settings>,

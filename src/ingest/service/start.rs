@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::{Ingest, Stores};
+use super::Ingest;
+use crate::bucket::deletions::Understand;
 use crate::bucket::{HourVersions, KnownSettings};
 use crate::buffer::deleter::Deleter;
 use crate::buffer::dispatch::backlog::Backlog;
@@ -33,6 +34,7 @@ use crate::members::positions::WalPositions;
 use crate::members::registry_view::RegistryView;
 use crate::members::retention::Retention;
 use crate::reading::stamp::millis_of;
+use crate::store::MergedView;
 use crate::telemetry::Metrics;
 use crate::wal::{Recovery, Wal};
 
@@ -44,11 +46,13 @@ fn hostname() -> String {
 
 impl Ingest {
     /// Starts the shards, the replay of the WAL and the other tasks. The shards end once [`Ingest`] is dropped and
-    /// everything is stored, or cannot be stored now; [`Closing`] waits for that.
+    /// everything is stored, or cannot be stored now; [`Closing`] waits for that. `understand` turns the statements of
+    /// deletions into tests of sensors.
     #[must_use]
     pub fn start(
         options: Arc<Settings>,
-        Stores { store, raw, masks, understand }: Stores,
+        store: Arc<MergedView>,
+        understand: Understand,
         (wal, recovery, clock): (Wal, &Recovery, Arc<StampClock>),
         metrics: Metrics,
     ) -> (Self, Closing) {
@@ -65,7 +69,12 @@ impl Ingest {
         };
         let request_keys = RequestKeys::open(key_options, now_ns());
         let blocked = BlockedBuckets::default();
-        let registry_view = Arc::new(RegistryView::new(masks, understand.clone(), recovery, raw.has_other_writers()));
+        let registry_view = Arc::new(RegistryView::new(
+            store.masks().clone(),
+            understand.clone(),
+            recovery,
+            store.raw().has_other_writers(),
+        ));
         let mark = FolderMark::of(&options.wal_dir());
         let horizon_ms = u64::try_from(options.wal.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =
@@ -77,7 +86,6 @@ impl Ingest {
         let settings = KnownSettings::default();
         let context = Arc::new(FlushContext {
             store: store.clone(),
-            raw,
             metrics: metrics.clone(),
             caps: options.caps(),
             registry_view: registry_view.clone(),

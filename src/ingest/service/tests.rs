@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::access::Caller;
-use crate::bucket::deletions::Masks;
-use crate::bucket::{Store, UnflushedReadings};
+use crate::bucket::UnflushedReadings;
 use crate::clock::{ClockBounds, StampClock};
-use crate::ingest::{Arrival, Ingest, Stores};
+use crate::ingest::{Arrival, Ingest};
 use crate::reading::value::RawValue;
 use crate::reading::{Hour, Precision, Reason, Rejection, Sensor, Value};
 use crate::store::{EmbeddedStore, MergedView};
@@ -50,15 +49,15 @@ impl<'a> Points<'a> for Semicolons<'a> {
 }
 
 fn ingest(folder: &std::path::Path) -> Ingest {
-    let raw: Arc<dyn Store> = Arc::new(EmbeddedStore::open(folder, 1 << 20).expect("a store in a new folder"));
-    let masks = Masks::default();
-    let store = Arc::new(MergedView::new(raw.clone(), masks.clone()));
-    let stores = Stores { store, raw, masks, understand: Arc::new(|_: &str| None) };
+    let store = EmbeddedStore::open(folder, 1 << 20).expect("a store in a new folder");
+    let store = Arc::new(MergedView::new(Arc::new(store)));
     let disk = Folder::new(folder.join("log")).expect("a folder");
     let (log, recovery) = Wal::open(disk, wal::WalOptions::new("toy")).expect("a log in a new folder");
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
-    Ingest::start(Arc::new(crate::config::small()), stores, opened, Metrics::new("toy", "embedded").expect("metrics")).0
+    let settings = Arc::new(crate::config::small());
+    let metrics = Metrics::new("toy", "embedded").expect("metrics");
+    Ingest::start(settings, store, Arc::new(|_: &str| None), opened, metrics).0
 }
 
 /// A new format needs only a parser; validation and storage work unchanged.

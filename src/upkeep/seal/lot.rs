@@ -148,7 +148,7 @@ impl Sealer {
             return Ok(());
         }
         // Of what is deleted, too: without its readings nobody can tell what is left of a page.
-        let mut marks = self.context.raw.read_buckets(database, &ids, 0).await?.into_iter();
+        let mut marks = self.context.store.raw().read_buckets(database, &ids, 0).await?.into_iter();
         for mut one in std::mem::take(&mut lot.work) {
             let mut weight = Weight::default();
             for page in marks.by_ref().take(one.bucket_ids().count()).flatten() {

@@ -386,7 +386,7 @@ impl Sealer {
     ) -> Result<usize, StorageError> {
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
-        if !is_listed(&*self.context.raw, database).await? {
+        if !is_listed(&**self.context.store.raw(), database).await? {
             // It was dropped since the days were listed: claims would make it anew.
             return Ok(days.len());
         }

@@ -174,7 +174,7 @@ impl Sealer {
             }
         }
         // What others changed meanwhile stays beside the day, until the next round.
-        write_buckets(&*self.context.raw, database, several).await.map(drop)
+        write_buckets(&**self.context.store.raw(), database, several).await.map(drop)
     }
 }
 
