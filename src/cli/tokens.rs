@@ -83,8 +83,8 @@ pub struct AddFlags {
     /// Maximum number of sensors that it may write through one instance.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub sensors: Option<u32>,
-    /// Maximum number of databases that it may write to at which it still creates a new one [default:
-    /// quota.token_databases, unless it is an admin of the whole service].
+    /// Maximum number of databases that it may write to at which it still creates a new one [default: 50,
+    /// unless it is an admin of the whole service].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub databases: Option<u32>,
     #[command(flatten)]

@@ -143,11 +143,6 @@ impl Found {
                 "one address can take all connections",
             ),
             (
-                ("limits.fields", limits.fields),
-                ("limits.sensor_fields", limits.sensor_fields),
-                "no sensor can have that many fields in one reading",
-            ),
-            (
                 ("limits.line_bytes", limits.line_bytes),
                 ("limits.body_bytes", limits.body_bytes),
                 "no request can have such a line",

@@ -222,15 +222,15 @@ sections! {
         /// Maximum time that a write waits for its ack; then it is answered with 503. Sending it again is harmless. If the write
         /// asked for "store" and is already synced to the WAL, the answer says so (X-Hourglass-Ack: log).
         ack_timeout: Duration = "15s", duration(TICK..=10 * MINUTE);
-        /// How long the key of a write (Idempotency-Key) is remembered: for as long, the same key gives undated readings the same times, so a
-        /// retry adds nothing.
-        idempotency_window: Duration = "10m", duration(10 * SECOND..=DAY);
         /// Number of shards.
         shards: usize = 2, count(1..=64), constant;
         /// Maximum share, in percent, of wal.budget_bytes and of memtable.max_bytes for the unflushed readings of
         /// one database while the store rejects its writes and accepts those of other databases (for example because
         /// of a missing right).
         database_share: usize = 25, count(1..=100), constant;
+        /// How long the key of a write (Idempotency-Key) is remembered: for as long, the same key gives undated readings the same times, so a
+        /// retry adds nothing.
+        idempotency_window: Duration = "10m", duration(10 * SECOND..=DAY), constant;
     }
 
     /// The write-ahead log.
@@ -351,18 +351,14 @@ sections! {
         /// Maximum number of tags of one sensor.
         tags: usize = 32, count(0..=256);
         /// Maximum number of fields of one reading.
-        fields: usize = 256, count(1..=4096);
+        fields: usize = 256, count(1..=1024);
         /// Maximum size of a measurement, tag key, tag value or field key.
         name_bytes: usize = 1024, size(1..=16 * KIB);
-        /// Maximum number of fields of one sensor, over all its readings.
-        sensor_fields: usize = 1024, count(1..=65_535);
         /// Maximum number of sensors that one instance knows. Each uses about 0.5 KiB of catalog.max_bytes for as long as
         /// hourglass runs.
         sensors: usize = 1000000, count(1..=100_000_000);
         /// Maximum number of databases. In MongoDB each has its own collections and indexes.
         databases: usize = 100, count(1..=10_000);
-        /// Maximum size of the metadata of one sensor: names and JSON values.
-        meta_bytes: usize = "8KiB", size(64..=64 * KIB);
         /// Maximum age of a reading's timestamp; older readings are rejected. 0s accepts any age.
         max_past: Duration = "0s", duration(ZERO..=SPAN_MOST);
         /// How far in the future a reading's timestamp may be; later ones are rejected. 0s accepts any time.
@@ -373,6 +369,10 @@ sections! {
         undeclared_unit: UndeclaredUnit = "refuse", word(&[("refuse", UndeclaredUnit::Refuse), ("warn", UndeclaredUnit::Warn)]);
         /// Maximum number of remembered deletions.
         deletions: usize = 1000, count(1..=10_000), constant;
+        /// Maximum size of the metadata of one sensor: names and JSON values.
+        meta_bytes: usize = "8KiB", size(64..=64 * KIB), constant;
+        /// Maximum number of fields of one sensor, over all its readings.
+        sensor_fields: usize = 1024, count(1..=65_535), constant;
     }
 
     /// The known sensors.
@@ -397,17 +397,13 @@ sections! {
         /// A token creates no further database while so many exist that it may write to, whoever created them: one sender must not
         /// take all of limits.databases. Further ones are answered 403. It does not apply to tokens with a quota of their own (`hourglass token add
         /// --databases`), to those that are admins of the whole service, and without tokens. 0 for no limit.
-        token_databases: usize = 50, count(0..=QUOTA_MOST);
+        token_databases: usize = 50, count(0..=QUOTA_MOST), constant;
     }
 
     /// The limits of queries.
     query: QuerySettings {
-        /// Maximum memory of one query request: all its statements, and its answer until the last byte is sent. A request that
-        /// needs more is rejected. At a quarter of it, an answer of raw readings ends early, with a cursor for the rest.
-        /// auto: half of query.bytes.
-        request_bytes: usize = "auto", auto_size(MIB..=TIB);
-        /// Maximum memory of all query requests together; beyond it they are answered with 503 and Retry-After. At least
-        /// request_bytes.
+        /// Maximum memory of all query requests together; beyond it they are answered with 503 and Retry-After. One request may
+        /// take half of it.
         /// auto: 18 % of server.memory.
         bytes: usize = "auto", auto_size(MIB..=TIB);
         /// Maximum number of concurrent queries. The next query waits for its turn; after query.timeout it is answered with 503
@@ -438,6 +434,10 @@ sections! {
         /// How long a query waits for an unreachable store, or for acked readings of its sensors and hours that are
         /// still only in the WAL (after a start, or when the memtable was full).
         wait: Duration = "5s", duration(ZERO..=HOUR), constant;
+        /// Maximum memory of one query request: all its statements, and its answer until the last byte is sent. A request that
+        /// needs more is rejected. At a quarter of it, an answer of raw readings ends early, with a cursor for the rest.
+        /// auto: half of query.bytes.
+        request_bytes: usize = "auto", auto_size(MIB..=TIB), constant;
     }
 
     /// The rejected lines.

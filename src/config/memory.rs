@@ -56,11 +56,9 @@ pub fn divide_memory(settings: &mut Settings, machine: Option<usize>) {
     let in_flight = share(memory, percent::IN_FLIGHT);
     fill(&mut ingest.bytes_in_flight, in_flight.max(2 * body_set));
     fill(&mut limits.body_bytes, (in_flight / 2).min(25 * MIB).min(ingest.bytes_in_flight / 2));
-    let request_set = if query.request_bytes == AUTO { 0 } else { query.request_bytes };
-    let queries = share(memory, percent::QUERIES);
-    fill(&mut query.bytes, queries.max(request_set));
-    fill(&mut query.request_bytes, whole(queries / 2).min(query.bytes));
-    fill(&mut query.token_bytes, whole(queries / 4 * 3).min(query.bytes));
+    fill(&mut query.bytes, share(memory, percent::QUERIES));
+    fill(&mut query.request_bytes, whole(query.bytes / 2));
+    fill(&mut query.token_bytes, whole(query.bytes / 4 * 3));
 }
 
 /// What is left of the memory after [`PROGRAM`].

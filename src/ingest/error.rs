@@ -105,7 +105,7 @@ pub enum IngestError {
     /// The sender may bring no further database into being; waiting does not help.
     #[error(
         "the new database {name:?} is refused: {exhausted}; the databases that it may write to count: drop one, or give \
-         the token more (hourglass token add --databases, or quota.token_databases)"
+         the token more (hourglass token add --databases)"
     )]
     DatabaseQuota { name: String, exhausted: Exhausted },
     /// The database cannot be created while it is dropped.

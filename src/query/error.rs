@@ -16,11 +16,11 @@ pub enum QueryError {
     #[error(transparent)]
     Behind(#[from] Behind),
     #[error(
-        "the request needs more than {limit} bytes of memory (query.request_bytes): use a shorter range, a longer step, fewer sensors or fields, or a LIMIT"
+        "the request needs more than {limit} bytes of memory (half of query.bytes): use a shorter range, a longer step, fewer sensors or fields, or a LIMIT"
     )]
     TooLarge { limit: usize },
     #[error(
-        "one sensor has more than {limit} bytes of readings in one millisecond, which need more than query.request_bytes: raise it"
+        "one sensor has more than {limit} bytes of readings in one millisecond, which need more than half of query.bytes: raise it"
     )]
     HourTooLarge { limit: usize },
     #[error("all queries together need more than {limit} bytes of memory at present (query.bytes): try again later")]

@@ -120,7 +120,7 @@ async fn change(
     let (bytes, mut admission) = body::read(app, headers, &mut body).await?;
     let most = app.ingest.meta_text_max();
     if bytes.len() > most {
-        return Err(ApiError::Bad(format!("the body has more than {most} bytes (limits.meta_bytes)")));
+        return Err(ApiError::Bad(format!("the body has more than {most} bytes")));
     }
     admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
     let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
@@ -211,7 +211,7 @@ fn is_csv(headers: &HeaderMap) -> bool {
 fn told_to(refused: &MetaRefusal, by: &Caller, database: &str) -> String {
     match refused {
         MetaRefusal::TooLarge { sensor, limit, .. } if !by.may_read(database) => {
-            format!("the metadata of {sensor} would take more than {limit} bytes (limits.meta_bytes)")
+            format!("the metadata of {sensor} would take more than {limit} bytes")
         }
         other => other.to_string(),
     }
@@ -290,7 +290,7 @@ fn of_lines(body: &[u8], most: usize) -> impl Iterator<Item = Row> {
 }
 
 fn too_long(most: usize) -> String {
-    format!("it has more than {most} bytes (limits.meta_bytes)")
+    format!("it has more than {most} bytes")
 }
 
 /// Rows of at most so many bytes below a header of names, of which one is `sensor`. An empty cell says nothing of its name; one that is

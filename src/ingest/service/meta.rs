@@ -68,7 +68,7 @@ pub struct MetaOutcome {
 pub enum MetaRefusal {
     #[error("{0}")]
     Unreadable(String),
-    #[error("the metadata of {sensor} would take {bytes} bytes, more than {limit} (limits.meta_bytes)")]
+    #[error("the metadata of {sensor} would take {bytes} bytes, more than {limit}")]
     TooLarge { sensor: String, bytes: usize, limit: usize },
     #[error("the metadata of {sensor} would have {names} names, more than {NAMES_MAX}")]
     TooManyNames { sensor: String, names: usize },

@@ -55,7 +55,7 @@ fn a_field_over_the_sensors_limit_is_refused_and_the_others_are_kept() {
     client.keep("m a=1,b=1 1\nm c=1,d=1 2");
     let answer = client.write("m a=3,e=3,b=3 3").expect(400).json();
     let text = text_at(&answer, "error");
-    let reason = "field \"e\": the sensor has 4 other fields already (limits.sensor_fields)";
+    let reason = "field \"e\": the sensor has 4 other fields already";
     assert_eq!(text, format!("partial write: {reason} (line 1) dropped=1"));
     assert_eq!(client.readings("m", "precision=ns&from=3"), [json!({"ts": 3, "a": 3, "b": 3})]);
     client.keep("m,other=sensor e=1 1");

@@ -54,7 +54,7 @@ fn lists_are_held_to_the_bytes_of_a_request() {
         ] {
             let answer = client.get(path, parameters);
             assert_eq!(answer.status, if is_answered || path == "/query" { 200 } else { 400 }, "{path} {parameters}");
-            let is_refused = answer.text().contains("more than 1048576 bytes of memory (query.request_bytes)");
+            let is_refused = answer.text().contains("more than 1048576 bytes of memory (half of query.bytes)");
             assert_eq!(is_refused, !is_answered, "{path} {parameters}: {:.300}", answer.text());
         }
     };

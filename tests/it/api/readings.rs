@@ -196,7 +196,7 @@ fn a_chart_has_few_readings_and_every_peak() {
     limited.keep(&(0..20_000).map(|n| format!("m v={n} {n}\n")).collect::<String>());
     assert!((200..=500).contains(&limited.readings("m", "max_points=500").len()));
     let error = limited.get(PATH, "sensor=m&max_points=20000").expect(400).json();
-    assert!(text_at(&error, "error").contains("(query.request_bytes)"), "{error}");
+    assert!(text_at(&error, "error").contains("(half of query.bytes)"), "{error}");
 }
 
 #[test]

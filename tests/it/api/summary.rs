@@ -302,7 +302,7 @@ fn too_many_windows_and_senseless_steps_are_refused() {
     for step in ["1s", "1ms"] {
         let answer = client.get(PATH, &format!("sensor=m&step={step}&fill=null")).expect(400).json();
         let message = text_at(&answer, "error");
-        assert!(message.contains("more than 1048576 bytes of memory (query.request_bytes)"), "{step}: {message}");
+        assert!(message.contains("more than 1048576 bytes of memory (half of query.bytes)"), "{step}: {message}");
     }
     for step in ["0h", "-1h", "1", "h", "1.5h", "1y", "1 h", "99999999999999999999h", "9999999999d"] {
         let answer = client.get(PATH, &format!("sensor=m&step={}", super::encode(step))).expect(400).json();

@@ -66,10 +66,6 @@ fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
             "[wal]\nbudget_bytes = \"100MiB\"\n",
             &["wal.budget_bytes (half of it is 50MiB) must be at least wal.segment_bytes"],
         ),
-        plain(
-            "[query]\nbytes = \"32MiB\"\nrequest_bytes = \"64MiB\"\n",
-            &["query.bytes (32MiB) must be at least query.request_bytes"],
-        ),
         plain("[store]\nuri = \"mongodb://user:p@ss@127.0.0.1:9/d\"\n", &["store.uri", "write %40"]),
         plain("[store]\nuri_file = \"/nowhere/uri\"\n", &["store.uri_file", "cannot be read"]),
         plain(&format!("[store]\nuri_file = {empty}\n"), &["store.uri_file", "empty"]),
@@ -123,7 +119,6 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
             &["limits.body_bytes (60MiB) is more than wal.segment_bytes"],
         ),
         probed("[limits]\nbody_bytes = \"16KiB\"\n", &["limits.line_bytes (64KiB) is more than limits.body_bytes"]),
-        probed("[limits]\nsensor_fields = 8\n", &["limits.fields (256) is more than limits.sensor_fields"]),
         probed("[server]\ntrusted_proxies = \"0.0.0.0/0\"\n", &["server.trusted_proxies: 0.0.0.0/0 is every address"]),
         probed("[server]\nhosts = \"*\"\n", &["server.hosts: \"*\" lets pages of any site"]),
         probed(

@@ -146,7 +146,7 @@ pub enum Reason {
         stored: Family,
     },
     /// A new field beyond the limit per sensor; the reading's other fields were accepted.
-    #[error("field {field:?}: the sensor has {limit} other fields already (limits.sensor_fields)")]
+    #[error("field {field:?}: the sensor has {limit} other fields already")]
     TooManyFields {
         /// The field's name.
         field: String,
