@@ -19,6 +19,7 @@ use indicatif::ProgressBar;
 pub use self::unflushed::unflushed_records;
 pub use self::walk::{DatabaseReport, Tally, VerifyOptions};
 
+use self::walk::DatabaseCheck;
 use crate::bucket::{StorageError, Store};
 use crate::wal::Inspected;
 
@@ -37,9 +38,10 @@ pub async fn run(
     let mut reports = Vec::new();
     let mut outcome = Ok(());
     for database in store.databases().await? {
-        let mut report = DatabaseReport { name: database, ..DatabaseReport::default() };
-        outcome = walk::check_database(store, options, progress, &mut report).await;
-        reports.push(report);
+        let report = DatabaseReport { name: database, ..DatabaseReport::default() };
+        let mut check = DatabaseCheck { store, options, progress, report };
+        outcome = check.run().await;
+        reports.push(check.report);
         if outcome.is_err() {
             break;
         }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::finding::{Difference, Findings, What};
-use super::walk::{DatabaseReport, VerifyOptions};
+use super::finding::{Findings, What};
+use super::walk::DatabaseCheck;
 use crate::bucket::raw::{Cursor, RawSensor};
 use crate::bucket::store::{Extent, Order, Projection, Written};
-use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, Store, StoredMonth};
+use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, StoredMonth};
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Month};
 
@@ -19,74 +19,69 @@ const WAIT: Duration = Duration::from_millis(200);
 /// Characters of totals that are shown.
 const SHOWN_MAX: usize = 400;
 
-/// Checks all months of a database that have totals. A repair removes these: they are added up again.
-pub(super) async fn check_months(
-    store: &dyn Store,
-    options: &VerifyOptions,
-    report: &mut DatabaseReport,
-) -> Result<(), StorageError> {
-    let mut from: Option<Cursor> = None;
-    loop {
-        let part = store.walk_sensors(&report.name, from.as_ref(), SENSORS).await?;
-        // What cannot be read is told elsewhere.
-        let seen = |sensor: &RawSensor| sensor.document.as_ref().ok()?.first_seen;
-        if let Some(first) = part.found.iter().filter_map(seen).min() {
-            let months = Month::of(Day::of(Hour::of(first)))..Month::of(Day::of(Hour::of(now_ns()))).next();
-            let keys: Vec<&str> = part.found.iter().map(|sensor| &*sensor.key).collect();
-            for (id, month) in store.read_months(&report.name, &keys, months, &Projection::SUMMARIES).await? {
-                check_one(store, options, report, &id, month).await?;
+impl DatabaseCheck<'_> {
+    /// Checks all months of a database that have totals. A repair removes these: they are added up again.
+    pub(super) async fn check_months(&mut self) -> Result<(), StorageError> {
+        let mut from: Option<Cursor> = None;
+        loop {
+            let part = self.store.walk_sensors(&self.report.name, from.as_ref(), SENSORS).await?;
+            // What cannot be read is told elsewhere.
+            let seen = |sensor: &RawSensor| sensor.document.as_ref().ok()?.first_seen;
+            if let Some(first) = part.found.iter().filter_map(seen).min() {
+                let months = Month::of(Day::of(Hour::of(first)))..Month::of(Day::of(Hour::of(now_ns()))).next();
+                let keys: Vec<&str> = part.found.iter().map(|sensor| &*sensor.key).collect();
+                let stored = self.store.read_months(&self.report.name, &keys, months, &Projection::SUMMARIES).await?;
+                for (id, month) in stored {
+                    self.check_month(&id, month).await?;
+                }
+            }
+            from = part.next;
+            if from.is_none() {
+                return Ok(());
             }
         }
-        from = part.next;
-        if from.is_none() {
-            return Ok(());
-        }
     }
-}
 
-async fn check_one(
-    store: &dyn Store,
-    options: &VerifyOptions,
-    report: &mut DatabaseReport,
-    id: &MonthId,
-    mut month: StoredMonth,
-) -> Result<(), StorageError> {
-    let mut findings = Findings::default();
-    for attempt in 0..TRIES {
-        let Some(found) = month.totals.take().map(sorted) else { return Ok(()) };
-        let expected = added_up(store, &report.name, id).await?;
-        if found == expected {
-            return Ok(());
+    async fn check_month(&mut self, id: &MonthId, mut month: StoredMonth) -> Result<(), StorageError> {
+        let mut findings = Findings::default();
+        for attempt in 0..TRIES {
+            let Some(found) = month.totals.take().map(sorted) else { return Ok(()) };
+            let expected = self.added_up(id).await?;
+            if found == expected {
+                return Ok(());
+            }
+            if !self.store.has_other_writers() || attempt + 1 == TRIES {
+                let shown = |totals: &MonthTotals| format!("{totals:?}").chars().take(SHOWN_MAX).collect::<String>();
+                let key = format!("{} {}", id.month, id.sensor);
+                findings.differs(&key, What::Totals, shown(&expected), shown(&found));
+                break;
+            }
+            tokio::time::sleep(WAIT).await;
+            let months = id.month..id.month.next();
+            let again =
+                self.store.read_months(&self.report.name, &[&id.sensor], months, &Projection::SUMMARIES).await?;
+            let Some((_, again)) = again.into_iter().next() else { return Ok(()) };
+            month = again;
         }
-        if !store.has_other_writers() || attempt + 1 == TRIES {
-            let shown = |totals: &MonthTotals| format!("{totals:?}").chars().take(SHOWN_MAX).collect::<String>();
-            findings.differs(&format!("{} {}", id.month, id.sensor), What::Totals, shown(&expected), shown(&found));
-            break;
+        if self.options.repair && !findings.differences.is_empty() {
+            let claim = MonthWrite { id, rev: month.rev, next_rev: month.rev + 1, totals: None };
+            match self.store.write_months(&self.report.name, &[claim]).await.pop() {
+                Some(Written::Failed(error)) => return Err(error),
+                // Somebody else has removed or rewritten it.
+                _ => self.report.repaired.add(findings.differences.drain(..)),
+            }
         }
-        tokio::time::sleep(WAIT).await;
-        let again = id.month..id.month.next();
-        let again = store.read_months(&report.name, &[&id.sensor], again, &Projection::SUMMARIES).await?;
-        let Some((_, again)) = again.into_iter().next() else { return Ok(()) };
-        month = again;
+        self.report.add(findings);
+        Ok(())
     }
-    if options.repair && !findings.differences.is_empty() {
-        let claim = MonthWrite { id, rev: month.rev, next_rev: month.rev + 1, totals: None };
-        match store.write_months(&report.name, &[claim]).await.pop() {
-            Some(Written::Failed(error)) => return Err(error),
-            // Somebody else has removed or rewritten it.
-            _ => report.repaired.add(std::mem::take::<Vec<Difference>>(&mut findings.differences)),
-        }
-    }
-    report.add(findings);
-    Ok(())
-}
 
-async fn added_up(store: &dyn Store, database: &str, id: &MonthId) -> Result<MonthTotals, StorageError> {
-    let days = id.month.days();
-    let hours = days.start.hours().start..days.end.hours().start;
-    let (order, all) = (Order::Ascending, Projection::SUMMARIES);
-    let scanned = store.scan_days(database, &id.sensor, hours, order, &all, Extent::ALL).await?;
-    Ok(sorted(MonthTotals::of(&scanned.pages)))
+    async fn added_up(&self, id: &MonthId) -> Result<MonthTotals, StorageError> {
+        let days = id.month.days();
+        let hours = days.start.hours().start..days.end.hours().start;
+        let (database, all) = (&self.report.name, Projection::SUMMARIES);
+        let scanned = self.store.scan_days(database, &id.sensor, hours, Order::Ascending, &all, Extent::ALL).await?;
+        Ok(sorted(MonthTotals::of(&scanned.pages)))
+    }
 }
 
 fn sorted(mut totals: MonthTotals) -> MonthTotals {

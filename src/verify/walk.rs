@@ -6,10 +6,8 @@ use indicatif::ProgressBar;
 
 use super::days::check_day;
 use super::finding::{Difference, Findings, Note, What};
-use super::mend;
-use super::months::check_months;
 use super::pages::check_bucket;
-use super::sensors::{AllSeen, check_sensor, no_document};
+use super::sensors::{AllSeen, SeenSensor, check_sensor, no_document};
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay};
 use crate::bucket::{Caps, StorageError, Store};
 
@@ -75,170 +73,149 @@ impl DatabaseReport {
             self.notes.entry(note).or_insert_with(|| (0, first)).0 += count;
         }
     }
+
+    /// Counts those of the differences before a repair that are not found after it.
+    fn add_repaired(&mut self, before: Vec<Difference>, after: &Findings) {
+        self.repaired.add(before.into_iter().filter(|difference| !after.differences.contains(difference)));
+    }
 }
 
-/// Checks all pages, then all sealed days, then all sensor documents. The order matters: pages are sealed meanwhile, and a
-/// sensor's document is stored before its first page, so a document that is missing afterwards is really missing, even if a
-/// service writes meanwhile.
-pub(super) async fn check_database(
-    store: &dyn Store,
-    options: &VerifyOptions,
-    progress: &ProgressBar,
-    report: &mut DatabaseReport,
-) -> Result<(), StorageError> {
-    progress.set_message(report.name.clone());
-    let mut seen = AllSeen::default();
-    let mut from: Option<Cursor> = None;
-    loop {
-        let before = report.pages;
-        let part = store.walk_buckets(&report.name, from.as_ref(), PART_PAGES).await?;
-        for bucket in part.found {
-            let bucket = check_one(store, options, report, bucket).await?;
-            report.pages += bucket.pages.len() as u64;
-            for page in bucket.pages.iter().flatten() {
-                report.readings += page.readings.len() as u64;
-                seen.add(page);
+/// A check of one database.
+pub(super) struct DatabaseCheck<'a> {
+    pub store: &'a dyn Store,
+    pub options: &'a VerifyOptions,
+    pub progress: &'a ProgressBar,
+    pub report: DatabaseReport,
+}
+
+impl DatabaseCheck<'_> {
+    /// Checks all pages, then all sealed days, then all sensor documents. The order matters: pages are sealed meanwhile, and a
+    /// sensor's document is stored before its first page, so a document that is missing afterwards is really missing, even if a
+    /// service writes meanwhile.
+    pub(super) async fn run(&mut self) -> Result<(), StorageError> {
+        self.progress.set_message(self.report.name.clone());
+        let mut seen = AllSeen::default();
+        let mut from: Option<Cursor> = None;
+        loop {
+            let before = self.report.pages;
+            let part = self.store.walk_buckets(&self.report.name, from.as_ref(), PART_PAGES).await?;
+            for bucket in part.found {
+                let bucket = self.check_bucket(bucket).await?;
+                self.report.pages += bucket.pages.len() as u64;
+                for page in bucket.pages.iter().flatten() {
+                    self.report.readings += page.readings.len() as u64;
+                    seen.add(page);
+                }
+            }
+            self.progress.inc(self.report.pages - before);
+            from = part.next;
+            if from.is_none() {
+                break;
             }
         }
-        progress.inc(report.pages - before);
-        from = part.next;
-        if from.is_none() {
-            break;
+        self.check_days(&mut seen).await?;
+        self.check_months().await?;
+        self.check_sensors(seen).await
+    }
+
+    /// Checks a bucket, repairs it if asked, and returns it as it is stored at the end.
+    async fn check_bucket(&mut self, mut bucket: RawBucket) -> Result<RawBucket, StorageError> {
+        let mut findings = check_bucket(&bucket, &self.options.bounds);
+        // An instance may write meanwhile, so what looked wrong may be right now, or gone.
+        if !findings.differences.is_empty() && self.store.has_other_writers() {
+            bucket = self.read_again(&bucket.from).await?;
+            findings = check_bucket(&bucket, &self.options.bounds);
         }
+        let stamps = findings.differences.iter().find(|difference| difference.what == What::Stamps);
+        let repaired_stamps = stamps.filter(|_| self.options.repair).map(|difference| difference.document.clone());
+        if let Some(document) = repaired_stamps
+            && self.store.read_registry().await?.deletions.iter().any(|one| one.database == self.report.name)
+        {
+            // With repaired stamps, deleted readings may count as later than the deletion, which would no longer hide them.
+            findings.note(&document, Note::Deletion);
+        } else if self.options.repair && findings.differences.iter().any(|difference| difference.what.is_mendable()) {
+            let before = std::mem::take(&mut findings.differences);
+            bucket = self.mend_bucket(bucket).await?;
+            findings = check_bucket(&bucket, &self.options.bounds);
+            self.report.add_repaired(before, &findings);
+        }
+        self.report.add(findings);
+        Ok(bucket)
     }
-    check_days(store, options, progress, report, &mut seen).await?;
-    check_months(store, options, report).await?;
-    check_sensors(store, options, report, seen).await
-}
 
-/// Checks a bucket, repairs it if asked, and returns it as it is stored at the end.
-async fn check_one(
-    store: &dyn Store,
-    options: &VerifyOptions,
-    report: &mut DatabaseReport,
-    mut bucket: RawBucket,
-) -> Result<RawBucket, StorageError> {
-    let mut findings = check_bucket(&bucket, &options.bounds);
-    // An instance may write meanwhile, so what looked wrong may be right now, or gone.
-    if !findings.differences.is_empty() && store.has_other_writers() {
-        bucket = mend::read_again(store, &report.name, &bucket.from).await?;
-        findings = check_bucket(&bucket, &options.bounds);
-    }
-    let stamps = findings.differences.iter().find(|difference| difference.what == What::Stamps);
-    if let Some(document) = stamps.filter(|_| options.repair).map(|difference| difference.document.clone())
-        && store.read_registry().await?.deletions.iter().any(|deletion| deletion.database == report.name)
-    {
-        // With repaired stamps, deleted readings may count as later than the deletion, which would no longer hide them.
-        findings.note(&document, Note::Deletion);
-    } else if options.repair && findings.differences.iter().any(|difference| difference.what.is_mendable()) {
-        let before = std::mem::take(&mut findings.differences);
-        bucket = mend::mend_bucket(store, &report.name, bucket, &options.bounds).await?;
-        findings = check_bucket(&bucket, &options.bounds);
-        let is_left = |difference: &Difference| findings.differences.contains(difference);
-        report.repaired.add(before.into_iter().filter(|difference| !is_left(difference)));
-    }
-    report.add(findings);
-    Ok(bucket)
-}
-
-async fn check_days(
-    store: &dyn Store,
-    options: &VerifyOptions,
-    progress: &ProgressBar,
-    report: &mut DatabaseReport,
-    seen: &mut AllSeen,
-) -> Result<(), StorageError> {
-    let mut from: Option<Cursor> = None;
-    loop {
-        let before = report.days;
-        let part = store.walk_days(&report.name, from.as_ref(), PART_DAYS).await?;
-        for day in part.found {
-            let Some(day) = check_one_day(store, options, report, day).await? else { continue };
-            report.days += 1;
-            if let Ok(DayDocument { id, day, .. }) = &day.document {
-                report.readings += day.readings.len() as u64;
-                seen.add_day(id, &day.readings);
+    async fn check_days(&mut self, seen: &mut AllSeen) -> Result<(), StorageError> {
+        let mut from: Option<Cursor> = None;
+        loop {
+            let before = self.report.days;
+            let part = self.store.walk_days(&self.report.name, from.as_ref(), PART_DAYS).await?;
+            for day in part.found {
+                let Some(day) = self.check_day(day).await? else { continue };
+                self.report.days += 1;
+                if let Ok(DayDocument { id, day, .. }) = &day.document {
+                    self.report.readings += day.readings.len() as u64;
+                    seen.add_day(id, &day.readings);
+                }
+            }
+            self.progress.inc(self.report.days - before);
+            from = part.next;
+            if from.is_none() {
+                return Ok(());
             }
         }
-        progress.inc(report.days - before);
-        from = part.next;
-        if from.is_none() {
-            return Ok(());
-        }
     }
-}
 
-/// Checks a day, repairs it if asked, and returns it as it is stored at the end.
-async fn check_one_day(
-    store: &dyn Store,
-    options: &VerifyOptions,
-    report: &mut DatabaseReport,
-    day: RawDay,
-) -> Result<Option<RawDay>, StorageError> {
-    let (from, mut findings, mut day) = (day.from.clone(), check_day(&day), Some(day));
-    // An instance may write meanwhile, so what looked wrong may be right now, or gone.
-    if !findings.differences.is_empty() && store.has_other_writers() {
-        day = mend::read_day_again(store, &report.name, &from).await?;
-        findings = day.as_ref().map(check_day).unwrap_or_default();
-    }
-    if options.repair
-        && !findings.differences.is_empty()
-        && findings.differences.iter().all(|difference| difference.what.is_mendable())
-        && let Some(Ok(document)) = day.as_ref().map(|day| &day.document)
-    {
-        let before = std::mem::take(&mut findings.differences);
-        mend::mend_day(store, &report.name, document).await?;
-        day = mend::read_day_again(store, &report.name, &from).await?;
-        findings = day.as_ref().map(check_day).unwrap_or_default();
-        let is_left = |difference: &Difference| findings.differences.contains(difference);
-        report.repaired.add(before.into_iter().filter(|difference| !is_left(difference)));
-    }
-    report.add(findings);
-    Ok(day)
-}
-
-async fn check_sensors(
-    store: &dyn Store,
-    options: &VerifyOptions,
-    report: &mut DatabaseReport,
-    mut seen: AllSeen,
-) -> Result<(), StorageError> {
-    let mut from: Option<Cursor> = None;
-    loop {
-        let part = store.walk_sensors(&report.name, from.as_ref(), PART_SENSORS).await?;
-        for kept in part.found {
-            report.sensors += 1;
-            let seen = seen.take(&kept.key);
-            let findings = check_sensor(&kept, seen.as_ref());
-            mend_and_add(store, options, report, seen.as_ref(), findings).await?;
+    /// Checks a day, repairs it if asked, and returns it as it is stored at the end.
+    async fn check_day(&mut self, day: RawDay) -> Result<Option<RawDay>, StorageError> {
+        let (from, mut findings, mut day) = (day.from.clone(), check_day(&day), Some(day));
+        // An instance may write meanwhile, so what looked wrong may be right now, or gone.
+        if !findings.differences.is_empty() && self.store.has_other_writers() {
+            day = self.read_day_again(&from).await?;
+            findings = day.as_ref().map(check_day).unwrap_or_default();
         }
-        from = part.next;
-        if from.is_none() {
-            break;
+        if self.options.repair
+            && !findings.differences.is_empty()
+            && findings.differences.iter().all(|difference| difference.what.is_mendable())
+            && let Some(Ok(document)) = day.as_ref().map(|day| &day.document)
+        {
+            let before = std::mem::take(&mut findings.differences);
+            self.mend_day(document).await?;
+            day = self.read_day_again(&from).await?;
+            findings = day.as_ref().map(check_day).unwrap_or_default();
+            self.report.add_repaired(before, &findings);
         }
+        self.report.add(findings);
+        Ok(day)
     }
-    for seen in seen.into_rest() {
-        mend_and_add(store, options, report, Some(&seen), no_document(&seen)).await?;
-    }
-    Ok(())
-}
 
-async fn mend_and_add(
-    store: &dyn Store,
-    options: &VerifyOptions,
-    report: &mut DatabaseReport,
-    seen: Option<&super::sensors::SeenSensor>,
-    mut findings: Findings,
-) -> Result<(), StorageError> {
-    let mendable = findings.differences.iter().any(|difference| difference.what.is_mendable());
-    if let Some(seen) = seen.filter(|_| options.repair && mendable)
-        && mend::mend_sensor(store, &report.name, seen, options.recent).await?
-    {
-        let (mended, left) = findings.differences.into_iter().partition(|difference| difference.what.is_mendable());
-        findings.differences = left;
-        let mended: Vec<Difference> = mended;
-        report.repaired.add(mended);
+    async fn check_sensors(&mut self, mut seen: AllSeen) -> Result<(), StorageError> {
+        let mut from: Option<Cursor> = None;
+        loop {
+            let part = self.store.walk_sensors(&self.report.name, from.as_ref(), PART_SENSORS).await?;
+            for kept in part.found {
+                self.report.sensors += 1;
+                let seen = seen.take(&kept.key);
+                self.mend_and_add(seen.as_ref(), check_sensor(&kept, seen.as_ref())).await?;
+            }
+            from = part.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        for seen in seen.into_rest() {
+            self.mend_and_add(Some(&seen), no_document(&seen)).await?;
+        }
+        Ok(())
     }
-    report.add(findings);
-    Ok(())
+
+    async fn mend_and_add(&mut self, seen: Option<&SeenSensor>, mut findings: Findings) -> Result<(), StorageError> {
+        let mendable = findings.differences.iter().any(|difference| difference.what.is_mendable());
+        if let Some(seen) = seen.filter(|_| self.options.repair && mendable)
+            && self.mend_sensor(seen).await?
+        {
+            let mended = findings.differences.extract_if(.., |difference| difference.what.is_mendable());
+            self.report.repaired.add(mended);
+        }
+        self.report.add(findings);
+        Ok(())
+    }
 }
