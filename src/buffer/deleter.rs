@@ -23,7 +23,6 @@ use crate::bucket::deletions::{RememberedDeletion, Understand};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, PageWrite, Projection, SensorFilter};
 use crate::bucket::{Bucket, StorageError, Store, StoredPage};
-use crate::catalog::Catalog;
 use crate::catalog::deletion::{ALWAYS, Scope};
 use crate::catalog::reads::read_buckets_each;
 use crate::faults;
@@ -45,7 +44,6 @@ pub struct Deleter {
     pub context: Arc<FlushContext>,
     /// Resumes the database's flushes when a deletion is done.
     pub dispatch: Arc<Dispatch>,
-    pub catalog: Arc<Catalog>,
     /// Turns a deletion's statement into a test of sensors.
     pub understand: Understand,
     /// This opening of the WAL.
@@ -120,7 +118,7 @@ impl Deleter {
         self.free_taken(&pending).await;
         faults::point("before_deletion");
         self.carry_out(&pending).await;
-        self.catalog.end_deletion(&pending.deletion);
+        self.dispatch.catalog.end_deletion(&pending.deletion);
         faults::point("after_deletion");
         self.dispatch.resume(&database);
         database
@@ -128,7 +126,7 @@ impl Deleter {
 
     /// Removes the deleted sensors from the catalog.
     async fn forget_deleted(&self, pending: &Arc<PendingDeletion>) {
-        let (catalog, pending) = (self.catalog.clone(), pending.clone());
+        let (catalog, pending) = (self.dispatch.catalog.clone(), pending.clone());
         beside(move || {
             faults::point("forgetting_deleted");
             drop(catalog.forget_deleted(&pending.deletion, pending.sequence(), &pending.targets));
@@ -167,7 +165,7 @@ impl Deleter {
                 );
                 pending.pending_ack.refuse(&error);
                 self.give_up(pending).await;
-                self.catalog.doubt(database, None);
+                self.dispatch.catalog.doubt(database, None);
                 break;
             };
             tracing::warn!(%database, %error, "deletion failed; it stays in the WAL and is retried");
@@ -238,7 +236,7 @@ impl Deleter {
         }
         let left = unlist_dropped(&**self.context.store.raw(), database, before).await?;
         self.context.settings.put(database, left);
-        self.catalog.doubt(database, None);
+        self.dispatch.catalog.doubt(database, None);
         Ok(())
     }
 
@@ -347,7 +345,7 @@ impl Deleter {
             self.delete_in_days(gone, chunk).await?;
             faults::point("during_deletion");
             let dropped = self.settle_documents(gone, chunk).await?;
-            self.catalog.doubt(gone.database, Some(&dropped));
+            self.dispatch.catalog.doubt(gone.database, Some(&dropped));
         }
         Ok(())
     }
@@ -363,12 +361,8 @@ impl Deleter {
         let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
         if !whole.is_empty() {
-            let scanned = self
-                .context
-                .store
-                .raw()
-                .scan_sensors(gone.database, &keys, whole, &Projection::places(), usize::MAX)
-                .await?;
+            let places = Projection::places();
+            let scanned = store.raw().scan_sensors(gone.database, &keys, whole, &places, usize::MAX).await?;
             for (sensor, pages) in shared.iter().zip(scanned.unwrap_or_default()) {
                 let old = pages.into_iter().filter(|page| page.oldest < gone.before);
                 left.extend(old.map(|page| (sensor.clone(), page.hour)));

@@ -72,15 +72,13 @@ pub enum IngestError {
     DeletionTimeout(Duration),
     /// Other instances have not stored what they acknowledged before the request. Nothing was changed.
     #[error(
-        "{hosts} did not store within {} what was acknowledged before ({key}): retry; an instance that ended holds up          deletions by value until it starts again, or for wal.horizon",
+        "{hosts} did not store within {} what was acknowledged before ({FLUSH_DEADLINE}): retry; an instance that ended holds up deletions by value until it starts again, or for wal.horizon",
         show_duration(*waited)
     )]
     OthersBehind {
         /// Those instances.
         hosts: String,
         waited: Duration,
-        /// The key of the deadline, or what it is.
-        key: &'static str,
     },
     /// A deletion by value takes longer than its request may wait.
     #[error(

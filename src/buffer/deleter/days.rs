@@ -51,9 +51,9 @@ impl Deleter {
     /// whoever read something before it was cut, and is about to fold it into it, then fails (`bucket::day`).
     async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<DayId>, StorageError> {
         let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
-        let whole = gone.whole_hours();
+        let (raw, whole) = (self.context.store.raw(), gone.whole_hours());
         let whole_hours = whole.start.start_ns()..whole.end.start_ns();
-        for (id, day) in ids.iter().zip(self.context.store.raw().read_days(gone.database, ids).await?) {
+        for (id, day) in ids.iter().zip(raw.read_days(gone.database, ids).await?) {
             let Some(mut day) = day else { continue };
             let is_older = day.readings.stamps().floor() < gone.before;
             match &mut day.expired {
@@ -79,9 +79,7 @@ impl Deleter {
             })
             .collect();
         let (mut conflicts, mut emptied) = (Vec::new(), Vec::new());
-        for ((id, day), written) in
-            changed.iter().zip(self.context.store.raw().write_days(gone.database, &writes).await)
-        {
+        for ((id, day), written) in changed.iter().zip(raw.write_days(gone.database, &writes).await) {
             if !written.applied()? {
                 conflicts.push(DayId::clone(id));
             } else if day.is_empty() {
@@ -94,9 +92,7 @@ impl Deleter {
             .iter()
             .map(|&(id, rev)| DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None })
             .collect();
-        for ((id, _), written) in
-            emptied.iter().zip(self.context.store.raw().write_days(gone.database, &removals).await)
-        {
+        for ((id, _), written) in emptied.iter().zip(raw.write_days(gone.database, &removals).await) {
             if !written.applied()? {
                 conflicts.push(DayId::clone(id));
             }

@@ -44,24 +44,14 @@ pub struct Dispatch {
     pub positions: Arc<WalPositions>,
     /// What is logged and not dispatched yet.
     pub backlog: Arc<Backlog>,
-    catalog: Arc<Catalog>,
-    shards: Vec<UnboundedSender<ShardMessage>>,
+    pub catalog: Arc<Catalog>,
+    pub shards: Vec<UnboundedSender<ShardMessage>>,
     /// Bounded like the shards' inboxes.
-    deleter: UnboundedSender<Arc<PendingDeletion>>,
+    pub deleter: UnboundedSender<Arc<PendingDeletion>>,
     pub marks: Arc<Marks>,
 }
 
 impl Dispatch {
-    pub fn new(
-        (positions, backlog): (Arc<WalPositions>, Arc<Backlog>),
-        catalog: Arc<Catalog>,
-        shards: Vec<UnboundedSender<ShardMessage>>,
-        deleter: UnboundedSender<Arc<PendingDeletion>>,
-        marks: Arc<Marks>,
-    ) -> Self {
-        Self { positions, backlog, catalog, shards, deleter, marks }
-    }
-
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
@@ -205,7 +195,6 @@ pub struct Replay {
     pub log: Arc<Wal>,
     /// The last record that was there at the start: up to it, readings count as replayed.
     pub last_at_start: Sequence,
-    pub catalog: Arc<Catalog>,
     /// Makes the sensors of records known.
     pub lookup: SensorLookup,
 }
@@ -266,14 +255,10 @@ impl Replay {
         }
         let request = record::decode(record.kind, &record.payload)?;
         faults::point("during_replay");
-        let database = self.catalog.enlist_database(&request.database);
+        let database = self.dispatch.catalog.enlist_database(&request.database);
         self.lookup.enlist(&database, &request.sensors).await;
-        let replayed = record.sequence <= self.last_at_start;
-        let readings = request.rows.len() as u64;
-        let logged =
-            LoggedRequest { sequence: record.sequence, readings, memory: memory(&request), received: request.received };
-        let batches = batches(&self.catalog, &database, &request, self.dispatch.shards.len())?;
-        let tracked = self.dispatch.positions.read_back(logged, replayed);
+        let batches = batches(&self.dispatch.catalog, &database, &request, self.dispatch.shards.len())?;
+        let tracked = self.read_back(record, request.rows.len() as u64, memory(&request), request.received);
         self.dispatch.give(&tracked, &database, batches);
         Ok(())
     }
@@ -281,17 +266,15 @@ impl Replay {
     async fn dispatch_meta(&self, record: &Record) -> Result<(), RecordError> {
         let request = meta::decode(record.kind, &record.payload)?;
         faults::point("during_replay");
-        let database = self.catalog.enlist_database(&request.database);
+        let database = self.dispatch.catalog.enlist_database(&request.database);
         let sensors: Vec<Sensor> = request.changes.iter().map(|change| change.sensor.clone()).collect();
         self.lookup.enlist(&database, &sensors).await;
-        let known = |change: MetaChange| match self.catalog.sensor(&database, &change.sensor.key) {
+        let known = |change: MetaChange| match self.dispatch.catalog.sensor(&database, &change.sensor.key) {
             Some(known) => Ok((known, change)),
             None => Err(RecordError::Unnumbered { name: change.sensor.key.to_string() }),
         };
         let changes = request.changes.into_iter().map(known).collect::<Result<_, _>>()?;
-        let (memory, received) = (record.payload.len(), request.received);
-        let logged = LoggedRequest { sequence: record.sequence, readings: 0, memory, received };
-        let tracked = self.dispatch.positions.read_back(logged, record.sequence <= self.last_at_start);
+        let tracked = self.read_back(record, 0, record.payload.len(), request.received);
         self.dispatch.give_meta(&tracked, &database, changes);
         Ok(())
     }
@@ -299,16 +282,20 @@ impl Replay {
     fn dispatch_deletion(&self, record: &Record) -> Result<(), RecordError> {
         let deletion = deletion::decode(record.kind, &record.payload)?;
         faults::point("during_replay");
-        let memory = record.payload.len();
-        let logged = LoggedRequest { sequence: record.sequence, readings: 0, memory, received: deletion.received };
-        let tracked = self.dispatch.positions.read_back(logged, record.sequence <= self.last_at_start);
+        let tracked = self.read_back(record, 0, record.payload.len(), deletion.received);
         if deletion.scope == Scope::Mark {
             self.dispatch.marks.set(record.sequence, tracked.0.pin());
             return Ok(());
         }
-        let targets = self.catalog.begin_deletion_read_back(&deletion);
+        let targets = self.dispatch.catalog.begin_deletion_read_back(&deletion);
         self.dispatch.delete(tracked, deletion, targets);
         Ok(())
+    }
+
+    /// Counts a record as read back.
+    fn read_back(&self, record: &Record, readings: u64, memory: usize, received: i64) -> Tracked {
+        let logged = LoggedRequest { sequence: record.sequence, readings, memory, received };
+        self.dispatch.positions.read_back(logged, record.sequence <= self.last_at_start)
     }
 }
 

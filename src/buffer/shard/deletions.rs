@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Shard;
-use super::memtables::Memtable;
 use super::pending::{DroppedData, PendingDeletion};
 use crate::catalog::Database;
 use crate::catalog::deletion::Scope;
@@ -67,7 +66,7 @@ impl Shard {
     fn drop_all(&mut self, database: &Arc<Database>, pending: &PendingDeletion) {
         let unflushed = self.unflushed.remove(database);
         self.note_unflushed();
-        let is_reported = unflushed.as_ref().is_some_and(Memtable::is_reported);
+        let is_reported = unflushed.as_ref().is_some_and(|memtable| memtable.is_reported);
         if is_reported && self.context.failing.clear(self.number, &database.name) {
             tracing::info!(
                 database = &*database.name,

@@ -94,6 +94,6 @@ pub struct DroppedData {
 impl DroppedData {
     /// How many of its readings were unflushed.
     pub fn readings(&self) -> usize {
-        self.unflushed.as_ref().map_or(0, Memtable::readings)
+        self.unflushed.as_ref().map_or(0, |memtable| memtable.unflushed.readings())
     }
 }

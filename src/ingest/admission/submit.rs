@@ -16,8 +16,8 @@ use crate::buffer::dispatch::{Dispatch, KnownChange};
 use crate::buffer::record;
 use crate::buffer::record::batch::Batch;
 use crate::buffer::record::meta::MetaRecord;
+use crate::catalog::Database;
 use crate::catalog::deletion::{DeletedTimes, Deletion, Scope};
-use crate::catalog::{Catalog, Database};
 use crate::config::AckLevel;
 use crate::faults;
 use crate::ingest::Arrival;
@@ -81,8 +81,6 @@ impl AppendDeadline {
 pub(crate) struct Submitter {
     pub wal: Arc<Wal>,
     pub dispatch: Arc<Dispatch>,
-    /// Finds the targets of deletions.
-    pub catalog: Arc<Catalog>,
     /// Knows whether this process may ack anything.
     pub member: Arc<Member>,
     pub tail: Arc<Tail>,
@@ -282,7 +280,7 @@ impl Submitter {
         let (waiter, stored) = oneshot::channel();
         let dispatch = self.dispatch.clone();
         // Look the targets up here, not in the WAL's callback, which delays the acks of other requests.
-        let targets = self.catalog.deleted_sensors(&deletion);
+        let targets = self.dispatch.catalog.deleted_sensors(&deletion);
         let logged = move |sequence: Sequence| {
             dispatch.positions.wait_for(sequence, waiter);
             dispatch.deletion_logged(LoggedRequest { sequence, readings: 0, memory, received }, deletion, targets);

@@ -45,11 +45,7 @@ impl Ingest {
                 return Ok(());
             }
             if Instant::now() >= until {
-                return Err(IngestError::OthersBehind {
-                    hosts: hosts.join(", "),
-                    waited: timeout,
-                    key: FLUSH_DEADLINE,
-                });
+                return Err(IngestError::OthersBehind { hosts: hosts.join(", "), waited: timeout });
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }

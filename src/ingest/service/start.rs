@@ -9,7 +9,7 @@ use crate::bucket::deletions::Understand;
 use crate::bucket::{HourVersions, KnownSettings};
 use crate::buffer::deleter::Deleter;
 use crate::buffer::dispatch::backlog::Backlog;
-use crate::buffer::dispatch::backlog::scan::BacklogScan;
+use crate::buffer::dispatch::backlog::scan::scan;
 use crate::buffer::dispatch::{self, Dispatch, Replay};
 use crate::buffer::flush::blocked::BlockedBuckets;
 use crate::buffer::flush::chunks::DirectRules;
@@ -113,22 +113,19 @@ impl Ingest {
             SensorLookup { store: store.clone(), catalog: catalog.clone(), presence, metrics: metrics.clone() };
         // Bounded as the shards' inboxes are: a deletion's record counts as unflushed until it is done.
         let (deletions, deleter_inbox) = mpsc::unbounded_channel();
-        let backlog = Arc::new(Backlog::new(
-            recovery.truncated,
-            recovery.last,
-            dispatch::backlog::sensors_max(options.memtable.max_bytes),
-        ));
-        let dispatch = Arc::new(Dispatch::new(
-            (positions.clone(), backlog.clone()),
-            catalog.clone(),
-            inboxes,
-            deletions,
-            registry_view.marks(),
-        ));
+        let sensors_max = dispatch::backlog::sensors_max(options.memtable.max_bytes);
+        let backlog = Backlog::new(recovery.truncated, recovery.last, sensors_max);
+        let dispatch = Arc::new(Dispatch {
+            positions: positions.clone(),
+            backlog: Arc::new(backlog),
+            catalog: catalog.clone(),
+            shards: inboxes,
+            deleter: deletions,
+            marks: registry_view.marks(),
+        });
         let deleter = Arc::new(Deleter {
             context,
             dispatch: dispatch.clone(),
-            catalog: catalog.clone(),
             understand,
             opening: recovery.opening,
             recent: options.sensors.recent,
@@ -153,19 +150,11 @@ impl Ingest {
             dispatch: dispatch.clone(),
             log: wal.clone(),
             last_at_start: recovery.last,
-            catalog: catalog.clone(),
             lookup: lookup.clone(),
-        };
-        let scan = BacklogScan {
-            backlog,
-            log: wal.clone(),
-            positions: positions.clone(),
-            catalog: catalog.clone(),
-            last: recovery.last,
         };
         let mut tasks = vec![
             tokio::spawn(replay.run()),
-            tokio::spawn(scan.run()),
+            tokio::spawn(scan(dispatch.clone(), wal.clone(), recovery.last)),
             tokio::spawn(deleter.clone().run(deleter_inbox)),
             tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal.budget_bytes as u64)),
             tokio::spawn(member.clone().run()),
@@ -180,7 +169,6 @@ impl Ingest {
         let submitter = Arc::new(Submitter {
             wal: wal.clone(),
             dispatch: dispatch.clone(),
-            catalog: catalog.clone(),
             member: member.clone(),
             tail: tail.clone(),
             under_way: UnderWay::default(),

@@ -136,29 +136,27 @@ impl Backlog {
 
     /// Whether readings of these sensors in these hours are in the backlog.
     pub fn has(&self, database: &str, keys: &[&str], hours: &Range<Hour>) -> bool {
-        let state = self.state.lock();
-        let given = self.given();
-        match state.databases.get(database) {
-            _ if given < state.unknown => true,
-            None => false,
-            Some(BacklogPart::Anything(through)) => *through > given,
-            Some(BacklogPart::Sensors(entries, _)) => {
-                keys.iter().any(|key| entries.get(*key).is_some_and(|entry| entry.spans.are_open(hours, given)))
-            }
-        }
+        self.has_open(database, |entries, given| {
+            keys.iter().any(|key| entries.get(*key).is_some_and(|entry| entry.spans.are_open(hours, given)))
+        })
     }
 
     /// Whether readings of any `wanted` sensor are in the backlog.
     pub fn has_any(&self, database: &str, wanted: impl Fn(&str) -> bool) -> bool {
+        self.has_open(database, |entries, given| {
+            entries.iter().any(|(key, entry)| entry.spans.through() > given && wanted(key))
+        })
+    }
+
+    /// Whether a test finds an open entry of a database, or its sensors are not told apart.
+    fn has_open(&self, database: &str, is_open: impl FnOnce(&BacklogEntries, Sequence) -> bool) -> bool {
         let state = self.state.lock();
         let given = self.given();
         match state.databases.get(database) {
             _ if given < state.unknown => true,
             None => false,
             Some(BacklogPart::Anything(through)) => *through > given,
-            Some(BacklogPart::Sensors(entries, _)) => {
-                entries.iter().any(|(key, entry)| entry.spans.through() > given && wanted(key))
-            }
+            Some(BacklogPart::Sensors(entries, _)) => is_open(entries, given),
         }
     }
 

@@ -4,65 +4,52 @@
 use std::sync::Arc;
 
 use super::{Backlog, Named};
-use crate::buffer::dispatch::{RETRY, read_chunk};
+use crate::buffer::dispatch::{Dispatch, RETRY, read_chunk};
 use crate::buffer::record::deletion::{self, KIND_DELETION};
 use crate::buffer::record::meta::{self, KIND_META};
 use crate::buffer::record::{self, RecordError};
 use crate::catalog::Catalog;
-use crate::members::positions::WalPositions;
 use crate::wal::{Record, Sequence, Wal};
 
-/// The scan of the records up to the last one at the start.
-pub struct BacklogScan {
-    pub backlog: Arc<Backlog>,
-    pub log: Arc<Wal>,
-    /// Tells when the shards have caught up, which makes the scan useless.
-    pub positions: Arc<WalPositions>,
-    /// Notified of sensors and fields that lists made before may lack.
-    pub catalog: Arc<Catalog>,
-    /// The last record that was there at the start.
-    pub last: Sequence,
-}
-
-impl BacklogScan {
-    /// Runs until all records are noted or dispatched. At a record that this version cannot read it stops, and the
-    /// backlog stays as unknown as before the scan, because replay stops there too.
-    pub async fn run(self) {
-        let started = std::time::Instant::now();
-        let mut reader = self.log.reader(self.backlog.given() + 1);
-        let is_of_use = || self.backlog.given() < self.last && !self.positions.is_live();
-        let has_backlog = is_of_use();
-        while reader.position() <= self.last && is_of_use() {
-            let (back, chunk) = read_chunk(reader).await;
-            reader = back;
-            let chunk = match chunk {
-                Ok(chunk) if chunk.is_empty() => break,
-                Ok(chunk) => chunk,
-                Err(error) => {
-                    tracing::warn!(%error, "WAL read failed; retrying");
-                    tokio::time::sleep(RETRY).await;
-                    continue;
-                }
-            };
-            let (backlog, catalog, last) = (self.backlog.clone(), self.catalog.clone(), self.last);
-            let noted = tokio::task::spawn_blocking(move || {
-                let mut unnoted = chunk.iter().filter(|record| (backlog.given() + 1..=last).contains(&record.sequence));
-                unnoted.try_for_each(|record| note(record, &backlog, &catalog))
-            });
-            match noted.await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot read ahead in the WAL; queries for any sensor wait until the replay ends");
-                    return;
-                }
-                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+/// Scans the records up to the last one at the start, until all are noted or dispatched. At a record that this version cannot
+/// read it stops, and the backlog stays as unknown as before the scan, because replay stops there too.
+pub async fn scan(dispatch: Arc<Dispatch>, log: Arc<Wal>, last: Sequence) {
+    let started = std::time::Instant::now();
+    let mut reader = log.reader(dispatch.backlog.given() + 1);
+    // Once the shards have caught up, the scan is useless.
+    let is_of_use = || dispatch.backlog.given() < last && !dispatch.positions.is_live();
+    let has_backlog = is_of_use();
+    while reader.position() <= last && is_of_use() {
+        let (back, chunk) = read_chunk(reader).await;
+        reader = back;
+        let chunk = match chunk {
+            Ok(chunk) if chunk.is_empty() => break,
+            Ok(chunk) => chunk,
+            Err(error) => {
+                tracing::warn!(%error, "WAL read failed; retrying");
+                tokio::time::sleep(RETRY).await;
+                continue;
             }
+        };
+        let noting = dispatch.clone();
+        let noted = tokio::task::spawn_blocking(move || {
+            let Dispatch { backlog, catalog, .. } = &*noting;
+            let mut unnoted = chunk.iter().filter(|record| (backlog.given() + 1..=last).contains(&record.sequence));
+            unnoted.try_for_each(|record| note(record, backlog, catalog))
+        });
+        match noted.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot read ahead in the WAL; queries for any sensor wait until the replay ends");
+                return;
+            }
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
-        self.backlog.scanned();
-        if has_backlog {
-            let seconds = started.elapsed().as_secs_f64();
-            tracing::info!(last = self.last, seconds, "WAL backlog scanned");
-        }
+    }
+    dispatch.backlog.scanned();
+    if has_backlog {
+        let seconds = started.elapsed().as_secs_f64();
+        tracing::info!(last, seconds, "WAL backlog scanned");
     }
 }
 

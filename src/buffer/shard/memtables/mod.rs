@@ -21,10 +21,10 @@ const NEVER: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug)]
 pub struct Memtable {
     database: Arc<Database>,
-    unflushed: MemtableBuckets,
+    pub(super) unflushed: MemtableBuckets,
     backoff: Option<Backoff>,
     /// Whether it was last reported as failing, as a whole or in some bucket.
-    is_reported: bool,
+    pub(super) is_reported: bool,
 }
 
 /// Present while the store fails on the database.
@@ -242,18 +242,6 @@ impl Memtables {
     pub fn try_for_the_last_time(&mut self) {
         self.is_last_try = true;
         self.tables.values_mut().for_each(|table| table.backoff = None);
-    }
-}
-
-impl Memtable {
-    /// How many readings it has. None may be in flush.
-    pub fn readings(&self) -> usize {
-        self.unflushed.readings()
-    }
-
-    /// Whether it was last reported as failing.
-    pub fn is_reported(&self) -> bool {
-        self.is_reported
     }
 }
 
