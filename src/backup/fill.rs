@@ -248,7 +248,7 @@ impl<'a> Fill<'a> {
                     DayContent::Readings(readings) => (readings, None),
                     DayContent::Expired(expired) => (&none, Some(expired)),
                 };
-                writes.push(DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(readings), expired });
+                writes.push(DayWrite::again(id, *rev, readings, expired));
             }
             let outcomes = self.store.write_days(self.database, &writes).await;
             drop(writes);

@@ -214,16 +214,8 @@ impl Strip {
         if stripped.is_empty() {
             return Ok(());
         }
-        let writes: Vec<DayWrite<'_>> = stripped
-            .iter()
-            .map(|(id, rev, expired)| DayWrite {
-                id,
-                rev: *rev,
-                next_rev: rev + 1,
-                readings: Some(&none),
-                expired: Some(expired),
-            })
-            .collect();
+        let writes: Vec<DayWrite<'_>> =
+            stripped.iter().map(|(id, rev, expired)| DayWrite::again(id, *rev, &none, Some(expired))).collect();
         let outcomes = store.write_days(of.database, &writes).await;
         faults::point("stripped");
         for ((id, ..), written) in stripped.iter().zip(outcomes) {

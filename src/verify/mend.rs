@@ -33,8 +33,7 @@ impl DatabaseCheck<'_> {
     /// Writes a sealed day again from its readings. Somebody else may have written it meanwhile: read it again.
     pub(super) async fn mend_day(&self, stored: &DayDocument) -> Result<(), StorageError> {
         let DayDocument { id, day, .. } = stored;
-        let (readings, expired) = (Some(&day.readings), day.expired.as_ref());
-        let write = DayWrite { id, rev: day.rev, next_rev: day.rev + 1, readings, expired };
+        let write = DayWrite::again(id, day.rev, &day.readings, day.expired.as_ref());
         match self.store.write_days(&self.report.name, &[write]).await.pop() {
             Some(Written::Failed(error)) if error.is_away() => Err(error),
             _ => Ok(()),

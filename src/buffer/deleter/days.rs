@@ -68,16 +68,8 @@ impl Deleter {
             }
             changed.push((id, day));
         }
-        let writes: Vec<DayWrite<'_>> = changed
-            .iter()
-            .map(|(id, day)| DayWrite {
-                id,
-                rev: day.rev,
-                next_rev: day.rev + 1,
-                readings: Some(&day.readings),
-                expired: day.expired.as_ref(),
-            })
-            .collect();
+        let writes: Vec<DayWrite<'_>> =
+            changed.iter().map(|(id, day)| DayWrite::again(id, day.rev, &day.readings, day.expired.as_ref())).collect();
         let (mut conflicts, mut emptied) = (Vec::new(), Vec::new());
         for ((id, day), written) in changed.iter().zip(raw.write_days(gone.database, &writes).await) {
             if !written.applied()? {
@@ -88,10 +80,7 @@ impl Deleter {
         }
         // Only now, with the totals of their months gone: who tries again after a kill would not find a removed part, and leave
         // totals that still have it.
-        let removals: Vec<DayWrite<'_>> = emptied
-            .iter()
-            .map(|&(id, rev)| DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None })
-            .collect();
+        let removals: Vec<DayWrite<'_>> = emptied.iter().map(|&(id, rev)| DayWrite::removal(id, rev)).collect();
         for ((id, _), written) in emptied.iter().zip(raw.write_days(gone.database, &removals).await) {
             if !written.applied()? {
                 conflicts.push(DayId::clone(id));

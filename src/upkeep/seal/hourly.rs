@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::parts::is_claim;
-use super::{Round, Sealer, hours};
+use super::{Sealing, hours};
 use crate::bucket::day::{HOUR_BYTES_MAX, PartBounds, Unsealable, by_hour, fold};
 use crate::bucket::store::{BucketId, Written};
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
@@ -24,25 +24,23 @@ enum Hourly {
     Left(Unsealable),
 }
 
-impl Sealer {
+impl Sealing<'_> {
     /// Folds a day's pages, its chunks and the part for the whole day, if there is one, into parts by hour. What was not for
     /// one hour only is removed once all hours are sealed.
     pub(super) async fn seal_hours(
-        &self,
-        database: &str,
+        &mut self,
         sensor: &Arc<Sensor>,
         day: Day,
         floor: Stamp,
-        round: &mut Round,
     ) -> Result<(), StorageError> {
         let id = |part| DayId { sensor: sensor.clone(), day, part };
-        let parts = self.context.store.raw().parts_of(database, &[&sensor.key], day..day.next()).await?;
+        let parts = self.context.store.raw().parts_of(self.database, &[&sensor.key], day..day.next()).await?;
         let whole: Vec<DayId> =
             parts.iter().filter(|(.., part)| !matches!(part, DayPart::Hour(_))).map(|(.., part)| id(*part)).collect();
         let mut revs: Vec<(DayId, u64)> = Vec::new();
         // One at a time: each may be as large as a day.
         for id in whole {
-            let read = self.read_parts(database, vec![id]).await?;
+            let read = self.read_parts(vec![id]).await?;
             if read.iter().any(|(_, part)| part.expired.is_some()) {
                 return Ok(());
             }
@@ -50,19 +48,19 @@ impl Sealer {
         }
         let (mut readings, mut left) = (0, None);
         for hour in hours(day) {
-            match self.seal_hour(database, sensor, hour, &revs, floor).await? {
+            match self.seal_hour(sensor, hour, &revs, floor).await? {
                 Hourly::Sealed(count) => readings += count,
                 Hourly::Nothing => {}
                 Hourly::Left(why) => left = Some(why),
             }
         }
-        round.readings += readings as u64;
+        self.round.readings += readings as u64;
         match left {
             None => {
-                round.days += u64::from(readings > 0);
-                self.remove_parts(database, &revs).await?;
+                self.round.days += u64::from(readings > 0);
+                self.remove_parts(&revs).await?;
             }
-            Some(why) => round.leave(day, &sensor.key, |left| match why {
+            Some(why) => self.round.leave(day, &sensor.key, |left| match why {
                 Unsealable::Large => left.large += 1,
                 Unsealable::Unsettled => left.unsettled += 1,
             }),
@@ -72,7 +70,6 @@ impl Sealer {
 
     async fn seal_hour(
         &self,
-        database: &str,
         sensor: &Arc<Sensor>,
         hour: Hour,
         whole: &[(DayId, u64)],
@@ -81,87 +78,78 @@ impl Sealer {
         let day = Day::of(hour);
         let number = u8::try_from(hour.0 - day.hours().start.0).unwrap_or_default();
         let id = DayId { sensor: sensor.clone(), day, part: DayPart::Hour(number) };
-        let held = self.context.store.read_days(database, std::slice::from_ref(&id)).await?.pop().flatten();
+        let held = self.context.store.read_days(self.database, std::slice::from_ref(&id)).await?.pop().flatten();
         if held.as_ref().is_some_and(|held| held.expired.is_some()) {
             return Ok(Hourly::Nothing);
         }
         let mut rev = held.as_ref().map_or(0, |part| part.rev);
         if rev == 0 && self.context.store.raw().has_other_writers() {
             // Before the pages are read: see `bucket::day`.
-            match self.claim(database, std::slice::from_ref(&id), floor).await?.pop().flatten() {
+            match self.claim(std::slice::from_ref(&id), floor).await?.pop().flatten() {
                 Some(claim) => rev = claim,
                 None => return Ok(Hourly::Left(Unsealable::Unsettled)),
             }
         }
         let bucket = BucketId { sensor: sensor.clone(), hour };
         let left = 'fold: {
-            let pages = match self.pages_of(database, &bucket).await? {
+            let pages = match self.pages_of(&bucket).await? {
                 Ok(pages) => pages,
                 Err(why) => break 'fold Hourly::Left(why),
             };
-            let others = self.within_hour(database, whole, hour).await?;
+            let others = self.within_hour(whole, hour).await?;
             if pages.is_empty() && others.is_empty() {
                 break 'fold Hourly::Nothing;
             }
             let parts = held.iter().map(|part| &part.readings).chain(&others);
             let sets = parts.chain(pages.iter().map(|page| &page.readings));
-            let bounds = PartBounds { cells: self.hour_cells, ..PartBounds::HOUR };
+            let bounds = PartBounds { cells: self.sealer.hour_cells, ..PartBounds::HOUR };
             let folded = match fold(sets, floor, bounds) {
                 Ok(folded) if !folded.is_empty() => folded,
                 Ok(_) => break 'fold Hourly::Nothing,
                 Err(why) => break 'fold Hourly::Left(why),
             };
-            if let Some(why) = self.write_hour(database, &id, rev, &folded).await? {
+            if let Some(why) = self.write_hour(&id, rev, &folded).await? {
                 break 'fold Hourly::Left(why);
             }
             faults::point("hour_sealed");
             let mut singles = Vec::new();
             if !pages.is_empty() {
-                self.remove(database, vec![(bucket, pages)], &mut singles).await?;
+                self.remove(vec![(bucket, pages)], &mut singles).await?;
             }
-            self.context.store.raw().remove_single_pages(database, &singles).await?;
+            self.context.store.raw().remove_single_pages(self.database, &singles).await?;
             return Ok(Hourly::Sealed(folded.len()));
         };
         if is_claim(rev, held.as_ref()) {
-            self.remove_parts(database, &[(id, rev)]).await?;
+            self.remove_parts(&[(id, rev)]).await?;
         }
         Ok(left)
     }
 
     /// The pages of an hour, if they are few enough.
-    async fn pages_of(
-        &self,
-        database: &str,
-        bucket: &BucketId,
-    ) -> Result<Result<Vec<StoredPage>, Unsealable>, StorageError> {
+    async fn pages_of(&self, bucket: &BucketId) -> Result<Result<Vec<StoredPage>, Unsealable>, StorageError> {
         let store = &*self.context.store;
         // First without readings, to see how many there are.
-        let marks = store.read_buckets(database, std::slice::from_ref(bucket), 1).await?.pop().unwrap_or_default();
+        let marks = store.read_buckets(self.database, std::slice::from_ref(bucket), 1).await?.pop().unwrap_or_default();
         let left_out = || marks.iter().filter_map(|page| page.left_out);
         let (count, bytes) = left_out().fold((0, 0), |(count, bytes), out| (count + out.count, bytes + out.bytes));
-        if marks.len() > PAGES_MAX || count > self.hour_cells || bytes > 2 * HOUR_BYTES_MAX {
+        if marks.len() > PAGES_MAX || count > self.sealer.hour_cells || bytes > 2 * HOUR_BYTES_MAX {
             return Ok(Err(Unsealable::Large));
         }
         if marks.len() <= 1 {
             return Ok(Ok(marks));
         }
         let pages =
-            store.read_buckets(database, std::slice::from_ref(bucket), PAGES_MAX).await?.pop().unwrap_or_default();
+            store.read_buckets(self.database, std::slice::from_ref(bucket), PAGES_MAX).await?.pop().unwrap_or_default();
         let is_whole = pages.iter().all(|page| page.left_out.is_none());
         Ok(if is_whole { Ok(pages) } else { Err(Unsealable::Large) })
     }
 
     /// What chunks and the part for the whole day have of an hour.
-    async fn within_hour(
-        &self,
-        database: &str,
-        whole: &[(DayId, u64)],
-        hour: Hour,
-    ) -> Result<Vec<Readings>, StorageError> {
+    async fn within_hour(&self, whole: &[(DayId, u64)], hour: Hour) -> Result<Vec<Readings>, StorageError> {
         let mut found = Vec::new();
         // One at a time: each may be as large as a day.
         for (id, _) in whole {
-            let read = self.context.store.read_days(database, std::slice::from_ref(id)).await?.pop().flatten();
+            let read = self.context.store.read_days(self.database, std::slice::from_ref(id)).await?.pop().flatten();
             let parts = read.into_iter().flat_map(|StoredDay { readings, .. }| by_hour(readings));
             found.extend(parts.filter(|(of, _)| *of == hour).map(|(_, readings)| readings));
         }
@@ -169,16 +157,10 @@ impl Sealer {
     }
 
     /// Why the part is not written, if it is not: somebody else changed it meanwhile, or the store takes none of its size.
-    async fn write_hour(
-        &self,
-        database: &str,
-        id: &DayId,
-        rev: u64,
-        readings: &Readings,
-    ) -> Result<Option<Unsealable>, StorageError> {
+    async fn write_hour(&self, id: &DayId, rev: u64, readings: &Readings) -> Result<Option<Unsealable>, StorageError> {
         let next_rev = if rev == 0 { first_rev() } else { rev + 1 };
         let write = DayWrite { id, rev, next_rev, readings: Some(readings), expired: None };
-        match self.context.store.write_days(database, &[write]).await.pop() {
+        match self.context.store.write_days(self.database, &[write]).await.pop() {
             Some(Written::Yes) => Ok(None),
             Some(Written::Failed(StorageError::Refused { .. })) => Ok(Some(Unsealable::Large)),
             Some(Written::Failed(error)) => Err(error),

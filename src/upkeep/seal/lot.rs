@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Sealer, hours};
+use super::{Sealing, hours};
 use crate::bucket::day::{BYTES_MAX, CELLS_MAX, PartBounds, Unsealable, fold};
 use crate::bucket::store::BucketId;
 use crate::bucket::{DayId, DayPart, Readings, StorageError, StoredDay, StoredPage};
@@ -139,16 +139,16 @@ fn fitting(memory: impl Iterator<Item = usize>, bytes: usize) -> usize {
     memory.take_while(fits).count().max(1)
 }
 
-impl Sealer {
+impl Sealing<'_> {
     /// Counts what the pages of each day will take, without reading it. Days that are too large for one part are to be
     /// sealed by hour; of the others the first stay that fit into memory together.
-    pub(super) async fn weigh(&self, database: &str, lot: &mut Lot) -> Result<(), StorageError> {
+    pub(super) async fn weigh(&self, lot: &mut Lot) -> Result<(), StorageError> {
         let ids: Vec<BucketId> = lot.work.iter().flat_map(Work::bucket_ids).collect();
         if ids.is_empty() {
             return Ok(());
         }
         // Of what is deleted, too: without its readings nobody can tell what is left of a page.
-        let mut marks = self.context.store.raw().read_buckets(database, &ids, 0).await?.into_iter();
+        let mut marks = self.context.store.raw().read_buckets(self.database, &ids, 0).await?.into_iter();
         for mut one in std::mem::take(&mut lot.work) {
             let mut weight = Weight::default();
             for page in marks.by_ref().take(one.bucket_ids().count()).flatten() {
@@ -168,7 +168,7 @@ impl Sealer {
     }
 
     /// Reads the parts for whole days that were listed.
-    pub(super) async fn read_held(&self, database: &str, lot: &mut Lot) -> Result<(), StorageError> {
+    pub(super) async fn read_held(&self, lot: &mut Lot) -> Result<(), StorageError> {
         let stored: Vec<usize> = (0..lot.work.len()).filter(|at| lot.work[*at].is_stored).collect();
         for some in stored.chunks(PARTS_AT_ONCE) {
             if some[0] > 0 && lot.memory() > self.context.bytes {
@@ -176,7 +176,7 @@ impl Sealer {
                 break;
             }
             let ids: Vec<DayId> = some.iter().map(|at| lot.work[*at].id.clone()).collect();
-            for (at, held) in some.iter().zip(self.context.store.read_days(database, &ids).await?) {
+            for (at, held) in some.iter().zip(self.context.store.read_days(self.database, &ids).await?) {
                 let one = &mut lot.work[*at];
                 one.rev = held.as_ref().map_or(0, |day| day.rev);
                 one.memory += held.as_ref().map_or(0, |day| day.readings.memory());
@@ -188,21 +188,22 @@ impl Sealer {
 
     /// Reads what is to be folded, only now that the days' revs are known or claims made: a deletion that comes later
     /// changes them.
-    pub(super) async fn read(&self, database: &str, lot: &mut Lot) -> Result<(), StorageError> {
+    pub(super) async fn read(&self, lot: &mut Lot) -> Result<(), StorageError> {
         // The chunks first: days that do not fit because of them need no pages.
         for at in 0..lot.work.len() {
             if at > 0 && lot.memory() > self.context.bytes {
                 let rest = lot.leave(at);
-                self.give_back_all(database, &rest).await?;
+                self.give_back_all(&rest).await?;
                 break;
             }
-            self.read_chunks(database, &mut lot.work[at]).await?;
+            self.read_chunks(&mut lot.work[at]).await?;
         }
         let ids: Vec<BucketId> = lot.work.iter().flat_map(Work::bucket_ids).collect();
         if ids.is_empty() {
             return Ok(());
         }
-        let mut found = ids.iter().cloned().zip(self.context.store.read_buckets(database, &ids, usize::MAX).await?);
+        let mut found =
+            ids.iter().cloned().zip(self.context.store.read_buckets(self.database, &ids, usize::MAX).await?);
         for one in &mut lot.work {
             let of_day = found.by_ref().take(one.bucket_ids().count());
             one.buckets = of_day.filter(|(_, pages)| !pages.is_empty()).collect();
@@ -211,9 +212,9 @@ impl Sealer {
     }
 
     /// Reads the chunks of a day, until they are too much for one part.
-    async fn read_chunks(&self, database: &str, one: &mut Work) -> Result<(), StorageError> {
+    async fn read_chunks(&self, one: &mut Work) -> Result<(), StorageError> {
         for ids in std::mem::take(&mut one.listed).chunks(PARTS_AT_ONCE) {
-            let read = self.read_parts(database, ids.to_vec()).await?;
+            let read = self.read_parts(ids.to_vec()).await?;
             one.memory += read.iter().map(|(_, chunk)| chunk.readings.memory()).sum::<usize>();
             one.chunks.extend(read);
             if one.is_too_much() {

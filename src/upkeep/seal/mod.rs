@@ -291,84 +291,90 @@ impl Sealer {
     }
 
     async fn seal_until(&self, database: &str, until: Day, run: &Run) -> Result<Round, StorageError> {
-        let mut round = Round { together: 1, ..Round::default() };
+        let round = Round { together: 1, ..Round::default() };
+        let mut sealing = Sealing { sealer: self, context: &self.context, database, run, round };
+        sealing.seal_until(until).await?;
+        Ok(sealing.round)
+    }
+}
+
+/// A round of sealing in one database.
+struct Sealing<'a> {
+    sealer: &'a Sealer,
+    context: &'a FlushContext,
+    database: &'a str,
+    run: &'a Run,
+    round: Round,
+}
+
+impl Sealing<'_> {
+    async fn seal_until(&mut self, until: Day) -> Result<(), StorageError> {
         let mut from = (Hour::of(ALWAYS.start), String::new());
         loop {
-            let buckets = self.context.store.raw().next_buckets(database, &from, until.hours().start, LISTED).await?;
+            let buckets =
+                self.context.store.raw().next_buckets(self.database, &from, until.hours().start, LISTED).await?;
             let Some(last) = buckets.last().cloned() else { break };
             let mut days: Vec<(Day, String)> = Vec::new();
             for (hour, sensor) in buckets {
                 let day = (Day::of(hour), sensor);
-                if !round.skipped.contains(&day) && !days.contains(&day) {
+                if !self.round.skipped.contains(&day) && !days.contains(&day) {
                     days.push(day);
                 }
             }
-            round.skipped.retain(|(day, _)| *day >= Day::of(last.0));
-            self.seal_each(database, &days, &mut round, run).await?;
+            self.round.skipped.retain(|(day, _)| *day >= Day::of(last.0));
+            self.seal_each(&days).await?;
             from = last;
         }
-        round.skipped.clear();
+        self.round.skipped.clear();
         let mut from = (Day::of(Hour::of(ALWAYS.start)), String::new());
         loop {
-            let days = self.context.store.raw().next_chunks(database, &from, until, LISTED).await?;
-            let Some(last) = days.last().cloned() else { return Ok(round) };
-            self.seal_each(database, &days, &mut round, run).await?;
+            let days = self.context.store.raw().next_chunks(self.database, &from, until, LISTED).await?;
+            let Some(last) = days.last().cloned() else { return Ok(()) };
+            self.seal_each(&days).await?;
             from = last;
         }
     }
 
-    async fn seal_each(
-        &self,
-        database: &str,
-        mut days: &[(Day, String)],
-        round: &mut Round,
-        run: &Run,
-    ) -> Result<(), StorageError> {
+    async fn seal_each(&mut self, mut days: &[(Day, String)]) -> Result<(), StorageError> {
         faults::halt_at("days_listed").await;
         while !days.is_empty() {
-            let lot = &days[..days.len().min(round.together)];
-            round.together = (2 * round.together).min(DAYS_MOST);
-            let (began, before, left) = (Instant::now(), (round.days, round.readings), round.left);
-            let taken = match self.seal_some(database, lot, round, run).await {
+            let lot = &days[..days.len().min(self.round.together)];
+            self.round.together = (2 * self.round.together).min(DAYS_MOST);
+            let (began, before, left) = (Instant::now(), (self.round.days, self.round.readings), self.round.left);
+            let taken = match self.seal_some(lot).await {
                 Err(error) if !error.is_away() => {
-                    round.left = left;
-                    self.seal_singly(database, lot, round, run).await?;
+                    self.round.left = left;
+                    self.seal_singly(lot).await?;
                     lot.len()
                 }
                 taken => taken?,
             };
-            self.days.fetch_add(round.days - before.0, Ordering::Relaxed);
-            run.count("days", round.days - before.0);
-            run.count("readings", round.readings - before.1);
-            run.rest(began).await;
+            self.sealer.days.fetch_add(self.round.days - before.0, Ordering::Relaxed);
+            self.run.count("days", self.round.days - before.0);
+            self.run.count("readings", self.round.readings - before.1);
+            self.run.rest(began).await;
             days = &days[taken..];
         }
         Ok(())
     }
 
     /// Seals days one by one, after one of them could not be read or written: it hides no other.
-    async fn seal_singly(
-        &self,
-        database: &str,
-        days: &[(Day, String)],
-        round: &mut Round,
-        run: &Run,
-    ) -> Result<(), StorageError> {
+    async fn seal_singly(&mut self, days: &[(Day, String)]) -> Result<(), StorageError> {
         for one in days {
-            match self.seal_some(database, std::slice::from_ref(one), round, run).await {
+            match self.seal_some(std::slice::from_ref(one)).await {
                 Ok(_) => {}
                 Err(error) if error.is_transient() => {
-                    round.leave(one.0, &one.1, |left| left.unsettled += 1);
+                    self.round.leave(one.0, &one.1, |left| left.unsettled += 1);
                 }
                 Err(error) if !error.is_away() => {
                     let (day, sensor) = (one.0.hours().start.start_ns(), &one.1);
                     // Once, not every round.
-                    if !self.is_failure_logged.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(database, sensor, day, %error, "a day could not be sealed; it is tried again");
+                    if !self.sealer.is_failure_logged.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(database = self.database, sensor, day, %error, "a day could not be sealed; it is tried again");
                     } else {
-                        tracing::debug!(database, sensor, day, %error, "a day could not be sealed; it is tried again");
+                        tracing::debug!(database = self.database, sensor, day, %error, "a day could not be sealed; it is tried again");
                     }
-                    round.leave(one.0, sensor, |left| left.failed += 1);
+                    self.round.leave(one.0, sensor, |left| left.failed += 1);
                 }
                 Err(error) => return Err(error),
             }
@@ -377,35 +383,29 @@ impl Sealer {
     }
 
     /// Seals the first of these days, as many as fit into memory together; returns how many.
-    async fn seal_some(
-        &self,
-        database: &str,
-        days: &[(Day, String)],
-        round: &mut Round,
-        run: &Run,
-    ) -> Result<usize, StorageError> {
-        let turn = self.turns.of(database);
+    async fn seal_some(&mut self, days: &[(Day, String)]) -> Result<usize, StorageError> {
+        let turn = self.sealer.turns.of(self.database);
         let _turn = turn.lock().await;
-        if !is_listed(&**self.context.store.raw(), database).await? {
+        if !is_listed(&**self.context.store.raw(), self.database).await? {
             // It was dropped since the days were listed: claims would make it anew.
             return Ok(days.len());
         }
         // Before the deletions: a merge must know every deletion below the floor that it uses.
         let floor = self.context.registry_view.view().floor;
-        let mut lot = self.list(database, days, round, run).await?;
+        let mut lot = self.list(days).await?;
         lot.work.retain(|one| {
             let is_settled = one.chunks_are_settled(floor);
             if !is_settled {
-                round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
+                self.round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
             }
             is_settled
         });
-        self.weigh(database, &mut lot).await?;
+        self.weigh(&mut lot).await?;
         faults::halt_at("parts_listed").await;
-        self.begin(database, &mut lot, floor).await?;
+        self.begin(&mut lot, floor).await?;
         faults::point("claimed");
-        if let Err(error) = self.read(database, &mut lot).await {
-            self.give_back_all(database, &lot.work).await?;
+        if let Err(error) = self.read(&mut lot).await {
+            self.give_back_all(&lot.work).await?;
             return Err(error);
         }
         faults::halt_at("pages_read").await;
@@ -418,30 +418,30 @@ impl Sealer {
                     left.push(one.without_content());
                 }
                 Ok(_) | Err(Unsealable::Unsettled) => {
-                    round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
+                    self.round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
                     left.push(one.without_content());
                 }
             }
         }
-        self.give_back_all(database, &left).await?;
-        let written = self.write(database, &sealed).await?;
+        self.give_back_all(&left).await?;
+        let written = self.write(&sealed).await?;
         faults::point("sealed");
         let (mut singles, mut chunks) = (Vec::new(), Vec::new());
         for ((one, readings), written) in sealed.into_iter().zip(written) {
             if !written {
-                round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
+                self.round.leave(one.id.day, &one.id.sensor.key, |left| left.unsettled += 1);
                 continue;
             }
-            round.days += 1;
-            round.readings += readings.len() as u64;
+            self.round.days += 1;
+            self.round.readings += readings.len() as u64;
             chunks.extend(one.chunks.into_iter().map(|(id, chunk)| (id, chunk.rev)));
-            self.remove(database, one.buckets, &mut singles).await?;
+            self.remove(one.buckets, &mut singles).await?;
         }
-        self.remove_parts(database, &chunks).await?;
-        self.context.store.raw().remove_single_pages(database, &singles).await?;
+        self.remove_parts(&chunks).await?;
+        self.context.store.raw().remove_single_pages(self.database, &singles).await?;
         faults::point("pages_removed");
         for (_, sensor, day) in lot.hourly {
-            self.seal_hours(database, &sensor, day, floor, round).await?;
+            self.seal_hours(&sensor, day, floor).await?;
         }
         Ok(lot.days)
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Sealing;
 use super::lot::{Lot, Work};
-use super::{Round, Run, Sealer};
 use crate::bucket::store::{BucketId, Written};
 use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
 use crate::buffer::deleter::write_buckets;
@@ -18,25 +18,19 @@ use crate::reading::{Day, Sensor, Stamp};
 /// From how many chunks of a day on they are folded, even if more are coming: queries read all of them.
 const CHUNKS_MOST: usize = 24;
 
-impl Sealer {
+impl Sealing<'_> {
     /// The parts that are stored of these days: days that are to be sealed whole, and those that are sealed by hour already.
-    pub(super) async fn list(
-        &self,
-        database: &str,
-        days: &[(Day, String)],
-        round: &mut Round,
-        run: &Run,
-    ) -> Result<Lot, StorageError> {
+    pub(super) async fn list(&mut self, days: &[(Day, String)]) -> Result<Lot, StorageError> {
         let store = &*self.context.store;
         let mut keys: Vec<&str> = days.iter().map(|(_, key)| &**key).collect();
         keys.sort_unstable();
         keys.dedup();
-        let documents = read_sensors_each(store, database, &keys).await?;
+        let documents = read_sensors_each(store, self.database, &keys).await?;
         let (Some(first), Some(last)) = (days.iter().map(|day| day.0).min(), days.iter().map(|day| day.0).max()) else {
             return Ok(Lot::default());
         };
         let mut parts: BTreeMap<(Day, &str), Vec<DayPart>> = BTreeMap::new();
-        for (place, day, part) in store.raw().parts_of(database, &keys, first..last.next()).await? {
+        for (place, day, part) in store.raw().parts_of(self.database, &keys, first..last.next()).await? {
             parts.entry((day, keys[place])).or_default().push(part);
         }
         let mut lot = Lot { days: days.len(), ..Lot::default() };
@@ -44,12 +38,12 @@ impl Sealer {
             let document = documents.get(&**key).and_then(|document| document.as_ref().ok());
             let sensor = document.map(|document| document.sensor.clone());
             let Some(sensor) = sensor.or_else(|| Sensor::of_key(key).map(Arc::new)) else {
-                round.skip(*day, key);
+                self.round.skip(*day, key);
                 continue;
             };
             let parts = parts.remove(&(*day, key)).unwrap_or_default();
-            if !run.is_asked && is_being_delivered(&parts, self.quiet) {
-                round.skip(*day, key);
+            if !self.run.is_asked && is_being_delivered(&parts, self.sealer.quiet) {
+                self.round.skip(*day, key);
                 continue;
             }
             if parts.iter().any(|part| matches!(part, DayPart::Hour(_))) {
@@ -70,21 +64,17 @@ impl Sealer {
     }
 
     /// Reads parts; those that are gone are left out.
-    pub(super) async fn read_parts(
-        &self,
-        database: &str,
-        ids: Vec<DayId>,
-    ) -> Result<Vec<(DayId, StoredDay)>, StorageError> {
+    pub(super) async fn read_parts(&self, ids: Vec<DayId>) -> Result<Vec<(DayId, StoredDay)>, StorageError> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let read = self.context.store.read_days(database, &ids).await?;
+        let read = self.context.store.read_days(self.database, &ids).await?;
         Ok(ids.into_iter().zip(read).filter_map(|(id, part)| Some((id, part?))).collect())
     }
 
     /// Reads the stored days. Where others share the store, claims those that are not stored.
-    pub(super) async fn begin(&self, database: &str, lot: &mut Lot, floor: Stamp) -> Result<(), StorageError> {
-        self.read_held(database, lot).await?;
+    pub(super) async fn begin(&self, lot: &mut Lot, floor: Stamp) -> Result<(), StorageError> {
+        self.read_held(lot).await?;
         let work = &mut lot.work;
         // Nothing can be folded into what is left of readings that have expired.
         work.retain(|one| one.held.as_ref().is_none_or(|held| held.expired.is_none()));
@@ -92,7 +82,7 @@ impl Sealer {
             return Ok(());
         }
         let missing: Vec<DayId> = work.iter().filter(|one| one.held.is_none()).map(|one| one.id.clone()).collect();
-        let claims = self.claim(database, &missing, floor).await?;
+        let claims = self.claim(&missing, floor).await?;
         let mut claims = claims.into_iter();
         for one in work.iter_mut().filter(|one| one.held.is_none()) {
             one.rev = claims.next().flatten().unwrap_or_default();
@@ -103,17 +93,12 @@ impl Sealer {
     }
 
     /// Claims parts that are not stored; returns the revs of the claims, `None` where another instance was faster.
-    pub(super) async fn claim(
-        &self,
-        database: &str,
-        ids: &[DayId],
-        floor: Stamp,
-    ) -> Result<Vec<Option<u64>>, StorageError> {
+    pub(super) async fn claim(&self, ids: &[DayId], floor: Stamp) -> Result<Vec<Option<u64>>, StorageError> {
         let mut none = Readings::default();
         none.raise_floor(floor);
         let claim = |(id, next_rev)| DayWrite { id, rev: 0, next_rev, readings: Some(&none), expired: None };
         let claims: Vec<DayWrite<'_>> = ids.iter().zip(first_rev()..).map(claim).collect();
-        let outcomes = self.context.store.write_days(database, &claims).await;
+        let outcomes = self.context.store.write_days(self.database, &claims).await;
         let written = claims.iter().zip(outcomes);
         written
             .map(|(claim, written)| written.applied().map(|is_claimed| is_claimed.then_some(claim.next_rev)))
@@ -121,24 +106,24 @@ impl Sealer {
     }
 
     /// Removes the claims of days that cannot be folded now, together: each removal waits for a sync of the store.
-    pub(super) async fn give_back_all(&self, database: &str, work: &[Work]) -> Result<(), StorageError> {
+    pub(super) async fn give_back_all(&self, work: &[Work]) -> Result<(), StorageError> {
         let claims = work.iter().filter(|one| is_claim(one.rev, one.held.as_ref()));
         let claims: Vec<(DayId, u64)> = claims.map(|one| (one.id.clone(), one.rev)).collect();
-        self.remove_parts(database, &claims).await
+        self.remove_parts(&claims).await
     }
 
     /// Removes parts that still have these revs.
-    pub(super) async fn remove_parts(&self, database: &str, parts: &[(DayId, u64)]) -> Result<(), StorageError> {
+    pub(super) async fn remove_parts(&self, parts: &[(DayId, u64)]) -> Result<(), StorageError> {
         if parts.is_empty() {
             return Ok(());
         }
-        let writes: Vec<DayWrite<'_>> = parts.iter().map(|(id, rev)| removal(id, *rev)).collect();
-        let written = self.context.store.write_days(database, &writes).await;
+        let writes: Vec<DayWrite<'_>> = parts.iter().map(|(id, rev)| DayWrite::removal(id, *rev)).collect();
+        let written = self.context.store.write_days(self.database, &writes).await;
         written.into_iter().try_for_each(|written| written.applied().map(drop))
     }
 
     /// Which of the days are written; the others were changed by somebody else meanwhile.
-    pub(super) async fn write(&self, database: &str, sealed: &[(Work, Readings)]) -> Result<Vec<bool>, StorageError> {
+    pub(super) async fn write(&self, sealed: &[(Work, Readings)]) -> Result<Vec<bool>, StorageError> {
         let first = first_rev();
         let writes: Vec<DayWrite<'_>> = sealed
             .iter()
@@ -151,14 +136,13 @@ impl Sealer {
                 expired: None,
             })
             .collect();
-        let outcomes = self.context.store.write_days(database, &writes).await;
+        let outcomes = self.context.store.write_days(self.database, &writes).await;
         outcomes.into_iter().map(Written::applied).collect()
     }
 
     /// Removes the pages of sealed buckets: those of several pages here, each bucket at once, and the others later.
     pub(super) async fn remove(
         &self,
-        database: &str,
         buckets: Vec<(BucketId, Vec<StoredPage>)>,
         singles: &mut Vec<(BucketId, u64)>,
     ) -> Result<(), StorageError> {
@@ -174,17 +158,13 @@ impl Sealer {
             }
         }
         // What others changed meanwhile stays beside the day, until the next round.
-        write_buckets(&**self.context.store.raw(), database, several).await.map(drop)
+        write_buckets(&**self.context.store.raw(), self.database, several).await.map(drop)
     }
 }
 
 /// Whether what is stored with this rev is a part without content.
 pub(super) fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
     rev > 0 && held.is_none_or(StoredDay::is_empty)
-}
-
-fn removal(id: &DayId, rev: u64) -> DayWrite<'_> {
-    DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None }
 }
 
 /// Whether chunks of a day are still coming.

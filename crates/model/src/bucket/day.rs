@@ -138,6 +138,20 @@ pub struct DayWrite<'a> {
     pub expired: Option<&'a ExpiredDay>,
 }
 
+impl<'a> DayWrite<'a> {
+    /// Writes a stored part again.
+    #[must_use]
+    pub fn again(id: &'a DayId, rev: u64, readings: &'a Readings, expired: Option<&'a ExpiredDay>) -> Self {
+        Self { id, rev, next_rev: rev + 1, readings: Some(readings), expired }
+    }
+
+    /// Removes a stored part.
+    #[must_use]
+    pub fn removal(id: &'a DayId, rev: u64) -> Self {
+        Self { id, rev, next_rev: rev + 1, readings: None, expired: None }
+    }
+}
+
 /// Why a day cannot be sealed now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsealable {
