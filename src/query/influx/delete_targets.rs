@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::delete_values::{ValueCondition, about_known_names, must_be_known};
 use super::policies::covered;
+use super::run::Run;
 use super::show::{is_of_tags, of_sources, wanted};
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
@@ -17,7 +18,6 @@ use crate::bucket::settings::owner;
 use crate::bucket::{Rename, Renames};
 use crate::influxql::{Clock, Params, ParseOptions, Statement, TimeRange, parse, split};
 use crate::query::Query;
-use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::pattern::Patterns;
@@ -50,7 +50,6 @@ impl Query {
         asked: StatementContext<'_>,
         before: &BTreeSet<String>,
     ) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
-        let engine = &self.engine;
         let find = || async {
             if !matches!(
                 statement,
@@ -59,20 +58,21 @@ impl Query {
                 return Ok(None);
             }
             let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
-            let name = asked.database.ok_or(StatementFailure::NoDatabase)?;
+            let run = Run { engine: &self.engine, patterns: &patterns, asked };
+            let name = asked.database_or(None)?;
             let mut databases = Vec::new();
-            for database in covered(engine, name, None, asked).await? {
-                let sensors = sensors_now(engine, &database, asked).await?;
+            for database in covered(run, name, None).await? {
+                let sensors = run.sensors_now(&database).await?;
                 databases.push((database, sensors));
             }
             // Together: what a name means in one of them depends on the others.
-            let conditions = conditions(engine, statement, asked, (&databases, &patterns), before)?;
+            let conditions = run.conditions(statement, &databases, before)?;
             let mut conditions = conditions.into_iter().flatten();
             let mut targets = Vec::new();
             for (database, sensors) in databases {
-                let renames = engine.renames(&database).unwrap_or_default();
+                let renames = run.engine.renames(&database).unwrap_or_default();
                 let values = conditions.next().map(|values| Arc::new(values.shown_by(renames.clone())));
-                targets.push(targets_in(statement, asked, (database, &sensors), (&patterns, values), &renames).await?);
+                targets.push(run.targets_in(statement, (database, &sensors), values, &renames).await?);
             }
             Ok::<_, StatementFailure>(Some(targets))
         };
@@ -80,72 +80,87 @@ impl Query {
     }
 }
 
-/// The condition in each of the databases if it names fields; else it is one on tags, and all of its names must be tags.
-fn conditions(
-    engine: &Engine,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-    (databases, patterns): (&[(String, Sensors)], &Patterns),
-    before: &BTreeSet<String>,
-) -> Result<Option<Vec<ValueCondition>>, StatementFailure> {
-    let (Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition }) = statement else {
-        return Ok(None);
-    };
-    let (_, rest) = split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-    let Some(rest) = rest else { return Ok(None) };
-    let is_source = of_sources(sources, patterns);
-    let about = databases.iter().map(|(_, sensors)| sensors.iter().filter(|entry| is_source(entry)).collect());
-    let about: Vec<Vec<&DirectoryEntry>> = about.collect();
-    let values = match statement {
-        Statement::Delete { .. } => ValueCondition::of_all(statement, &rest, &about, before)?,
-        _ => None,
-    };
-    let fields = values.iter().flatten().next().map(ValueCondition::anywhere);
-    let is_by_value = values.is_some() || !is_of_tags(&rest);
-    // What another instance has acked and not stored is covered, and not known here.
-    let is_any_known = about.iter().any(|sensors| !sensors.is_empty());
-    if before.is_empty() && (is_any_known || engine.store.raw().has_other_writers()) {
-        must_be_known(&rest, about.iter().flatten().copied(), fields, patterns)?;
+impl Run<'_> {
+    /// The condition in each of the databases if it names fields; else it is one on tags, and all of its names must be tags.
+    fn conditions(
+        self,
+        statement: &Statement,
+        databases: &[(String, Sensors)],
+        before: &BTreeSet<String>,
+    ) -> Result<Option<Vec<ValueCondition>>, StatementFailure> {
+        let (Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition }) = statement
+        else {
+            return Ok(None);
+        };
+        let (_, rest) = split(condition.as_ref(), &self.asked.clock())?;
+        let Some(rest) = rest else { return Ok(None) };
+        let is_source = of_sources(sources, self.patterns);
+        let about = databases.iter().map(|(_, sensors)| sensors.iter().filter(|entry| is_source(entry)).collect());
+        let about: Vec<Vec<&DirectoryEntry>> = about.collect();
+        let values = match statement {
+            Statement::Delete { .. } => ValueCondition::of_all(statement, &rest, &about, before)?,
+            _ => None,
+        };
+        let fields = values.iter().flatten().next().map(ValueCondition::anywhere);
+        let is_by_value = values.is_some() || !is_of_tags(&rest);
+        // What another instance has acked and not stored is covered, and not known here.
+        let is_any_known = about.iter().any(|sensors| !sensors.is_empty());
+        if before.is_empty() && (is_any_known || self.engine.store.raw().has_other_writers()) {
+            must_be_known(&rest, about.iter().flatten().copied(), fields, self.patterns)?;
+        }
+        if before.is_empty() && is_by_value && matches!(statement, Statement::Delete { .. }) {
+            about_known_names(&rest, &about, fields)?;
+        }
+        Ok(values)
     }
-    if before.is_empty() && is_by_value && matches!(statement, Statement::Delete { .. }) {
-        about_known_names(&rest, &about, fields)?;
-    }
-    Ok(values)
-}
 
-async fn targets_in(
-    statement: &Statement,
-    asked: StatementContext<'_>,
-    (database, sensors): (String, &[DirectoryEntry]),
-    (patterns, values): (&Patterns, Option<Arc<ValueCondition>>),
-    renames: &Renames,
-) -> Result<DeleteTargets, StatementFailure> {
-    let (range, chosen) = match statement {
-        Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
-            let (range, condition) =
-                split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-            let chosen = if let Some(values) = &values {
-                let is_source = of_sources(sources, patterns);
-                let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(entry);
-                Chosen::of(asked.budget, sensors, sources.len() + 1, may_go).await?
-            } else {
-                let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
-                Chosen::of(asked.budget, sensors, steps, is_wanted).await?
-            };
-            if matches!(statement, Statement::DropSeries { .. }) && range != TimeRange::default() {
-                return Err(StatementFailure::TimeInDropSeries);
+    async fn targets_in(
+        self,
+        statement: &Statement,
+        (database, sensors): (String, &[DirectoryEntry]),
+        values: Option<Arc<ValueCondition>>,
+        renames: &Renames,
+    ) -> Result<DeleteTargets, StatementFailure> {
+        let Self { patterns, asked, .. } = self;
+        let (range, chosen) = match statement {
+            Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
+                let (range, condition) = split(condition.as_ref(), &asked.clock())?;
+                let chosen = if let Some(values) = &values {
+                    let is_source = of_sources(sources, patterns);
+                    let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(entry);
+                    Chosen::of(asked.budget, sensors, sources.len() + 1, may_go).await?
+                } else {
+                    let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
+                    Chosen::of(asked.budget, sensors, steps, is_wanted).await?
+                };
+                if matches!(statement, Statement::DropSeries { .. }) && range != TimeRange::default() {
+                    return Err(StatementFailure::TimeInDropSeries);
+                }
+                (range, chosen)
             }
-            (range, chosen)
+            _ => {
+                let measurement = if let Statement::DropMeasurement { name } = statement { &**name } else { "" };
+                let is_named = |entry: &DirectoryEntry| *entry.sensor.measurement == *measurement;
+                (TimeRange::default(), Chosen::of(asked.budget, sensors, 1, is_named).await?)
+            }
+        };
+        let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
+        let sensors = chosen.entries.into_iter().map(|entry| entry.stored).collect();
+        Ok(DeleteTargets { database, sensors, range, values, statement: with_renames(statement, renames) })
+    }
+
+    async fn sensors_now(self, database: &str) -> Result<Sensors, StatementFailure> {
+        let sensors = self.engine.directory(self.asked.budget, database, Duration::ZERO).await?;
+        if sensors.is_empty() && !self.engine.has_database(database).await? {
+            return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
         }
-        _ => {
-            let measurement = if let Statement::DropMeasurement { name } = statement { &**name } else { "" };
-            let is_named = |entry: &DirectoryEntry| *entry.sensor.measurement == *measurement;
-            (TimeRange::default(), Chosen::of(asked.budget, sensors, 1, is_named).await?)
-        }
-    };
-    let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
-    let sensors = chosen.entries.into_iter().map(|entry| entry.stored).collect();
-    Ok(DeleteTargets { database, sensors, range, values, statement: with_renames(statement, renames) })
+        // Which sensors a deletion covers must not depend on what is said of them at a moment.
+        let without = |entry: &DirectoryEntry| DirectoryEntry { meta: None, ..entry.clone() };
+        Ok(match sensors.iter().any(|entry| entry.meta.is_some()) {
+            true => Arc::new(sensors.iter().map(without).collect::<Vec<_>>().into()),
+            false => sensors,
+        })
+    }
 }
 
 /// The first word of a remembered deletion in a database with renames, before the renames and the statement.
@@ -168,23 +183,6 @@ fn split_renames(text: &str) -> Option<(&str, Renames)> {
     let entry = |entry: &Value| Rename::from_fields(|name| entry[name].as_str());
     let entries = entries.as_array()?.iter().map(entry).collect::<Option<Vec<_>>>()?;
     Some((text.get(values.byte_offset()..)?.trim_start(), Renames::new(entries)))
-}
-
-async fn sensors_now(
-    engine: &Engine,
-    database: &str,
-    asked: StatementContext<'_>,
-) -> Result<Sensors, StatementFailure> {
-    let sensors = engine.directory(asked.budget, database, Duration::ZERO).await?;
-    if sensors.is_empty() && !engine.has_database(database).await? {
-        return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
-    }
-    // Which sensors a deletion covers must not depend on what is said of them at a moment.
-    let without = |entry: &DirectoryEntry| DirectoryEntry { meta: None, ..entry.clone() };
-    Ok(match sensors.iter().any(|entry| entry.meta.is_some()) {
-        true => Arc::new(sensors.iter().map(without).collect::<Vec<_>>().into()),
-        false => sensors,
-    })
 }
 
 /// A test whether a statement deletes readings of a sensor; `None` if the text is not such a statement. Times in the

@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use super::policies::{expired, named};
 use super::statement::StatementContext;
-use super::zones::resolve;
 use crate::influxql::{
-    Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
+    Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
 };
 use crate::query::engine::Engine;
 use crate::query::native::notices::{AskedName, NameKind, drift_of, unknown_of};
@@ -60,7 +59,7 @@ impl Query {
                 if !has_answer {
                     unknown.extend(unknown_of(engine, asked.budget, asked.by, &database, &names).await?);
                 }
-                let range = range_of(source.condition, asked.now);
+                let range = range_of(source.condition, asked);
                 drifted.extend(drift_of(engine, asked.budget, asked.by, (&database, range), &names).await?);
             }
             let mut told: Vec<String> = Vec::new();
@@ -77,9 +76,8 @@ impl Query {
 }
 
 /// The times that a condition leaves; `None` if they cannot be told.
-fn range_of(condition: Option<&Expr>, now: i64) -> Option<Range<i64>> {
-    let clock = Clock { now, zone: None, resolve: &resolve };
-    let (range, _) = split(condition, &clock).ok()?;
+fn range_of(condition: Option<&Expr>, asked: StatementContext<'_>) -> Option<Range<i64>> {
+    let (range, _) = split(condition, &asked.clock()).ok()?;
     Some(range.min.unwrap_or(TIMESTAMP_MIN)..range.max.map_or(TIMESTAMP_MAX, |max| max.saturating_add(1)))
 }
 
@@ -97,8 +95,7 @@ impl Query {
 }
 
 fn expired_in(engine: &Engine, select: &Select, asked: StatementContext<'_>, told: &mut Vec<String>) {
-    let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
-    let from = split(select.condition.as_ref(), &clock).ok().and_then(|(range, _)| range.min);
+    let from = split(select.condition.as_ref(), &asked.clock()).ok().and_then(|(range, _)| range.min);
     for source in &select.sources {
         match (source, from) {
             (FromSource::Subquery(inner), _) => expired_in(engine, inner, asked, told),

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::statement::{StatementContext, StatementFailure};
+use super::run::Run;
+use super::statement::StatementFailure;
 use crate::bucket::settings::{AUTOGEN, NoSuchPolicy, POLICY_MARK, Settings, policy_database};
 use crate::query::engine::Engine;
 use crate::reading::duration::show_duration;
@@ -44,12 +45,8 @@ pub fn named<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
 ///
 /// # Errors
 /// See [`database_of`].
-pub async fn covered(
-    engine: &Engine,
-    name: &str,
-    policy: Option<&str>,
-    asked: StatementContext<'_>,
-) -> Result<Vec<String>, StatementFailure> {
+pub async fn covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<Vec<String>, StatementFailure> {
+    let Run { engine, asked, .. } = run;
     if let Some(policy) = policy.or(asked.policy).filter(|policy| !policy.is_empty()) {
         return Ok(vec![database_of(engine, name, Some(policy)).await?]);
     }

@@ -3,10 +3,18 @@
 use super::policies::named;
 use super::rows::StatementAnswer;
 use super::statement::{StatementContext, StatementFailure};
-use super::{select, show};
 use crate::influxql::Statement;
 use crate::query::Query;
+use crate::query::engine::Engine;
 use crate::query::pattern::Patterns;
+
+/// A statement that runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub engine: &'a Engine,
+    pub patterns: &'a Patterns,
+    pub asked: StatementContext<'a>,
+}
 
 impl Query {
     /// The result of a statement that only reads; `None` for one that changes something.
@@ -18,14 +26,14 @@ impl Query {
         statement: &Statement,
         asked: StatementContext<'_>,
     ) -> Result<Option<StatementAnswer>, StatementFailure> {
-        let engine = &self.engine;
         let run = || async {
             may_read(statement, asked)?;
             let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
+            let run = Run { engine: &self.engine, patterns: &patterns, asked };
             match statement {
-                Statement::Select(select) => select::select(engine, select, &patterns, asked).await.map(Some),
+                Statement::Select(select) => run.select(select).await.map(Some),
                 Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),
-                _ => show::show(engine, statement, &patterns, asked).await,
+                _ => run.show(statement).await,
             }
         };
         self.in_turn(asked.budget, asked.database.unwrap_or_default(), run).await

@@ -4,14 +4,12 @@
 use super::plan::plan;
 use super::policies::database_of;
 use super::rows::{ResultCell, ResultSeries, StatementAnswer};
+use super::run::Run;
 use super::show::is_measurement;
 use super::statement::{StatementContext, StatementFailure};
-use super::zones::resolve;
 use crate::bucket::settings::{named_in_full, owner};
-use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, FromSource, Measurement, Select};
-use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::engine::evaluate::{Evaluation, Filter};
@@ -24,7 +22,6 @@ use crate::query::engine::read::count_groups;
 use crate::query::engine::windows::Windows;
 use crate::query::engine::windows::zone;
 use crate::query::influx::schema::Schema;
-use crate::query::pattern::Patterns;
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Family, Value};
 
@@ -41,84 +38,87 @@ enum Sourced {
     Rows(Selected),
 }
 
-pub async fn select(
-    engine: &Engine,
-    select: &Select,
-    patterns: &Patterns,
-    asked: StatementContext<'_>,
-) -> Result<StatementAnswer, StatementFailure> {
-    if select.into.is_some() {
-        return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
-    }
-    let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-    let Some(selected) = selected(engine, select, &checked, &[], patterns, asked).await? else {
-        return Ok(StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? });
-    };
-    Ok(shown(selected, !checked.grouping.tags.is_empty()))
-}
-
-/// Runs a SELECT or a subquery; `None` if nothing that it selects exists.
-async fn selected(
-    engine: &Engine,
-    select: &Select,
-    checked: &Checked,
-    outer: &[String],
-    patterns: &Patterns,
-    asked: StatementContext<'_>,
-) -> Result<Option<Selected>, StatementFailure> {
-    let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
-    let mut sources = Vec::new();
-    let mut subqueries = checked.subqueries.iter();
-    for source in &select.sources {
-        match source {
-            FromSource::Measurement(measurement) => {
-                sources.push(sensors_of(engine, measurement, patterns, asked).await?)
-            }
-            FromSource::Subquery(inner) => {
-                let Some(within) = subqueries.next() else { continue };
-                let rows = Box::pin(selected(engine, inner, within, &own, patterns, asked)).await?;
-                sources.extend(rows.map(Sourced::Rows));
-            }
+impl Run<'_> {
+    pub async fn select(self, select: &Select) -> Result<StatementAnswer, StatementFailure> {
+        if select.into.is_some() {
+            return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
         }
+        let checked = check(select, &self.asked.clock())?;
+        let Some(selected) = self.selected(select, &checked, &[]).await? else {
+            return Ok(StatementAnswer { series: Vec::new(), held: self.asked.budget.hold(0)? });
+        };
+        Ok(shown(selected, !checked.grouping.tags.is_empty()))
     }
-    let (schema, _held) = schema(&sources, asked.budget).await?;
-    let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
-    let frame = frame(select, checked, &plan);
-    let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
-    evaluation.has_several_sources = sources.len() > 1;
-    for source in &sources {
-        match source {
-            Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
-                if select.slimit > 0 || select.soffset > 0 {
-                    count_groups(entries, &mut evaluation).await?;
+
+    /// Runs a SELECT or a subquery; `None` if nothing that it selects exists.
+    async fn selected(
+        self,
+        select: &Select,
+        checked: &Checked,
+        outer: &[String],
+    ) -> Result<Option<Selected>, StatementFailure> {
+        let Self { engine, patterns, asked } = self;
+        let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
+        let mut sources = Vec::new();
+        let mut subqueries = checked.subqueries.iter();
+        for source in &select.sources {
+            match source {
+                FromSource::Measurement(measurement) => sources.push(self.sensors_of(measurement).await?),
+                FromSource::Subquery(inner) => {
+                    let Some(within) = subqueries.next() else { continue };
+                    let rows = Box::pin(self.selected(inner, within, &own)).await?;
+                    sources.extend(rows.map(Sourced::Rows));
                 }
-                engine.read(database, entries, &mut evaluation).await?;
             }
-            Sourced::Rows(rows) => feed_rows(rows, &plan, &mut evaluation).await?,
         }
+        let (schema, _held) = schema(&sources, asked.budget).await?;
+        let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
+        let frame = frame(select, checked, &plan);
+        let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
+        evaluation.has_several_sources = sources.len() > 1;
+        for source in &sources {
+            match source {
+                Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
+                    if select.slimit > 0 || select.soffset > 0 {
+                        count_groups(entries, &mut evaluation).await?;
+                    }
+                    engine.read(database, entries, &mut evaluation).await?;
+                }
+                Sourced::Rows(rows) => feed_rows(rows, &plan, &mut evaluation).await?,
+            }
+        }
+        drop(sources);
+        let (groups, mut held) = evaluation.finish().await?;
+        let groups = limited(select, groups);
+        let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
+        // Each series carries the names of its columns.
+        let names = plan.names.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
+        held.set(rows + groups.len() * (size_of::<GroupRows>() + names))?;
+        Ok(Some(Selected { names: plan.names.clone(), groups, held }))
     }
-    drop(sources);
-    let (groups, mut held) = evaluation.finish().await?;
-    let groups = limited(select, groups);
-    let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
-    // Each series carries the names of its columns.
-    let names = plan.names.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
-    held.set(rows + groups.len() * (size_of::<GroupRows>() + names))?;
-    Ok(Some(Selected { names: plan.names.clone(), groups, held }))
-}
 
-async fn sensors_of(
-    engine: &Engine,
-    measurement: &Measurement,
-    patterns: &Patterns,
-    asked: StatementContext<'_>,
-) -> Result<Sourced, StatementFailure> {
-    let name = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-    let database = database_of(engine, name, measurement.policy.as_deref().or(asked.policy)).await?;
-    let sensors = sensors_in(engine, &database, asked).await?;
-    let is_wanted = |entry: &DirectoryEntry| is_measurement(measurement, &entry.sensor.measurement, patterns);
-    let chosen = sensors.choose(asked, 1, &is_wanted).await?;
-    Ok(Sourced::Sensors { database, chosen })
+    async fn sensors_of(self, measurement: &Measurement) -> Result<Sourced, StatementFailure> {
+        let name = self.asked.database_or(measurement.database.as_deref())?;
+        let database = database_of(self.engine, name, measurement.policy.as_deref().or(self.asked.policy)).await?;
+        let sensors = self.sensors_in(&database).await?;
+        let is_wanted = |entry: &DirectoryEntry| is_measurement(measurement, &entry.sensor.measurement, self.patterns);
+        let chosen = sensors.choose(self.asked, 1, &is_wanted).await?;
+        Ok(Sourced::Sensors { database, chosen })
+    }
+
+    /// The sensors of a database, which must exist and be readable by the caller.
+    pub async fn sensors_in(self, database: &str) -> Result<SensorsIn, StatementFailure> {
+        let Self { engine, asked, .. } = self;
+        let by = asked.by;
+        if !by.may_read(&named_in_full(database)) {
+            return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
+        }
+        let sensors = engine.directory(asked.budget, database, engine.options.cache_max_age).await?;
+        if sensors.is_empty() && !engine.has_database(database).await? {
+            return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
+        }
+        Ok(SensorsIn(sensors))
+    }
 }
 
 /// All sensors of a database, including those that the caller may not read.
@@ -136,23 +136,6 @@ impl SensorsIn {
         let is_theirs = |entry: &DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
         Chosen::of(asked.budget, &self.0, steps + pins.len(), |entry| is_theirs(entry) && passes(entry)).await
     }
-}
-
-/// The sensors of a database, which must exist and be readable by the caller.
-pub async fn sensors_in(
-    engine: &Engine,
-    database: &str,
-    asked: StatementContext<'_>,
-) -> Result<SensorsIn, StatementFailure> {
-    let by = asked.by;
-    if !by.may_read(&named_in_full(database)) {
-        return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
-    }
-    let sensors = engine.directory(asked.budget, database, engine.options.cache_max_age).await?;
-    if sensors.is_empty() && !engine.has_database(database).await? {
-        return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
-    }
-    Ok(SensorsIn(sensors))
 }
 
 fn plain_tags(checked: &Checked) -> Vec<String> {

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::policies::{covered, database_of, shown};
 use super::rows::{ResultCell, ResultSeries, Rows, StatementAnswer, row_bytes};
-use super::select::sensors_in;
-use super::statement::{StatementContext, StatementFailure};
-use super::zones::resolve;
+use super::run::Run;
+use super::statement::StatementFailure;
 use crate::access::Caller;
 use crate::bucket::settings::{AUTOGEN, owner};
 use crate::bucket::{DatabaseSettings, Keep};
 use crate::influxql::{
-    Cardinality, Clock, Expr, KeyFilter, Listing, ListingOf, Measurement, MeasurementName, Operator, ReferenceKind,
-    Statement, split,
+    Cardinality, Expr, KeyFilter, Listing, ListingOf, Measurement, MeasurementName, Operator, ReferenceKind, Statement,
+    split,
 };
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
@@ -23,35 +22,57 @@ use crate::query::engine::kinds::Kinds;
 use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
 use crate::query::engine::plan::{rank, steps};
 use crate::query::pattern::Patterns;
-use crate::query::{Budget, HeldBytes, QueryError};
+use crate::query::{HeldBytes, QueryError};
 use crate::reading::Value;
 
-/// Runs a SHOW; `None` for a statement that changes something.
-pub async fn show(
-    engine: &Engine,
-    statement: &Statement,
-    patterns: &Patterns,
-    asked: StatementContext<'_>,
-) -> Result<Option<StatementAnswer>, StatementFailure> {
-    let mut answer = StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? };
-    match statement {
-        Statement::ShowDatabases => show_databases(engine, asked.by, &mut answer).await?,
-        Statement::ShowRetentionPolicies { database } => {
-            let database = database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-            database_of(engine, database, Some(AUTOGEN)).await?;
-            sensors_in(engine, database, asked).await?;
-            show_policies(engine, database, &mut answer).await?;
+impl<'a> Run<'a> {
+    /// Runs a SHOW; `None` for a statement that changes something.
+    pub async fn show(self, statement: &Statement) -> Result<Option<StatementAnswer>, StatementFailure> {
+        let Self { engine, asked, .. } = self;
+        let mut answer = StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? };
+        match statement {
+            Statement::ShowDatabases => show_databases(engine, asked.by, &mut answer).await?,
+            Statement::ShowRetentionPolicies { database } => {
+                let database = asked.database_or(database.as_deref())?;
+                database_of(engine, database, Some(AUTOGEN)).await?;
+                self.sensors_in(database).await?;
+                show_policies(engine, database, &mut answer).await?;
+            }
+            Statement::Show(listing) => match self.listed(listing).await {
+                Ok(listed) => listed.show(&mut answer).await?,
+                // An unknown database has no measurements; InfluxDB does not report an error either.
+                Err(StatementFailure::UnknownDatabase(_))
+                    if listing.of == ListingOf::Measurements && listing.cardinality.is_none() => {}
+                Err(failed) => return Err(failed),
+            },
+            _ => return Ok(None),
         }
-        Statement::Show(listing) => match listed(engine, listing, patterns, asked).await {
-            Ok(listed) => listed.show(engine, &mut answer).await?,
-            // An unknown database has no measurements; InfluxDB does not report an error either.
-            Err(StatementFailure::UnknownDatabase(_))
-                if listing.of == ListingOf::Measurements && listing.cardinality.is_none() => {}
-            Err(failed) => return Err(failed),
-        },
-        _ => return Ok(None),
+        Ok(Some(answer))
     }
-    Ok(Some(answer))
+
+    /// The sensors that a listing covers.
+    async fn listed(self, listing: &'a Listing) -> Result<Listed<'a>, StatementFailure> {
+        let name = self.asked.database_or(listing.database.as_deref())?;
+        let (_, condition) = split(listing.condition.as_ref(), &self.asked.clock())?;
+        let mut sources: Vec<(Vec<String>, Measurement)> = Vec::new();
+        let mut databases = Vec::new();
+        for policy in listing.policies() {
+            let of_policy = covered(self, name, policy).await?;
+            databases.extend(of_policy.iter().filter(|name| !databases.contains(*name)).cloned().collect::<Vec<_>>());
+            sources.extend(listing.sources.get(sources.len()).map(|source| (of_policy, source.clone())));
+        }
+        let mut parts = Vec::new();
+        for database in databases {
+            let here: Vec<Measurement> =
+                sources.iter().filter(|(of, _)| of.contains(&database)).map(|(_, source)| source.clone()).collect();
+            let sensors = self.sensors_in(&database).await?;
+            let (steps, is_wanted) = wanted(&here, condition.as_ref(), self.patterns)?;
+            let chosen = sensors.choose(self.asked, steps, &is_wanted).await?;
+            drop(is_wanted);
+            parts.push(Part { database, chosen });
+        }
+        Ok(Listed { parts, run: self, listing })
+    }
 }
 
 /// Lists the databases that the caller may read or write.
@@ -81,35 +102,6 @@ async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAn
     let policies = settings.policies(database).map(|(name, of)| row(name, of, of.readings.unwrap_or(Keep::Forever)));
     let rows: Vec<_> = std::iter::once(own).chain(policies).collect();
     answer.list(None, &columns, Box::new(rows.into_iter())).await
-}
-
-/// The sensors that a listing covers.
-async fn listed<'a>(
-    engine: &Engine,
-    listing: &'a Listing,
-    patterns: &'a Patterns,
-    asked: StatementContext<'a>,
-) -> Result<Listed<'a>, StatementFailure> {
-    let name = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-    let (_, condition) = split(listing.condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-    let mut sources: Vec<(Vec<String>, Measurement)> = Vec::new();
-    let mut databases = Vec::new();
-    for policy in listing.policies() {
-        let of_policy = covered(engine, name, policy, asked).await?;
-        databases.extend(of_policy.iter().filter(|name| !databases.contains(*name)).cloned().collect::<Vec<_>>());
-        sources.extend(listing.sources.get(sources.len()).map(|source| (of_policy, source.clone())));
-    }
-    let mut parts = Vec::new();
-    for database in databases {
-        let here: Vec<Measurement> =
-            sources.iter().filter(|(of, _)| of.contains(&database)).map(|(_, source)| source.clone()).collect();
-        let sensors = sensors_in(engine, &database, asked).await?;
-        let (steps, is_wanted) = wanted(&here, condition.as_ref(), patterns)?;
-        let chosen = sensors.choose(asked, steps, &is_wanted).await?;
-        drop(is_wanted);
-        parts.push(Part { database, chosen });
-    }
-    Ok(Listed { parts, patterns, listing, budget: asked.budget })
 }
 
 /// A test whether a sensor belongs to one of these measurements (to any if there are none) and its tags fulfil the
@@ -188,9 +180,8 @@ fn counted(count: usize) -> Rows<'static> {
 struct Listed<'a> {
     /// Of the database itself and of its policies.
     parts: Vec<Part>,
-    patterns: &'a Patterns,
+    run: Run<'a>,
     listing: &'a Listing,
-    budget: &'a Budget,
 }
 
 struct Part {
@@ -208,7 +199,7 @@ fn untagged<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
 type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
 impl Listed<'_> {
-    async fn show(&self, engine: &Engine, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+    async fn show(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
         let Listing { of, cardinality, slimit, soffset, .. } = *self.listing;
         match (of, cardinality) {
             (_, Some(cardinality)) => self.count(cardinality, answer).await,
@@ -223,7 +214,12 @@ impl Listed<'_> {
             (ListingOf::FieldKeys, None) => {
                 let mut kinds = Vec::with_capacity(self.parts.len());
                 for part in &self.parts {
-                    kinds.push(engine.field_kinds(self.budget, &part.database, &part.chosen.entries).await?);
+                    kinds.push(
+                        self.run
+                            .engine
+                            .field_kinds(self.run.asked.budget, &part.database, &part.chosen.entries)
+                            .await?,
+                    );
                 }
                 self.by_measurement(&["fieldKey", "fieldType"], &kinds, answer).await
             }
@@ -235,15 +231,16 @@ impl Listed<'_> {
             None => true,
             Some(KeyFilter::Is(wanted)) => key == wanted,
             Some(KeyFilter::IsNot(unwanted)) => key != unwanted,
-            Some(KeyFilter::Matches(pattern)) => self.patterns.matches(pattern, key),
-            Some(KeyFilter::MatchesNot(pattern)) => !self.patterns.matches(pattern, key),
+            Some(KeyFilter::Matches(pattern)) => self.run.patterns.matches(pattern, key),
+            Some(KeyFilter::MatchesNot(pattern)) => !self.run.patterns.matches(pattern, key),
             Some(KeyFilter::In(wanted)) => wanted.iter().any(|wanted| wanted == key),
         }
     }
 
     /// Collects what is listed. `kinds` has the types of fields, which are listed beside their names, for each part.
     async fn gathered<'s>(&'s self, kinds: &'s [Kinds]) -> Result<(Gathered<'s>, HeldBytes), QueryError> {
-        let (mut all, mut held, mut count) = (Gathered::new(), self.budget.hold(0)?, 0);
+        let budget = self.run.asked.budget;
+        let (mut all, mut held, mut count) = (Gathered::new(), budget.hold(0)?, 0);
         let named = self.listing.keys.as_ref().map_or(&[][..], KeyFilter::named);
         for (at, part) in self.parts.iter().enumerate() {
             for some in part.chosen.entries.chunks(CHOOSE) {
@@ -272,7 +269,7 @@ impl Listed<'_> {
                     count += known.len() - before;
                 }
                 held.set((all.len() + count) * NAME_BYTES)?;
-                self.budget.pause().await?;
+                budget.pause().await?;
             }
         }
         Ok((all, held))
@@ -299,7 +296,7 @@ impl Listed<'_> {
     async fn measurements(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
         let (names, _held) = self.gathered(&[]).await?;
         let matching = self.listing.matching.as_ref();
-        let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, self.patterns));
+        let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, self.run.patterns));
         let rows = names.into_keys().filter(wanted).map(|name| vec![ResultCell::text(name)]);
         let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
         answer.list(Some("measurements"), &["name"], rows).await

@@ -1,7 +1,8 @@
 //! The context in which a statement runs, and why it may have no result.
 
+use super::zones::resolve;
 use crate::access::Caller;
-use crate::influxql::StatementError;
+use crate::influxql::{Clock, StatementError};
 use crate::query::budget::Budget;
 use crate::query::error::QueryError;
 use crate::reading::Family;
@@ -65,4 +66,18 @@ pub struct StatementContext<'a> {
     pub budget: &'a Budget,
     /// The caller: databases that its token may not read are refused, and sensors that its pins exclude are hidden.
     pub by: &'a Caller,
+}
+
+impl<'a> StatementContext<'a> {
+    pub(super) fn clock(&self) -> Clock<'static> {
+        Clock { now: self.now, zone: None, resolve: &resolve }
+    }
+
+    /// The database that a statement means which may name one.
+    pub(super) fn database_or<'n>(&self, named: Option<&'n str>) -> Result<&'n str, StatementFailure>
+    where
+        'a: 'n,
+    {
+        named.or(self.database).ok_or(StatementFailure::NoDatabase)
+    }
 }
