@@ -8,7 +8,7 @@ use crate::influxql::{
     Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
 };
 use crate::query::engine::Engine;
-use crate::query::native::notices::{AskedName, NameKind, drift_of, unknown_of};
+use crate::query::native::notices::{AskedName, LookedFor, NameKind};
 use crate::query::service::without_notices;
 use crate::query::{Query, QueryError};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
@@ -56,11 +56,12 @@ impl Query {
                     source.names.into_iter().take(NAMES_MAX).map(|(kind, name)| AskedName { kind, name, measurement });
                 let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
                 let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
+                let StatementContext { budget, by, .. } = asked;
+                let looked = LookedFor { engine, budget, by, database: &database, names: &names };
                 if !has_answer {
-                    unknown.extend(unknown_of(engine, asked.budget, asked.by, &database, &names).await?);
+                    unknown.extend(looked.unknown().await?);
                 }
-                let range = range_of(source.condition, asked);
-                drifted.extend(drift_of(engine, asked.budget, asked.by, (&database, range), &names).await?);
+                drifted.extend(looked.drift(range_of(source.condition, asked)).await?);
             }
             let mut told: Vec<String> = Vec::new();
             for notice in unknown.into_iter().chain(drifted) {

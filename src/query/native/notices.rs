@@ -53,46 +53,26 @@ impl Query {
     /// A notice for each name that no sensor has which the caller may read.
     /// An answer is not refused because its notices cannot be told.
     pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
-        let engine = &self.engine;
         let read = || async {
             let asked = asked_of(names);
+            let range = names.range.map(|(from, to)| from..to);
+            let looked = LookedFor { engine: &self.engine, budget, by, database: names.database, names: &asked };
             if let Selector::Sensor(_) = names.selector {
                 // Its database may have a million others, which need not be read.
-                let chosen = engine.choose(budget, names.database, names.selector).await?;
+                let chosen = self.engine.choose(budget, names.database, names.selector).await?;
                 if let Some(entry) = chosen.entries.first() {
                     let entry = std::slice::from_ref(entry);
-                    let mut told = among(budget, entry, &[], &asked).await?;
-                    let of = (names.database, names.range.map(|(from, to)| from..to));
-                    told.extend(drift_among(engine, budget, of, (entry, &[]), &asked).await?);
+                    let mut told = looked.unknown_among(entry, &[]).await?;
+                    told.extend(looked.drift_among(range, entry, &[]).await?);
                     return Ok(told);
                 }
             }
-            let mut told = unknown_of(engine, budget, by, names.database, &asked).await?;
-            let of = (names.database, names.range.map(|(from, to)| from..to));
-            told.extend(drift_of(engine, budget, by, of, &asked).await?);
+            let mut told = looked.unknown().await?;
+            told.extend(looked.drift(range).await?);
             Ok::<_, QueryError>(told)
         };
         self.in_turn(budget, names.database, read).await.unwrap_or_else(without_notices)
     }
-}
-
-/// A notice for each named field beside which there are values of other families in a range of times, if they are kept at all.
-///
-/// # Errors
-/// If the store does not answer.
-pub async fn drift_of(
-    engine: &Engine,
-    budget: &Budget,
-    by: &Caller,
-    (database, range): (&str, Option<Range<i64>>),
-    asked: &[AskedName<'_>],
-) -> Result<Vec<String>, QueryError> {
-    let is_kept = engine.settings.now().drift(database) == Drift::Keep;
-    if !is_kept || !asked.iter().any(AskedName::may_be_field) {
-        return Ok(Vec::new());
-    }
-    let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
-    drift_among(engine, budget, (database, range), (&sensors, by.pins()), asked).await
 }
 
 /// A named field, and the fields beside it.
@@ -102,45 +82,6 @@ struct Drifted<'a> {
     /// At most [`LOOKED_AT`] of those that have any.
     sensors: Vec<DirectoryEntry>,
     has_more: bool,
-}
-
-async fn drift_among(
-    engine: &Engine,
-    budget: &Budget,
-    (database, range): (&str, Option<Range<i64>>),
-    (sensors, pins): (&[DirectoryEntry], &[Pin]),
-    asked: &[AskedName<'_>],
-) -> Result<Vec<String>, QueryError> {
-    let mut found: BTreeMap<&str, Drifted<'_>> = BTreeMap::new();
-    let fields: Vec<&AskedName<'_>> = asked.iter().filter(|asked| asked.may_be_field()).collect();
-    let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
-    for some in sensors.chunks(CHOOSE / 8) {
-        for entry in some.iter().filter(is_theirs) {
-            for (name, _) in entry.fields.iter() {
-                let Some((field, _)) = Family::kept_beside(name) else { continue };
-                let of = |asked: &&&AskedName<'_>| {
-                    asked.name == field && asked.measurement.is_none_or(|name| *entry.sensor.measurement == *name)
-                };
-                if let Some(asked) = fields.iter().find(of) {
-                    found.entry(asked.name).or_default().add(name, entry);
-                }
-            }
-        }
-        budget.pause().await?;
-    }
-    let (mut told, range) = (Vec::new(), range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX));
-    for (field, Drifted { names, sensors, has_more }) in found {
-        // What was deleted or written at another time is no news: a field stays known when it has no values.
-        let names = names.into_iter().map(str::to_owned).collect();
-        let having = present(engine, budget, database, (range.clone(), names), &sensors).await?;
-        let Some(name) = having.first().and_then(|names| names.first()) else { continue };
-        let (count, sensors) = (having.len(), if having.len() == 1 { "sensor" } else { "sensors" });
-        let least = if has_more { "at least " } else { "" };
-        told.push(format!(
-            "field {field:?} of {least}{count} {sensors} has values of another type, which are kept beside it, such as {name:?}"
-        ));
-    }
-    Ok(told)
 }
 
 impl<'a> Drifted<'a> {
@@ -155,27 +96,6 @@ impl<'a> Drifted<'a> {
             self.has_more = true;
         }
     }
-}
-
-/// A notice for the database if there is none of this name, else for each name that no sensor has which the caller may read.
-///
-/// # Errors
-/// If the store does not answer.
-pub async fn unknown_of(
-    engine: &Engine,
-    budget: &Budget,
-    by: &Caller,
-    database: &str,
-    asked: &[AskedName<'_>],
-) -> Result<Vec<String>, QueryError> {
-    let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
-    if sensors.is_empty() && !engine.has_database(database).await? {
-        let known = engine.all_databases().await?;
-        let mut nearest = Nearest::to(database);
-        known.iter().filter(|name| by.may_read(name) && owner(name) == **name).for_each(|name| nearest.add(name));
-        return Ok(vec![nearest.notice(&format!("unknown database {database:?}"))]);
-    }
-    among(budget, &sensors, by.pins(), asked).await
 }
 
 /// Where a name is looked for.
@@ -272,45 +192,119 @@ impl<'a> AskedName<'a> {
     }
 }
 
-/// A notice for each name that none of these sensors has, of those that the pins let the caller see.
-async fn among(
-    budget: &Budget,
-    sensors: &[DirectoryEntry],
-    pins: &[Pin],
-    asked: &[AskedName<'_>],
-) -> Result<Vec<String>, QueryError> {
-    let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
-    let mut missing: Vec<&AskedName<'_>> = asked.iter().collect();
-    for some in sensors.chunks(CHOOSE) {
-        for entry in some.iter().filter(is_theirs) {
-            missing.retain(|asked| !asked.any(entry, |name| name == asked.name));
-            if missing.is_empty() {
-                return Ok(Vec::new());
-            }
+/// Names that are looked for among the sensors of a database.
+pub struct LookedFor<'a> {
+    pub engine: &'a Engine,
+    pub budget: &'a Budget,
+    pub by: &'a Caller,
+    pub database: &'a str,
+    pub names: &'a [AskedName<'a>],
+}
+
+impl LookedFor<'_> {
+    /// A notice for the database if there is none of this name, else for each name that no sensor has which the caller may read.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn unknown(&self) -> Result<Vec<String>, QueryError> {
+        let Self { engine, budget, by, database, .. } = *self;
+        let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
+        if sensors.is_empty() && !engine.has_database(database).await? {
+            let known = engine.all_databases().await?;
+            let mut nearest = Nearest::to(database);
+            known.iter().filter(|name| by.may_read(name) && owner(name) == **name).for_each(|name| nearest.add(name));
+            return Ok(vec![nearest.notice(&format!("unknown database {database:?}"))]);
         }
-        budget.pause().await?;
+        self.unknown_among(&sensors, by.pins()).await
     }
-    // Without its measurement, none of the other names can be found.
-    let measurement = missing.iter().find(|asked| asked.kind == NameKind::Measurement);
-    let missing = measurement.map_or_else(|| missing.clone(), |measurement| vec![*measurement]);
-    let without_value = |asked: &&AskedName<'_>| match asked.kind {
-        NameKind::Value(tag) => !missing.iter().any(|other| other.kind == NameKind::Tag && other.name == tag),
-        _ => true,
-    };
-    let mut nearest: Vec<_> =
-        missing.iter().copied().filter(without_value).map(|asked| (asked, Nearest::to(asked.name))).collect();
-    for some in sensors.chunks(CHOOSE / 8) {
-        for entry in some.iter().filter(is_theirs) {
-            for (asked, nearest) in &mut nearest {
-                asked.any(entry, |name| {
-                    nearest.add(name);
-                    false
-                });
+
+    /// A notice for each name that none of these sensors has, of those that the pins let the caller see.
+    async fn unknown_among(&self, sensors: &[DirectoryEntry], pins: &[Pin]) -> Result<Vec<String>, QueryError> {
+        let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
+        let mut missing: Vec<&AskedName<'_>> = self.names.iter().collect();
+        for some in sensors.chunks(CHOOSE) {
+            for entry in some.iter().filter(is_theirs) {
+                missing.retain(|asked| !asked.any(entry, |name| name == asked.name));
+                if missing.is_empty() {
+                    return Ok(Vec::new());
+                }
             }
+            self.budget.pause().await?;
         }
-        budget.pause().await?;
+        // Without its measurement, none of the other names can be found.
+        let measurement = missing.iter().find(|asked| asked.kind == NameKind::Measurement);
+        let missing = measurement.map_or_else(|| missing.clone(), |measurement| vec![*measurement]);
+        let without_value = |asked: &&AskedName<'_>| match asked.kind {
+            NameKind::Value(tag) => !missing.iter().any(|other| other.kind == NameKind::Tag && other.name == tag),
+            _ => true,
+        };
+        let mut nearest: Vec<_> =
+            missing.iter().copied().filter(without_value).map(|asked| (asked, Nearest::to(asked.name))).collect();
+        for some in sensors.chunks(CHOOSE / 8) {
+            for entry in some.iter().filter(is_theirs) {
+                for (asked, nearest) in &mut nearest {
+                    asked.any(entry, |name| {
+                        nearest.add(name);
+                        false
+                    });
+                }
+            }
+            self.budget.pause().await?;
+        }
+        Ok(nearest.into_iter().map(|(asked, nearest)| nearest.notice(&asked.described())).collect())
     }
-    Ok(nearest.into_iter().map(|(asked, nearest)| nearest.notice(&asked.described())).collect())
+
+    /// A notice for each named field beside which there are values of other families in a range of times, if they are kept at all.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn drift(&self, range: Option<Range<i64>>) -> Result<Vec<String>, QueryError> {
+        let Self { engine, budget, by, database, names } = *self;
+        let is_kept = engine.settings.now().drift(database) == Drift::Keep;
+        if !is_kept || !names.iter().any(AskedName::may_be_field) {
+            return Ok(Vec::new());
+        }
+        let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
+        self.drift_among(range, &sensors, by.pins()).await
+    }
+
+    async fn drift_among(
+        &self,
+        range: Option<Range<i64>>,
+        sensors: &[DirectoryEntry],
+        pins: &[Pin],
+    ) -> Result<Vec<String>, QueryError> {
+        let mut found: BTreeMap<&str, Drifted<'_>> = BTreeMap::new();
+        let fields: Vec<&AskedName<'_>> = self.names.iter().filter(|asked| asked.may_be_field()).collect();
+        let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
+        for some in sensors.chunks(CHOOSE / 8) {
+            for entry in some.iter().filter(is_theirs) {
+                for (name, _) in entry.fields.iter() {
+                    let Some((field, _)) = Family::kept_beside(name) else { continue };
+                    let of = |asked: &&&AskedName<'_>| {
+                        asked.name == field && asked.measurement.is_none_or(|name| *entry.sensor.measurement == *name)
+                    };
+                    if let Some(asked) = fields.iter().find(of) {
+                        found.entry(asked.name).or_default().add(name, entry);
+                    }
+                }
+            }
+            self.budget.pause().await?;
+        }
+        let (mut told, range) = (Vec::new(), range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX));
+        for (field, Drifted { names, sensors, has_more }) in found {
+            // What was deleted or written at another time is no news: a field stays known when it has no values.
+            let names = names.into_iter().map(str::to_owned).collect();
+            let having = present(self.engine, self.budget, self.database, (range.clone(), names), &sensors).await?;
+            let Some(name) = having.first().and_then(|names| names.first()) else { continue };
+            let (count, sensors) = (having.len(), if having.len() == 1 { "sensor" } else { "sensors" });
+            let least = if has_more { "at least " } else { "" };
+            told.push(format!(
+            "field {field:?} of {least}{count} {sensors} has values of another type, which are kept beside it, such as {name:?}"
+        ));
+        }
+        Ok(told)
+    }
 }
 
 /// The known names that are nearest to one that is unknown.
