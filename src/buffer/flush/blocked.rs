@@ -13,9 +13,9 @@ use crate::buffer::memtable::Load;
 use crate::catalog::{Database, KnownSensor};
 use crate::telemetry::Metrics;
 
-/// Which buckets wait, and why. Cheap to clone. Bounded, since each of these buckets has unflushed readings.
-#[derive(Debug, Clone, Default)]
-pub struct BlockedBuckets(Arc<Mutex<HashMap<CacheKey, Cause>>>);
+/// Which buckets wait, and why. Bounded, since each of these buckets has unflushed readings.
+#[derive(Debug, Default)]
+pub struct BlockedBuckets(Mutex<HashMap<CacheKey, Cause>>);
 
 #[derive(Debug)]
 struct Cause {

@@ -53,7 +53,7 @@ pub struct FlushContext {
     /// Whether the store answers.
     pub presence: StorePresence,
     /// Databases that the store fails on.
-    pub failing: Arc<FailingDatabases>,
+    pub failing: FailingDatabases,
     /// Takes readings that the store will never accept.
     pub dead_letters: DeadLetters,
     /// Buckets whose readings wait because of one document.

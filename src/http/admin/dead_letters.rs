@@ -25,7 +25,7 @@ pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result
     let cursor = parameters.get("cursor").map_or(Ok(0), str::parse);
     let cursor = cursor
         .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;
-    let letters = &app.ingest.dead_letters;
+    let letters = &app.ingest.flushes.dead_letters;
     let unreadable = |error: std::io::Error| ApiError::Unreadable(format!("the dead letters: {error}"));
     let outstanding = letters.outstanding().await.map_err(unreadable)?;
     let (found, has_more) = letters.page(cursor, count_max, ANSWER_BYTES).await.map_err(unreadable)?;

@@ -26,7 +26,8 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         Health::Ready | Health::Stopping => None,
     };
     let terms = app.access.terms(now_seconds());
-    let dead_letters = app.ingest.dead_letters.outstanding().await.ok().map(|outstanding| outstanding.readings());
+    let dead_letters =
+        app.ingest.flushes.dead_letters.outstanding().await.ok().map(|outstanding| outstanding.readings());
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "started": rfc3339(app.started.0),
@@ -40,7 +41,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         "acks": { "p50_seconds": last.and_then(|sample| sample.ack_p50), "p99_seconds": last.and_then(|sample| sample.ack_p99) },
         "store": {
             "away": away, "pending_readings": lag.ledger.pending.max(0), "oldest_pending_seconds": status::age(lag.oldest),
-            "failing_databases": app.ingest.failing().len(), "blocked": app.ingest.blocked.told(), "dead_letters": dead_letters,
+            "failing_databases": app.ingest.failing().len(), "blocked": app.ingest.flushes.blocked.told(), "dead_letters": dead_letters,
         },
         "log": {
             "bytes": log.bytes, "budget_bytes": app.ingest.wal_budget(), "segments": log.segments, "writable": log.unwritable.is_none(),

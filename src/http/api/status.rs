@@ -117,7 +117,7 @@ pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<Sees
         None if !failing.is_empty() => (StatusCode::OK, "pass", some_fail),
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
-    let blocked = app.ingest.blocked.told();
+    let blocked = app.ingest.flushes.blocked.told();
     let documents = if blocked.is_some() { "fail" } else { "pass" };
     let blocked = blocked.unwrap_or_else(|| "no readings are blocked by a single document".to_owned());
     let log = app.ingest.wal.stats();
@@ -154,7 +154,7 @@ pub(crate) fn unusable(cause: Unusable) -> String {
 /// A check that warns if there are dead letters.
 async fn dead_letters(app: &App) -> Option<serde_json::Value> {
     let mut messages = Vec::new();
-    match app.ingest.dead_letters.outstanding().await {
+    match app.ingest.flushes.dead_letters.outstanding().await {
         Ok(outstanding) => {
             let readings = outstanding.readings();
             if readings > 0 {
@@ -251,7 +251,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "feeding": !lag.live,
         "deletions_in_progress": app.ingest.catalog.deletions_in_progress(),
         "blocked": lag.blocked,
-        "documents": app.ingest.blocked.told(),
+        "documents": app.ingest.flushes.blocked.told(),
         "refusing": refusal(&app, &health),
         "store": store,
         "failing_databases": failing,
@@ -267,13 +267,13 @@ pub async fn settings() -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let outstanding = app.ingest.dead_letters.outstanding().await.ok();
+    let outstanding = app.ingest.flushes.dead_letters.outstanding().await.ok();
     let _scraping = app.metrics.scraping();
     let (lag, log) = (app.ingest.lag(), app.ingest.wal.stats());
     app.metrics.ledger(&lag.ledger);
     let readings = outstanding.as_ref().map(|outstanding| outstanding.readings());
     app.metrics.dead_letters(readings, outstanding.map(|outstanding| outstanding.metadata));
-    app.ingest.blocked.measure(&app.metrics);
+    app.ingest.flushes.blocked.measure(&app.metrics);
     let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
     app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));

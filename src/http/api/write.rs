@@ -124,7 +124,7 @@ impl WriteTerms {
 /// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away` for an unavailable one.
 pub async fn flush(State(app): State<Arc<App>>, Extension(sender): Extension<Sender>) -> Response {
     let flushed = flushed(&app).await;
-    let refused = app.ingest.dead_letters.outstanding().await;
+    let refused = app.ingest.flushes.dead_letters.outstanding().await;
     let (outcome, response) = match (flushed, refused) {
         (Err(error), _) => (error.to_string(), ApiError::from(error).respond(Dialect::Native)),
         (Ok(()), Err(error)) => {

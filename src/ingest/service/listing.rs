@@ -103,7 +103,7 @@ impl UnflushedReadings for Ingest {
     }
 
     fn changes(&self) -> &HourVersions {
-        &self.changes
+        &self.flushes.changes
     }
 }
 

@@ -28,13 +28,11 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::bucket::HourVersions;
 use crate::bucket::settings::policy_database;
 use crate::buffer::deleter::Deleter;
 use crate::buffer::dispatch::Dispatch;
-use crate::buffer::flush::blocked::BlockedBuckets;
-use crate::buffer::flush::dead_letters::DeadLetters;
-use crate::buffer::flush::failing::{FailingDatabase, FailingDatabases};
+use crate::buffer::flush::failing::FailingDatabase;
+use crate::buffer::flush::task::FlushContext;
 use crate::catalog::Catalog;
 use crate::catalog::lookup::SensorLookup;
 use crate::config::Settings;
@@ -61,15 +59,11 @@ pub struct Ingest {
     pub(crate) retention: Arc<Retention>,
     pub(crate) wal: Arc<Wal>,
     pub(crate) dispatch: Arc<Dispatch>,
-    /// The readings that the store refused for good.
-    pub(crate) dead_letters: DeadLetters,
+    pub(crate) flushes: Arc<FlushContext>,
     pub(crate) rejections: Arc<Rejections>,
     request_keys: RequestKeys,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
-    changes: Arc<HourVersions>,
-    pub(crate) blocked: BlockedBuckets,
-    failing: Arc<FailingDatabases>,
     pub(crate) member: Arc<Member>,
     pub(crate) deleter: Arc<Deleter>,
     pub(crate) tail: Arc<Tail>,
@@ -109,7 +103,7 @@ impl Ingest {
     /// The databases that the store fails on while it accepts others, by name.
     #[must_use]
     pub fn failing(&self) -> Vec<FailingDatabase> {
-        let mut failing = self.failing.list();
+        let mut failing = self.flushes.failing.list();
         failing.iter_mut().for_each(|failing| failing.wal_bytes = self.wal_bytes(failing));
         failing
     }

@@ -58,9 +58,8 @@ impl Ingest {
     ) -> (Self, Closing) {
         let wal = Arc::new(wal);
         let positions = WalPositions::new(recovery.truncated, recovery.last, options.memtable.max_bytes);
-        let (presence, failing) = (StorePresence::default(), Arc::<FailingDatabases>::default());
+        let presence = StorePresence::default();
         let changes = Arc::<HourVersions>::default();
-        let dead_letters = DeadLetters::new(options.dead_letters_dir());
         let rejections = Arc::new(Rejections::open(options.rejections_dir(), &options.rejections));
         let key_options = KeyOptions {
             folder: options.server.data_dir.join("request-keys"),
@@ -68,7 +67,6 @@ impl Ingest {
             count_max: REQUEST_KEYS_MAX,
         };
         let request_keys = RequestKeys::open(key_options, now_ns());
-        let blocked = BlockedBuckets::default();
         let registry_view = Arc::new(RegistryView::new(
             store.masks().clone(),
             understand.clone(),
@@ -84,17 +82,17 @@ impl Ingest {
             registry_view.note_joined();
         }
         let settings = KnownSettings::default();
-        let context = Arc::new(FlushContext {
+        let flushes = Arc::new(FlushContext {
             store: store.clone(),
             metrics: metrics.clone(),
             caps: options.caps(),
             registry_view: registry_view.clone(),
             clock: clock.clone(),
             presence: presence.clone(),
-            failing: failing.clone(),
-            dead_letters: dead_letters.clone(),
+            failing: FailingDatabases::default(),
+            dead_letters: DeadLetters::new(options.dead_letters_dir()),
             changes: changes.clone(),
-            blocked: blocked.clone(),
+            blocked: BlockedBuckets::default(),
             bytes: options.flush_task_bytes(),
             direct: DirectRules::new(&options),
             settings: settings.clone(),
@@ -104,7 +102,7 @@ impl Ingest {
         for number in 0..options.ingest.shards {
             // Bounded by the memory for unflushed readings: see `dispatch`.
             let (sender, inbox) = mpsc::unbounded_channel();
-            let shard = Shard::new(number, &options, context.clone(), positions.clone());
+            let shard = Shard::new(number, &options, flushes.clone(), positions.clone());
             shards.push(tokio::spawn(shard.run(inbox)));
             inboxes.push(sender);
         }
@@ -124,7 +122,7 @@ impl Ingest {
             marks: registry_view.marks(),
         });
         let deleter = Arc::new(Deleter {
-            context,
+            context: flushes.clone(),
             dispatch: dispatch.clone(),
             understand,
             opening: recovery.opening,
@@ -139,7 +137,7 @@ impl Ingest {
             registry_view,
             clock,
             catalog: catalog.clone(),
-            changes: changes.clone(),
+            changes,
             metrics: metrics.clone(),
             horizon: options.wal.horizon,
             last: recovery.last,
@@ -195,14 +193,11 @@ impl Ingest {
             retention,
             wal,
             dispatch,
-            dead_letters,
+            flushes,
             rejections,
             request_keys,
             bytes,
             metrics,
-            changes,
-            blocked,
-            failing,
             member,
             deleter,
             tail,

@@ -134,7 +134,7 @@ impl Ingest {
     /// Refuses writes to a database that the store fails on, once its unflushed readings exceed
     /// `ingest.database_share`.
     pub(super) fn check_share(&self, database: &Database) -> Result<(), IngestError> {
-        let Some(mut failing) = self.failing.get(&database.name) else { return Ok(()) };
+        let Some(mut failing) = self.flushes.failing.get(&database.name) else { return Ok(()) };
         // The share protects other databases: it is pointless without any, or while the store is away for all.
         if self.lookup.presence.is_away() || self.catalog.databases().len() < 2 {
             return Ok(());
