@@ -48,8 +48,6 @@ pub struct Deleter {
     pub understand: Understand,
     /// This opening of the WAL.
     pub opening: u64,
-    /// How many recent readings a sensor's document holds.
-    pub recent: usize,
     /// Locks by database. Deletions, sweeps after earlier deletions and the jobs that rewrite exclude each other.
     pub turns: Arc<DatabaseTurns>,
 }

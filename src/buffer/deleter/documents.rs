@@ -137,14 +137,14 @@ impl Deleter {
 
     /// What the store still has of a sensor.
     async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<RemainingPages>, StorageError> {
-        let store = &*self.context.store;
+        let (store, most) = (&*self.context.store, self.context.recent);
         let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
         let mut hours = ALL_HOURS;
-        while recent.len() < self.recent.max(1) && !hours.is_empty() {
+        while recent.len() < most.max(1) && !hours.is_empty() {
             let latest =
                 store.scan(database, &sensor.key, hours, Order::Descending, &Projection::ALL, Extent::pages(1)).await?;
             let sets = latest.pages.iter().filter_map(|page| page.readings.as_ref());
-            let readings = sets.flat_map(|set| (0..set.len()).rev().take(self.recent.max(1)).map(|i| set.reading(i)));
+            let readings = sets.flat_map(|set| (0..set.len()).rev().take(most.max(1)).map(|i| set.reading(i)));
             recent.extend(readings.map(|reading| (reading.time, reading)));
             hours = latest.rest;
         }
@@ -168,7 +168,7 @@ impl Deleter {
         let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
         let first = first_hour.filter(|hour| *hour < Hour::of(first)).map_or(first, Hour::start_ns);
-        Ok(Some(RemainingPages { first, last, recent: newest(recent, self.recent) }))
+        Ok(Some(RemainingPages { first, last, recent: newest(recent, most) }))
     }
 }
 

@@ -7,33 +7,30 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use self::latest::latest_readings;
 use super::outliers::expire;
 use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{Extent, Order, Outlier, Projection, Written};
 use crate::bucket::{Meta, Reading, Readings, SensorDocument, StorageError, UnflushedHour};
+use crate::catalog::KnownSensor;
 use crate::catalog::deletion::ALL_HOURS;
 use crate::catalog::reads::read_sensors_each;
-use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
-use crate::config::Settings;
 use crate::faults;
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Day, Hour, Stamp};
-use crate::store::MergedView;
 
 /// Documents per write.
 pub const BATCH: usize = 500;
 /// Most bytes of a document's recent readings, far below the most that a document may have.
 const RECENT_BYTES: usize = 1024 * 1024;
 
-/// What documents contain.
-#[derive(Debug, Clone, Copy)]
-pub struct Documents {
-    /// How many of the latest readings a document holds.
-    pub recent: usize,
+/// The documents of a database.
+#[derive(Clone, Copy)]
+pub struct Documents<'a> {
+    pub context: &'a FlushContext,
+    pub database: &'a str,
 }
 
 /// What a sensor's document lacks, as far as its shard knows.
@@ -108,23 +105,14 @@ pub struct DocumentsOutcome {
     pub error: Option<StorageError>,
 }
 
-impl Documents {
-    pub fn new(options: &Settings) -> Self {
-        Self { recent: options.sensors.recent }
-    }
-
+impl Documents<'_> {
     /// Adds to documents what was stored since they were written. Reads a bucket from the store if it is not cached, or
     /// if another instance wrote the document last, since it may have changed the bucket too.
     ///
     /// # Errors
     /// If the store is away when a bucket must be read.
-    pub async fn refresh(
-        self,
-        store: &MergedView,
-        database: &str,
-        documents: &mut [Document<'_>],
-    ) -> Result<(), StorageError> {
-        let tails = latest_readings(store, database, documents, self.recent).await?;
+    async fn refresh(self, documents: &mut [Document<'_>]) -> Result<(), StorageError> {
+        let tails = self.latest_readings(documents).await?;
         let now = now_ns();
         for ((outdated, document), tail) in documents.iter_mut().zip(tails) {
             expire(document, now);
@@ -157,7 +145,7 @@ impl Documents {
     }
 
     /// Adds unflushed readings to a document. Each must be whole: merged with what the store has at its time.
-    pub fn lay_over(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
+    fn lay_over(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
         add_fields(document, known);
         let times = || unflushed.iter().map(|reading| reading.time);
         let seen = times().min().zip(times().max());
@@ -176,7 +164,7 @@ impl Documents {
             document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
         }
         let recent = document.recent.drain(..).chain(latest);
-        document.recent = newest(recent.map(|reading| (reading.time, reading)).collect(), self.recent);
+        document.recent = newest(recent.map(|reading| (reading.time, reading)).collect(), self.context.recent);
     }
 
     /// Adds to documents, as read from the store, what a shard knows of their sensors beyond them.
@@ -185,20 +173,18 @@ impl Documents {
     /// If something must be read for that and the store does not answer.
     pub async fn lay_latest(
         self,
-        store: &MergedView,
-        database: &Database,
         sensors: &[Arc<KnownSensor>],
         (mut documents, latest): (Vec<SensorDocument>, Vec<Latest>),
     ) -> Result<Vec<SensorDocument>, StorageError> {
-        read_anew(store, &database.name, sensors, &mut documents).await?;
+        self.read_anew(sensors, &mut documents).await?;
         let outdated = latest.iter().map(|latest| latest.outdated.as_ref());
         let mut refreshed: Vec<Document<'_>> = outdated.zip(documents).collect();
-        self.refresh(store, &database.name, &mut refreshed).await?;
+        self.refresh(&mut refreshed).await?;
         let mut documents: Vec<SensorDocument> = refreshed.into_iter().map(|(_, document)| document).collect();
         for ((known, document), latest) in sensors.iter().zip(&mut documents).zip(latest) {
             let mut readings: Vec<Reading> = Vec::new();
             for hour in &latest.unflushed {
-                let set = with_stored(store, &database.name, document, hour).await?;
+                let set = self.with_stored(document, hour).await?;
                 readings.extend((0..set.len()).map(|i| set.reading(i)));
             }
             if !readings.is_empty() {
@@ -208,34 +194,28 @@ impl Documents {
         Ok(documents)
     }
 
-    /// Updates and writes the documents of some sensors of a database.
-    pub async fn write(self, context: &FlushContext, database: &Database, outdated: &[Outdated]) -> DocumentsOutcome {
+    /// Updates and writes the documents of some sensors.
+    pub async fn write(self, outdated: &[Outdated]) -> DocumentsOutcome {
         faults::point("before_sensors");
         faults::halt_at("writing_documents").await;
         let mut outcome = DocumentsOutcome::default();
         for chunk in outdated.chunks(BATCH) {
             let before = outcome.done.len();
-            let written = self.write_chunk(context, &database.name, chunk, &mut outcome).await;
-            context.metrics.sensor_writes.increment((outcome.done.len() - before) as u64);
+            let written = self.write_chunk(chunk, &mut outcome).await;
+            self.context.metrics.sensor_writes.increment((outcome.done.len() - before) as u64);
             if let Err(error) = written {
                 outcome.error = Some(error);
                 break;
             }
         }
-        give_up_refused_meta(context, &database.name, outdated, &mut outcome).await;
+        self.give_up_refused_meta(outdated, &mut outcome).await;
         outcome
     }
 
-    async fn write_chunk(
-        self,
-        context: &FlushContext,
-        database: &str,
-        chunk: &[Outdated],
-        outcome: &mut DocumentsOutcome,
-    ) -> Result<(), StorageError> {
+    async fn write_chunk(self, chunk: &[Outdated], outcome: &mut DocumentsOutcome) -> Result<(), StorageError> {
         let mut open: Vec<&Outdated> = chunk.iter().collect();
         for _ in 0..ATTEMPTS_MAX {
-            open = self.try_to_write(context, database, open, outcome).await?;
+            open = self.try_to_write(open, outcome).await?;
             if open.is_empty() {
                 return Ok(());
             }
@@ -246,14 +226,13 @@ impl Documents {
     /// Reads, updates and writes documents; returns those that others changed meanwhile.
     async fn try_to_write<'a>(
         self,
-        context: &FlushContext,
-        database: &str,
         open: Vec<&'a Outdated>,
         outcome: &mut DocumentsOutcome,
     ) -> Result<Vec<&'a Outdated>, StorageError> {
-        let mut documents = read(context, database, open, outcome).await?;
+        let Self { context, database } = self;
+        let mut documents = self.read(open, outcome).await?;
         let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
-        self.refresh(&context.store, database, &mut documents).await?;
+        self.refresh(&mut documents).await?;
         let (mut changed, mut writers) = (Vec::new(), Vec::new());
         for ((outdated, now), before) in documents.into_iter().zip(before) {
             let Some(outdated) = outdated else { continue };
@@ -289,122 +268,110 @@ impl Documents {
         }
         away.map_or(Ok(again), Err)
     }
-}
 
-/// Dead-letters the metadata of documents that the store will never accept: it would keep its record, and with it the whole
-/// WAL, for ever. Every other failure may pass.
-async fn give_up_refused_meta(
-    context: &FlushContext,
-    database: &str,
-    outdated: &[Outdated],
-    outcome: &mut DocumentsOutcome,
-) {
-    for (id, error) in &outcome.failed {
-        let of = outdated.iter().find(|of| of.known.id == *id && !of.meta.change.is_empty());
-        let (Some(of), StorageError::Refused { .. }) = (of, error) else { continue };
-        let sensor = &of.known.sensor.key;
-        match context.dead_letters.keep_meta(database, sensor, &of.meta.change, error).await {
-            Ok(()) => outcome.given_up_meta.push((*id, error.clone())),
-            Err(io) => {
-                tracing::error!(%io, %error, %sensor, "metadata that the store refuses cannot be written to its file; it stays in the WAL");
-            }
-        }
-    }
-}
-
-/// Reads the documents of sensors, and creates missing ones.
-async fn read<'a>(
-    context: &FlushContext,
-    database: &str,
-    open: Vec<&'a Outdated>,
-    outcome: &mut DocumentsOutcome,
-) -> Result<Vec<Document<'a>>, StorageError> {
-    let keys: Vec<&str> = open.iter().map(|outdated| &*outdated.known.sensor.key).collect();
-    let mut stored: HashMap<_, _> = read_sensors_each(&context.store, database, &keys).await?;
-    let mut documents = Vec::with_capacity(open.len());
-    for outdated in open {
-        let known = &outdated.known;
-        match stored.remove(&known.sensor.key) {
-            // Metadata may come before any reading.
-            None if outdated.meta.needs_document(context.registry_view.view().restamps) => {
-                documents.push((Some(outdated), new_document(known)));
-            }
-            // Another instance deleted the document and the readings, unless some were stored since. A hidden page
-            // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
-            None => match context
-                .store
-                .raw()
-                .scan(database, &known.sensor.key, ALL_HOURS, Order::Descending, &Projection::ALL, Extent::pages(1))
-                .await
-            {
-                Ok(scanned) if scanned.pages.is_empty() && !has_days(context, database, &known.sensor.key).await? => {
-                    known.unsave();
-                    outcome.done.push(known.id);
+    /// Dead-letters the metadata of documents that the store will never accept: it would keep its record, and with it the whole
+    /// WAL, for ever. Every other failure may pass.
+    async fn give_up_refused_meta(self, outdated: &[Outdated], outcome: &mut DocumentsOutcome) {
+        let Self { context, database } = self;
+        for (id, error) in &outcome.failed {
+            let of = outdated.iter().find(|of| of.known.id == *id && !of.meta.change.is_empty());
+            let (Some(of), StorageError::Refused { .. }) = (of, error) else { continue };
+            let sensor = &of.known.sensor.key;
+            match context.dead_letters.keep_meta(database, sensor, &of.meta.change, error).await {
+                Ok(()) => outcome.given_up_meta.push((*id, error.clone())),
+                Err(io) => {
+                    tracing::error!(%io, %error, %sensor, "metadata that the store refuses cannot be written to its file; it stays in the WAL");
                 }
-                Err(error) if error.is_away() => return Err(error),
-                // A page that cannot be read exists all the same.
-                Ok(_) | Err(_) => documents.push((Some(outdated), new_document(known))),
-            },
-            Some(Ok(document)) => documents.push((Some(outdated), document)),
-            Some(Err(error)) => outcome.failed.push((known.id, error)),
+            }
         }
     }
-    Ok(documents)
-}
 
-async fn has_days(context: &FlushContext, database: &str, sensor: &str) -> Result<bool, StorageError> {
-    Ok(!context.store.raw().parts_of(database, &[sensor], Day::of_hours(&ALL_HOURS)).await?.is_empty())
-}
-
-/// Reads documents again that this process has written since they were read.
-async fn read_anew(
-    store: &MergedView,
-    database: &str,
-    known: &[Arc<KnownSensor>],
-    documents: &mut [SensorDocument],
-) -> Result<(), StorageError> {
-    let (mut keys, mut stale) = (Vec::new(), Vec::new());
-    for (known, document) in known.iter().zip(documents) {
-        if document.rev < known.written_rev.load(Ordering::Relaxed) {
-            keys.push(&*known.sensor.key);
-            stale.push(document);
+    /// Reads the documents of sensors, and creates missing ones.
+    async fn read<'a>(
+        self,
+        open: Vec<&'a Outdated>,
+        outcome: &mut DocumentsOutcome,
+    ) -> Result<Vec<Document<'a>>, StorageError> {
+        let Self { context, database } = self;
+        let keys: Vec<&str> = open.iter().map(|outdated| &*outdated.known.sensor.key).collect();
+        let mut stored: HashMap<_, _> = read_sensors_each(&context.store, database, &keys).await?;
+        let mut documents = Vec::with_capacity(open.len());
+        for outdated in open {
+            let known = &outdated.known;
+            match stored.remove(&known.sensor.key) {
+                // Metadata may come before any reading.
+                None if outdated.meta.needs_document(context.registry_view.view().restamps) => {
+                    documents.push((Some(outdated), new_document(known)));
+                }
+                // Another instance deleted the document and the readings, unless some were stored since. A hidden page
+                // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
+                None => match context
+                    .store
+                    .raw()
+                    .scan(database, &known.sensor.key, ALL_HOURS, Order::Descending, &Projection::ALL, Extent::pages(1))
+                    .await
+                {
+                    Ok(scanned) if scanned.pages.is_empty() && !self.has_days(&known.sensor.key).await? => {
+                        known.unsave();
+                        outcome.done.push(known.id);
+                    }
+                    Err(error) if error.is_away() => return Err(error),
+                    // A page that cannot be read exists all the same.
+                    Ok(_) | Err(_) => documents.push((Some(outdated), new_document(known))),
+                },
+                Some(Ok(document)) => documents.push((Some(outdated), document)),
+                Some(Err(error)) => outcome.failed.push((known.id, error)),
+            }
         }
+        Ok(documents)
     }
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let mut read = read_sensors_each(store, database, &keys).await?;
-    for document in stale {
-        if let Some(anew) = read.remove(&document.sensor.key) {
-            *document = anew?;
-        }
-    }
-    Ok(())
-}
 
-/// Unflushed readings, merged with the stored ones if the document has readings of the same times: only the pages know
-/// which value is later.
-async fn with_stored(
-    store: &MergedView,
-    database: &str,
-    document: &SensorDocument,
-    hour: &UnflushedHour,
-) -> Result<Readings, StorageError> {
-    let unflushed = hour.readings();
-    if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
-        return Ok(unflushed);
+    async fn has_days(self, sensor: &str) -> Result<bool, StorageError> {
+        Ok(!self.context.store.raw().parts_of(self.database, &[sensor], Day::of_hours(&ALL_HOURS)).await?.is_empty())
     }
-    let times = unflushed.times();
-    let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(unflushed) };
-    let wanted = Projection { times: *first..last.saturating_add(1), ..Projection::ALL };
-    let hours = hour.hour..hour.hour.next();
-    let scanned = store.scan(database, &document.sensor.key, hours, Order::Ascending, &wanted, Extent::ALL).await?;
-    let mut stored = Readings::default();
-    for readings in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
-        stored.unite(readings);
+
+    /// Reads documents again that this process has written since they were read.
+    async fn read_anew(self, known: &[Arc<KnownSensor>], documents: &mut [SensorDocument]) -> Result<(), StorageError> {
+        let (mut keys, mut stale) = (Vec::new(), Vec::new());
+        for (known, document) in known.iter().zip(documents) {
+            if document.rev < known.written_rev.load(Ordering::Relaxed) {
+                keys.push(&*known.sensor.key);
+                stale.push(document);
+            }
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut read = read_sensors_each(&self.context.store, self.database, &keys).await?;
+        for document in stale {
+            if let Some(anew) = read.remove(&document.sensor.key) {
+                *document = anew?;
+            }
+        }
+        Ok(())
     }
-    stored.merge_set(&unflushed);
-    Ok(stored)
+
+    /// Unflushed readings, merged with the stored ones if the document has readings of the same times: only the pages know
+    /// which value is later.
+    async fn with_stored(self, document: &SensorDocument, hour: &UnflushedHour) -> Result<Readings, StorageError> {
+        let unflushed = hour.readings();
+        if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
+            return Ok(unflushed);
+        }
+        let times = unflushed.times();
+        let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(unflushed) };
+        let wanted = Projection { times: *first..last.saturating_add(1), ..Projection::ALL };
+        let hours = hour.hour..hour.hour.next();
+        let Self { context, database } = self;
+        let scanned =
+            context.store.scan(database, &document.sensor.key, hours, Order::Ascending, &wanted, Extent::ALL).await?;
+        let mut stored = Readings::default();
+        for readings in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
+            stored.unite(readings);
+        }
+        stored.merge_set(&unflushed);
+        Ok(stored)
+    }
 }
 
 /// The newest readings that a document has room for, in time order and at most `recent` of them.

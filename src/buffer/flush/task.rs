@@ -60,6 +60,8 @@ pub struct FlushContext {
     pub blocked: BlockedBuckets,
     /// Which hours flushes have changed in the store.
     pub changes: Arc<HourVersions>,
+    /// How many of the latest readings a sensor's document holds.
+    pub recent: usize,
     /// Memory for the buckets that one flush reads back, in bytes.
     pub bytes: usize,
     /// Which readings of days that are long over become chunks; `None` if no day is sealed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Completed, Shard};
-use crate::buffer::flush::documents::{Latest, Outdated};
+use crate::buffer::flush::documents::{Documents, Latest, Outdated};
 use crate::catalog::{Database, KnownSensor};
 use crate::config::FLUSHES_MAX;
 use crate::reading::Hour;
@@ -41,11 +41,11 @@ impl Shard {
     }
 
     fn start_writing(&mut self, database: Arc<Database>, outdated: Vec<Outdated>) {
-        let (context, documents) = (self.context.clone(), self.documents);
+        let context = self.context.clone();
         self.in_progress.documents += 1;
         self.in_progress.start(&database);
         self.flushes.spawn(async move {
-            let outcome = documents.write(&context, &database, &outdated).await;
+            let outcome = Documents { context: &context, database: &database.name }.write(&outdated).await;
             (database, Completed::Documents(outcome))
         });
     }

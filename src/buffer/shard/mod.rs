@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::flush::document_writer::SensorDocumentWriter;
-use super::flush::documents::{Documents, DocumentsOutcome, Latest};
+use super::flush::documents::{DocumentsOutcome, Latest};
 use super::flush::task::{BucketFlush, BucketFlushState, FlushContext, flush_bucket};
 use super::memtable::{DueRules, Load, MemtableBuckets};
 use super::record::batch::DispatchedBatch;
@@ -94,7 +94,6 @@ pub struct Shard {
     cache: BucketCache,
     memtable_budget: usize,
     document_writer: SensorDocumentWriter,
-    documents: Documents,
     /// By database name.
     deletions: HashMap<Box<str>, PendingDeletions>,
     /// All that waits for the store runs in these tasks, so that the shard's own loop keeps taking readings and
@@ -123,8 +122,7 @@ impl Shard {
             unflushed: Memtables::new(rules),
             cache: BucketCache::new(memtable_budget),
             memtable_budget,
-            document_writer: SensorDocumentWriter::new(options.sensors.recent),
-            documents: Documents::new(options),
+            document_writer: SensorDocumentWriter::new(context.recent),
             deletions: HashMap::new(),
             flushes: JoinSet::new(),
             in_progress: FlushesInProgress::default(),

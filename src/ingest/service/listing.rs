@@ -273,8 +273,8 @@ impl Ingest {
         for (places, sensors, answer) in answers {
             let latest = answer.await.map_err(|_| IngestError::Stopping)?;
             let old = places.iter().map(|place| documents[*place].clone()).collect();
-            let fresh =
-                Documents::new(&self.options).lay_latest(&self.store, database, &sensors, (old, latest)).await?;
+            let of = Documents { context: &self.flushes, database: &database.name };
+            let fresh = of.lay_latest(&sensors, (old, latest)).await?;
             for (place, document) in places.into_iter().zip(fresh) {
                 documents[place] = document;
             }

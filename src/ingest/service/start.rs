@@ -93,6 +93,7 @@ impl Ingest {
             dead_letters: DeadLetters::new(options.dead_letters_dir()),
             changes: changes.clone(),
             blocked: BlockedBuckets::default(),
+            recent: options.sensors.recent,
             bytes: options.flush_task_bytes(),
             direct: DirectRules::new(&options),
             settings: settings.clone(),
@@ -126,7 +127,6 @@ impl Ingest {
             dispatch: dispatch.clone(),
             understand,
             opening: recovery.opening,
-            recent: options.sensors.recent,
             turns: Arc::default(),
         });
         let member = Arc::new(Member {
