@@ -16,7 +16,7 @@ use crate::telemetry::recent::{Sample, resident_bytes};
 
 /// `GET /api/v1/overview`.
 pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
-    let (lag, log, health) = (app.ingest.lag(), app.ingest.wal.stats(), app.health.borrow().clone());
+    let (lag, log, health) = (app.ingest.lag(), app.ingest.submitter.wal.stats(), app.health.borrow().clone());
     let recent = &app.metrics.recent;
     let (samples, disk) = (recent.samples(), recent.disk());
     let last = samples.last();

@@ -120,7 +120,7 @@ pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<Sees
     let blocked = app.ingest.flushes.blocked.told();
     let documents = if blocked.is_some() { "fail" } else { "pass" };
     let blocked = blocked.unwrap_or_else(|| "no readings are blocked by a single document".to_owned());
-    let log = app.ingest.wal.stats();
+    let log = app.ingest.submitter.wal.stats();
     let mut log_message = format!("{} bytes in {} segments", log.bytes, log.segments);
     let mut log_status = word;
     let found = log.found;
@@ -222,7 +222,7 @@ pub(crate) fn age(since: Option<i64>) -> f64 {
 
 /// `GET /api/v1/status`.
 pub async fn status(State(app): State<Arc<App>>) -> Response {
-    let (lag, log, health) = (app.ingest.lag(), app.ingest.wal.stats(), app.health.borrow().clone());
+    let (lag, log, health) = (app.ingest.lag(), app.ingest.submitter.wal.stats(), app.health.borrow().clone());
     let store = match &health {
         Health::StoreAway(reason) => json!({ "away": true, "reason": reason }),
         Health::StoreUnusable { cause, detail } => {
@@ -269,7 +269,7 @@ pub async fn settings() -> Response {
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let outstanding = app.ingest.flushes.dead_letters.outstanding().await.ok();
     let _scraping = app.metrics.scraping();
-    let (lag, log) = (app.ingest.lag(), app.ingest.wal.stats());
+    let (lag, log) = (app.ingest.lag(), app.ingest.submitter.wal.stats());
     app.metrics.ledger(&lag.ledger);
     let readings = outstanding.as_ref().map(|outstanding| outstanding.readings());
     app.metrics.dead_letters(readings, outstanding.map(|outstanding| outstanding.metadata));

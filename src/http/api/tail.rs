@@ -70,7 +70,7 @@ pub async fn tail(
         // An unknown id is one that nothing is known of any more.
         Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
     };
-    let listener = app.ingest.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
+    let listener = app.ingest.submitter.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
     let (outbox, mut pieces) = outbox(app.tail_bytes());
     let room = outbox.room.clone();
     // Ends when the stream does.

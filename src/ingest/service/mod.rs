@@ -41,14 +41,12 @@ use crate::ingest::admission::submit::Submitter;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::rejections::Rejections;
 use crate::ingest::request_keys::RequestKeys;
-use crate::ingest::tail::Tail;
 use crate::members::member::Member;
 use crate::members::positions::Lag;
 use crate::members::retention::Retention;
 use crate::reading::Sensor;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
-use crate::wal::Wal;
 
 pub struct Ingest {
     pub(crate) options: Arc<Settings>,
@@ -57,7 +55,6 @@ pub struct Ingest {
     pub(crate) lookup: SensorLookup,
     pub(crate) submitter: Arc<Submitter>,
     pub(crate) retention: Arc<Retention>,
-    pub(crate) wal: Arc<Wal>,
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) flushes: Arc<FlushContext>,
     pub(crate) rejections: Arc<Rejections>,
@@ -66,7 +63,6 @@ pub struct Ingest {
     metrics: Metrics,
     pub(crate) member: Arc<Member>,
     pub(crate) deleter: Arc<Deleter>,
-    pub(crate) tail: Arc<Tail>,
     /// Held from the read of metadata until what follows from it is logged.
     meta_turn: tokio::sync::Mutex<()>,
     tasks: Vec<JoinHandle<()>>,
@@ -110,7 +106,7 @@ impl Ingest {
 
     /// Bytes of the WAL from the oldest unflushed reading of the database on.
     fn wal_bytes(&self, failing: &FailingDatabase) -> u64 {
-        failing.first.map_or(0, |first| self.wal.bytes_from(first))
+        failing.first.map_or(0, |first| self.submitter.wal.bytes_from(first))
     }
 
     /// Bytes that the WAL may take on its disk.
@@ -124,7 +120,8 @@ impl Ingest {
     pub fn refusal(&self) -> Option<String> {
         let folder = self.options.wal_dir();
         let folder = folder.display();
-        let unwritable = self.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
+        let unwritable =
+            self.submitter.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
         unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
     }
 

@@ -163,12 +163,11 @@ impl Ingest {
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), after, kinds, metrics.clone())));
         }
         let bytes = Arc::new(Semaphore::new(options.ingest.bytes_in_flight));
-        let tail = Tail::new(&options.tail);
         let submitter = Arc::new(Submitter {
             wal: wal.clone(),
             dispatch: dispatch.clone(),
             member: member.clone(),
-            tail: tail.clone(),
+            tail: Tail::new(&options.tail),
             under_way: UnderWay::default(),
             ack_timeout: options.ingest.ack_timeout,
             deletions: options.limits.deletions,
@@ -183,7 +182,7 @@ impl Ingest {
         });
         retention.recall();
         tasks.push(tokio::spawn(retention.clone().keep_current()));
-        let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
+        let closing = Closing { shards, log: wal, positions, member: member.clone() };
         let ingest = Self {
             options,
             store,
@@ -191,7 +190,6 @@ impl Ingest {
             lookup,
             submitter,
             retention,
-            wal,
             dispatch,
             flushes,
             rejections,
@@ -200,7 +198,6 @@ impl Ingest {
             metrics,
             member,
             deleter,
-            tail,
             meta_turn: tokio::sync::Mutex::new(()),
             tasks,
         };
