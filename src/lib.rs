@@ -23,7 +23,7 @@ pub mod telemetry;
 pub mod upkeep;
 pub mod verify;
 
-pub use hourglass_base::{clock, faults};
+pub use hourglass_base::{clock, faults, files};
 pub use hourglass_influxql as influxql;
 pub use hourglass_model::reading;
 pub use hourglass_store as store;

@@ -3,8 +3,8 @@
 //! of the tokens themselves hold a lock.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -13,10 +13,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::token::{Token, TokenStore, TokenStoreError};
+use crate::files;
 
 const FORMAT: u32 = 1;
-/// Readable by the owner only: digests cannot be turned back into tokens, but names and scopes are private, too.
-const MODE: u32 = 0o600;
 
 #[derive(Debug, Clone)]
 pub struct TokenFile {
@@ -88,9 +87,7 @@ impl TokenFile {
         let content = TokensFile { format: FORMAT, tokens: tokens.to_vec() };
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
-        replace(&self.path, &text, true)?;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()
+        files::replace(&self.path, &text, true)
     }
 
     /// The file of the tokens' last uses.
@@ -116,7 +113,7 @@ impl TokenFile {
         let path = self.uses_path();
         let away = |error: io::Error| TokenStoreError::Away { detail: format!("{}: {error}", path.display()) };
         let ordered: BTreeMap<String, i64> = uses.into_iter().collect();
-        replace(&path, &serde_json::to_vec(&ordered).unwrap_or_default(), false).map_err(away)
+        files::replace(&path, &serde_json::to_vec(&ordered).unwrap_or_default(), false).map_err(away)
     }
 
     fn unreadable(&self, detail: impl ToString) -> TokenStoreError {
@@ -128,7 +125,7 @@ impl TokenFile {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(away)?;
         let lock = self.path.with_extension("lock");
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(MODE).open(lock).map_err(away)?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock).map_err(away)?;
         lock.lock().map_err(away)?;
         let mut tokens = self.read()?.unwrap_or_default();
         let here = tokens.iter().position(|known| known.name == token.name);
@@ -143,17 +140,6 @@ impl TokenFile {
         self.write(&tokens).map_err(away)?;
         Ok(true)
     }
-}
-
-/// Writes a file beside the one at `path` and renames it.
-fn replace(path: &Path, content: &[u8], is_synced: bool) -> io::Result<()> {
-    let beside = path.with_extension("json.new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside)?;
-    file.write_all(content)?;
-    if is_synced {
-        file.sync_all()?;
-    }
-    fs::rename(&beside, path)
 }
 
 #[async_trait]

@@ -1,10 +1,9 @@
 //! The settings of databases: this process's copy of them, and their changes by compare-and-set.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +17,10 @@ use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, Seal
 use crate::catalog::deletion::ALWAYS;
 use crate::clock::{first_rev, now_ns};
 use crate::config::{self, bound_ns};
-use crate::faults;
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Hour, Stamp};
 use crate::store::MergedView;
+use crate::{faults, files};
 
 /// The statement of every deletion of expired readings. Its range stands beside it. As all of a database have the same text,
 /// the last one takes the place of those before it.
@@ -323,11 +322,7 @@ fn read_file(path: &Path) -> Vec<(String, DatabaseSettings)> {
 }
 
 fn write_file(path: &Path, settings: &Settings) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(&settings_to_json(&settings.by_database))?)?;
-    file.sync_all()?;
-    fs::rename(new, path)
+    files::replace(path, &serde_json::to_vec_pretty(&settings_to_json(&settings.by_database))?, true)
 }
 
 #[cfg(test)]
