@@ -12,9 +12,9 @@
 
 use super::token::{Lexeme, Position, TokenKind};
 
-/// Reads characters and tracks positions. A CR, with or without LF, counts as one LF.
+/// Reads the tokens of a query, and tracks positions. A CR, with or without LF, counts as one LF.
 #[derive(Debug)]
-struct CharReader<'q> {
+pub(super) struct Lexer<'q> {
     rest: std::str::Chars<'q>,
     next: Position,
     last: Position,
@@ -22,8 +22,8 @@ struct CharReader<'q> {
     ended: bool,
 }
 
-impl<'q> CharReader<'q> {
-    fn new(text: &'q str) -> Self {
+impl<'q> Lexer<'q> {
+    pub(super) fn new(text: &'q str) -> Self {
         let start = Position { line: 1, char: 1 };
         Self { rest: text.chars(), next: start, last: start, ended: false }
     }
@@ -71,36 +71,21 @@ impl<'q> CharReader<'q> {
             text.push(found);
         }
     }
-}
-
-/// Reads the tokens of a query.
-#[derive(Debug)]
-pub(super) struct Lexer<'q> {
-    reader: CharReader<'q>,
-}
-
-impl<'q> Lexer<'q> {
-    pub(super) fn new(text: &'q str) -> Self {
-        Self { reader: CharReader::new(text) }
-    }
 
     /// The character after the last token. Peeking past the end of the text counts as reading it.
     pub(super) fn peek_char(&mut self) -> Option<char> {
-        let found = self.reader.peek();
+        let found = self.peek();
         if found.is_none() {
-            self.reader.read();
+            self.read();
         }
         found
     }
 
     /// The next token, white space and comments included.
     pub(super) fn lex(&mut self) -> Lexeme {
-        let before = self.reader.last;
-        let at = self.reader.next;
-        let Some(first) = self.reader.peek() else {
-            self.reader.read();
-            return lexeme(TokenKind::Eof, at, "");
-        };
+        let before = self.last;
+        let at = self.next;
+        let Some(first) = self.peek_char() else { return lexeme(TokenKind::Eof, at, "") };
         match first {
             _ if is_space(first) => self.space(at),
             '"' | '_' | 'a'..='z' | 'A'..='Z' => self.word(at),
@@ -109,7 +94,7 @@ impl<'q> Lexer<'q> {
             '.' if self.second().is_some_and(|second| second.is_ascii_digit()) => self.number(at),
             '$' => self.bound_parameter(at),
             _ => {
-                self.reader.read();
+                self.read();
                 self.symbol(first, at)
             }
         }
@@ -117,38 +102,31 @@ impl<'q> Lexer<'q> {
 
     /// The regex that starts at the slash that comes next.
     pub(super) fn regex(&mut self) -> Lexeme {
-        let at = self.reader.last;
-        if !self.reader.take('/') {
+        let at = self.last;
+        if !self.take('/') {
             return lexeme(TokenKind::BadRegex, at, "");
         }
         let mut text = String::new();
         loop {
-            match self.reader.read() {
+            match self.read() {
                 Some('/') => return Lexeme { token: TokenKind::Regex, at, text },
                 None | Some('\n') => return lexeme(TokenKind::BadRegex, at, ""),
                 // Only the escape of a slash is ours; any other backslash belongs to the regex.
-                Some('\\') if self.reader.take('/') => text.push('/'),
+                Some('\\') if self.take('/') => text.push('/'),
                 Some(found) => text.push(found),
             }
         }
     }
 
     fn second(&self) -> Option<char> {
-        self.reader.rest.clone().nth(1)
+        self.rest.clone().nth(1)
     }
 
     fn space(&mut self, at: Position) -> Lexeme {
         let mut text = String::new();
-        self.reader.take_all(&mut text, is_space);
-        self.note_end();
+        self.take_all(&mut text, is_space);
+        self.peek_char();
         Lexeme { token: TokenKind::Whitespace, at, text }
-    }
-
-    /// Counts the end of the text as read if it comes next.
-    fn note_end(&mut self) {
-        if self.reader.peek().is_none() {
-            self.reader.read();
-        }
     }
 
     fn word(&mut self, at: Position) -> Lexeme {
@@ -163,7 +141,7 @@ impl<'q> Lexer<'q> {
     }
 
     fn bound_parameter(&mut self, at: Position) -> Lexeme {
-        self.reader.read();
+        self.read();
         match self.identifier() {
             Ok((text, _)) => Lexeme { token: TokenKind::BoundParam, at, text: format!("${text}") },
             Err(bad) => Lexeme { text: format!("${}", bad.text), at, ..bad },
@@ -174,12 +152,12 @@ impl<'q> Lexer<'q> {
     /// the word, as in InfluxDB.
     fn identifier(&mut self) -> Result<(String, bool), Lexeme> {
         let mut text = String::new();
-        self.reader.take_all(&mut text, is_word);
-        if self.reader.peek() == Some('"') {
-            let before = self.reader.last;
+        self.take_all(&mut text, is_word);
+        if self.peek() == Some('"') {
+            let before = self.last;
             return self.quoted(before).map(|text| (text, true));
         }
-        self.note_end();
+        self.peek_char();
         Ok((text, false))
     }
 
@@ -192,18 +170,18 @@ impl<'q> Lexer<'q> {
 
     /// The text between the quotes that come next; `before` is the position before them.
     fn quoted(&mut self, before: Position) -> Result<String, Lexeme> {
-        let quote = self.reader.read();
+        let quote = self.read();
         let mut text = String::new();
         loop {
-            match self.reader.read() {
+            match self.read() {
                 found if found == quote => return Ok(text),
                 None | Some('\n') => return Err(Lexeme { token: TokenKind::BadString, at: before, text }),
-                Some('\\') => match self.reader.read() {
+                Some('\\') => match self.read() {
                     Some('n') => text.push('\n'),
                     Some(plain @ ('\\' | '"' | '\'')) => text.push(plain),
                     other => {
                         let text = format!("\\{}", other.unwrap_or('\0'));
-                        return Err(Lexeme { token: TokenKind::BadEscape, at: self.reader.last, text });
+                        return Err(Lexeme { token: TokenKind::BadEscape, at: self.last, text });
                     }
                 },
                 Some(found) => text.push(found),
@@ -214,17 +192,17 @@ impl<'q> Lexer<'q> {
     /// A number, or a duration if letters follow the digits immediately.
     fn number(&mut self, at: Position) -> Lexeme {
         let mut text = String::new();
-        self.reader.take_all(&mut text, |found| found.is_ascii_digit());
-        if self.reader.take('.') {
-            if self.reader.peek().is_some_and(|found| found.is_ascii_digit()) {
+        self.take_all(&mut text, |found| found.is_ascii_digit());
+        if self.take('.') {
+            if self.peek().is_some_and(|found| found.is_ascii_digit()) {
                 text.push('.');
-                self.reader.take_all(&mut text, |found| found.is_ascii_digit());
+                self.take_all(&mut text, |found| found.is_ascii_digit());
             }
             return Lexeme { token: TokenKind::Number, at, text };
         }
-        let Some(unit) = self.reader.take_if(is_unit) else { return Lexeme { token: TokenKind::Integer, at, text } };
+        let Some(unit) = self.take_if(is_unit) else { return Lexeme { token: TokenKind::Integer, at, text } };
         text.push(unit);
-        self.reader.take_all(&mut text, |found| is_unit(found) || found.is_ascii_digit());
+        self.take_all(&mut text, |found| is_unit(found) || found.is_ascii_digit());
         Lexeme { token: TokenKind::DurationValue, at, text }
     }
 
@@ -233,29 +211,29 @@ impl<'q> Lexer<'q> {
         let token = match first {
             '.' => TokenKind::Dot,
             '+' => TokenKind::Add,
-            '-' if self.reader.take('-') => self.line_comment(),
+            '-' if self.take('-') => self.line_comment(),
             '-' => TokenKind::Sub,
             '*' => TokenKind::Mul,
-            '/' if self.reader.take('*') => self.block_comment(),
+            '/' if self.take('*') => self.block_comment(),
             '/' => TokenKind::Div,
             '%' => TokenKind::Mod,
             '&' => TokenKind::BitAnd,
             '|' => TokenKind::BitOr,
             '^' => TokenKind::BitXor,
-            '=' if self.reader.take('~') => TokenKind::EqRegex,
+            '=' if self.take('~') => TokenKind::EqRegex,
             '=' => TokenKind::Eq,
-            '!' if self.reader.take('=') => TokenKind::NotEq,
-            '!' if self.reader.take('~') => TokenKind::NotEqRegex,
-            '>' if self.reader.take('=') => TokenKind::GreaterEq,
+            '!' if self.take('=') => TokenKind::NotEq,
+            '!' if self.take('~') => TokenKind::NotEqRegex,
+            '>' if self.take('=') => TokenKind::GreaterEq,
             '>' => TokenKind::Greater,
-            '<' if self.reader.take('=') => TokenKind::LessEq,
-            '<' if self.reader.take('>') => TokenKind::NotEq,
+            '<' if self.take('=') => TokenKind::LessEq,
+            '<' if self.take('>') => TokenKind::NotEq,
             '<' => TokenKind::Less,
             '(' => TokenKind::LeftParen,
             ')' => TokenKind::RightParen,
             ',' => TokenKind::Comma,
             ';' => TokenKind::Semicolon,
-            ':' if self.reader.take(':') => TokenKind::DoubleColon,
+            ':' if self.take(':') => TokenKind::DoubleColon,
             ':' => TokenKind::Colon,
             other => return Lexeme { token: TokenKind::Illegal, at, text: other.to_string() },
         };
@@ -263,15 +241,15 @@ impl<'q> Lexer<'q> {
     }
 
     fn line_comment(&mut self) -> TokenKind {
-        while self.reader.read().is_some_and(|found| found != '\n') {}
+        while self.read().is_some_and(|found| found != '\n') {}
         TokenKind::Comment
     }
 
     fn block_comment(&mut self) -> TokenKind {
         loop {
-            match self.reader.read() {
+            match self.read() {
                 None => return TokenKind::Illegal,
-                Some('*') if self.reader.take('/') => return TokenKind::Comment,
+                Some('*') if self.take('/') => return TokenKind::Comment,
                 Some(_) => {}
             }
         }
