@@ -14,6 +14,7 @@ use crate::bucket::{
     Bucket, Caps, DayId, DayPart, DayWrite, ExpiredDay, MergeOptions, Meta, Reading, Readings, Row, SealForm,
     SensorDocument, StorageError, StoredDay,
 };
+use crate::catalog::reads::read_needed;
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Stamp, Value};
 use crate::store::MergedView;
@@ -21,8 +22,6 @@ use crate::store::MergedView;
 /// Days, buckets and sensors that are written together, and their bytes.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 8 << 20;
-/// Most pages of a bucket whose readings are all in memory.
-const PAGES_MAX: usize = 16;
 
 /// Of all stores that are filled.
 #[derive(Debug, Clone, Copy)]
@@ -314,21 +313,14 @@ impl<'a> Fill<'a> {
 
     /// The bucket as it is stored, with the pages that readings of these times need.
     async fn stored(&self, id: &BucketId, times: &[i64]) -> Result<Bucket, StorageError> {
-        loop {
-            let pages = self.store.read_buckets(self.database, std::slice::from_ref(id), PAGES_MAX).await?.pop();
-            let mut bucket = Bucket::from_stored(pages.unwrap_or_default());
+        let needed = |bucket: &Bucket| {
             let mut wanted = bucket.always_needed();
             wanted.extend(bucket.needed_for(times));
             wanted.sort_unstable();
             wanted.dedup();
-            if wanted.is_empty() {
-                return Ok(bucket);
-            }
-            let pages = self.store.read_pages(self.database, id, &wanted).await?;
-            if bucket.load(&wanted, pages) {
-                return Ok(bucket);
-            }
-        }
+            wanted
+        };
+        read_needed(self.store, self.database, id, needed).await
     }
 
     fn apply(&self, bucket: &mut Bucket, readings: &Readings) {
