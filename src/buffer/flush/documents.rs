@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::outliers::expire;
-use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
+use super::sensors::{ATTEMPTS_MAX, add_fields};
 use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{Extent, Order, Outlier, Projection, Written};
@@ -301,7 +301,7 @@ impl Documents<'_> {
             match stored.remove(&known.sensor.key) {
                 // Metadata may come before any reading.
                 None if outdated.meta.needs_document(context.registry_view.view().restamps) => {
-                    documents.push((Some(outdated), new_document(known)));
+                    documents.push((Some(outdated), SensorDocument::new(known.sensor.clone())));
                 }
                 // Another instance deleted the document and the readings, unless some were stored since. A hidden page
                 // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
@@ -317,7 +317,7 @@ impl Documents<'_> {
                     }
                     Err(error) if error.is_away() => return Err(error),
                     // A page that cannot be read exists all the same.
-                    Ok(_) | Err(_) => documents.push((Some(outdated), new_document(known))),
+                    Ok(_) | Err(_) => documents.push((Some(outdated), SensorDocument::new(known.sensor.clone()))),
                 },
                 Some(Ok(document)) => documents.push((Some(outdated), document)),
                 Some(Err(error)) => outcome.failed.push((known.id, error)),

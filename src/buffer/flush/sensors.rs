@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::documents::Documents;
 use crate::bucket::store::Written;
 use crate::bucket::{SensorDocument, StorageError};
 use crate::catalog::KnownSensor;
 use crate::catalog::reads::read_sensors_each;
-use crate::store::MergedView;
-use crate::telemetry::Metrics;
 
 /// How often a document is read and written again because other instances were faster.
 pub const ATTEMPTS_MAX: usize = 30;
@@ -26,90 +25,80 @@ pub fn add_fields(document: &mut SensorDocument, known: &KnownSensor) -> bool {
     document.fields.len() > before
 }
 
-/// The document of a sensor that has none yet.
-pub fn new_document(known: &KnownSensor) -> SensorDocument {
-    SensorDocument::new(known.sensor.clone())
-}
-
-/// Stores the documents of sensors that are new or have new fields, before any of their pages. Returns those that
-/// failed, and why.
-pub async fn store_before_pages(
-    store: &MergedView,
-    database: &str,
-    sensors: Vec<Arc<KnownSensor>>,
-    metrics: &Metrics,
-) -> HashMap<u32, StorageError> {
-    // Most are new: they are inserted without a read, and only those that exist after all are read.
-    let (unseen, seen): (Vec<_>, Vec<_>) = sensors.into_iter().partition(|known| !known.fields().stored);
-    let mut failed = HashMap::new();
-    let inserts = unseen.iter().map(|known| (known.clone(), new_document(known))).collect();
-    let mut open = store_fields(store, database, inserts, metrics, &mut failed).await;
-    open.extend(seen);
-    for _ in 0..ATTEMPTS_MAX {
-        if open.is_empty() {
-            return failed;
-        }
-        let keys: Vec<&str> = open.iter().map(|known| &*known.sensor.key).collect();
-        let mut stored = match read_sensors_each(store, database, &keys).await {
-            Ok(stored) => stored,
-            Err(error) => {
-                failed.extend(open.iter().map(|known| (known.id, error.clone())));
+impl Documents<'_> {
+    /// Stores the documents of sensors that are new or have new fields, before any of their pages. Returns those that
+    /// failed, and why.
+    pub async fn store_before_pages(self, sensors: Vec<Arc<KnownSensor>>) -> HashMap<u32, StorageError> {
+        // Most are new: they are inserted without a read, and only those that exist after all are read.
+        let (unseen, seen): (Vec<_>, Vec<_>) = sensors.into_iter().partition(|known| !known.fields().stored);
+        let mut failed = HashMap::new();
+        let inserts = unseen.iter().map(|known| (known.clone(), SensorDocument::new(known.sensor.clone()))).collect();
+        let mut open = self.store_fields(inserts, &mut failed).await;
+        open.extend(seen);
+        for _ in 0..ATTEMPTS_MAX {
+            if open.is_empty() {
                 return failed;
             }
-        };
-        let mut documents = Vec::with_capacity(open.len());
-        for known in open {
-            match stored.remove(&known.sensor.key) {
-                None => documents.push((known.clone(), new_document(&known))),
-                Some(Ok(document)) => documents.push((known, document)),
-                Some(Err(error)) => drop(failed.insert(known.id, error)),
-            }
-        }
-        open = store_fields(store, database, documents, metrics, &mut failed).await;
-    }
-    let contended = |known: &KnownSensor| StorageError::Contended { detail: known.sensor.key.to_string() };
-    failed.extend(open.iter().map(|known| (known.id, contended(known))));
-    failed
-}
-
-/// Adds each sensor's fields to its document and writes the documents that gained one; returns the sensors whose
-/// documents others changed meanwhile.
-async fn store_fields(
-    store: &MergedView,
-    database: &str,
-    sensors: Vec<(Arc<KnownSensor>, SensorDocument)>,
-    metrics: &Metrics,
-    failed: &mut HashMap<u32, StorageError>,
-) -> Vec<Arc<KnownSensor>> {
-    let (mut writers, mut documents) = (Vec::new(), Vec::new());
-    for (known, mut document) in sensors {
-        let grown = add_fields(&mut document, &known);
-        if document.rev > 0 && !grown {
-            known.adopt(&document);
-        } else {
-            writers.push(known);
-            documents.push(document);
-        }
-    }
-    if documents.is_empty() {
-        return Vec::new();
-    }
-    let mut open = Vec::new();
-    let written = store.raw().write_sensors(database, &documents).await;
-    for ((known, document), written) in writers.into_iter().zip(&documents).zip(written) {
-        match written {
-            Written::Yes => {
-                metrics.sensor_writes.increment(1);
-                // If another instance wrote the document last, `written_rev` stays behind: the next refresh then reads
-                // the buckets.
-                if document.rev == known.written_rev.load(Ordering::Relaxed) {
-                    known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+            let keys: Vec<&str> = open.iter().map(|known| &*known.sensor.key).collect();
+            let mut stored = match read_sensors_each(&self.context.store, self.database, &keys).await {
+                Ok(stored) => stored,
+                Err(error) => {
+                    failed.extend(open.iter().map(|known| (known.id, error.clone())));
+                    return failed;
                 }
-                known.adopt(document);
+            };
+            let mut documents = Vec::with_capacity(open.len());
+            for known in open {
+                match stored.remove(&known.sensor.key) {
+                    None => documents.push((known.clone(), SensorDocument::new(known.sensor.clone()))),
+                    Some(Ok(document)) => documents.push((known, document)),
+                    Some(Err(error)) => drop(failed.insert(known.id, error)),
+                }
             }
-            Written::Conflict => open.push(known),
-            Written::Failed(error) => drop(failed.insert(known.id, error)),
+            open = self.store_fields(documents, &mut failed).await;
         }
+        let contended = |known: &KnownSensor| StorageError::Contended { detail: known.sensor.key.to_string() };
+        failed.extend(open.iter().map(|known| (known.id, contended(known))));
+        failed
     }
-    open
+
+    /// Adds each sensor's fields to its document and writes the documents that gained one; returns the sensors whose
+    /// documents others changed meanwhile.
+    async fn store_fields(
+        self,
+        sensors: Vec<(Arc<KnownSensor>, SensorDocument)>,
+        failed: &mut HashMap<u32, StorageError>,
+    ) -> Vec<Arc<KnownSensor>> {
+        let (mut writers, mut documents) = (Vec::new(), Vec::new());
+        for (known, mut document) in sensors {
+            let grown = add_fields(&mut document, &known);
+            if document.rev > 0 && !grown {
+                known.adopt(&document);
+            } else {
+                writers.push(known);
+                documents.push(document);
+            }
+        }
+        if documents.is_empty() {
+            return Vec::new();
+        }
+        let mut open = Vec::new();
+        let written = self.context.store.raw().write_sensors(self.database, &documents).await;
+        for ((known, document), written) in writers.into_iter().zip(&documents).zip(written) {
+            match written {
+                Written::Yes => {
+                    self.context.metrics.sensor_writes.increment(1);
+                    // If another instance wrote the document last, `written_rev` stays behind: the next refresh then reads
+                    // the buckets.
+                    if document.rev == known.written_rev.load(Ordering::Relaxed) {
+                        known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+                    }
+                    known.adopt(document);
+                }
+                Written::Conflict => open.push(known),
+                Written::Failed(error) => drop(failed.insert(known.id, error)),
+            }
+        }
+        open
+    }
 }

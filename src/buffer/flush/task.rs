@@ -14,8 +14,8 @@ use std::time::Instant;
 use super::blocked::BlockedBuckets;
 use super::chunks::{self, DirectRules};
 use super::dead_letters::{DeadLetters, SET_ASIDE};
+use super::documents::Documents;
 use super::failing::FailingDatabases;
-use super::sensors::store_before_pages;
 use super::stale_copies::StaleCopies;
 use crate::bucket::packed::Unpacked;
 use crate::bucket::store::{BucketId, PageWrite, Written};
@@ -141,7 +141,7 @@ impl FlushContext {
         if unsaved.is_empty() {
             return;
         }
-        let failed = store_before_pages(&self.store, &database.name, unsaved, &self.metrics).await;
+        let failed = Documents { context: self, database: &database.name }.store_before_pages(unsaved).await;
         for run in runs {
             // No page is stored before its sensor's document. Here the store refused that document, not the page.
             run.state = match failed.get(&run.known.id) {

@@ -13,7 +13,7 @@ use crate::bucket::{
     Behind, CatalogSensor, CatalogVersion, HourVersions, Meta, SensorDocument, UnflushedHour, UnflushedReadings,
 };
 use crate::buffer::flush::documents::Documents;
-use crate::buffer::flush::{outliers, sensors};
+use crate::buffer::flush::outliers;
 use crate::buffer::shard::ShardMessage;
 use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
@@ -154,7 +154,7 @@ impl Ingest {
         let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
         if !filter.outliers {
             for known in self.catalog.unstored(&database, since.additions, is_on_page) {
-                documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
+                documents.entry(known.sensor.key.clone()).or_insert_with(|| SensorDocument::new(known.sensor.clone()));
             }
         }
         let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
@@ -187,7 +187,7 @@ impl Ingest {
         }
         let Some(database) = known else { return Ok(documents.into_values().collect()) };
         for known in unstored {
-            documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
+            documents.entry(known.sensor.key.clone()).or_insert_with(|| SensorDocument::new(known.sensor.clone()));
         }
         let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
         refreshed.retain(is_told);
