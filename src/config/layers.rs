@@ -74,11 +74,10 @@ impl Layers {
         let mut layers =
             Self { entries: BTreeMap::new(), settable: BTreeSet::new(), torn: false, lists: Lists::default() };
         for key in keys::keys() {
-            let value = match toml_value(key.default) {
-                Some(value) => value,
-                None => panic!("the default of {} is no TOML: {}", key.name, key.default),
+            let Ok(value) = DeValue::parse(key.default) else {
+                panic!("the default of {} is no TOML: {}", key.name, key.default)
             };
-            layers.entries.insert(key.name, vec![LayerEntry { value, source: ConfigSource::Default }]);
+            layers.entries.insert(key.name, vec![LayerEntry { value: raw(&value), source: ConfigSource::Default }]);
             if sets_constants || !key.is_constant {
                 layers.settable.insert(key.name);
             }
@@ -212,11 +211,6 @@ fn is_of_orchestrator(path: &str, value: &str) -> bool {
 /// The variable of a key.
 pub fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "_"))
-}
-
-/// A value as it stands in a file.
-fn toml_value(text: &str) -> Option<WrittenValue> {
-    DeValue::parse(text).ok().map(|value| raw(&value))
 }
 
 /// The line on which a span begins, counted from 1.

@@ -100,7 +100,11 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    fn group(&mut self, member: &ReadingSource) -> Result<&mut GroupContent, QueryError> {
+    /// The series' group, which counts for `SLIMIT` from now on even if it has no rows.
+    ///
+    /// # Errors
+    /// If the budget is exhausted.
+    pub fn group(&mut self, member: &ReadingSource) -> Result<&mut GroupContent, QueryError> {
         let Self { plan, groups, held, .. } = self;
         let tags: Vec<String> = plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect();
         let calls = plan.calls.len();
@@ -114,14 +118,6 @@ impl<'a> Evaluation<'a> {
                 Ok(new.insert(GroupContent::new(calls)))
             }
         }
-    }
-
-    /// Creates the series' group, which then counts for `SLIMIT` even if it has no rows.
-    ///
-    /// # Errors
-    /// If the budget is exhausted.
-    pub fn count_in(&mut self, member: &ReadingSource) -> Result<(), QueryError> {
-        self.group(member).map(drop)
     }
 
     /// Takes in readings of one series, in time order, and pauses in between.

@@ -148,7 +148,7 @@ pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluatio
     for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
         for entry in some {
             if by_itself(entry, plan, patterns) != Some(false) {
-                evaluation.count_in(&member(plan, entry))?;
+                evaluation.group(&member(plan, entry))?;
             }
         }
         budget.pause().await?;
