@@ -17,7 +17,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Those sensors that pass a test; each test takes about `steps` comparisons.
+    /// Those sensors that pass a test, which is asked of each in order; each test takes about `steps` comparisons.
     ///
     /// # Errors
     /// If the budget is exhausted.
@@ -25,25 +25,12 @@ impl Chosen {
         budget: &Budget,
         sensors: &[DirectoryEntry],
         steps: usize,
-        passes: impl Fn(&DirectoryEntry) -> bool,
+        mut passes: impl FnMut(&DirectoryEntry) -> bool,
     ) -> Result<Self, QueryError> {
-        Self::at(budget, sensors, steps, |_, entry| passes(entry)).await
-    }
-
-    /// As [`Chosen::of`], by a test that also takes a sensor's place.
-    async fn at(
-        budget: &Budget,
-        sensors: &[DirectoryEntry],
-        steps: usize,
-        passes: impl Fn(usize, &DirectoryEntry) -> bool,
-    ) -> Result<Self, QueryError> {
-        let (mut entries, mut held, mut place) = (Vec::new(), budget.hold(0)?, 0);
+        let (mut entries, mut held) = (Vec::new(), budget.hold(0)?);
         for some in sensors.chunks((CHOOSE / steps).max(1)) {
             let before = entries.len();
-            entries.extend(
-                (place..).zip(some).filter(|(place, entry)| passes(*place, entry)).map(|(_, entry)| entry.clone()),
-            );
-            place += some.len();
+            entries.extend(some.iter().filter(|entry| passes(entry)).cloned());
             held.grow((entries.len() - before) * 2 * size_of::<DirectoryEntry>())?;
             budget.pause().await?;
         }
@@ -66,11 +53,13 @@ impl Engine {
                 let chooser = selector.compile(budget)?;
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
                 let by_meta = chooser.by_meta(budget, &sensors)?;
-                let may_pass = |place| by_meta.iter().all(|passing| passing.has(place));
-                let takes = |place, entry: &DirectoryEntry| {
-                    may_pass(place) && chooser.takes(&entry.sensor, entry.meta.as_deref())
+                let mut place = 0;
+                let takes = |entry: &DirectoryEntry| {
+                    place += 1;
+                    let may_pass = by_meta.iter().all(|passing| passing.has(place - 1));
+                    may_pass && chooser.takes(&entry.sensor, entry.meta.as_deref())
                 };
-                Chosen::at(budget, &sensors, 1, takes).await
+                Chosen::of(budget, &sensors, 1, takes).await
             }
         }
     }
