@@ -35,15 +35,11 @@ const DELETION_BYTES: usize = 16 << 10;
 /// Most bytes of the statements of all remembered deletions, far below MongoDB's 16 MiB for a document.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
 
-/// A deletion in the WAL, and the channel that reports when it is done.
-type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
+/// A record in the WAL, and the channel that reports when the store has what it says.
+type Logged = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
 
-/// Metadata in the WAL, and the channel that reports when it is stored.
-pub(crate) struct LoggedMeta {
-    sequence: Sequence,
-    stored: oneshot::Receiver<Result<(), StorageError>>,
-    deadline: AppendDeadline,
-}
+/// Metadata in the WAL, and how long to wait until it is stored.
+pub(crate) type LoggedMeta = (Logged, AppendDeadline);
 
 /// How many of these sensors, from the first on, fit into a record: at least one, if there is any.
 fn chunk(sensors: &[Arc<Sensor>]) -> usize {
@@ -60,7 +56,7 @@ const ACK_TIMEOUT: &str = "ingest.ack_timeout";
 
 /// When a request stops waiting for its record to be durable, and what the error says of it.
 #[derive(Clone, Copy)]
-struct AppendDeadline {
+pub(crate) struct AppendDeadline {
     at: Instant,
     waited: Duration,
     key: &'static str,
@@ -133,7 +129,7 @@ impl Submitter {
             return Ok(());
         }
         self.dispatch.wake();
-        self.stored(sequence, stored, deadline.at, deadline.store_timeout()).await
+        self.stored((sequence, stored), deadline.at, deadline.store_timeout()).await
     }
 
     /// What listeners get once the request is logged, if there are any. Counts as the request's memory until then.
@@ -229,13 +225,12 @@ impl Submitter {
         };
         let deadline = AppendDeadline::after(self.ack_timeout, ACK_TIMEOUT);
         let sequence = self.append((0, record::meta::KIND_META), record, Some(deadline), logged).await?;
-        Ok((level == AckLevel::Store).then_some(LoggedMeta { sequence, stored, deadline }))
+        Ok((level == AckLevel::Store).then_some(((sequence, stored), deadline)))
     }
 
     /// Waits until logged metadata is stored.
-    pub async fn meta_stored(&self, logged: LoggedMeta) -> Result<(), IngestError> {
-        let LoggedMeta { sequence, stored, deadline } = logged;
-        self.stored(sequence, stored, deadline.at, deadline.store_timeout()).await
+    pub async fn meta_stored(&self, (logged, deadline): LoggedMeta) -> Result<(), IngestError> {
+        self.stored(logged, deadline.at, deadline.store_timeout()).await
     }
 
     /// Logs a part of a deletion by value, and waits until it is carried out.
@@ -273,7 +268,7 @@ impl Submitter {
         deletion: Deletion,
         above: Stamp,
         deadline: Option<AppendDeadline>,
-    ) -> Result<LoggedDeletion, IngestError> {
+    ) -> Result<Logged, IngestError> {
         self.member.check()?;
         let record = record::deletion::encode(&deletion);
         let (memory, received) = (record.len(), deletion.received);
@@ -291,9 +286,9 @@ impl Submitter {
     }
 
     /// Waits until deletions are done.
-    async fn deleted(&self, logged: Vec<LoggedDeletion>, deadline: AppendDeadline) -> Result<(), IngestError> {
-        for (sequence, stored) in logged {
-            self.stored(sequence, stored, deadline.at, IngestError::DeletionTimeout(deadline.waited)).await?;
+    async fn deleted(&self, all: Vec<Logged>, deadline: AppendDeadline) -> Result<(), IngestError> {
+        for logged in all {
+            self.stored(logged, deadline.at, IngestError::DeletionTimeout(deadline.waited)).await?;
         }
         Ok(())
     }
@@ -332,15 +327,9 @@ impl Submitter {
         }
     }
 
-    /// Waits until the store has what a record says; fails with `late` if that takes longer than the deadline.
-    async fn stored(
-        &self,
-        sequence: Sequence,
-        stored: oneshot::Receiver<Result<(), StorageError>>,
-        deadline: Instant,
-        late: IngestError,
-    ) -> Result<(), IngestError> {
-        match tokio::time::timeout_at(deadline, stored).await {
+    /// Waits until the store has what a record says; fails with `late` if that takes longer.
+    async fn stored(&self, (sequence, stored): Logged, by: Instant, late: IngestError) -> Result<(), IngestError> {
+        match tokio::time::timeout_at(by, stored).await {
             Ok(Ok(stored)) => Ok(stored?),
             Ok(Err(_)) => Err(late),
             Err(_) => {
