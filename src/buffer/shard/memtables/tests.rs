@@ -197,7 +197,7 @@ fn a_database_that_is_stopped_holds_up_no_other_and_goes_as_a_whole() {
     assert_eq!(names(&bench.probes(100)), [("two".to_owned(), 1)]);
     let one = bench.catalog.enlist_database("one");
     let (before, removed) = (bench.memtables.memory(), bench.memtables.remove(&one).expect("it is there"));
-    assert_eq!((removed.readings(), removed.is_reported()), (2, false));
+    assert_eq!((removed.unflushed.readings(), removed.is_reported), (2, false));
     assert!(bench.memtables.memory() < before && bench.memtables.get(&one).is_none());
     bench.memtables.resume("one");
     assert!(bench.next(100, FLIGHT).is_empty());
