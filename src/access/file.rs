@@ -88,9 +88,7 @@ impl TokenFile {
         let content = TokensFile { format: FORMAT, tokens: tokens.to_vec() };
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
-        replace(&self.path, &text, true)?;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()
+        replace_file(&self.path, &text, true)
     }
 
     /// The file of the tokens' last uses.
@@ -116,7 +114,7 @@ impl TokenFile {
         let path = self.uses_path();
         let away = |error: io::Error| TokenStoreError::Away { detail: format!("{}: {error}", path.display()) };
         let ordered: BTreeMap<String, i64> = uses.into_iter().collect();
-        replace(&path, &serde_json::to_vec(&ordered).unwrap_or_default(), false).map_err(away)
+        replace_file(&path, &serde_json::to_vec(&ordered).unwrap_or_default(), false).map_err(away)
     }
 
     fn unreadable(&self, detail: impl ToString) -> TokenStoreError {
@@ -145,15 +143,23 @@ impl TokenFile {
     }
 }
 
-/// Writes a file beside the one at `path` and renames it.
-fn replace(path: &Path, content: &[u8], is_synced: bool) -> io::Result<()> {
-    let beside = path.with_extension("json.new");
+/// Writes a file for its owner only beside the one at `path`, and renames it: a reader sees the old or the new content. Both
+/// are durable if the write is synced.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace_file(path: &Path, content: &[u8], is_synced: bool) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside)?;
     file.write_all(content)?;
-    if is_synced {
-        file.sync_all()?;
+    if !is_synced {
+        return fs::rename(&beside, path);
     }
-    fs::rename(&beside, path)
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 #[async_trait]

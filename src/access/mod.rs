@@ -19,7 +19,7 @@ mod token;
 pub use self::audit::{Audit, Event, OsUser, TrailReport, cut, steers};
 pub use self::caller::{Caller, Denied, Holder, Uses};
 pub use self::change::{ChangedToken, NewToken, RejectedChange, TokenChange};
-pub use self::file::TokenFile;
+pub use self::file::{TokenFile, replace_file};
 pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate};
 pub use self::registry::{Mode, TokenRegistry};
 pub use self::scopes::{Pin, Scopes, is_glob, matches};

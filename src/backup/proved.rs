@@ -1,9 +1,10 @@
 //! When the last backup began that was proved to be restorable: kept in the data folder, for the metric.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::access::replace_file;
 
 fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("backup.proved.json")
@@ -21,11 +22,5 @@ pub fn last(data_dir: &Path) -> Option<u64> {
 /// # Errors
 /// If the file cannot be written.
 pub fn keep(data_dir: &Path, began_ms: u64) -> io::Result<()> {
-    let path = file(data_dir);
-    let beside = path.with_extension("json.new");
-    let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    new.write_all(began_ms.to_string().as_bytes())?;
-    new.sync_all()?;
-    fs::rename(&beside, &path)?;
-    File::open(data_dir)?.sync_all()
+    replace_file(&file(data_dir), began_ms.to_string().as_bytes(), true)
 }

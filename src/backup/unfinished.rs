@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::replace_file;
 use crate::reading::Day;
 
 /// The file's name in the data folder.
@@ -57,12 +57,7 @@ impl Unfinished {
         let (doing, days) = match read(&path)? {
             Some(found) => found,
             None => {
-                let beside = folder.join(format!("{NAME}.new"));
-                let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-                writeln!(file, "{}", serde_json::to_string(&doing)?)?;
-                file.sync_all()?;
-                fs::rename(&beside, &path)?;
-                File::open(folder)?.sync_all()?;
+                replace_file(&path, format!("{}\n", serde_json::to_string(&doing)?).as_bytes(), true)?;
                 (doing, Days::new())
             }
         };

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::fill::{Target, write_private};
+use super::fill::Target;
 use super::progress::Progress;
-use crate::access::Token;
+use crate::access::{Token, replace_file};
 use crate::backup::form::Next;
 use crate::backup::manifest::{Kept, KeptDay, date};
 use crate::backup::{Fill, Folder, Manifest, StoreDigest};
@@ -66,7 +66,7 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     }
     if let Some(config) = &manifest.config {
         let beside = settings.server.data_dir.join(CONFIG);
-        write_private(&beside, &folder.read(config)?).with_context(|| format!("writing {}", beside.display()))?;
+        replace_file(&beside, &folder.read(config)?, true).with_context(|| format!("writing {}", beside.display()))?;
     }
     target.finish(settings, &manifest.digest()).await
 }

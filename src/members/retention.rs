@@ -1,10 +1,9 @@
 //! The settings of databases: this process's copy of them, and their changes by compare-and-set.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::member::Member;
+use crate::access::replace_file;
 use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, SealForm, StorageError, Store};
 use crate::catalog::deletion::ALWAYS;
@@ -323,11 +323,7 @@ fn read_file(path: &Path) -> Vec<(String, DatabaseSettings)> {
 }
 
 fn write_file(path: &Path, settings: &Settings) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(&settings_to_json(&settings.by_database))?)?;
-    file.sync_all()?;
-    fs::rename(new, path)
+    replace_file(path, &serde_json::to_vec_pretty(&settings_to_json(&settings.by_database))?, true)
 }
 
 #[cfg(test)]
