@@ -25,17 +25,16 @@ const TEXT_CHARS: usize = 256;
 
 /// `GET /api/v1/rejections`.
 pub async fn list(parameters: Parameters) -> ApiResult<Response> {
+    let app = &parameters.app;
     let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
     let selection = Selection::new(&parameters, parameters.get("db"))?;
     let after = id(&parameters, "after")?.unwrap_or_default();
     match parameters.get("format").unwrap_or("json") {
         "json" => {
-            let body = on_lines(&parameters.app, move |lines| listed(lines, after, limit, &selection)).await?;
+            let body = on_lines(app, move |lines| listed(lines, after, limit, &selection)).await?;
             Ok(Json(body).into_response())
         }
-        "lp" => {
-            Ok(on_lines(&parameters.app, move |lines| exported(lines, after, limit, &selection)).await?.into_response())
-        }
+        "lp" => Ok(on_lines(app, move |lines| exported(lines, after, limit, &selection)).await?.into_response()),
         other => Err(ApiError::Bad(format!("parameter format: {other:?} is neither \"json\" nor \"lp\""))),
     }
 }
@@ -46,10 +45,10 @@ pub async fn remove(parameters: Parameters) -> ApiResult<Json<Value>> {
     let selection = Selection::new(&parameters, Some(database))?;
     let through = id(&parameters, "through")?;
     let through = through.ok_or_else(|| ApiError::Bad("parameter through is missing".to_owned()))?;
-    let removed =
-        on_lines(&parameters.app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
+    let app = &parameters.app;
+    let removed = on_lines(app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
     let outcome = removed.as_ref().map_or_else(ToString::to_string, |removed| format!("{removed} removed"));
-    parameters.sender.note(&parameters.app, "REMOVE REJECTIONS".to_owned(), database, outcome);
+    parameters.sender.note(app, "REMOVE REJECTIONS".to_owned(), database, outcome);
     Ok(Json(json!({ "removed": removed? })))
 }
 

@@ -113,6 +113,7 @@ fn hide_expired(app: &App, database: &str, sensors: &mut Vec<ListedSensor>) {
 }
 
 /// The parameters of a list of sensors.
+#[derive(Default)]
 struct SensorListQuery {
     database: String,
     after: Option<String>,
@@ -165,7 +166,7 @@ pub async fn all_of(
     (database, after, limit): (String, Option<String>, usize),
     takes: impl Fn(&SensorDocument) -> bool,
 ) -> ApiResult<(Vec<SensorDocument>, Option<String>, HeldBytes)> {
-    let wanted = SensorListQuery { database, after, outliers: false, recent: false, limit, as_stored: true };
+    let wanted = SensorListQuery { database, after, limit, as_stored: true, ..SensorListQuery::default() };
     let (sensors, next, held) = chosen(app, budget, wanted, |of| takes(&of.document)).await?;
     Ok((sensors.into_iter().map(|of| of.document).collect(), next, held))
 }
@@ -193,8 +194,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let database = parameters.database()?;
     let selected = parameters.selector_or_all(&budget).await?;
     let after = parameters.get("cursor").map(str::to_owned);
-    let wanted =
-        SensorListQuery { database: database.clone(), after, outliers: false, recent: false, limit, as_stored: false };
+    let wanted = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
     let chooser = selected.selector.compile(&budget)?;
     let takes = |ListedSensor { document, .. }: &ListedSensor| chooser.takes(&document.sensor, Some(&document.meta));
     let (found, next, _held) = match &selected.selector {
