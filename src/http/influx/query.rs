@@ -99,10 +99,9 @@ async fn answered(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs)
         };
         let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
         let series = match run(app, sender, &parts.method, is_dry, statement, asked).await {
-            Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
-            Ok(Outcome::Changed(message)) => {
+            Ok((answer, message)) => {
                 said = message;
-                Ok(None)
+                Ok(answer)
             }
             // These two must not look like an answer: a retry may succeed, or the sender is not allowed.
             Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
@@ -193,12 +192,8 @@ fn bound(params: Option<&str>) -> ApiResult<Params> {
     object.into_iter().map(literal).collect()
 }
 
-/// What a statement did.
-enum Outcome {
-    Answer(StatementAnswer),
-    /// It changed something; and what was not as asked.
-    Changed(Option<String>),
-}
+/// The answer to a statement, unless it changed something; and what was not as asked.
+type Outcome = (Option<StatementAnswer>, Option<String>);
 
 async fn run(
     app: &App,
@@ -209,18 +204,18 @@ async fn run(
     asked: StatementContext<'_>,
 ) -> ApiResult<Outcome> {
     match app.query.statement(statement, asked).await {
-        Ok(Some(answer)) => Ok(Outcome::Answer(answer)),
+        Ok(Some(answer)) => Ok((Some(answer), None)),
         Ok(None) => {
             check_change(asked, statement)?;
             if *method != Method::POST {
                 return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
             }
             if is_dry {
-                return previewed(app, statement, asked).await.map(Outcome::Answer);
+                return Ok((Some(previewed(app, statement, asked).await?), None));
             }
             let changed = change(app, statement, asked).await;
             note_change(app, sender, statement, asked.database, &changed);
-            changed.map(Outcome::Changed)
+            changed.map(|said| (None, said))
         }
         Err(failed) => Err(failed.into()),
     }
