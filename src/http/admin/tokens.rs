@@ -107,10 +107,9 @@ async fn requested(parameters: &Parameters, headers: &HeaderMap, mut body: Body)
         return Err(bad(format!("{glob:?} is not the name of a database, with * and ? for any characters")));
     }
     let expires_in = wanted.expires_in.as_deref().map(|text| {
-        let nanoseconds = parse_duration(text, &DURATION_UNITS).ok().filter(|length| *length >= 1_000_000_000);
-        nanoseconds
-            .map(|length| length / 1_000_000_000)
-            .ok_or_else(|| bad(format!("expires_in {text:?} is not a duration such as 90d")))
+        let seconds = parse_duration(text, &DURATION_UNITS).ok().map(|nanoseconds| nanoseconds / 1_000_000_000);
+        let seconds = seconds.filter(|seconds| *seconds > 0);
+        seconds.ok_or_else(|| bad(format!("expires_in {text:?} is not a duration such as 90d")))
     });
     let pins = wanted.tags.into_iter().map(|(key, value)| Pin { key, value }).collect();
     let scopes = Scopes { write: wanted.write, read: wanted.read, admin: Vec::new(), metrics: wanted.metrics, pins };
