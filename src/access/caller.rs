@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::quota::{Allowance, Exhausted, Rate, Usage};
+use super::quota::{Exhausted, Rate, Usage};
 use super::scopes::Pin;
 use super::token::Token;
 
@@ -145,20 +145,11 @@ impl Caller {
         self.token().map_or("anybody", |token| &token.name)
     }
 
-    /// The quota that is charged for the caller's writes.
+    /// The usage of the quota that is charged for the caller's writes; `None` without a quota.
     #[must_use]
-    pub fn allowance(&self) -> Allowance {
+    pub fn allowance(&self) -> Option<&Arc<Usage>> {
         match self {
-            Self::Holder(holder) if !holder.usage.quota().is_none() => Some(holder.usage.clone()),
-            _ => None,
-        }
-    }
-
-    /// The usage of the caller's quota; `None` without a quota.
-    #[must_use]
-    pub fn usage(&self) -> Option<&Usage> {
-        match self {
-            Self::Holder(holder) if !holder.usage.quota().is_none() => Some(&holder.usage),
+            Self::Holder(holder) if !holder.usage.quota.is_none() => Some(&holder.usage),
             _ => None,
         }
     }

@@ -107,10 +107,11 @@ impl fmt::Display for Exhausted {
 /// The usage of a quota since the process started.
 #[derive(Debug)]
 pub struct Usage {
-    owner: String,
+    /// For display.
+    pub owner: String,
     /// The metric label: `token` or `database`.
-    scope: &'static str,
-    quota: Quota,
+    pub scope: &'static str,
+    pub quota: Quota,
     readings: Option<Mutex<TokenBucket>>,
     new_sensors: Option<Mutex<TokenBucket>>,
     /// Hashes of the sensors written so far; never more than the quota allows. The seed is random, so that nobody can
@@ -147,23 +148,6 @@ impl Usage {
             new_sensors: bucket(&self.new_sensors),
             sensors: Mutex::new(self.sensors.lock().clone()),
         }
-    }
-
-    #[must_use]
-    pub fn quota(&self) -> &Quota {
-        &self.quota
-    }
-
-    /// The owner, for display.
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        &self.owner
-    }
-
-    /// The metric label of its owner.
-    #[must_use]
-    pub fn scope(&self) -> &'static str {
-        self.scope
     }
 
     /// Checks that readings may be admitted now.

@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -141,7 +140,6 @@ fn lines_service(app: &App, http: String) -> tcp::TcpService {
         audit: app.audit.clone(),
         metrics: app.metrics.clone(),
         http,
-        told_token: AtomicBool::new(false),
     }
 }
 

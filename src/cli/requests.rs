@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
 use super::OutputFlags;
-use crate::commands::{Exchange, Flag, Row, Service};
+use crate::commands::{Exchange, FILE, Flag, Row, Service};
 
 const DB: Flag = Flag { name: "db", about: "The database [default: default].", variable: Some("HOURGLASS_DB") };
 const CONTAINS: Flag =
@@ -97,7 +97,7 @@ fn command(row: &'static Row, name: &'static str) -> Command {
         command = command.arg(Arg::new(name).required(true));
     }
     if row.has_body {
-        let file = Arg::new("FILE").help("The file; `-` or nothing for the standard input.");
+        let file = Arg::new(FILE).help("The file; `-` or nothing for the standard input.");
         command = command.arg(file.value_parser(value_parser!(PathBuf)));
     }
     for flag in row.flags {
@@ -111,15 +111,9 @@ fn command(row: &'static Row, name: &'static str) -> Command {
 }
 
 fn exchange(row: &'static Row, matches: &ArgMatches) -> Result<Exchange, clap::Error> {
-    let value = |name: &str| matches.get_one::<String>(name).cloned();
-    Ok(Exchange {
-        row,
-        service: Service::from_arg_matches(matches)?,
-        is_json: OutputFlags::from_arg_matches(matches)?.is_json(),
-        arguments: row.arguments().map(|name| (name, value(name).unwrap_or_default())).collect(),
-        parameters: row.flags.iter().filter_map(|flag| Some((flag.name, value(flag.name)?))).collect(),
-        body: if row.has_body { matches.get_one::<PathBuf>("FILE").cloned() } else { None },
-    })
+    let service = Service::from_arg_matches(matches)?;
+    let is_json = OutputFlags::from_arg_matches(matches)?.is_json();
+    Ok(Exchange { row, service, is_json, matches: matches.clone() })
 }
 
 #[cfg(test)]
@@ -149,7 +143,7 @@ mod tests {
         let words = ["hourglass", "db", "show", "a b", "--server", "http://h:1", "--output", "json"];
         let matches = added_to(Arguments::command()).get_matches_from(words);
         let exchange = of_matches(&matches).expect("it is in the table").expect("it is whole");
-        assert_eq!((exchange.arguments, exchange.is_json), (vec![("NAME", "a b".to_owned())], true));
+        assert_eq!((&*exchange.path(), exchange.is_json), ("/api/v1/databases/a%20b", true));
         assert_eq!(exchange.service.url, "http://h:1");
         let matches = added_to(Arguments::command()).get_matches_from(["hourglass", "version"]);
         assert!(of_matches(&matches).is_none());

@@ -91,24 +91,20 @@ pub struct AddFlags {
     pub store: StoreFlags,
 }
 
-fn token_name(text: &str) -> Result<String, String> {
-    let fits = Token::is_name(text).then(|| text.to_owned());
-    fits.ok_or_else(|| "expected 1 to 64 letters, digits, and - _ . @ :".to_owned())
+fn token_name(text: &str) -> Result<String, &'static str> {
+    if Token::is_name(text) { Ok(text.to_owned()) } else { Err("expected 1 to 64 letters, digits, and - _ . @ :") }
 }
 
-fn certificate(text: &str) -> Result<String, String> {
-    Token::certificate(text).ok_or_else(|| {
-        "expected sha256: and 64 hexadecimal digits, or dns: and a DNS name without a wildcard".to_owned()
-    })
+fn certificate(text: &str) -> Result<String, &'static str> {
+    let expected = "expected sha256: and 64 hexadecimal digits, or dns: and a DNS name without a wildcard";
+    Token::certificate(text).ok_or(expected)
 }
 
-fn glob(text: &str) -> Result<String, String> {
-    is_glob(text)
-        .then(|| text.to_owned())
-        .ok_or_else(|| "expected a database's name or a glob such as climate_*".to_owned())
+fn glob(text: &str) -> Result<String, &'static str> {
+    if is_glob(text) { Ok(text.to_owned()) } else { Err("expected a database's name or a glob such as climate_*") }
 }
 
-fn pin(text: &str) -> Result<Pin, String> {
+fn pin(text: &str) -> Result<Pin, &'static str> {
     let pin = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
     let (key, value) = pin.ok_or("expected KEY=VALUE, for example site=lab")?;
     Ok(Pin { key: key.to_owned(), value: value.to_owned() })

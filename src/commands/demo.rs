@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,6 +57,9 @@ pub struct DemoRequest {
     /// Leave the folder at the end, to `serve` from it.
     #[arg(long)]
     pub keep: bool,
+    /// Open the page in a browser.
+    #[arg(long)]
+    pub open: bool,
 }
 
 /// Runs the demo until SIGINT, SIGTERM or SIGHUP.
@@ -189,7 +192,20 @@ fn print(request: &DemoRequest, ready: &Ready<'_>) {
     banner.title(&format!("hourglass {} demo: a simulated factory, seed {}", env!("CARGO_PKG_VERSION"), request.seed));
     let fate = if request.keep { "stays" } else { "removed at the end" };
     banner.row("folder", &format!("{}  ({fate})", ready.settings.server.data_dir.display()));
-    banner.row("page", &banner.link(&format!("{base}/#{FIRST_VIEW}")));
+    let page = format!("{base}/#{FIRST_VIEW}");
+    banner.row("page", &banner.link(&page));
+    if request.open {
+        open(&page);
+    }
+}
+
+/// Has the desktop open the page.
+fn open(url: &str) {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let opened = Command::new(program).arg(url).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    if let Err(error) = opened {
+        tracing::warn!(program, %error, "the page could not be opened in a browser");
+    }
 }
 
 fn tell(days: u32, history: History, took: Duration) {

@@ -25,12 +25,11 @@ pub async fn digest(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
     let digest = stored_digest(settings, &store).await;
     store.raw().close().await;
     let digest = digest?;
-    match as_json {
-        true => {
-            let StoreDigest { databases } = &digest;
-            println!("{}", json!({ "databases": databases, "total": digest.total(), "unflushed_records": unflushed }));
-        }
-        false => print_text(&digest),
+    if as_json {
+        let answer = json!({ "databases": digest.databases, "total": digest.total(), "unflushed_records": unflushed });
+        println!("{answer}");
+    } else {
+        print_text(&digest);
     }
     Ok(())
 }

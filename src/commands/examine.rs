@@ -38,16 +38,17 @@ pub fn examine(settings: &Settings) -> ExitCode {
         found.all(settings).await;
         Ok(found.problems)
     });
-    let problems = match examined {
+    match examined {
         Ok(0) => {
             println!("nothing is wrong: serve would start");
-            return ExitCode::SUCCESS;
+            ExitCode::SUCCESS
         }
-        Ok(problems) => problems,
-        Err(error) => return crate::app::failed(&error),
-    };
-    eprintln!("hourglass: {problems} problem{}; nothing was started", if problems == 1 { "" } else { "s" });
-    ExitCode::from(EXIT_CONFIG)
+        Ok(problems) => {
+            eprintln!("hourglass: {problems} problem{}; nothing was started", if problems == 1 { "" } else { "s" });
+            ExitCode::from(EXIT_CONFIG)
+        }
+        Err(error) => crate::app::failed(&error),
+    }
 }
 
 /// Counts problems and prints each.

@@ -4,11 +4,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use clap::ArgMatches;
 use serde_json::{Map, Value};
 
 use super::open_input;
 use super::post::{PostAnswer, Service, Target, escaped};
 
+/// The name of the argument that is the body: a file, `-` or nothing for the standard input.
+pub const FILE: &str = "FILE";
 /// Maximum bytes of a body; services take less.
 const BODY_BYTES: u64 = 64 << 20;
 
@@ -69,10 +72,8 @@ pub struct Exchange {
     pub service: Service,
     /// Whether the answer is printed as it is.
     pub is_json: bool,
-    pub arguments: Vec<(&'static str, String)>,
-    pub parameters: Vec<(&'static str, String)>,
-    /// The file that is the body, if the request has one: `None` or `-` for the standard input.
-    pub body: Option<PathBuf>,
+    /// The arguments, flags and file of the command.
+    pub matches: ArgMatches,
 }
 
 impl Exchange {
@@ -80,9 +81,10 @@ impl Exchange {
     /// what it was asked for.
     pub fn run(&self) -> anyhow::Result<bool> {
         let target = Target::of(&self.service)?;
-        let mut path = self.filled_path();
+        let mut path = self.path();
         let first = path.clone();
-        let body = self.row.has_body.then(|| read_body(self.body.as_deref())).transpose()?;
+        let file = || self.matches.get_one::<PathBuf>(FILE).map(PathBuf::as_path);
+        let body = self.row.has_body.then(|| read_body(file())).transpose()?;
         let body = body.as_ref().map(|body| ("text/plain", &**body));
         loop {
             let answer = target.send(self.row.method, &path, body)?;
@@ -98,16 +100,19 @@ impl Exchange {
                 self.print(&told);
             }
             let Some(next) = told["next"].as_str() else { return Ok((self.row.is_good)(&told)) };
-            path = with_parameters(first.clone(), &[("cursor", next.to_owned())]);
+            path = with_parameter(first.clone(), "cursor", next);
         }
     }
 
-    fn filled_path(&self) -> String {
+    /// The path of the request, with its parameters.
+    pub fn path(&self) -> String {
+        let value = |name: &str| self.matches.get_one::<String>(name);
         let mut path = self.row.path.to_owned();
-        for (name, value) in &self.arguments {
-            path = path.replace(&format!("{{{name}}}"), &escaped(value));
+        for name in self.row.arguments() {
+            path = path.replace(&format!("{{{name}}}"), &value(name).map(|text| escaped(text)).unwrap_or_default());
         }
-        with_parameters(path, &self.parameters)
+        let given = self.row.flags.iter().filter_map(|flag| Some((flag.name, value(flag.name)?.as_str())));
+        given.fold(path, |path, (name, value)| with_parameter(path, name, value))
     }
 
     fn print(&self, body: &Value) {
@@ -140,12 +145,9 @@ fn read_body(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     Ok(body)
 }
 
-fn with_parameters(mut path: String, parameters: &[(&str, String)]) -> String {
-    for (name, value) in parameters {
-        path.push(if path.contains('?') { '&' } else { '?' });
-        path.push_str(&format!("{name}={}", escaped(value)));
-    }
-    path
+fn with_parameter(path: String, name: &str, value: &str) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}{name}={}", escaped(value))
 }
 
 /// A text as it is, everything else as JSON.

@@ -1,7 +1,6 @@
 //! Opens a store that `restore` or `copy` fills, which must be empty or half filled by the same command, and ends it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -150,13 +149,4 @@ async fn raise_floor(store: &dyn Store, stamp: Stamp) -> anyhow::Result<()> {
         // After a conflict, the registry is read again.
         store.write_registry(&registry).await.applied()?;
     }
-}
-
-/// Writes a file beside what is restored, for its owner only.
-pub fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
 }

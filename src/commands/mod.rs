@@ -39,7 +39,7 @@ pub use dead_letters::{dead_letters_done, list_dead_letters, send_dead_letters};
 pub use demo::{DemoRequest, demo};
 pub use digest::digest;
 pub use examine::examine;
-pub use exchange::{Exchange, Flag, Row};
+pub use exchange::{Exchange, FILE, Flag, Row};
 pub use flush_wal::flush_wal;
 pub use healthcheck::healthcheck;
 pub use jobs::{JobCommand, jobs};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::fill::{Target, write_private};
+use super::fill::Target;
 use super::progress::Progress;
 use crate::access::Token;
 use crate::backup::form::Next;
@@ -66,7 +66,7 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     }
     if let Some(config) = &manifest.config {
         let beside = settings.server.data_dir.join(CONFIG);
-        write_private(&beside, &folder.read(config)?).with_context(|| format!("writing {}", beside.display()))?;
+        files::replace(&beside, &folder.read(config)?, true).with_context(|| format!("writing {}", beside.display()))?;
     }
     target.finish(settings, &manifest.digest()).await
 }

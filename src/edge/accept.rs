@@ -64,7 +64,7 @@ pub async fn serve<Handled>(
         };
         // Answers are small: Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
-        let (id, tls, handle) = (permit.id(), tls.clone(), handle.clone());
+        let (id, tls, handle) = (permit.id, tls.clone(), handle.clone());
         let task = tasks.spawn(async move {
             let _permit = permit;
             if let Some(connection) = open(stream, address, tls, watch).await {

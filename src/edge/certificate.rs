@@ -1,10 +1,10 @@
 //! Reads X.509 certificates that were verified already or are the server's own: what a token may be bound to, and when
 //! they expire. Format: [RFC 5280](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
 
-use std::fmt::Write;
-
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
+
+use crate::access::hex;
 
 // DER tags.
 const SEQUENCE: u8 = 0x30;
@@ -20,11 +20,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 /// and its DNS names as `dns:NAME` in lower case. Not the common name: an authority that checks DNS names need not
 /// check what else stands in a subject.
 pub fn identities(certificate: &CertificateDer<'_>) -> Vec<Box<str>> {
-    let digest = Sha256::digest(certificate);
-    let mut fingerprint = String::from("sha256:");
-    for byte in digest {
-        let _ = write!(fingerprint, "{byte:02x}");
-    }
+    let fingerprint = format!("sha256:{}", hex(&Sha256::digest(certificate)));
     let mut identities = vec![fingerprint.into_boxed_str()];
     if let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) {
         let names = certificate.valid_dns_names().map(str::to_ascii_lowercase);

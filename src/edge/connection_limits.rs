@@ -73,7 +73,7 @@ struct Taken {
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     limits: Arc<ConnectionLimits>,
-    id: u64,
+    pub(super) id: u64,
 }
 
 impl ConnectionLimits {
@@ -249,12 +249,6 @@ impl ConnectionLimits {
     }
 }
 
-impl ConnectionPermit {
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-}
-
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut table = self.limits.table.lock();
@@ -280,7 +274,7 @@ mod tests {
         address: &str,
     ) -> Option<(tokio::task::JoinHandle<()>, Arc<ConnectionState>)> {
         let (permit, state) = limits.take(address.parse().unwrap(), false, None)?;
-        let id = permit.id();
+        let id = permit.id;
         let task = tokio::spawn(async move {
             let _permit = permit;
             std::future::pending::<()>().await;

@@ -5,7 +5,6 @@ mod accept;
 mod certificate;
 mod connection_limits;
 mod connection_state;
-mod files_version;
 mod peer;
 mod proxies;
 mod stream;

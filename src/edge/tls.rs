@@ -3,8 +3,8 @@
 //! again with its next request.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,7 +22,6 @@ use tokio_rustls::server::TlsStream;
 use webpki::{BorrowedCertRevocationList, CertRevocationList};
 
 use super::certificate;
-use super::files_version::FilesVersion;
 use super::peer::PeerCertificate;
 use crate::config::{ClientAuth, TlsSettings};
 use crate::telemetry::Metrics;
@@ -156,13 +155,13 @@ impl Tls {
     pub async fn follow(self: Arc<Self>) {
         let stamp = || {
             let TlsSettings { cert_file, key_file, client_ca_file, client_crl_file, .. } = &self.files;
-            FilesVersion::of([cert_file, key_file, client_ca_file, client_crl_file].into_iter().map(PathBuf::as_path))
+            [cert_file, key_file, client_ca_file, client_crl_file].map(|file| file_version(file))
         };
         let (mut taken, mut last) = (stamp(), stamp());
         loop {
             let asked = tokio::time::timeout(LOOK_INTERVAL, self.wanted.notified()).await.is_ok();
             let seen = stamp();
-            let rests = seen == std::mem::replace(&mut last, seen.clone());
+            let rests = seen == std::mem::replace(&mut last, seen);
             if asked || (rests && seen != taken) {
                 taken = seen;
                 self.take_new();
@@ -210,6 +209,13 @@ impl Acceptor {
         let certificate = PeerCertificate::new(chain, self.tls.clone(), current.generation);
         Ok((accepted, certificate))
     }
+}
+
+/// A file's device, inode, length, modification time (seconds, nanoseconds) and the nanoseconds of its last status
+/// change; `None` if the file cannot be examined. Follows symbolic links.
+fn file_version(file: &Path) -> Option<(u64, u64, u64, i64, i64, i64)> {
+    let of = std::fs::metadata(file).ok()?;
+    Some((of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec(), of.ctime_nsec()))
 }
 
 fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {

@@ -63,7 +63,7 @@ const fn json(schema: &'static str) -> MediaType {
 
 const LINES: &[MediaType] = &[(TEXT, "Text")];
 const FORM: &[MediaType] = &[("application/x-www-form-urlencoded", "Form")];
-/// The body of most failures.
+/// The body of failures, which differs by the endpoint's [dialect](Endpoint::failed).
 pub const FAILED: &[MediaType] = &[json("Error")];
 /// Failures of every read endpoint.
 const ASKED: &[DescribedAnswer] = &[
@@ -82,30 +82,16 @@ const WINDOWS: &[DescribedAnswer] =
 const NOTHING: &[DescribedAnswer] = &[(404, "No such endpoint.", FAILED)];
 const ELSEWHERE: &[DescribedAnswer] = &[(404, "Served only on the status address (status.listen).", FAILED)];
 const KEPT: &[DescribedAnswer] = &[(204, "All readings are stored durably.", &[])];
-const FAILED_V1: &[MediaType] = &[json("ErrorV1")];
-const FAILED_V2: &[MediaType] = &[json("ErrorV2")];
-const FAILED_V3: &[MediaType] = &[json("ErrorV3")];
-/// Failures of every write; the endpoints differ in the shape of error bodies.
-const WRITTEN: &[DescribedAnswer] = &write_failures(FAILED);
-const WRITTEN_V1: &[DescribedAnswer] = &write_failures(FAILED_V1);
-const WRITTEN_V2: &[DescribedAnswer] = &write_failures(FAILED_V2);
-const WRITTEN_V3: &[DescribedAnswer] = &write_failures(FAILED_V3);
-const UNPROCESSABLE: &[DescribedAnswer] = &[(422, "Some fields have another type than before.", FAILED_V2)];
-
-const fn write_failures(body: &'static [MediaType]) -> [DescribedAnswer; 5] {
-    let [too_large, encoding] = body_failures(body);
-    [
-        (400, "Some readings were rejected, or a parameter is invalid.", body),
-        too_large,
-        encoding,
-        (429, "A quota is used up: try again after the time in `Retry-After`.", body),
-        (503, "The write is not acknowledged: send it again.", body),
-    ]
-}
-
-const fn body_failures(body: &'static [MediaType]) -> [DescribedAnswer; 2] {
-    [(413, "The body is too large (limits.body_bytes).", body), (415, "Content-Encoding is not supported.", body)]
-}
+/// Failures of every write.
+const WRITTEN: &[DescribedAnswer] = &[
+    (400, "Some readings were rejected, or a parameter is invalid.", FAILED),
+    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED),
+    (503, "The write is not acknowledged: send it again.", FAILED),
+];
+const UNPROCESSABLE: &[DescribedAnswer] = &[(422, "Some fields have another type than before.", FAILED)];
+/// Failures of every endpoint that reads a body.
+const BODY_READ: &[DescribedAnswer] =
+    &[(413, "The body is too large (limits.body_bytes).", FAILED), (415, "Content-Encoding is not supported.", FAILED)];
 
 /// Stands before [`WRITTEN`], whose 400 it replaces.
 const ACKED: &[DescribedAnswer] = &[
@@ -120,15 +106,13 @@ const EXPLAINED: &[DescribedAnswer] = &[
 const RESULTS: &[DescribedAnswer] = &[
     (200, "One result per statement.", &[json("Results"), (CSV, "Text"), ("application/csv", "Text")]),
     (400, "The statements cannot be parsed.", &[json("ErrorV1"), (CSV, "Text"), ("application/csv", "Text")]),
-    (503, "A complete answer is not available now: try again.", FAILED_V1),
+    (503, "A complete answer is not available now: try again.", FAILED),
 ];
 pub const META_CHANGED: &[DescribedAnswer] = &[
     (200, "The metadata as it is now, with its ETag.", &[json("Anything")]),
     (204, "Changed. The token may not read what holds now.", &[]),
     (412, "The metadata is not as If-Match or If-None-Match says.", FAILED),
 ];
-const FORM_READ: &[DescribedAnswer] = &body_failures(FAILED_V1);
-const FORM_READ_NATIVE: &[DescribedAnswer] = &body_failures(FAILED);
 const HEALTHY: &[DescribedAnswer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 
@@ -153,10 +137,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/openapi.json", Nothing, "this list as OpenAPI 3.1", "", &[], &[&[(200, "This document.", &[json("Anything")])]],
         route openapi::document;
     POST "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
-        &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN], write Dialect::Native;
+        &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
     POST "/api/v1/explain", Token, "what a write of this body would do, without keeping it",
         "db rp precision-write accept_partial ack", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")],
-        &[EXPLAINED, FORM_READ_NATIVE, ASKED], route explain::explain;
+        &[EXPLAINED, BODY_READ, ASKED], route explain::explain;
     GET "/api/v1/readings", Token, "raw readings",
         "db sensor measurement tag.KEY from to precision fields order limit cursor max_points format guard epoch", &[],
         &[READ, NOT_MODIFIED, ASKED], route readings::readings;
@@ -169,15 +153,15 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/sensors/{key}/meta", Token, "what is said of a sensor: its metadata", "db", &[],
         &[&[(200, "The metadata, with its ETag.", &[json("Anything")])], ASKED], route meta::show;
     PUT "/api/v1/sensors/{key}/meta", Token, "replace the metadata of a sensor", "db", &[json("Meta")],
-        &[META_CHANGED, FORM_READ_NATIVE, ASKED], route meta::put;
+        &[META_CHANGED, BODY_READ, ASKED], route meta::change;
     PATCH "/api/v1/sensors/{key}/meta", Token, "change the metadata of a sensor by a merge patch (RFC 7396)", "db",
-        &[json("Meta")], &[META_CHANGED, FORM_READ_NATIVE, ASKED], route meta::patch;
+        &[json("Meta")], &[META_CHANGED, BODY_READ, ASKED], route meta::change;
     GET "/api/v1/meta", Token, "the metadata of all sensors that have some", "db limit cursor", &[],
         &[&[(200, "Sensors with their metadata.", &[json("SensorMetas")])], ASKED], route meta::export;
     POST "/api/v1/meta", Token, "change the metadata of many sensors: NDJSON or CSV", "db dry_run",
         &[(NDJSON, "Text"), (CSV, "Text")], &[&[(200, "Every line was taken.", &[json("MetaImported")]),
         (400, "Some lines were refused; the others were taken.", &[json("MetaImportedOrError")])],
-        FORM_READ_NATIVE, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], route meta::import;
+        BODY_READ, &[(503, "Not everything is acknowledged: send it again.", FAILED)]], route meta::import;
     GET "/api/v1/groups", Token, "declared groups of sensors, such as those of a site", "db", &[],
         &[&[(200, "Groups.", &[json("Groups")])], ASKED], route groups::list;
     GET "/api/v1/groups/{key}", Token, "the values of a group, each with its number of sensors", "db limit cursor", &[],
@@ -204,7 +188,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         route tokens::list;
     POST "/api/v1/tokens", Admin, "make a token, whose text is in this answer and nowhere else", "", &[json("NewToken")],
         &[&[(201, "The token.", &[json("Token")]), (409, "The name is taken, or no token exists yet.", FAILED)],
-        FORM_READ_NATIVE, ASKED], route tokens::create;
+        BODY_READ, ASKED], route tokens::create;
     POST "/api/v1/tokens/{key}/revoke", Admin, "end a token at once", "", &[], &[&[(200, "The token.", &[json("Token")]),
         (409, "There is no such token, or it is the caller's own.", FAILED)], ASKED], route tokens::revoke;
     POST "/api/v1/flush", Admin, "store all acked readings now: 204 when done", "", &[],
@@ -244,13 +228,13 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "The settings.", &[json("Database")])], ASKED], route databases::show;
     PUT "/api/v1/databases/{key}", Token, "change how long a database keeps its readings and its other settings, as far as they are sent, or tell what would expire",
         "dry_run", &[json("DatabaseSettings")],
-        &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
+        &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], BODY_READ, ASKED],
         route databases::put;
     GET "/api/v1/renames", Token, "the renames of a database, for its administrators", "db", &[],
         &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], route renames::list;
     PUT "/api/v1/renames", Token, "show a sensor, measurement, tag key or tag value under another name, or tell what that would do",
         "db dry_run", &[json("Rename")],
-        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], FORM_READ_NATIVE, ASKED], route renames::put;
+        &[&[(200, "How many sensors get another name.", &[json("Renamed")])], BODY_READ, ASKED], route renames::put;
     DELETE "/api/v1/renames", Token, "show a stored name again", "db dry_run kind from-rename tag measurement-rename", &[],
         &[&[(200, "How many sensors get another name.", &[json("Renamed")])], ASKED], route renames::delete;
     GET "/api/v1/overview", Metrics, "what an operator asks first: rates, acks, store, log, memory, disk, backup", "", &[],
@@ -258,15 +242,15 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", "", &[],
         &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], route status::status;
     POST "/write", Token, "write line protocol, compatible with InfluxDB 1.x", "db rp precision-write ack", LINES,
-        &[KEPT, WRITTEN_V1], write Dialect::V1;
+        &[KEPT, WRITTEN, BODY_READ], write Dialect::V1;
     POST "/api/v2/write", Token, "write line protocol, compatible with InfluxDB 2.x", "bucket precision-write ack", LINES,
-        &[KEPT, WRITTEN_V2, UNPROCESSABLE], write Dialect::V2;
+        &[KEPT, WRITTEN, BODY_READ, UNPROCESSABLE], write Dialect::V2;
     POST "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", "db precision-write accept_partial ack",
-        LINES, &[KEPT, WRITTEN_V3], write Dialect::V3;
+        LINES, &[KEPT, WRITTEN, BODY_READ], write Dialect::V3;
     GET "/query", Token, "InfluxQL: SELECT, SHOW", "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", &[],
         &[RESULTS], route query::query;
     POST "/query", Token, "InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form",
-        "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", FORM, &[RESULTS, FORM_READ], route query::query;
+        "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", FORM, &[RESULTS, BODY_READ], route query::query;
     GET "/ping", Nothing, "204, or the version with ?verbose=true", "verbose", &[],
         &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], route status::ping;
     GET "/health", Nothing, "whether writes are acked, and the state of log, store and databases", "", &[], &[HEALTHY],
@@ -326,6 +310,16 @@ impl Endpoint {
             Handler::Write(dialect) => dialect,
             Handler::Route(_) if self.path == "/query" => Dialect::V1,
             Handler::Route(_) => Dialect::Native,
+        }
+    }
+
+    /// The body of its failures.
+    pub fn failed(&self) -> &'static [MediaType] {
+        match self.dialect() {
+            Dialect::Native => FAILED,
+            Dialect::V1 => &[(JSON, "ErrorV1")],
+            Dialect::V2 => &[(JSON, "ErrorV2")],
+            Dialect::V3 => &[(JSON, "ErrorV3")],
         }
     }
 

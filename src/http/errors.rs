@@ -39,35 +39,59 @@ pub enum Dialect {
     V3,
 }
 
-#[derive(Debug, Clone)]
+/// What a request is answered with, or why it fails.
+pub type ApiResult<T> = Result<T, ApiError>;
+
+/// Why a request fails, with the text for the client.
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiError {
     /// An invalid parameter or header; the text names it and says what is valid.
+    #[error("{0}")]
     Bad(String),
     /// The body exceeds `limits.body_bytes`, on the wire or decompressed.
+    #[error("Request Entity Too Large: the body is over {limit} bytes (limits.body_bytes): send smaller batches")]
     TooLarge {
         /// In bytes.
         limit: usize,
     },
     /// The body did not arrive in time. The status is not 408, on which Telegraf drops its readings.
+    #[error("the body did not arrive in time (within 30 s, and at 1 KiB/s after 10 s)")]
     BodyTimeout,
     /// The body's encoding is not supported.
+    #[error("content encoding {0:?} is not supported: use gzip, deflate, zstd or none")]
     Encoding(String),
     /// A file cannot be read; the text names it.
+    #[error("cannot read {0}")]
     Unreadable(String),
     /// The sender is not authenticated.
+    #[error("{}", denial(*.0))]
     Denied(Denied),
     /// The sender may not do this; the text says what.
+    #[error("forbidden: {0}")]
     Forbidden(String),
     /// As many do this already as may; the text names the limit.
+    #[error("{0}")]
     Busy(String),
     /// What is asked for does not go with what there is; the text says what to do.
+    #[error("{0}")]
     Conflict(String),
     /// What is to be changed is not as the request's `If-Match` says.
+    #[error("{0}")]
     Changed(String),
     /// Writing failed.
-    Ingest(IngestError),
+    #[error(transparent)]
+    Ingest(#[from] IngestError),
     /// A query failed.
-    Query(QueryError),
+    #[error(transparent)]
+    Query(#[from] QueryError),
+}
+
+/// The client is not told what was wrong with the token; the audit log has the reason.
+fn denial(denied: Denied) -> &'static str {
+    match denied {
+        Denied::Unavailable => "the tokens are not loaded yet: try again later",
+        _ => "authorization failed: send a valid token (Authorization: Token …, Bearer … or Basic, or the parameter p)",
+    }
 }
 
 impl Passing for ApiError {
@@ -81,12 +105,6 @@ impl Passing for ApiError {
 
     fn of_store(&self) -> Option<&StorageError> {
         if let Self::Query(error) = self { error.of_store() } else { None }
-    }
-}
-
-impl From<IngestError> for ApiError {
-    fn from(error: IngestError) -> Self {
-        Self::Ingest(error)
     }
 }
 
@@ -108,12 +126,6 @@ impl From<EditError> for ApiError {
             EditError::Ingest(error) => error.into(),
             EditError::Query(error) => error.into(),
         }
-    }
-}
-
-impl From<QueryError> for ApiError {
-    fn from(error: QueryError) -> Self {
-        Self::Query(error)
     }
 }
 
@@ -152,43 +164,12 @@ impl ApiError {
         }
     }
 
-    /// The text for the client.
-    pub fn message(&self) -> String {
-        match self {
-            Self::Bad(message) => message.clone(),
-            Self::TooLarge { limit } => {
-                format!(
-                    "Request Entity Too Large: the body is over {limit} bytes (limits.body_bytes): send smaller batches"
-                )
-            }
-            Self::BodyTimeout => {
-                "the body did not arrive in time (within 30 s, and at 1 KiB/s after 10 s)".to_owned()
-            }
-            Self::Encoding(encoding) => {
-                format!("content encoding {encoding:?} is not supported: use gzip, deflate, zstd or none")
-            }
-            Self::Unreadable(what) => format!("cannot read {what}"),
-            // The client is not told what was wrong with the token; the audit log has the reason.
-            Self::Denied(Denied::Unavailable) => "the tokens are not loaded yet: try again later".to_owned(),
-            Self::Denied(_) => {
-                "authorization failed: send a valid token (Authorization: Token …, Bearer … or Basic, or the parameter p)"
-                    .to_owned()
-            }
-            Self::Forbidden(what) => format!("forbidden: {what}"),
-            Self::Changed(what) | Self::Busy(what) | Self::Conflict(what) => what.clone(),
-            Self::Ingest(error) => error.to_string(),
-            Self::Query(error) => error.to_string(),
-        }
-    }
-
     pub fn respond(&self, dialect: Dialect) -> Response {
-        let (status, message) = (self.status(), self.message());
-        let body = match dialect {
-            Dialect::Native => json!({ "error": message, "code": self.code() }),
-            Dialect::V1 => json!({ "error": message }),
-            Dialect::V2 => json!({ "code": v2_code(status), "message": message }),
-            Dialect::V3 => json!({ "error": message, "data": [] }),
-        };
+        let (status, message) = (self.status(), self.to_string());
+        let mut body = error_body(dialect, status, &message);
+        if dialect == Dialect::Native {
+            body["code"] = json!(self.code());
+        }
         let mut response = error_response(status, &message, &body, dialect);
         match self {
             Self::Ingest(IngestError::OverQuota(exhausted)) => {
@@ -307,6 +288,14 @@ fn v2_code(status: StatusCode) -> &'static str {
     }
 }
 
+fn error_body(dialect: Dialect, status: StatusCode, message: &str) -> Value {
+    match dialect {
+        Dialect::Native | Dialect::V1 => json!({ "error": message }),
+        Dialect::V2 => json!({ "code": v2_code(status), "message": message }),
+        Dialect::V3 => json!({ "error": message, "data": [] }),
+    }
+}
+
 fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dialect) -> Response {
     let mut response = (status, Json(body)).into_response();
     add_texts(&mut response, "x-influxdb-error", &[message]);
@@ -331,33 +320,24 @@ pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl As
 
 /// The answer to a write with rejected readings; the accepted ones are acked.
 pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -> Response {
-    if is_forbidden(accepted, rejected) {
-        return ApiError::Forbidden(v1_message(accepted, rejected)).respond(dialect);
-    }
     let message = v1_message(accepted, rejected);
-    let (status, message, body) = match dialect {
-        Dialect::V1 | Dialect::Native => {
-            let body = json!({ "error": message });
-            (StatusCode::BAD_REQUEST, message, body)
-        }
-        Dialect::V2 => {
-            let all_unprocessable = rejected.reasons.keys().all(|reason| *reason == "family");
-            let (status, message) = if all_unprocessable {
-                (StatusCode::UNPROCESSABLE_ENTITY, format!("failure writing points to database: {message}"))
-            } else {
-                (StatusCode::BAD_REQUEST, message)
-            };
-            let line = rejected.told.first().map_or(0, |rejection| rejection.line);
-            let body = json!({ "code": v2_code(status), "message": message, "line": line });
-            (status, message, body)
-        }
-        Dialect::V3 => {
-            let message =
-                if accepted > 0 { "partial write of line protocol occurred" } else { "line protocol parsing error" };
-            let data: Vec<Value> = rejected.told.iter().map(v3_item).collect();
-            (StatusCode::BAD_REQUEST, message.to_owned(), json!({ "error": message, "data": data }))
-        }
+    if is_forbidden(accepted, rejected) {
+        return ApiError::Forbidden(message).respond(dialect);
+    }
+    let is_unprocessable = dialect == Dialect::V2 && rejected.reasons.keys().all(|reason| *reason == "family");
+    let status = if is_unprocessable { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
+    let message = match dialect {
+        Dialect::V2 if is_unprocessable => format!("failure writing points to database: {message}"),
+        Dialect::V3 if accepted > 0 => "partial write of line protocol occurred".to_owned(),
+        Dialect::V3 => "line protocol parsing error".to_owned(),
+        _ => message,
     };
+    let mut body = error_body(dialect, status, &message);
+    match dialect {
+        Dialect::V2 => body["line"] = json!(rejected.told.first().map_or(0, |rejection| rejection.line)),
+        Dialect::V3 => body["data"] = rejected.told.iter().map(v3_item).collect(),
+        Dialect::V1 | Dialect::Native => {}
+    }
     error_response(status, &message, &body, dialect)
 }
 

@@ -120,10 +120,4 @@ impl App {
     pub fn backup_bytes(&self) -> usize {
         self.settings.query.request_bytes / 2
     }
-
-    /// Maximum bytes that wait for a client that listens to acked readings.
-    #[must_use]
-    pub fn tail_bytes(&self) -> usize {
-        self.settings.tail.bytes / 2 / self.settings.tail.clients.max(1)
-    }
 }

@@ -121,9 +121,11 @@ fn in_head(endpoint: &Endpoint) -> Option<Value> {
 
 /// The endpoint's own answers, and the shared ones that it does not describe itself.
 fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
-    let own = endpoint.answers.iter().copied().flatten().copied();
-    // Shared failures have the error shape of this endpoint's clients.
-    let failed = own.clone().find(|(status, ..)| *status == 503).map_or(FAILED, |(_, _, content)| content);
+    // Failures have the error shape of this endpoint's clients.
+    let failed = endpoint.failed();
+    let shaped = |content: &'static [MediaType]| if content == FAILED { failed } else { content };
+    let own = endpoint.answers.iter().copied().flatten();
+    let own = own.map(|(status, what, content)| (*status, *what, shaped(*content)));
     let refused: &[(u16, &'static str)] = if endpoint.needs == Needs::Nothing { &[] } else { REFUSED };
     let refused = refused.iter().map(|(status, what)| (*status, *what, failed));
     let unread = UNREAD.iter().map(|(status, what)| (*status, *what, FAILED));

@@ -5,7 +5,7 @@
 use axum::extract::Query;
 use axum::http::Uri;
 
-use super::errors::ApiError;
+use super::errors::{ApiError, ApiResult};
 
 /// What clients of InfluxDB send beside the parameters that have an effect here.
 const IGNORED: &[&str] = &[
@@ -38,7 +38,7 @@ impl Pairs {
     ///
     /// # Errors
     /// If the query cannot be decoded.
-    pub fn of_url(uri: &Uri) -> Result<Vec<(String, String)>, ApiError> {
+    pub fn of_url(uri: &Uri) -> ApiResult<Vec<(String, String)>> {
         let query = Query::try_from_uri(uri);
         query.map(|Query(sent)| sent).map_err(|error| ApiError::Bad(error.body_text()))
     }
@@ -48,7 +48,7 @@ impl Pairs {
     ///
     /// # Errors
     /// If a parameter is not known, or given twice.
-    pub fn only_known(sent: Vec<(String, String)>, known: &[&str]) -> Result<Self, ApiError> {
+    pub fn only_known(sent: Vec<(String, String)>, known: &[&str]) -> ApiResult<Self> {
         let mut pairs = Self::default();
         for (name, value) in sent {
             if matches!(&*name, "u" | "p") {
@@ -66,7 +66,7 @@ impl Pairs {
     ///
     /// # Errors
     /// If a known parameter is given twice, or another one is nearly known.
-    pub fn known_of(sent: Vec<(String, String)>, known: &[&str]) -> Result<(Self, Option<String>), ApiError> {
+    pub fn known_of(sent: Vec<(String, String)>, known: &[&str]) -> ApiResult<(Self, Option<String>)> {
         let mut pairs = Self::default();
         let mut unknown: Vec<String> = Vec::new();
         for (name, value) in sent {
@@ -89,7 +89,7 @@ impl Pairs {
         Ok((pairs, (!unknown.is_empty()).then_some(warning)))
     }
 
-    fn add(&mut self, name: String, value: String) -> Result<(), ApiError> {
+    fn add(&mut self, name: String, value: String) -> ApiResult<()> {
         if self.raw(&name).is_some() {
             return Err(ApiError::Bad(format!("parameter {name} is given twice")));
         }
@@ -119,7 +119,7 @@ impl Pairs {
     ///
     /// # Errors
     /// If its value is neither true nor false.
-    pub fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
+    pub fn flag(&self, name: &str) -> ApiResult<Option<bool>> {
         match self.raw(name) {
             None => Ok(None),
             Some("" | "true" | "1") => Ok(Some(true)),
@@ -149,7 +149,7 @@ mod tests {
 
     const ACTED_ON: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
 
-    fn warning(query: &str) -> Result<Option<String>, ApiError> {
+    fn warning(query: &str) -> ApiResult<Option<String>> {
         let sent = Pairs::of_url(&format!("/write?{query}").parse().unwrap())?;
         Ok(Pairs::known_of(sent, ACTED_ON)?.1)
     }
@@ -166,7 +166,7 @@ mod tests {
             ("accept_partal=true", "accept_partial"),
             ("%70recison=s", "precision"),
         ] {
-            let error = warning(query).unwrap_err().message();
+            let error = warning(query).unwrap_err().to_string();
             assert!(error.ends_with(&format!("did you mean {near}?")), "{query}: {error}");
         }
         // As the clients of InfluxDB 1.x, 2.x and 3, Telegraf, QuestDB and TSBS send them.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::App;
 use super::endpoints::Endpoint;
-use super::errors::ApiError;
+use super::errors::{ApiError, ApiResult};
 use super::pairs::Pairs;
 use super::render::json::Times;
 use crate::access::{Caller, Event, Pin};
@@ -46,7 +46,7 @@ impl Sender {
     }
 
     /// Checks that the caller administers a database.
-    pub fn check_manages(&self, database: &str) -> Result<(), ApiError> {
+    pub fn check_manages(&self, database: &str) -> ApiResult<()> {
         if self.by.may_manage(database) {
             return Ok(());
         }
@@ -60,7 +60,7 @@ pub struct InPath<T>(pub T);
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for InPath<T> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
         let path = Path::from_request_parts(parts, app).await;
         path.map(|Path(named)| Self(named)).map_err(|error| ApiError::Bad(error.body_text()))
     }
@@ -72,6 +72,7 @@ const END_RFC3339: &str = "2262-04-11T23:47:16.854775807Z";
 
 /// Parameters by name, each known to the endpoint and given at most once.
 pub struct Parameters {
+    pub app: Arc<App>,
     pub sender: Sender,
     settings: Arc<Settings>,
     plain: Pairs,
@@ -96,7 +97,7 @@ impl Selected {
 impl FromRequestParts<Arc<App>> for Parameters {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
         let known = parts.extensions.get::<&'static Endpoint>();
         let known: Vec<&str> = known.into_iter().flat_map(|endpoint| endpoint.parameters()).collect();
         let mut sent = Pairs::of_url(&parts.uri)?;
@@ -108,17 +109,17 @@ impl FromRequestParts<Arc<App>> for Parameters {
         }
         let plain = Pairs::only_known(sent, &known)?;
         let sender = parts.extensions.get().cloned().unwrap_or(Sender { by: Caller::Anybody, address: None });
-        Ok(Self { sender, settings: app.query.settings(), plain, tags })
+        Ok(Self { app: app.clone(), sender, settings: app.query.settings(), plain, tags })
     }
 }
 
 impl Parameters {
     /// Starts the query's budget, described by the parameters.
-    pub fn budget(&self, app: &App) -> Budget {
+    pub fn budget(&self) -> Budget {
         let mut text: Vec<String> = self.plain.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.extend(self.tags.iter().map(|tag| format!("tag.{}", tag.key)));
         text.sort_unstable();
-        app.query.begin(&self.sender.by, &text.join("&"))
+        self.app.query.begin(&self.sender.by, &text.join("&"))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -126,17 +127,17 @@ impl Parameters {
     }
 
     /// A switch: on if it is given without a value, off if it is missing.
-    pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
+    pub fn flag(&self, name: &str) -> ApiResult<bool> {
         Ok(self.plain.flag(name)?.unwrap_or(false))
     }
 
     /// The database that is meant, its default policy included, if the caller may read it.
-    pub fn database(&self) -> Result<String, ApiError> {
+    pub fn database(&self) -> ApiResult<String> {
         self.settings.resolve(&self.stored_database()?, None).map_err(|unknown| ApiError::Bad(unknown.to_string()))
     }
 
     /// The database of exactly this name in the store, if the caller may read it.
-    pub fn stored_database(&self) -> Result<String, ApiError> {
+    pub fn stored_database(&self) -> ApiResult<String> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
         if !self.sender.by.may_read(name) {
             return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.sender.by.name())));
@@ -147,15 +148,15 @@ impl Parameters {
 
     /// The sensor that `sensor=` means: the one with this key, or else the only one that the caller may read with this
     /// name in its tag `sensor`.
-    async fn sensor(&self, app: &App, budget: &Budget, text: &str) -> Result<Selected, ApiError> {
-        let sensor = Self::key(app, text)?;
+    async fn sensor(&self, budget: &Budget, text: &str) -> ApiResult<Selected> {
+        let sensor = self.key(text)?;
         if !sensor.tags.is_empty() {
             return Ok(Selected::of(Selector::Sensor(Arc::new(self.pinned(sensor)?))));
         }
-        if let Some(sensor) = self.sensor_of_cursor(app, &sensor) {
+        if let Some(sensor) = self.sensor_of_cursor(&sensor) {
             return Ok(Selected { by_tag: true, ..Selected::of(Selector::Sensor(sensor)) });
         }
-        match app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
+        match self.app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
             NamedSensor::Exact => Ok(Selected::of(Selector::Sensor(Arc::new(self.pinned(sensor)?)))),
             NamedSensor::Tagged(sensor) => {
                 // The list has names that the caller may read; by this one it may read what else it is shown as, too.
@@ -170,15 +171,15 @@ impl Parameters {
     }
 
     /// The sensor that an earlier part of this answer was found to be of, by its tag.
-    fn sensor_of_cursor(&self, app: &App, bare: &Sensor) -> Option<Arc<Sensor>> {
+    fn sensor_of_cursor(&self, bare: &Sensor) -> Option<Arc<Sensor>> {
         let (_, key) = self.get("cursor")?.split_once('.')?;
-        let sensor = Self::key(app, key).ok().and_then(|sensor| self.pinned(sensor).ok())?;
+        let sensor = self.key(key).ok().and_then(|sensor| self.pinned(sensor).ok())?;
         (sensor.tag("sensor") == Some(&*bare.measurement)).then(|| Arc::new(sensor))
     }
 
     /// The sensor of a key.
-    pub fn key(app: &App, text: &str) -> Result<Sensor, ApiError> {
-        parse_series(text, &app.settings.reading_limits()).map_err(|error| match error.column {
+    pub fn key(&self, text: &str) -> ApiResult<Sensor> {
+        parse_series(text, &self.app.settings.reading_limits()).map_err(|error| match error.column {
             // The whole key, not one place in it.
             0 => ApiError::Bad(format!("parameter sensor: {}", error.reason)),
             column => ApiError::Bad(format!("parameter sensor, column {column}: {}", error.reason)),
@@ -186,7 +187,7 @@ impl Parameters {
     }
 
     /// The sensor, if the caller's token is not pinned to others.
-    pub fn pinned(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
+    pub fn pinned(&self, sensor: Sensor) -> ApiResult<Sensor> {
         match self.sender.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
             Some(Pin { key, .. }) => Err(ApiError::Forbidden(format!(
@@ -202,7 +203,7 @@ impl Parameters {
     }
 
     /// Database, range and fields; the sensor's key is empty if not one sensor is selected.
-    pub fn selection(&self, selector: &Selector) -> Result<Selection, ApiError> {
+    pub fn selection(&self, selector: &Selector) -> ApiResult<Selection> {
         let sensor = if let Selector::Sensor(sensor) = selector { sensor.key.to_string() } else { String::new() };
         Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.names("fields") })
     }
@@ -223,7 +224,7 @@ impl Parameters {
     }
 
     /// The range from `from` up to but not including `to`; a missing bound is unlimited.
-    pub fn range(&self) -> Result<Range<i64>, ApiError> {
+    pub fn range(&self) -> ApiResult<Range<i64>> {
         let range = self.time("from", TIMESTAMP_MIN)?..self.end("to")?;
         if range.start > range.end {
             return Err(ApiError::Bad("parameter from is later than to".to_owned()));
@@ -232,7 +233,7 @@ impl Parameters {
     }
 
     /// One sensor by `sensor=`, or many by `measurement=` and `tag.KEY=`.
-    pub async fn selector(&self, app: &App, budget: &Budget) -> Result<Selected, ApiError> {
+    pub async fn selector(&self, budget: &Budget) -> ApiResult<Selected> {
         let measurement = self.get("measurement").map(str::to_owned);
         if let Some(sensor) = self.get("sensor") {
             if measurement.is_some() || !self.tags.is_empty() {
@@ -240,7 +241,7 @@ impl Parameters {
                     "parameter sensor names one sensor: leave out measurement and tag.…".to_owned(),
                 ));
             }
-            return self.sensor(app, budget, sensor).await;
+            return self.sensor(budget, sensor).await;
         }
         if measurement.is_none() && self.tags.is_empty() {
             return Err(ApiError::Bad(
@@ -252,10 +253,10 @@ impl Parameters {
     }
 
     /// As [`Parameters::selector`], but all sensors if none are selected.
-    pub async fn selector_or_all(&self, app: &App, budget: &Budget) -> Result<Selected, ApiError> {
+    pub async fn selector_or_all(&self, budget: &Budget) -> ApiResult<Selected> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
             (None, None, []) => Ok(Selected::of(self.all())),
-            _ => self.selector(app, budget).await,
+            _ => self.selector(budget).await,
         }
     }
 
@@ -267,7 +268,6 @@ impl Parameters {
     /// The notices of an answer. Names are looked for if the answer is empty, or if a name may be unknown all the same.
     pub async fn notices(
         &self,
-        app: &App,
         budget: &Budget,
         selected: &Selected,
         names: RequestNames<'_>,
@@ -288,11 +288,11 @@ impl Parameters {
         let has_more = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());
         let mut notices = Vec::new();
         if is_first && (is_empty || has_more) {
-            notices = app.query.notices(budget, &self.sender.by, &names).await;
+            notices = self.app.query.notices(budget, &self.sender.by, &names).await;
         }
         notices.extend(expired);
         if is_first {
-            notices.extend(app.query.readings_expired(budget));
+            notices.extend(self.app.query.readings_expired(budget));
         }
         notices
     }
@@ -302,7 +302,7 @@ impl Parameters {
     }
 
     /// The exclusive end of a range; also accepts one nanosecond after the last possible timestamp.
-    fn end(&self, name: &str) -> Result<i64, ApiError> {
+    fn end(&self, name: &str) -> ApiResult<i64> {
         let is_nanoseconds = matches!(self.get("precision"), None | Some("auto" | "n" | "ns"));
         match self.get(name) {
             Some(END) if is_nanoseconds => Ok(TIMESTAMP_MAX + 1),
@@ -311,7 +311,7 @@ impl Parameters {
         }
     }
 
-    pub fn time(&self, name: &str, default: i64) -> Result<i64, ApiError> {
+    pub fn time(&self, name: &str, default: i64) -> ApiResult<i64> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let unit = self.get("precision").unwrap_or("auto");
         let unit = Precision::from_name(unit)
@@ -348,7 +348,7 @@ impl Parameters {
     }
 
     /// A number from 1 to `max`; `key` is the config key of that limit, for the error.
-    pub fn count(&self, name: &str, max: usize) -> Result<Option<usize>, ApiError> {
+    pub fn count(&self, name: &str, max: usize) -> ApiResult<Option<usize>> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
             Ok(count) if (1..=max).contains(&count) => Ok(Some(count)),
@@ -356,11 +356,11 @@ impl Parameters {
         }
     }
 
-    pub fn limit(&self, default: usize, max: usize) -> Result<usize, ApiError> {
+    pub fn limit(&self, default: usize, max: usize) -> ApiResult<usize> {
         Ok(self.count("limit", max)?.unwrap_or(default))
     }
 
-    pub fn times(&self) -> Result<Times, ApiError> {
+    pub fn times(&self) -> ApiResult<Times> {
         match self.get("epoch") {
             None => Ok(Times::Text),
             Some("ns" | "n") => Ok(Times::Epoch(1)),
@@ -374,7 +374,7 @@ impl Parameters {
 
 /// Parses `tag.site=lab`, `tag.site!=lab`, `tag.room=~^r[0-9]+$` or `tag.room!~^r`, given as the text after `tag.`,
 /// split at the first `=`.
-fn tag_filter(name: &str, value: &str) -> Result<TagFilter, ApiError> {
+fn tag_filter(name: &str, value: &str) -> ApiResult<TagFilter> {
     let pattern = |key: &str, pattern: &str, negated: bool| {
         let bad = |why: String| ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is not a valid regex: {why}"));
         let test = TagTest::Matches(pattern.to_owned());
@@ -402,7 +402,7 @@ fn relative(text: &str) -> Option<i64> {
 }
 
 /// Parses a duration such as `15m`, `1h` or `1d` to nanoseconds.
-pub fn step(text: &str) -> Result<i64, ApiError> {
+pub fn step(text: &str) -> ApiResult<i64> {
     let bad = || ApiError::Bad(format!("parameter step: {text:?} is not a duration such as 30s, 15m, 1h or 1d"));
     parse_duration(text, &DURATION_UNITS).ok().filter(|step| *step > 0).ok_or_else(bad)
 }

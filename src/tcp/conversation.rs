@@ -114,7 +114,7 @@ impl Conversation {
         let precision = hello.precision.unwrap_or(options.precision);
         let refused = self.service.authorize(hello.token.as_deref(), &self.connection.peer, &database).err();
         if let Some(refused) = refused {
-            self.refuse(&refused.to_string()).await;
+            self.refuse(&refused).await;
             return None;
         }
         Some(Session { token: hello.token, database, precision, declared: hello.precision.is_some() })
@@ -213,7 +213,7 @@ impl Conversation {
             Ok(caller) => caller,
             Err(refused) => {
                 self.connection.watch.ended();
-                self.refuse(&refused.to_string()).await;
+                self.refuse(&refused).await;
                 return ControlFlow::Break(());
             }
         };

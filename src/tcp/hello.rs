@@ -24,11 +24,6 @@ pub enum FirstLine {
     Http,
 }
 
-/// Why a connection may not send lines.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refused(pub String);
-
 /// Methods that an HTTP request starts with; `PRI` starts HTTP/2.
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PRI"];
 

@@ -6,13 +6,11 @@ mod batches;
 mod conversation;
 mod hello;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Instant;
 
 use tokio::sync::watch;
 
-use self::hello::Refused;
 use crate::access::{Audit, Caller, Denied, Event, Presented, TokenRegistry};
 use crate::clock::now_seconds;
 use crate::edge::{self, ConnectionLimits, Listener};
@@ -28,8 +26,6 @@ pub struct TcpService {
     pub metrics: Metrics,
     /// The URL where HTTP is served, for the answer to HTTP requests on this port.
     pub http: String,
-    /// Whether a token that others could read was logged.
-    pub told_token: AtomicBool,
 }
 
 /// Serves connections until `stop` turns true; lines read by then still go to ingest.
@@ -46,32 +42,35 @@ pub async fn serve(
 
 impl TcpService {
     /// The sender, if it may write to the database.
-    fn authorize(&self, token: Option<&str>, peer: &edge::Peer, database: &str) -> Result<Caller, Refused> {
+    ///
+    /// # Errors
+    /// The reason for which it may not, for the sender.
+    fn authorize(&self, token: Option<&str>, peer: &edge::Peer, database: &str) -> Result<Caller, String> {
+        static TOLD: Once = Once::new();
         let now = now_seconds();
         peer.judge(now).map_err(|stale| {
             self.note_denied(stale.label(), token, peer);
-            Refused(stale.to_string())
+            stale.to_string()
         })?;
         let caller = self.access.caller(token, peer.identities(), now).map_err(|denied| {
             self.note_denied(denied.label(), token, peer);
-            Refused(match denied {
-                Denied::Unavailable => "the tokens are not loaded yet: try again later".to_owned(),
-                _ => "authorization failed: start with the line 'auth TOKEN' and a valid token".to_owned(),
-            })
+            match denied {
+                Denied::Unavailable => "the tokens are not loaded yet: try again later",
+                _ => "authorization failed: start with the line 'auth TOKEN' and a valid token",
+            }
         })?;
-        let is_overheard = token.is_some() && matches!(caller, Caller::Holder(_)) && peer.is_overheard();
-        if is_overheard && !self.told_token.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
+        if token.is_some() && matches!(caller, Caller::Holder(_)) && peer.is_overheard() {
+            TOLD.call_once(|| tracing::warn!(
                 token = caller.name(),
                 address = %peer.address,
                 "a token came over plain TCP from another machine, so others on the network can read it: set tcp.tls and rotate the token"
-            );
+            ));
         }
         if caller.may_write(database) {
             return Ok(caller);
         }
         self.note_denied("forbidden", token, peer);
-        Err(Refused(format!("{} may not write to database {database:?}", caller.name())))
+        Err(format!("{} may not write to database {database:?}", caller.name()))
     }
 
     fn note_denied(&self, reason: &'static str, token: Option<&str>, peer: &edge::Peer) {

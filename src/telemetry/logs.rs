@@ -32,7 +32,7 @@ pub fn start(level: &str, settings: &TelemetrySettings) {
     let is_terminal = io::stderr().is_terminal();
     let form = match settings.log_format {
         LogFormat::Json => Form::Json,
-        LogFormat::Auto | LogFormat::Text if is_terminal => Form::Terminal { colours: Paint::of(true).is_on() },
+        LogFormat::Auto | LogFormat::Text if is_terminal => Form::Terminal { colours: Paint::of(true).is_on },
         LogFormat::Auto => Form::Json,
         LogFormat::Text => Form::Text,
     };

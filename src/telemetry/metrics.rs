@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
@@ -24,43 +26,86 @@ const READINGS: &[f64] = &[1.0, 10.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 
 /// Route, method and status.
 type RequestLabels = (&'static str, &'static str, u16);
 
-/// Handles of all metrics. Metrics without labels have their handle here; those with labels are looked up when used.
-#[derive(Clone)]
-pub struct Metrics {
-    recorder: Arc<PrometheusRecorder>,
-    /// See [`Metrics::scraping`].
-    scraping: Arc<Mutex<()>>,
-    process: metrics_process::Collector,
-    /// A cache of handles, because looking them up by their labels takes longer.
-    requests: Arc<RwLock<HashMap<RequestLabels, (Counter, Histogram)>>>,
-    pub body_bytes: Counter,
-    pub tcp_bytes: Counter,
-    pub late: Counter,
-    pub request_readings: Histogram,
-    pub flush_readings: Histogram,
-    pub ack_seconds: Histogram,
-    pub flush_seconds: Histogram,
-    pub bytes_in_flight: Gauge,
-    pub conflicts: Counter,
-    pub overflow_pages: Counter,
-    pub sensor_writes: Counter,
-    pub meta_changes: Counter,
-    pub sensors: Gauge,
-    sensors_silent: Gauge,
-    pub query_points: Counter,
-    pub query_seconds: Histogram,
-    pub query_daily_totals: Counter,
-    pub query_cache_hits: Counter,
-    pub query_cache_misses: Counter,
-    query_cache_bytes: Gauge,
-    query_running: Gauge,
-    pub connections: Gauge,
-    pub suspect_timestamps: Counter,
-    pub drifted: Counter,
-    pub unlike_readings: Counter,
-    pub tokens: Gauge,
-    /// For `/api/v1/overview`.
-    pub recent: Arc<Recent>,
+/// Defines [`Metrics`]. A metric without labels has a handle in it, by its name and its help text.
+macro_rules! handles {
+    (@type counter) => { Counter };
+    (@type gauge) => { Gauge };
+    (@type histogram) => { Histogram };
+    (@describe counter $name:literal $help:literal) => { describe_counter!($name, Unit::Count, $help) };
+    (@describe gauge $name:literal $help:literal) => { describe_gauge!($name, $help) };
+    (@describe histogram $name:literal $help:literal) => { describe_histogram!($name, $help) };
+    ($($visible:vis $field:ident: $kind:ident!($name:literal, $help:literal);)*) => {
+        /// Handles of all metrics. Those with labels are looked up when used.
+        #[derive(Clone)]
+        pub struct Metrics {
+            recorder: Arc<PrometheusRecorder>,
+            /// See [`Metrics::scraping`].
+            scraping: Arc<Mutex<()>>,
+            process: metrics_process::Collector,
+            /// A cache of handles, because looking them up by their labels takes longer.
+            requests: Arc<RwLock<HashMap<RequestLabels, (Counter, Histogram)>>>,
+            /// For `/api/v1/overview`.
+            pub recent: Arc<Recent>,
+            $($visible $field: handles!(@type $kind),)*
+        }
+
+        impl Metrics {
+            fn handles(recorder: &Arc<PrometheusRecorder>) -> Self {
+                let process = metrics_process::Collector::default();
+                process.describe();
+                $(handles!(@describe $kind $name $help);)*
+                Self {
+                    recorder: recorder.clone(),
+                    scraping: Arc::default(),
+                    process,
+                    requests: Arc::default(),
+                    recent: Arc::default(),
+                    $($field: $kind!($name),)*
+                }
+            }
+        }
+    };
+}
+
+handles! {
+    pub body_bytes: counter!("hourglass_http_body_bytes_total",
+        "Bytes of request bodies as received, before decompression");
+    pub tcp_bytes: counter!("hourglass_tcp_bytes_total", "Bytes received on the TCP line listener");
+    pub late: counter!("hourglass_ingest_readings_late_total",
+        "New readings older than the latest one of their bucket");
+    pub request_readings: histogram!("hourglass_ingest_request_readings", "Readings per write request");
+    pub flush_readings: histogram!("hourglass_flush_readings", "Readings per flush");
+    pub ack_seconds: histogram!("hourglass_ingest_ack_seconds", "Seconds from a request's last byte to its ack");
+    pub flush_seconds: histogram!("hourglass_flush_seconds", "Seconds that the page writes of a flush took");
+    pub bytes_in_flight: gauge!("hourglass_ingest_in_flight_bytes",
+        "Bytes of memory used by writes that are admitted and not yet acked");
+    pub conflicts: counter!("hourglass_store_conflicts_total",
+        "Page writes that found another rev and were merged and written again");
+    pub overflow_pages: counter!("hourglass_store_overflow_pages_total", "Overflow pages written");
+    pub sensor_writes: counter!("hourglass_store_sensor_writes_total", "Sensor documents written");
+    pub meta_changes: counter!("hourglass_meta_changes_total",
+        "Changes of sensors' metadata that were logged, or may have been");
+    pub sensors: gauge!("hourglass_ingest_sensors", "Sensors that this process knows");
+    sensors_silent: gauge!("hourglass_ingest_sensors_silent",
+        "Known sensors that have sent no reading for sensors.silent_after, or three intervals of their kind");
+    pub query_points: counter!("hourglass_query_points_total", "Readings and windows returned by queries");
+    pub query_seconds: histogram!("hourglass_query_seconds", "Seconds per query");
+    pub query_daily_totals: counter!("hourglass_query_daily_totals_total",
+        "Days of a sensor that a query was answered for from the totals of months");
+    pub query_cache_hits: counter!("hourglass_query_cache_hits_total",
+        "Hours of a sensor whose summaries a query found in the cache");
+    pub query_cache_misses: counter!("hourglass_query_cache_misses_total",
+        "Hours of a sensor whose summaries a query read from the store");
+    query_cache_bytes: gauge!("hourglass_query_cache_bytes", "Bytes of memory used by the cache of summaries");
+    query_running: gauge!("hourglass_query_running", "Queries running now");
+    pub connections: gauge!("hourglass_http_connections", "Open connections");
+    pub suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total",
+        "Timestamps that look like another unit than the declared one");
+    pub drifted: counter!("hourglass_ingest_values_drifted_total",
+        "Values of another type than their field's that are kept beside it");
+    pub unlike_readings: counter!("hourglass_ingest_readings_unlike_kind_total",
+        "Readings that were kept although they are not as the kind of their sensor says");
+    pub tokens: gauge!("hourglass_access_tokens", "Known tokens, including revoked ones");
 }
 
 impl Metrics {
@@ -80,44 +125,6 @@ impl Metrics {
             Self::handles(&recorder)
         });
         Ok(metrics)
-    }
-
-    fn handles(recorder: &Arc<PrometheusRecorder>) -> Self {
-        let process = metrics_process::Collector::default();
-        process.describe();
-        Self {
-            recorder: recorder.clone(),
-            scraping: Arc::default(),
-            process,
-            requests: Arc::default(),
-            body_bytes: counter!("hourglass_http_body_bytes_total"),
-            tcp_bytes: counter!("hourglass_tcp_bytes_total"),
-            late: counter!("hourglass_ingest_readings_late_total"),
-            request_readings: histogram!("hourglass_ingest_request_readings"),
-            flush_readings: histogram!("hourglass_flush_readings"),
-            ack_seconds: histogram!("hourglass_ingest_ack_seconds"),
-            flush_seconds: histogram!("hourglass_flush_seconds"),
-            bytes_in_flight: gauge!("hourglass_ingest_in_flight_bytes"),
-            conflicts: counter!("hourglass_store_conflicts_total"),
-            overflow_pages: counter!("hourglass_store_overflow_pages_total"),
-            sensor_writes: counter!("hourglass_store_sensor_writes_total"),
-            meta_changes: counter!("hourglass_meta_changes_total"),
-            sensors: gauge!("hourglass_ingest_sensors"),
-            sensors_silent: gauge!("hourglass_ingest_sensors_silent"),
-            query_points: counter!("hourglass_query_points_total"),
-            query_seconds: histogram!("hourglass_query_seconds"),
-            query_daily_totals: counter!("hourglass_query_daily_totals_total"),
-            query_cache_hits: counter!("hourglass_query_cache_hits_total"),
-            query_cache_misses: counter!("hourglass_query_cache_misses_total"),
-            query_cache_bytes: gauge!("hourglass_query_cache_bytes"),
-            query_running: gauge!("hourglass_query_running"),
-            connections: gauge!("hourglass_http_connections"),
-            drifted: counter!("hourglass_ingest_values_drifted_total"),
-            suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total"),
-            unlike_readings: counter!("hourglass_ingest_readings_unlike_kind_total"),
-            tokens: gauge!("hourglass_access_tokens"),
-            recent: Arc::default(),
-        }
     }
 
     fn with<T>(&self, use_macros: impl FnOnce() -> T) -> T {
@@ -196,7 +203,7 @@ impl Metrics {
 
     /// Sets when the certificate in use expires, in seconds since the epoch; NaN if that is unknown.
     pub fn certificate(&self, not_after: Option<i64>) {
-        let seconds = not_after.map_or(f64::NAN, signed_f64);
+        let seconds = not_after.map_or(f64::NAN, wide_f64);
         self.with(|| gauge!("hourglass_edge_tls_certificate_not_after_timestamp_seconds").set(seconds));
     }
 
@@ -282,7 +289,7 @@ impl Metrics {
             counter!("hourglass_ingest_readings_overwritten_total").absolute(ledger.overwritten);
             counter!("hourglass_ingest_readings_deleted_total").absolute(ledger.deleted);
             counter!("hourglass_ingest_readings_dead_lettered_total").absolute(ledger.dead_lettered);
-            gauge!("hourglass_ingest_readings_pending").set(signed_f64(ledger.pending));
+            gauge!("hourglass_ingest_readings_pending").set(wide_f64(ledger.pending));
         });
     }
 
@@ -332,16 +339,16 @@ impl Metrics {
 
     /// Sets by how many milliseconds the store's clock is ahead.
     pub fn clock_offset(&self, milliseconds: i64) {
-        self.with(|| gauge!("hourglass_clock_offset_seconds").set(signed_f64(milliseconds) / 1000.0));
+        self.with(|| gauge!("hourglass_clock_offset_seconds").set(wide_f64(milliseconds) / 1000.0));
     }
 
     /// Sets the figures of the valid tokens' terms.
     pub fn token_terms(&self, terms: &TokenTerms) {
         self.with(|| {
             gauge!("hourglass_access_tokens_valid").set(as_f64(terms.valid));
-            gauge!("hourglass_access_token_expiry_seconds").set(terms.ends_in.map_or(f64::INFINITY, signed_f64));
-            gauge!("hourglass_access_token_age_seconds").set(signed_f64(terms.oldest));
-            gauge!("hourglass_access_token_unused_seconds").set(signed_f64(terms.unused));
+            gauge!("hourglass_access_token_expiry_seconds").set(terms.ends_in.map_or(f64::INFINITY, wide_f64));
+            gauge!("hourglass_access_token_age_seconds").set(wide_f64(terms.oldest));
+            gauge!("hourglass_access_token_unused_seconds").set(wide_f64(terms.unused));
         });
     }
 
@@ -444,11 +451,6 @@ fn as_f64(value: usize) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
-fn wide_f64(value: u64) -> f64 {
-    value as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
-fn signed_f64(value: i64) -> f64 {
-    value as f64
+fn wide_f64(value: impl Into<i128>) -> f64 {
+    value.into() as f64
 }

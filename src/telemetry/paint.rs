@@ -3,7 +3,7 @@
 /// Puts colours around texts, or leaves them as they are.
 #[derive(Debug, Clone, Copy)]
 pub struct Paint {
-    is_on: bool,
+    pub is_on: bool,
 }
 
 impl Paint {
@@ -13,10 +13,6 @@ impl Paint {
         let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self { is_on: is_terminal && !is_plain }
-    }
-
-    pub fn is_on(self) -> bool {
-        self.is_on
     }
 
     pub fn bold(self, text: &str) -> String {

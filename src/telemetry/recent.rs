@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 
 /// How often a sample is taken.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -37,19 +38,19 @@ struct Kept {
 }
 
 /// What happened since the sample before.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Sample {
     /// Wall-clock time in milliseconds.
     pub time_ms: i64,
     /// Readings accepted per second.
-    pub readings: f64,
+    pub readings_per_second: f64,
     /// Writes acked per second.
-    pub writes: f64,
+    pub writes_per_second: f64,
     /// Seconds that half of the acks took at most, and 99 of 100; within a fifth. `None` if there were none.
-    pub ack_p50: Option<f64>,
-    pub ack_p99: Option<f64>,
+    pub ack_p50_seconds: Option<f64>,
+    pub ack_p99_seconds: Option<f64>,
     /// Readings that are acked and not stored.
-    pub pending: i64,
+    pub pending_readings: i64,
 }
 
 /// Bytes, as far as they are known.
@@ -98,11 +99,11 @@ impl Recent {
             let rate = |count: u64| wide(count) / seconds;
             let sample = Sample {
                 time_ms,
-                readings: rate(accepted.saturating_sub(kept.accepted)),
-                writes: rate(new.iter().sum()),
-                ack_p50: quantile(&new, 0.5),
-                ack_p99: quantile(&new, 0.99),
-                pending,
+                readings_per_second: rate(accepted.saturating_sub(kept.accepted)),
+                writes_per_second: rate(new.iter().sum()),
+                ack_p50_seconds: quantile(&new, 0.5),
+                ack_p99_seconds: quantile(&new, 0.99),
+                pending_readings: pending,
             };
             kept.samples.push_back(sample);
             if kept.samples.len() > SAMPLES {
@@ -189,10 +190,11 @@ mod tests {
             recent.acked(Duration::from_micros(micros));
             recent.sample((start + Duration::from_secs(2), 2000), 10, 3);
             let [sample] = recent.samples()[..] else { panic!("one sample") };
-            let told = sample.ack_p99.unwrap() * 1e6;
+            let told = sample.ack_p99_seconds.unwrap() * 1e6;
             let took = micros as f64;
             assert!(told > took * 0.999 && told <= took * 1.25 + 1e-9, "{micros}: {told}");
-            assert_eq!((sample.readings, sample.writes, sample.pending), (5.0, 0.5, 3));
+            let Sample { readings_per_second, writes_per_second, pending_readings, .. } = sample;
+            assert_eq!((readings_per_second, writes_per_second, pending_readings), (5.0, 0.5, 3));
         }
     }
 

@@ -10,14 +10,15 @@ use std::path::Path;
 /// # Errors
 /// If it cannot be written.
 pub fn replace(path: &Path, content: &[u8], is_synced: bool) -> io::Result<()> {
-    let beside = path.with_extension("new");
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
     file.write_all(content)?;
     if !is_synced {
-        return fs::rename(beside, path);
+        return fs::rename(&beside, path);
     }
     file.sync_all()?;
-    fs::rename(beside, path)?;
+    fs::rename(&beside, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }

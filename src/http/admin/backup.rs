@@ -1,11 +1,11 @@
 //! What `hourglass backup` asks of a running service. The readings of a day, and the sensors of a database, are sent as they
 //! are read, part by part, within half of a request's memory; one day at a time is sent.
 
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::bucket::registry::settled_before;
 use crate::bucket::{StorageError, Store};
 use crate::faults;
 use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::ingest::settings_to_json;
 use crate::query::{HeldBytes, QueryError};
@@ -29,14 +29,15 @@ use crate::store::MergedView;
 /// By how much the clocks of two instances may differ, twice the default of `clock.tolerance` and a margin.
 const CLOCKS_MS: u64 = 1000;
 /// Days that a timestamp may be in.
-const DAYS: std::ops::RangeInclusive<i64> = -106_752..=106_751;
+const DAYS: RangeInclusive<i64> = -106_752..=106_751;
 
 fn failed(error: StorageError) -> ApiError {
     ApiError::Query(QueryError::Storage(error))
 }
 
 /// `GET /api/v1/backup`.
-pub async fn begin(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+pub async fn begin(parameters: Parameters) -> ApiResult<Json<Value>> {
+    let app = &parameters.app;
     let (opening, now_ms) = app.ingest.member.opening();
     let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
     let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
@@ -45,7 +46,7 @@ pub async fn begin(State(app): State<Arc<App>>, parameters: Parameters) -> Resul
     }
     let tokens = app.access.stored().await;
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
-    parameters.sender.note(&app, "BACKUP".to_owned(), "", "begun");
+    parameters.sender.note(app, "BACKUP".to_owned(), "", "begun");
     let databases = app.store.raw().databases().await.map_err(failed)?;
     let rows = app.store.raw().read_settings().await.map_err(failed)?;
     let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
@@ -66,19 +67,20 @@ async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>
 }
 
 /// `GET /api/v1/backup/days`.
-pub async fn days(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
-    let days = list_days(&app.store, &parameters.stored_database()?).await.map_err(failed)?;
+pub async fn days(parameters: Parameters) -> ApiResult<Json<Value>> {
+    let days = list_days(&parameters.app.store, &parameters.stored_database()?).await.map_err(failed)?;
     Ok(Json(json!({ "days": days.iter().map(|day| day.0).collect::<Vec<_>>() })))
 }
 
 /// `GET /api/v1/backup/day`.
-pub async fn day(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+pub async fn day(parameters: Parameters) -> ApiResult<Response> {
+    let app = parameters.app.clone();
     let (database, text) = (parameters.stored_database()?, parameters.get("day").unwrap_or_default());
     let day = text.parse().ok().filter(|day| DAYS.contains(day)).map(Day);
     let day =
         day.ok_or_else(|| ApiError::Bad(format!("parameter day: {text:?} is not a day counted from 1970-01-01")))?;
     let known = known(&parameters)?;
-    let turn = turn(&app, &parameters).await?;
+    let turn = turn(&parameters).await?;
     let bounds = ReadBounds::of_memory(app.backup_bytes());
     let hours = day.hours();
     if let Some(known) = known
@@ -86,34 +88,40 @@ pub async fn day(State(app): State<Arc<App>>, parameters: Parameters) -> Result<
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let (sender, answer) = streamed();
-    tokio::spawn(async move {
-        let sent = send_day(&app.store, &database, hours, bounds, &sender).await;
-        end(sent, &database, &sender).await;
-        drop(turn);
-    });
-    Ok(answer)
+    Ok(stream(app, database, Some((hours, bounds)), turn))
 }
 
-fn known(parameters: &Parameters) -> Result<Option<u128>, ApiError> {
+fn known(parameters: &Parameters) -> ApiResult<Option<u128>> {
     let known = parameters.get("known").map(|digest| u128::from_str_radix(digest, 16)).transpose();
     known.map_err(|_| ApiError::Bad("parameter known is not a digest of 32 hexadecimal digits".to_owned()))
 }
 
-/// An answer of what is sent. One part waits while the next one is read.
-fn streamed() -> (mpsc::Sender<Bytes>, Response) {
+/// The answer with the readings of some hours, or with all sensors. One part waits while the next one is read.
+fn stream(app: Arc<App>, database: String, hours: Option<(Range<Hour>, ReadBounds)>, turn: Turn) -> Response {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
     let parts = futures_util::stream::poll_fn(move |context| {
         receiver.poll_recv(context).map(|part| part.map(Ok::<_, std::convert::Infallible>))
     });
-    let answer = ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(parts)).into_response();
-    (sender, answer)
+    tokio::spawn(async move {
+        let sent = match hours {
+            Some((hours, bounds)) => send_day(&app.store, &database, hours, bounds, &sender).await,
+            None => send_sensors(&app.store, &database, &sender).await,
+        };
+        if let Err(error) = sent {
+            tracing::warn!(%error, database, "a part of a backup could not be read");
+            // In the place of the end.
+            let _ = sender.send(Frames::refusal(&error).into()).await;
+        }
+        drop(turn);
+    });
+    ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(parts)).into_response()
 }
 
 /// `GET /api/v1/backup/sensors`.
-pub async fn sensors(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
+    let app = parameters.app.clone();
     let (database, known) = (parameters.stored_database()?, known(&parameters)?);
-    let turn = turn(&app, &parameters).await?;
+    let turn = turn(&parameters).await?;
     if let Some(known) = known {
         let (mut sensors, mut frames) = (Sensors::new(&app.store, &database), Frames::default());
         while let Some(document) = sensors.next().await.map_err(failed)? {
@@ -123,17 +131,15 @@ pub async fn sensors(State(app): State<Arc<App>>, parameters: Parameters) -> Res
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }
-    let (sender, answer) = streamed();
-    tokio::spawn(async move {
-        let sent = send_sensors(&app.store, &database, &sender).await;
-        end(sent, &database, &sender).await;
-        drop(turn);
-    });
-    Ok(answer)
+    Ok(stream(app, database, None, turn))
 }
 
+/// Held while a part of a backup is sent.
+type Turn = (Option<OwnedSemaphorePermit>, HeldBytes);
+
 /// Waits until no other part of a backup is sent, and takes the memory for it.
-async fn turn(app: &App, parameters: &Parameters) -> Result<(Option<OwnedSemaphorePermit>, HeldBytes), ApiError> {
+async fn turn(parameters: &Parameters) -> ApiResult<Turn> {
+    let app = &parameters.app;
     let turn = app.backups.clone().acquire_owned().await.ok();
     let budget = app.query.begin(&parameters.sender.by, "backup");
     Ok((turn, budget.hold(app.backup_bytes())?))
@@ -159,17 +165,10 @@ async fn send_sensors(store: &MergedView, database: &str, sender: &mpsc::Sender<
     }
 }
 
-/// Sends what went wrong in the place of the end.
-async fn end(sent: Result<(), StorageError>, database: &str, sender: &mpsc::Sender<Bytes>) {
-    let Err(error) = sent else { return };
-    tracing::warn!(%error, database, "a part of a backup could not be read");
-    let _ = sender.send(Frames::refusal(&error).into()).await;
-}
-
 async fn digest_of(
     store: &MergedView,
     database: &str,
-    hours: std::ops::Range<Hour>,
+    hours: Range<Hour>,
     bounds: ReadBounds,
 ) -> Result<u128, StorageError> {
     let (mut parts, mut digest) = (Parts::new(store, database, hours, bounds), SetDigest::default());
@@ -189,7 +188,7 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 async fn send_day(
     store: &MergedView,
     database: &str,
-    hours: std::ops::Range<Hour>,
+    hours: Range<Hour>,
     bounds: ReadBounds,
     sender: &mpsc::Sender<Bytes>,
 ) -> Result<(), StorageError> {
@@ -213,12 +212,12 @@ async fn send_day(
 }
 
 /// `POST /api/v1/backup/proved`.
-pub async fn proved(State(app): State<Arc<App>>, parameters: Parameters) -> Result<StatusCode, ApiError> {
+pub async fn proved(parameters: Parameters) -> ApiResult<StatusCode> {
     let began = parameters.get("began").and_then(|began| began.parse::<u64>().ok());
     let began = began.ok_or_else(|| ApiError::Bad("parameter began is missing: milliseconds since 1970".to_owned()))?;
-    let folder = app.settings.server.data_dir.clone();
+    let folder = parameters.app.settings.server.data_dir.clone();
     let written = apart(move || kept::keep(&folder, began)).await.map_err(failed)?;
     written.map_err(|error| ApiError::Unreadable(format!("the time of the last proved backup: {error}")))?;
-    app.metrics.backup_proved(began);
+    parameters.app.metrics.backup_proved(began);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -2,11 +2,9 @@
 //! values of other types, and which policy is meant where none is named.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +14,7 @@ use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::now_ns;
 use crate::http::App;
 use crate::http::api::sensors;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{InPath, Parameters, Sender};
 use crate::http::server::body;
 use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange, check_database_name};
@@ -35,12 +33,9 @@ const COUNTED_MAX: usize = 1_000_000;
 const DAY: i64 = 24 * 3_600_000_000_000;
 
 /// `GET /api/v1/databases/NAME`.
-pub async fn show(
-    State(app): State<Arc<App>>,
-    Extension(sender): Extension<Sender>,
-    InPath(name): InPath<String>,
-) -> Result<Json<Value>, ApiError> {
-    let name = managed(&sender, &name)?;
+pub async fn show(InPath(name): InPath<String>, parameters: Parameters) -> ApiResult<Json<Value>> {
+    let app = &parameters.app;
+    let name = managed(&parameters.sender, &name)?;
     let settings = app.ingest.settings_now().await?;
     let has_it = settings.by_database.contains_key(&name) || settings.policies(&name).next().is_some();
     if !has_it && !app.query.all_databases().await?.contains(&name) {
@@ -51,29 +46,29 @@ pub async fn show(
 
 /// `PUT /api/v1/databases/NAME`: changes the settings that are sent, or tells what would expire.
 pub async fn put(
-    State(app): State<Arc<App>>,
     InPath(name): InPath<String>,
     parameters: Parameters,
     headers: HeaderMap,
     mut body: Body,
-) -> Result<Json<Value>, ApiError> {
+) -> ApiResult<Json<Value>> {
+    let app = &parameters.app;
     let name = managed(&parameters.sender, &name)?;
     let is_dry = parameters.flag("dry_run")?;
-    let (bytes, _admission) = body::read(&app, &headers, &mut body).await?;
+    let (bytes, _admission) = body::read(app, &headers, &mut body).await?;
     let wanted = wanted(&bytes)?;
     app.ingest.check_settings(&name, &wanted).await?;
     if is_dry {
-        return Ok(Json(would_go_by(&app, &parameters.budget(&app), &name, &wanted).await?));
+        return Ok(Json(would_go_by(app, &parameters.budget(), &name, &wanted).await?));
     }
     app.ingest.put_settings(&name, &wanted, &parameters.sender.by).await?;
     let settings = app.ingest.settings_now().await?;
-    parameters.sender.note(&app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
+    parameters.sender.note(app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
     Ok(Json(described(&name, &settings)))
 }
 
 /// The database, which the caller must administer: the whole of it, also if it is named as the policy `autogen`, since its settings
 /// are what its policies go by.
-fn managed(sender: &Sender, name: &str) -> Result<String, ApiError> {
+fn managed(sender: &Sender, name: &str) -> ApiResult<String> {
     let name = name.strip_suffix(&format!("/{AUTOGEN}")).unwrap_or(name);
     sender.check_manages(name)?;
     check_database_name(name)?;
@@ -81,7 +76,7 @@ fn managed(sender: &Sender, name: &str) -> Result<String, ApiError> {
 }
 
 /// The body of a PUT: a key that is not sent stays as it is, `null` is the default.
-fn wanted(body: &[u8]) -> Result<SetSettings, ApiError> {
+fn wanted(body: &[u8]) -> ApiResult<SetSettings> {
     let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));
     let Ok(Value::Object(mut sent)) = serde_json::from_slice::<Value>(body) else {
         return Err(bad("send a JSON object such as {\"readings\":\"30d\"}".to_owned()));
@@ -168,7 +163,7 @@ fn described(name: &str, settings: &Settings) -> Value {
 ///
 /// # Errors
 /// If the store does not answer.
-pub async fn would_go_by(app: &App, budget: &Budget, name: &str, set: &SetSettings) -> Result<Value, ApiError> {
+pub async fn would_go_by(app: &App, budget: &Budget, name: &str, set: &SetSettings) -> ApiResult<Value> {
     let mut by_database = app.query.settings().by_database.clone();
     let mut of = by_database.remove(name).unwrap_or_default();
     // What has gone already goes no more; sensors' documents still tell of it.
@@ -194,7 +189,7 @@ pub async fn would_go_by(app: &App, budget: &Budget, name: &str, set: &SetSettin
 }
 
 /// What a database has in a range of times: sensors, days, and readings, as far as they can be counted from summaries.
-async fn would_go(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> Result<Value, ApiError> {
+async fn would_go(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> ApiResult<Value> {
     let cutoff = range.end;
     if cutoff <= TIMESTAMP_MIN {
         return Ok(json!({ "dry_run": true, "before": null, "sensors": 0, "days": 0, "readings": 0 }));
@@ -242,7 +237,7 @@ struct KnownSensors {
 }
 
 /// As far as [`COUNTED_MAX`] documents tell, with what is not stored yet.
-async fn known_sensors(app: &App, budget: &Budget, name: &str, range: &Range<i64>) -> Result<KnownSensors, ApiError> {
+async fn known_sensors(app: &App, budget: &Budget, name: &str, range: &Range<i64>) -> ApiResult<KnownSensors> {
     let (mut known, mut after, mut seen) = (KnownSensors::default(), None, 0_usize);
     while seen < COUNTED_MAX {
         let filter = SensorFilter { after, outliers: false, limit: COUNTED_AT_A_TIME };

@@ -1,15 +1,11 @@
 //! Lists this instance's dead letters: readings and metadata that could not be stored.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::http::App;
-use crate::http::errors::{ApiError, DEAD_LETTERS};
+use crate::http::errors::{ApiError, ApiResult, DEAD_LETTERS};
 use crate::http::parameters::Parameters;
 use crate::ingest::dead_letters::{DeadLetter, Outstanding};
 
@@ -20,12 +16,12 @@ const ANSWER_BYTES: usize = 1 << 20;
 const LETTERS: (usize, usize) = (100, 1000);
 
 /// `GET /api/v1/dead-letters`.
-pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
     let count_max = parameters.limit(LETTERS.0, LETTERS.1)?;
     let cursor = parameters.get("cursor").map_or(Ok(0), str::parse);
     let cursor = cursor
         .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;
-    let letters = &app.ingest.flushes.dead_letters;
+    let letters = &parameters.app.ingest.flushes.dead_letters;
     let unreadable = |error: std::io::Error| ApiError::Unreadable(format!("the dead letters: {error}"));
     let outstanding = letters.outstanding().await.map_err(unreadable)?;
     let (found, has_more) = letters.page(cursor, count_max, ANSWER_BYTES).await.map_err(unreadable)?;

@@ -1,16 +1,14 @@
 //! Background jobs: their state, and runs on demand.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{InPath, Parameters};
 use crate::reading::time::rfc3339;
 use crate::upkeep::{JobState, JobStatus, Jobs};
@@ -19,31 +17,23 @@ use crate::upkeep::{JobState, JobStatus, Jobs};
 const WAIT: Duration = Duration::from_secs(5);
 
 /// `GET /api/v1/jobs`.
-pub async fn list(State(app): State<Arc<App>>, _: Parameters) -> Json<Value> {
-    Json(json!({ "jobs": all(&app.jobs) }))
+pub async fn list(parameters: Parameters) -> Json<Value> {
+    Json(json!({ "jobs": all(&parameters.app.jobs) }))
 }
 
 /// `GET /api/v1/jobs/NAME`.
-pub async fn show(
-    State(app): State<Arc<App>>,
-    _: Parameters,
-    InPath(name): InPath<String>,
-) -> Result<Json<Value>, ApiError> {
-    Ok(Json(shown(find(&app, &name)?)))
+pub async fn show(parameters: Parameters, InPath(name): InPath<String>) -> ApiResult<Json<Value>> {
+    Ok(Json(shown(find(&parameters.app, &name)?)))
 }
 
 /// `POST /api/v1/jobs/NAME/run`: 200 once the run has ended; 202 with its number while it is under way. With that number as
 /// `run`, waits for it again.
-pub async fn run(
-    State(app): State<Arc<App>>,
-    parameters: Parameters,
-    InPath(name): InPath<String>,
-) -> Result<Response, ApiError> {
+pub async fn run(parameters: Parameters, InPath(name): InPath<String>) -> ApiResult<Response> {
     let invalid = |_| ApiError::Bad("parameter run is invalid: use the value of `run` unchanged".to_owned());
     let run: Option<u64> = parameters.get("run").map(str::parse).transpose().map_err(invalid)?;
-    let job = find(&app, &name)?;
+    let job = find(&parameters.app, &name)?;
     let run = run.unwrap_or_else(|| {
-        parameters.sender.note(&app, format!("RUN JOB {}", job.name), "", "begun");
+        parameters.sender.note(&parameters.app, format!("RUN JOB {}", job.name), "", "begun");
         job.ask()
     });
     let has_ended = job.wait(run, WAIT).await;
@@ -52,7 +42,7 @@ pub async fn run(
     Ok((if has_ended { StatusCode::OK } else { StatusCode::ACCEPTED }, Json(body)).into_response())
 }
 
-fn find<'a>(app: &'a App, name: &str) -> Result<&'a JobState, ApiError> {
+fn find<'a>(app: &'a App, name: &str) -> ApiResult<&'a JobState> {
     let job = app.jobs.find(name);
     job.map(|job| &**job)
         .ok_or_else(|| ApiError::Bad(format!("there is no job {name:?}: GET /api/v1/jobs lists those that there are")))

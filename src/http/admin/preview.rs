@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::databases::would_go_by;
 use crate::bucket::settings::AUTOGEN;
 use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::influx::query::terms;
 use crate::influxql::{PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange, check_database_name};
@@ -19,11 +19,7 @@ const EVERYTHING: Statement = Statement::DropSeries { sources: Vec::new(), condi
 ///
 /// # Errors
 /// If the statement could not be run, or deletes and expires nothing.
-pub async fn previewed(
-    app: &App,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-) -> Result<StatementAnswer, ApiError> {
+pub async fn previewed(app: &App, statement: &Statement, asked: StatementContext<'_>) -> ApiResult<StatementAnswer> {
     let targets = |statement: Statement, asked| async move {
         app.query.delete_targets(&statement, asked, &BTreeSet::new()).await.map_err(ApiError::from)
     };
@@ -62,7 +58,7 @@ async fn listed(
     columns: &[&str],
     rows: Vec<Vec<ResultCell>>,
     asked: StatementContext<'_>,
-) -> Result<StatementAnswer, ApiError> {
+) -> ApiResult<StatementAnswer> {
     let mut answer = StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? };
     answer.list(Some("dry_run"), columns, Box::new(rows.into_iter())).await?;
     Ok(answer)
@@ -77,7 +73,7 @@ async fn policy_altered(
     app: &App,
     PolicyStatement { database, policy, .. }: &PolicyStatement,
     asked: StatementContext<'_>,
-) -> Result<StatementAnswer, ApiError> {
+) -> ApiResult<StatementAnswer> {
     let terms = terms(policy);
     let name = policy.name.as_deref().unwrap_or_default();
     let (named, _) = app.ingest.check_alter((database, name), terms).await?;

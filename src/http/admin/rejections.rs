@@ -3,17 +3,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::access::Caller;
 use crate::bucket::settings::owner;
 use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{DEFAULT_DATABASE, Parameters};
 use crate::ingest::{KeptLine, KeptLines, plain};
 use crate::reading::time::rfc3339;
@@ -26,29 +24,31 @@ const EXPORT_BYTES: usize = 1 << 20;
 const TEXT_CHARS: usize = 256;
 
 /// `GET /api/v1/rejections`.
-pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+pub async fn list(parameters: Parameters) -> ApiResult<Response> {
+    let app = &parameters.app;
     let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
     let selection = Selection::new(&parameters, parameters.get("db"))?;
     let after = id(&parameters, "after")?.unwrap_or_default();
     match parameters.get("format").unwrap_or("json") {
         "json" => {
-            let body = on_lines(&app, move |lines| listed(lines, after, limit, &selection)).await?;
+            let body = on_lines(app, move |lines| listed(lines, after, limit, &selection)).await?;
             Ok(Json(body).into_response())
         }
-        "lp" => Ok(on_lines(&app, move |lines| exported(lines, after, limit, &selection)).await?.into_response()),
+        "lp" => Ok(on_lines(app, move |lines| exported(lines, after, limit, &selection)).await?.into_response()),
         other => Err(ApiError::Bad(format!("parameter format: {other:?} is neither \"json\" nor \"lp\""))),
     }
 }
 
 /// `DELETE /api/v1/rejections`.
-pub async fn remove(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+pub async fn remove(parameters: Parameters) -> ApiResult<Json<Value>> {
     let database = parameters.get("db").unwrap_or(DEFAULT_DATABASE);
     let selection = Selection::new(&parameters, Some(database))?;
     let through = id(&parameters, "through")?;
     let through = through.ok_or_else(|| ApiError::Bad("parameter through is missing".to_owned()))?;
-    let removed = on_lines(&app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
-    let outcome = removed.as_ref().map_or_else(ApiError::message, |removed| format!("{removed} removed"));
-    parameters.sender.note(&app, "REMOVE REJECTIONS".to_owned(), database, outcome);
+    let app = &parameters.app;
+    let removed = on_lines(app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
+    let outcome = removed.as_ref().map_or_else(ToString::to_string, |removed| format!("{removed} removed"));
+    parameters.sender.note(app, "REMOVE REJECTIONS".to_owned(), database, outcome);
     Ok(Json(json!({ "removed": removed? })))
 }
 
@@ -56,7 +56,7 @@ pub async fn remove(State(app): State<Arc<App>>, parameters: Parameters) -> Resu
 async fn on_lines<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&KeptLines) -> std::io::Result<T> + Send + 'static,
-) -> Result<T, ApiError> {
+) -> ApiResult<T> {
     let lines = app.ingest.rejections.lines().clone();
     let done = tokio::task::spawn_blocking(move || work(&lines)).await;
     let unreadable = |error: String| ApiError::Unreadable(format!("the rejected lines: {error}"));
@@ -113,7 +113,7 @@ struct Selection {
 }
 
 impl Selection {
-    fn new(parameters: &Parameters, database: Option<&str>) -> Result<Self, ApiError> {
+    fn new(parameters: &Parameters, database: Option<&str>) -> ApiResult<Self> {
         let by = parameters.sender.by.clone();
         let database = database.map(str::to_owned);
         let (may_see, what) = match &database {
@@ -144,7 +144,7 @@ impl Selection {
     }
 }
 
-fn id(parameters: &Parameters, name: &str) -> Result<Option<u64>, ApiError> {
+fn id(parameters: &Parameters, name: &str) -> ApiResult<Option<u64>> {
     let bad = |_| ApiError::Bad(format!("parameter {name} is not the id of a rejection"));
     parameters.get(name).map(|text| text.parse().map_err(bad)).transpose()
 }

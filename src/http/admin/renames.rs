@@ -1,16 +1,12 @@
 //! `/api/v1/renames`: the names under which sensors are shown, listed, set and deleted.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use crate::bucket::{Rename, RenameKind, Renames};
-use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::http::server::body;
 use crate::ingest::{IngestError, RenameRefusal};
@@ -20,35 +16,31 @@ use crate::query::native::renames::RenameEffect;
 const ATTEMPTS: usize = 8;
 
 /// `GET /api/v1/renames`.
-pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
-    let renames = app.ingest.renames(&managed(&parameters)?).await?;
+pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
+    let renames = parameters.app.ingest.renames(&managed(&parameters)?).await?;
     Ok(Json(json!({ "renames": renames.entries().iter().map(shown).collect::<Vec<_>>() })))
 }
 
 /// `PUT /api/v1/renames`: adds an entry, or edits the one of the same name; with `dry_run` only counts.
-pub async fn put(
-    State(app): State<Arc<App>>,
-    parameters: Parameters,
-    headers: HeaderMap,
-    mut body: Body,
-) -> Result<Json<Value>, ApiError> {
+pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Json<Value>> {
+    let app = &parameters.app;
     let database = managed(&parameters)?;
-    let (bytes, _admission) = body::read(&app, &headers, &mut body).await?;
+    let (bytes, _admission) = body::read(app, &headers, &mut body).await?;
     let mut rename = entry_of(&bytes)?;
     let limit = app.settings.limits.name_bytes;
     if rename.kind == RenameKind::Sensor {
-        Parameters::key(&app, &rename.to)?;
-        let stored = app.query.stored_key(&parameters.budget(&app), &database, &rename.from).await?;
+        parameters.key(&rename.to)?;
+        let stored = app.query.stored_key(&parameters.budget(), &database, &rename.from).await?;
         rename.from = stored.unwrap_or(rename.from);
     } else if let Some(bytes) = [rename.from.len(), rename.to.len()].into_iter().find(|bytes| *bytes > limit) {
         return Err(IngestError::from(RenameRefusal::Long { bytes, limit }).into());
     }
     let statement = format!("RENAME {}", shown(&rename));
-    change(&app, &parameters, &database, |held| Ok(held.with(rename.clone())?), statement).await
+    change(&parameters, &database, |held| Ok(held.with(rename.clone())?), statement).await
 }
 
 /// `DELETE /api/v1/renames`: deletes the entry of a stored name.
-pub async fn delete(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
+pub async fn delete(parameters: Parameters) -> ApiResult<Json<Value>> {
     let database = managed(&parameters)?;
     let [tag, measurement, from] =
         ["tag", "measurement", "from"].map(|name| parameters.get(name).unwrap_or_default().to_owned());
@@ -59,19 +51,19 @@ pub async fn delete(State(app): State<Arc<App>>, parameters: Parameters) -> Resu
         let unknown = || RenameRefusal::Unknown { kind, from: from.clone(), database: database.clone() };
         held.without(kind, &tag, &measurement, &from).ok_or_else(unknown)
     };
-    change(&app, &parameters, &database, without, statement).await
+    change(&parameters, &database, without, statement).await
 }
 
 /// Changes the renames of a database, unless two sensors would have one name; with `dry_run` only counts.
 async fn change(
-    app: &App,
     parameters: &Parameters,
     database: &str,
     change: impl Fn(&Renames) -> Result<Renames, RenameRefusal>,
     statement: String,
-) -> Result<Json<Value>, ApiError> {
+) -> ApiResult<Json<Value>> {
+    let app = &parameters.app;
     let is_dry = parameters.flag("dry_run")?;
-    let budget = parameters.budget(app);
+    let budget = parameters.budget();
     for _ in 0..ATTEMPTS {
         let held = app.ingest.renames(database).await?;
         let changed = change(&held).map_err(IngestError::from)?;
@@ -90,7 +82,7 @@ async fn change(
 }
 
 /// The database, which the caller must administer.
-fn managed(parameters: &Parameters) -> Result<String, ApiError> {
+fn managed(parameters: &Parameters) -> ApiResult<String> {
     let name = parameters.stored_database()?;
     parameters.sender.check_manages(&name)?;
     Ok(name)
@@ -99,7 +91,7 @@ fn managed(parameters: &Parameters) -> Result<String, ApiError> {
 const KINDS: &str = "sensor, measurement, tag_key or tag_value";
 
 /// The entry that a request's body describes.
-fn entry_of(body: &[u8]) -> Result<Rename, ApiError> {
+fn entry_of(body: &[u8]) -> ApiResult<Rename> {
     let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));
     let Ok(Value::Object(sent)) = serde_json::from_slice::<Value>(body) else {
         let example = r#"{"kind":"tag_value","tag":"room","from":"lab","to":"hall"}"#;

@@ -15,25 +15,20 @@ use crate::access::{
 };
 use crate::clock::now_seconds;
 use crate::http::App;
-use crate::http::errors::ApiError;
-use crate::http::parameters::{InPath, Sender};
+use crate::http::errors::{ApiError, ApiResult};
+use crate::http::parameters::{InPath, Parameters, Sender};
 use crate::http::server::body;
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::rfc3339;
 
 /// `GET /api/v1/caller`: who the caller is to this service, and what it may do.
 pub async fn caller(State(app): State<Arc<App>>, Extension(Sender { by, .. }): Extension<Sender>) -> Json<Value> {
-    let enforced = app.access.is_enforced();
-    let body = match &by {
-        Caller::Anybody => {
-            json!({ "name": null, "token_needed": enforced, "admin_of_all": true, "metrics": true, "scopes": null })
-        }
-        Caller::Holder(holder) => json!({
-            "name": holder.token.name, "token_needed": enforced, "admin_of_all": by.is_admin(), "metrics": by.may_observe(),
-            "scopes": scopes(&holder.token.scopes), "expires": holder.token.expires.map(time),
-        }),
-    };
-    Json(body)
+    let token = by.token();
+    Json(json!({
+        "name": token.map(|token| &token.name), "token_needed": app.access.is_enforced(), "admin_of_all": by.is_admin(),
+        "metrics": by.may_observe(), "scopes": token.map(|token| scopes(&token.scopes)),
+        "expires": token.and_then(|token| token.expires).map(time),
+    }))
 }
 
 /// `GET /api/v1/tokens`.
@@ -44,34 +39,26 @@ pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 /// `POST /api/v1/tokens`: makes a token, and answers its text this once.
-pub async fn create(
-    State(app): State<Arc<App>>,
-    Extension(sender): Extension<Sender>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let new = requested(&app, &sender.by, &headers, body).await?;
-    let ChangedToken { token, text, .. } = change(&app, &sender, TokenChange::Create(new)).await?;
+pub async fn create(parameters: Parameters, headers: HeaderMap, body: Body) -> ApiResult<(StatusCode, Json<Value>)> {
+    let new = requested(&parameters, &headers, body).await?;
+    let ChangedToken { token, text, .. } = change(&parameters, TokenChange::Create(new)).await?;
     let mut body = shown(&token, None, now_seconds());
     body["token"] = json!(text);
     Ok((StatusCode::CREATED, Json(body)))
 }
 
 /// `POST /api/v1/tokens/{key}/revoke`.
-pub async fn revoke(
-    State(app): State<Arc<App>>,
-    Extension(sender): Extension<Sender>,
-    InPath(name): InPath<String>,
-) -> Result<Json<Value>, ApiError> {
-    if name == sender.by.name() {
+pub async fn revoke(InPath(name): InPath<String>, parameters: Parameters) -> ApiResult<Json<Value>> {
+    if name == parameters.sender.by.name() {
         let text = "a token does not revoke itself: use another one, or hourglass token revoke";
         return Err(ApiError::Conflict(text.to_owned()));
     }
-    let ChangedToken { token, .. } = change(&app, &sender, TokenChange::Revoke { name }).await?;
+    let ChangedToken { token, .. } = change(&parameters, TokenChange::Revoke { name }).await?;
     Ok(Json(shown(&token, None, now_seconds())))
 }
 
-async fn change(app: &App, sender: &Sender, change: TokenChange) -> Result<ChangedToken, ApiError> {
+async fn change(parameters: &Parameters, change: TokenChange) -> ApiResult<ChangedToken> {
+    let Parameters { app, sender, .. } = parameters;
     let changed = app.access.change(change, now_seconds()).await.map_err(|error| match error {
         RejectedChange::Store(error) => ApiError::Unreadable(format!("or write the tokens: {error}")),
         RejectedChange::TooLong { .. } => ApiError::Bad(error.to_string()),
@@ -92,27 +79,22 @@ async fn change(app: &App, sender: &Sender, change: TokenChange) -> Result<Chang
 }
 
 /// The body of a request for a token.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Wanted {
     name: String,
-    #[serde(default)]
     write: Vec<String>,
-    #[serde(default)]
     read: Vec<String>,
-    #[serde(default)]
     metrics: bool,
     /// Tags that its sensors must have.
-    #[serde(default)]
     tags: std::collections::BTreeMap<String, String>,
     /// How long it is valid, such as `90d`.
-    #[serde(default)]
     expires_in: Option<String>,
 }
 
-async fn requested(app: &App, by: &Caller, headers: &HeaderMap, mut body: Body) -> Result<NewToken, ApiError> {
-    let (bytes, _admission) = body::read(app, headers, &mut body).await?;
-    if matches!(by, Caller::Anybody) {
+async fn requested(parameters: &Parameters, headers: &HeaderMap, mut body: Body) -> ApiResult<NewToken> {
+    let (bytes, _admission) = body::read(&parameters.app, headers, &mut body).await?;
+    if matches!(parameters.sender.by, Caller::Anybody) {
         let text = "this service needs no token yet, and its first one would make every device need one: create it with hourglass token add";
         return Err(ApiError::Conflict(text.to_owned()));
     }
@@ -125,10 +107,9 @@ async fn requested(app: &App, by: &Caller, headers: &HeaderMap, mut body: Body) 
         return Err(bad(format!("{glob:?} is not the name of a database, with * and ? for any characters")));
     }
     let expires_in = wanted.expires_in.as_deref().map(|text| {
-        let nanoseconds = parse_duration(text, &DURATION_UNITS).ok().filter(|length| *length >= 1_000_000_000);
-        nanoseconds
-            .map(|length| length / 1_000_000_000)
-            .ok_or_else(|| bad(format!("expires_in {text:?} is not a duration such as 90d")))
+        let seconds = parse_duration(text, &DURATION_UNITS).ok().map(|nanoseconds| nanoseconds / 1_000_000_000);
+        let seconds = seconds.filter(|seconds| *seconds > 0);
+        seconds.ok_or_else(|| bad(format!("expires_in {text:?} is not a duration such as 90d")))
     });
     let pins = wanted.tags.into_iter().map(|(key, value)| Pin { key, value }).collect();
     let scopes = Scopes { write: wanted.write, read: wanted.read, admin: Vec::new(), metrics: wanted.metrics, pins };

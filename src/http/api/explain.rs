@@ -13,7 +13,7 @@ use super::write::WriteTerms;
 use crate::bucket::bucket_name;
 use crate::http::App;
 use crate::http::endpoints::Endpoint;
-use crate::http::errors::{ApiError, Dialect, REJECTED, is_forbidden};
+use crate::http::errors::{ApiError, ApiResult, Dialect, REJECTED, is_forbidden};
 use crate::http::pairs::Pairs;
 use crate::http::parameters::Sender;
 use crate::http::render::json;
@@ -56,7 +56,7 @@ async fn explained(
     uri: &Uri,
     headers: &HeaderMap,
     body: &mut Body,
-) -> Result<Value, ApiError> {
+) -> ApiResult<Value> {
     let known: Vec<&str> = endpoint.parameters().collect();
     let parameters = Pairs::only_known(Pairs::of_url(uri)?, &known)?;
     // Whoever may not write learns nothing, whatever the body is.
@@ -94,7 +94,7 @@ fn is_json(body: &Bytes) -> bool {
 }
 
 fn refused(error: &ApiError) -> Value {
-    json!({ "status": error.status().as_u16(), "code": error.code(), "error": error.message() })
+    json!({ "status": error.status().as_u16(), "code": error.code(), "error": error.to_string() })
 }
 
 /// The explanation, with the status that the write would be answered with.

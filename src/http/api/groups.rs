@@ -1,10 +1,7 @@
 //! Groups of sensors: which there are, their values, and the sensors of a value with their latest readings. All from what is
 //! known of the sensors, acked changes included; the groups' documents in `MongoDB` are for those who read it themselves.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 
@@ -12,7 +9,7 @@ use super::sensors::{is_silent, of_stored};
 use crate::bucket::GroupRule;
 use crate::clock::now_ns;
 use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{InPath, Parameters};
 use crate::http::render::json::{end_with_next, pair, sensor};
 use crate::http::render::text::Text;
@@ -21,14 +18,14 @@ use crate::http::render::text::Text;
 const BATCH: usize = 256;
 
 /// `GET /api/v1/groups`.
-pub async fn list(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Json<Value>, ApiError> {
-    let rules = app.groups.of(&parameters.database()?);
+pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
+    let rules = parameters.app.groups.of(&parameters.database()?);
     let groups: Vec<Value> = rules.iter().map(|rule| json!({ "group": rule.name, "by": rule.by })).collect();
     Ok(Json(json!({ "groups": groups })))
 }
 
 /// The group of a database that a path names.
-fn rule(app: &App, database: &str, name: &str) -> Result<GroupRule, ApiError> {
+fn rule(app: &App, database: &str, name: &str) -> ApiResult<GroupRule> {
     app.groups.of(database).into_iter().find(|rule| *rule.name == *name).cloned().ok_or_else(|| {
         ApiError::Bad(format!(
             "database {database:?} has no group {name:?}: GET /api/v1/groups lists those that there are, [[groups]] in the \
@@ -38,14 +35,11 @@ fn rule(app: &App, database: &str, name: &str) -> Result<GroupRule, ApiError> {
 }
 
 /// `GET /api/v1/groups/NAME`.
-pub async fn values(
-    State(app): State<Arc<App>>,
-    InPath(name): InPath<String>,
-    parameters: Parameters,
-) -> Result<Response, ApiError> {
-    let budget = parameters.budget(&app);
+pub async fn values(InPath(name): InPath<String>, parameters: Parameters) -> ApiResult<Response> {
+    let app = &*parameters.app;
+    let budget = parameters.budget();
     let database = parameters.database()?;
-    let rule = rule(&app, &database, &name)?;
+    let rule = rule(app, &database, &name)?;
     let max = app.settings.query.sensors_max;
     let limit = parameters.limit(max, max)?;
     let found = app.query.group_values(&budget, (&database, &parameters.all()), &rule).await?;
@@ -68,14 +62,11 @@ pub async fn values(
 }
 
 /// `GET /api/v1/groups/NAME/VALUE`.
-pub async fn members(
-    State(app): State<Arc<App>>,
-    InPath((name, value)): InPath<(String, String)>,
-    parameters: Parameters,
-) -> Result<Response, ApiError> {
-    let budget = parameters.budget(&app);
+pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters: Parameters) -> ApiResult<Response> {
+    let app = &*parameters.app;
+    let budget = parameters.budget();
     let database = parameters.database()?;
-    let rule = rule(&app, &database, &name)?;
+    let rule = rule(app, &database, &name)?;
     let max = app.settings.query.sensors_max;
     let limit = parameters.limit(max, max)?;
     let times = parameters.times()?;
@@ -90,8 +81,8 @@ pub async fn members(
     let mut text = Text::list(&budget, "sensors")?;
     for some in members.chunks(BATCH) {
         let keys: Vec<&str> = some.iter().map(|member| &*member.stored.key).collect();
-        for listed in of_stored(&app, &budget, &database, &keys).await? {
-            let silent = is_silent(&app, &listed, now);
+        for listed in of_stored(app, &budget, &database, &keys).await? {
+            let silent = is_silent(app, &listed, now);
             text.item(|out| sensor(out, (&listed, &groups, silent), times, false)).await?;
         }
     }

@@ -1,13 +1,9 @@
 //! Lists of measurements, tags and fields, each with its number of sensors.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::ApiResult;
 use crate::http::parameters::{InPath, Parameters};
 use crate::http::render::json::end_with_notices;
 use crate::http::render::text::Text;
@@ -16,18 +12,17 @@ use crate::query::native::notices::RequestNames;
 
 /// Answers with the list of a name that is made of the words of the selected sensors.
 async fn list<I: Iterator<Item = Value>>(
-    app: &App,
     parameters: &Parameters,
     name: &str,
     tags: TagWords<'_>,
     items: impl FnOnce(Vocabulary) -> I,
-) -> Result<Response, ApiError> {
-    let budget = parameters.budget(app);
+) -> ApiResult<Response> {
+    let budget = parameters.budget();
     let database = parameters.database()?;
-    let selected = parameters.selector_or_all(app, &budget).await?;
-    let mut words = app.query.vocabulary(&budget, (&database, &selected.selector), tags).await?;
+    let selected = parameters.selector_or_all(&budget).await?;
+    let mut words = parameters.app.query.vocabulary(&budget, (&database, &selected.selector), tags).await?;
     let names = RequestNames::of(&database, &selected.selector);
-    let notices = parameters.notices(app, &budget, &selected, names, words.measurements.is_empty()).await;
+    let notices = parameters.notices(&budget, &selected, names, words.measurements.is_empty()).await;
     let held = words.held.take();
     let mut text = Text::list(&budget, name)?;
     for item in items(words) {
@@ -40,15 +35,15 @@ async fn list<I: Iterator<Item = Value>>(
 }
 
 /// `GET /api/v1/measurements`.
-pub async fn measurements(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+pub async fn measurements(parameters: Parameters) -> ApiResult<Response> {
     let item = |(name, sensors)| json!({ "measurement": name, "sensors": sensors });
-    list(&app, &parameters, "measurements", TagWords::Own, |words| words.measurements.into_iter().map(item)).await
+    list(&parameters, "measurements", TagWords::Own, |words| words.measurements.into_iter().map(item)).await
 }
 
 /// `GET /api/v1/tags`: with `metadata=true` also names of metadata, as queries take them.
-pub async fn tags(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
+pub async fn tags(parameters: Parameters) -> ApiResult<Response> {
     let tags = if parameters.flag("metadata")? { TagWords::WithMetadata } else { TagWords::Own };
-    list(&app, &parameters, "tags", tags, |words| {
+    list(&parameters, "tags", tags, |words| {
         words.tags.into_iter().map(
             |(key, values)| json!({ "tag": key, "values": values.len(), "sensors": values.values().sum::<usize>() }),
         )
@@ -57,12 +52,8 @@ pub async fn tags(State(app): State<Arc<App>>, parameters: Parameters) -> Result
 }
 
 /// `GET /api/v1/tags/{key}`, of metadata with the prefix `meta.`.
-pub async fn tag_values(
-    State(app): State<Arc<App>>,
-    InPath(key): InPath<String>,
-    parameters: Parameters,
-) -> Result<Response, ApiError> {
-    list(&app, &parameters, "values", TagWords::One(&key), |mut words| {
+pub async fn tag_values(InPath(key): InPath<String>, parameters: Parameters) -> ApiResult<Response> {
+    list(&parameters, "values", TagWords::One(&key), |mut words| {
         let values = words.tags.remove(&key).unwrap_or_default();
         values.into_iter().map(|(value, sensors)| json!({ "value": value, "sensors": sensors }))
     })
@@ -70,8 +61,8 @@ pub async fn tag_values(
 }
 
 /// `GET /api/v1/fields`.
-pub async fn fields(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
-    list(&app, &parameters, "fields", TagWords::Own, |words| {
+pub async fn fields(parameters: Parameters) -> ApiResult<Response> {
+    list(&parameters, "fields", TagWords::Own, |words| {
         let item = |(name, (family, sensors))| json!({ "field": name, "type": family, "sensors": sensors });
         words.fields.into_iter().map(item)
     })

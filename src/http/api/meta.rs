@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
@@ -13,8 +12,7 @@ use super::write::ack_level;
 use crate::access::Caller;
 use crate::bucket::Meta;
 use crate::clock::now_ns;
-use crate::http::App;
-use crate::http::errors::{ApiError, WARNING_HEADER, add_texts};
+use crate::http::errors::{ApiError, ApiResult, WARNING_HEADER, add_texts};
 use crate::http::parameters::{InPath, Parameters};
 use crate::http::render::json::{end_with_next, pair, string};
 use crate::http::render::text::Text;
@@ -33,14 +31,10 @@ const NAME_MAX: usize = 16 << 10;
 const SENSOR: &str = "sensor";
 
 /// `GET /api/v1/sensors/KEY/meta`.
-pub async fn show(
-    State(app): State<Arc<App>>,
-    InPath(key): InPath<String>,
-    parameters: Parameters,
-) -> Result<Response, ApiError> {
-    let sensor = parameters.pinned(Parameters::key(&app, &key)?)?;
+pub async fn show(InPath(key): InPath<String>, parameters: Parameters) -> ApiResult<Response> {
+    let sensor = parameters.pinned(parameters.key(&key)?)?;
     let database = parameters.database()?;
-    Ok(told(app.ingest.sensor_meta(&database, &sensor).await?.json(string)))
+    Ok(told(parameters.app.ingest.sensor_meta(&database, &sensor).await?.json(string)))
 }
 
 /// The answer that tells metadata, with its ETag.
@@ -71,7 +65,7 @@ fn is_as_known(headers: &HeaderMap, meta: &Meta) -> bool {
 }
 
 /// Refuses conditions that cannot be judged, or whose answer would tell a caller what it may not read.
-fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> Result<(), ApiError> {
+fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> ApiResult<()> {
     if let Some(name) =
         [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE].iter().find(|name| headers.contains_key(*name))
     {
@@ -84,40 +78,20 @@ fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> Result<
     }
 }
 
-/// `PUT /api/v1/sensors/KEY/meta`: replaces the metadata.
-pub async fn put(
-    State(app): State<Arc<App>>,
+/// `PUT /api/v1/sensors/KEY/meta` replaces the metadata, `PATCH` takes a merge patch (RFC 7396).
+pub async fn change(
+    method: Method,
     InPath(key): InPath<String>,
     parameters: Parameters,
     headers: HeaderMap,
-    body: Body,
-) -> Result<Response, ApiError> {
-    change(&app, &key, &parameters, (&headers, body), Wish::Put).await
-}
-
-/// `PATCH /api/v1/sensors/KEY/meta`: a merge patch (RFC 7396).
-pub async fn patch(
-    State(app): State<Arc<App>>,
-    InPath(key): InPath<String>,
-    parameters: Parameters,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, ApiError> {
-    change(&app, &key, &parameters, (&headers, body), Wish::Patch).await
-}
-
-async fn change(
-    app: &App,
-    key: &str,
-    parameters: &Parameters,
-    (headers, mut body): (&HeaderMap, Body),
-    wish: impl FnOnce(Map<String, Value>) -> Wish,
-) -> Result<Response, ApiError> {
+    mut body: Body,
+) -> ApiResult<Response> {
+    let app = &parameters.app;
     let by = &parameters.sender.by;
-    let sensor = parameters.pinned(Parameters::key(app, key)?)?;
-    let database = writable(parameters)?;
-    check_conditions(headers, by, &database)?;
-    let (bytes, mut admission) = body::read(app, headers, &mut body).await?;
+    let sensor = parameters.pinned(parameters.key(&key)?)?;
+    let database = writable(&parameters)?;
+    check_conditions(&headers, by, &database)?;
+    let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
     let most = app.ingest.meta_text_max();
     if bytes.len() > most {
         return Err(ApiError::Bad(format!("the body has more than {most} bytes")));
@@ -127,9 +101,10 @@ async fn change(
         return Err(ApiError::Bad("the body is no JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
     };
     let arrival =
-        MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, headers)?, is_dry: false };
-    let wish = MetaWish { sensor, wish: wish(values) };
-    let (may, mut outcome) = (|meta: &Meta| is_as_known(headers, meta), None);
+        MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry: false };
+    let wish = if method == Method::PUT { Wish::Put(values) } else { Wish::Patch(values) };
+    let wish = MetaWish { sensor, wish };
+    let (may, mut outcome) = (|meta: &Meta| is_as_known(&headers, meta), None);
     app.ingest.change_meta(arrival, std::iter::once((0, Ok(wish))), may, |_, of| outcome = Some(of)).await?;
     match outcome {
         Some(Ok(MetaOutcome { values, unlike, .. })) => {
@@ -159,7 +134,7 @@ fn warned(mut response: Response, count: usize, first: Option<&KindFault>) -> Re
 }
 
 /// The database of a change, if the caller may write to it.
-fn writable(parameters: &Parameters) -> Result<String, ApiError> {
+fn writable(parameters: &Parameters) -> ApiResult<String> {
     let by = &parameters.sender.by;
     let name = parameters.get("db").unwrap_or(crate::http::parameters::DEFAULT_DATABASE);
     match by.may_write(name) {
@@ -169,16 +144,12 @@ fn writable(parameters: &Parameters) -> Result<String, ApiError> {
 }
 
 /// `POST /api/v1/meta`: patches the metadata of many sensors.
-pub async fn import(
-    State(app): State<Arc<App>>,
-    parameters: Parameters,
-    headers: HeaderMap,
-    mut body: Body,
-) -> Result<Response, ApiError> {
+pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Response> {
+    let app = &parameters.app;
     let by = &parameters.sender.by;
     let database = writable(&parameters)?;
     let is_dry = parameters.flag("dry_run")?;
-    let (bytes, mut admission) = body::read(&app, &headers, &mut body).await?;
+    let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
     admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
     let most = app.ingest.meta_text_max();
     let rows: Box<dyn Iterator<Item = Row> + Send> = match is_csv(&headers) {
@@ -187,8 +158,8 @@ pub async fn import(
     };
     let rows = rows.map(|(line, row)| {
         let wish = row.and_then(|(key, values)| {
-            let sensor = Parameters::key(&app, &key).and_then(|sensor| parameters.pinned(sensor));
-            let sensor = sensor.map_err(|error| error.message())?;
+            let sensor = parameters.key(&key).and_then(|sensor| parameters.pinned(sensor));
+            let sensor = sensor.map_err(|error| error.to_string())?;
             Ok(MetaWish { sensor, wish: Wish::Patch(values) })
         });
         (line, wish.map_err(MetaRefusal::Unreadable))
@@ -295,7 +266,7 @@ fn too_long(most: usize) -> String {
 
 /// Rows of at most so many bytes below a header of names, of which one is `sensor`. An empty cell says nothing of its name; one that is
 /// JSON, but not `null`, is that, everything else is text.
-fn of_csv(body: &[u8], most: usize) -> Result<impl Iterator<Item = Row>, ApiError> {
+fn of_csv(body: &[u8], most: usize) -> ApiResult<impl Iterator<Item = Row>> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
     let names = reader.headers().map_err(|error| ApiError::Bad(format!("the CSV's header: {error}")))?.clone();
     let Some(of_sensor) = names.iter().position(|name| name == SENSOR) else {
@@ -365,8 +336,9 @@ pub fn cell_of(value: &Value) -> String {
 }
 
 /// `GET /api/v1/meta`: the metadata of all sensors that have some, in lines as [`import`] takes them.
-pub async fn export(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
-    let budget = parameters.budget(&app);
+pub async fn export(parameters: Parameters) -> ApiResult<Response> {
+    let app = &*parameters.app;
+    let budget = parameters.budget();
     let max = app.settings.query.sensors_max;
     let database = parameters.database()?;
     let limit = parameters.limit(max, max)?;
@@ -380,7 +352,7 @@ pub async fn export(State(app): State<Arc<App>>, parameters: Parameters) -> Resu
         !document.meta.is_without_values() && is_theirs(&shown(&document.sensor))
     };
     let after = parameters.get("cursor").map(str::to_owned);
-    let all = super::sensors::all_of(&app, &budget, (database.clone(), after, limit), takes);
+    let all = super::sensors::all_of(app, &budget, (database.clone(), after, limit), takes);
     let (documents, next, mut held) = all.await?;
     let metas: Vec<(Arc<Sensor>, Meta)> =
         documents.into_iter().map(|document| (shown(&document.sensor), document.meta)).collect();

@@ -12,7 +12,7 @@ use crate::clock::now_seconds;
 use crate::http::admin::jobs;
 use crate::http::{App, Health};
 use crate::reading::time::rfc3339;
-use crate::telemetry::recent::{Sample, resident_bytes};
+use crate::telemetry::recent::resident_bytes;
 
 /// `GET /api/v1/overview`.
 pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
@@ -34,11 +34,14 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         "uptime_seconds": app.started.1.elapsed().as_secs(),
         "refusing": status::refusal(&app, &health),
         "rates": {
-            "readings_per_second": last.map_or(0.0, |sample| sample.readings),
-            "writes_per_second": last.map_or(0.0, |sample| sample.writes),
+            "readings_per_second": last.map_or(0.0, |sample| sample.readings_per_second),
+            "writes_per_second": last.map_or(0.0, |sample| sample.writes_per_second),
             "readings": lag.ledger.accepted,
         },
-        "acks": { "p50_seconds": last.and_then(|sample| sample.ack_p50), "p99_seconds": last.and_then(|sample| sample.ack_p99) },
+        "acks": {
+            "p50_seconds": last.and_then(|sample| sample.ack_p50_seconds),
+            "p99_seconds": last.and_then(|sample| sample.ack_p99_seconds),
+        },
         "store": {
             "away": away, "pending_readings": lag.ledger.pending.max(0), "oldest_pending_seconds": status::age(lag.oldest),
             "failing_databases": app.ingest.failing().len(), "blocked": app.ingest.flushes.blocked.told(), "dead_letters": dead_letters,
@@ -55,16 +58,8 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         "jobs": jobs::all(&app.jobs),
         "backup": { "proved": proved::last(&app.settings.server.data_dir).and_then(of_millis) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
-        "samples": samples.iter().map(sample).collect::<Vec<_>>(),
+        "samples": samples,
     }))
-}
-
-fn sample(sample: &Sample) -> Value {
-    let Sample { time_ms, readings, writes, ack_p50, ack_p99, pending } = sample;
-    json!({
-        "time_ms": time_ms, "readings_per_second": readings, "writes_per_second": writes,
-        "ack_p50_seconds": ack_p50, "ack_p99_seconds": ack_p99, "pending_readings": pending,
-    })
 }
 
 fn of_millis(millis: u64) -> Option<String> {

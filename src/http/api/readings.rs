@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
 use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
@@ -23,15 +22,11 @@ use crate::query::{Budget, HeldBytes};
 use crate::reading::Sensor;
 
 /// `GET /api/v1/readings`.
-pub async fn readings(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    parameters: Parameters,
-) -> Result<Response, ApiError> {
-    let app = &*app;
-    let budget = parameters.budget(app);
+pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
+    let app = &*parameters.app;
+    let budget = parameters.budget();
     let (format, times) = (Format::of(&parameters, &headers)?, parameters.times()?);
-    let selected = parameters.selector(app, &budget).await?;
+    let selected = parameters.selector(&budget).await?;
     let asked = ManySelection {
         selector: selected.selector.clone(),
         of_each: parameters.selection(&selected.selector)?,
@@ -64,7 +59,7 @@ pub async fn readings(
         group_by: &[],
         range: Some((range.start, range.end)),
     };
-    let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
+    let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
     drop((series, held));
@@ -72,7 +67,7 @@ pub async fn readings(
     Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(&headers)?)
 }
 
-fn order(parameters: &Parameters) -> Result<Order, ApiError> {
+fn order(parameters: &Parameters) -> ApiResult<Order> {
     match parameters.get("order") {
         None | Some("asc") => Ok(Order::Ascending),
         Some("desc") => Ok(Order::Descending),
@@ -93,7 +88,7 @@ async fn one_sensor(
     (sensor, by_tag): (Arc<Sensor>, bool),
     asked: ManySelection,
     (limit, cursor): (usize, Option<&str>),
-) -> Result<ReadingsPart, ApiError> {
+) -> ApiResult<ReadingsPart> {
     let ManySelection { of_each: mut selection, order, .. } = asked;
     if let Some(cursor) = cursor {
         let text = cursor.split_once('.').filter(|_| by_tag).map_or(cursor, |(time, _)| time);
@@ -117,7 +112,7 @@ async fn many_sensors(
     budget: &Budget,
     mut asked: ManySelection,
     (limit, cursor): (usize, Option<&str>),
-) -> Result<ReadingsPart, ApiError> {
+) -> ApiResult<ReadingsPart> {
     // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
     if let Some(cursor) = cursor {
         let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
@@ -135,7 +130,7 @@ async fn for_a_chart(
     parameters: &Parameters,
     asked: ManySelection,
     points_max: usize,
-) -> Result<ReadingsPart, ApiError> {
+) -> ApiResult<ReadingsPart> {
     for name in ["limit", "cursor"] {
         if parameters.get(name).is_some() {
             return Err(ApiError::Bad(format!("parameter max_points covers the whole range: leave out {name}")));

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
@@ -10,7 +9,7 @@ use crate::bucket::store::SensorFilter;
 use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{Parameters, Selected};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
@@ -38,7 +37,7 @@ async fn listed(
     budget: &Budget,
     (database, as_stored): (&str, bool),
     filter: &SensorFilter,
-) -> Result<(Vec<ListedSensor>, Option<String>), ApiError> {
+) -> ApiResult<(Vec<ListedSensor>, Option<String>)> {
     let settings = app.query.settings();
     let (mut sensors, next) = match settings.renames(database).filter(|_| !as_stored) {
         Some(renames) => {
@@ -83,7 +82,7 @@ pub async fn stored(
     budget: &Budget,
     database: &str,
     filter: &SensorFilter,
-) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+) -> ApiResult<(Vec<SensorDocument>, Option<String>)> {
     let since = app.ingest.catalog_version(Some(database)).map_err(IngestError::from)?;
     let stored = app.query.sensors(budget, database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
@@ -114,6 +113,7 @@ fn hide_expired(app: &App, database: &str, sensors: &mut Vec<ListedSensor>) {
 }
 
 /// The parameters of a list of sensors.
+#[derive(Default)]
 struct SensorListQuery {
     database: String,
     after: Option<String>,
@@ -134,7 +134,7 @@ async fn chosen(
     budget: &Budget,
     wanted: SensorListQuery,
     takes: impl Fn(&ListedSensor) -> bool,
-) -> Result<SensorPages, ApiError> {
+) -> ApiResult<SensorPages> {
     let SensorListQuery { database, after, outliers, recent, limit, as_stored } = wanted;
     let mut filter = SensorFilter { after, outliers, ..first_batch() };
     let (mut found, mut held) = (Vec::new(), budget.hold(0)?);
@@ -165,19 +165,14 @@ pub async fn all_of(
     budget: &Budget,
     (database, after, limit): (String, Option<String>, usize),
     takes: impl Fn(&SensorDocument) -> bool,
-) -> Result<(Vec<SensorDocument>, Option<String>, HeldBytes), ApiError> {
-    let wanted = SensorListQuery { database, after, outliers: false, recent: false, limit, as_stored: true };
+) -> ApiResult<(Vec<SensorDocument>, Option<String>, HeldBytes)> {
+    let wanted = SensorListQuery { database, after, limit, as_stored: true, ..SensorListQuery::default() };
     let (sensors, next, held) = chosen(app, budget, wanted, |of| takes(&of.document)).await?;
     Ok((sensors.into_iter().map(|of| of.document).collect(), next, held))
 }
 
 /// The documents of stored sensors with the latest reading of each, as lists show them.
-pub async fn of_stored(
-    app: &App,
-    budget: &Budget,
-    database: &str,
-    keys: &[&str],
-) -> Result<Vec<ListedSensor>, ApiError> {
+pub async fn of_stored(app: &App, budget: &Budget, database: &str, keys: &[&str]) -> ApiResult<Vec<ListedSensor>> {
     let read = || async { Ok::<_, ApiError>(app.ingest.sensor_documents(database, keys).await?) };
     let mut sensors = with_kinds(app, app.query.patiently(read).await?);
     if let Some(renames) = app.query.settings().renames(database) {
@@ -190,21 +185,16 @@ pub async fn of_stored(
 }
 
 /// `GET /api/v1/latest`: the latest reading of each selected sensor, from its document plus unflushed readings.
-pub async fn latest(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    parameters: Parameters,
-) -> Result<Response, ApiError> {
-    let app = &*app;
-    let budget = parameters.budget(app);
+pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
+    let app = &*parameters.app;
+    let budget = parameters.budget();
     let format = Format::of(&parameters, &headers)?;
     let max = app.settings.query.sensors_max;
     let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
     let database = parameters.database()?;
-    let selected = parameters.selector_or_all(app, &budget).await?;
+    let selected = parameters.selector_or_all(&budget).await?;
     let after = parameters.get("cursor").map(str::to_owned);
-    let wanted =
-        SensorListQuery { database: database.clone(), after, outliers: false, recent: false, limit, as_stored: false };
+    let wanted = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
     let chooser = selected.selector.compile(&budget)?;
     let takes = |ListedSensor { document, .. }: &ListedSensor| chooser.takes(&document.sensor, Some(&document.meta));
     let (found, next, _held) = match &selected.selector {
@@ -233,7 +223,7 @@ pub async fn latest(
     let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
     let series: Vec<_> = found.into_iter().map(|of| of.document).filter_map(series).collect();
     let names = RequestNames::of(&database, &selected.selector);
-    let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
+    let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
     budget.answered();
@@ -259,9 +249,9 @@ pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now:
 }
 
 /// `GET /api/v1/sensors`.
-pub async fn sensors(State(app): State<Arc<App>>, parameters: Parameters) -> Result<Response, ApiError> {
-    let app = &*app;
-    let budget = parameters.budget(app);
+pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
+    let app = &*parameters.app;
+    let budget = parameters.budget();
     let max = app.settings.query.sensors_max;
     let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
     let [outliers, silent, recent] =
@@ -288,7 +278,7 @@ pub async fn sensors(State(app): State<Arc<App>>, parameters: Parameters) -> Res
     let (sensors, next, _held) = chosen(app, &budget, wanted, takes).await?;
     let selected = Selected::of(parameters.all());
     let names = RequestNames::of(&database, &selected.selector);
-    let notices = parameters.notices(app, &budget, &selected, names, sensors.is_empty()).await;
+    let notices = parameters.notices(&budget, &selected, names, sensors.is_empty()).await;
     let groups = app.groups.of(&database);
     let mut text = Text::list(&budget, "sensors")?;
     for sensor in &sensors {

@@ -1,48 +1,40 @@
 //! `GET /api/v1/summary`: aggregates per time window of one sensor or many.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
-use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{Parameters, Selected, step};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::series::WindowTable;
 use crate::http::render::text::Text;
 use crate::influxql::Fill;
-use crate::query::Budget;
 use crate::query::influx::is_zone;
 use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate};
 use crate::query::native::notices::RequestNames;
 
 /// `GET /api/v1/summary`.
-pub async fn summary(
-    State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    parameters: Parameters,
-) -> Result<Response, ApiError> {
-    let app = &*app;
-    let budget = parameters.budget(app);
+pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
+    let budget = parameters.budget();
     let (format, times) = (Format::of(&parameters, &headers)?, parameters.times()?);
-    let (selected, is_past) = (parameters.selector(app, &budget).await?, Parameters::is_past(&parameters.range()?));
-    let group_by = group_by(&parameters);
-    let by = if group_by == GroupBy::Sensor { "sensor" } else { "measurement" };
-    let windows = aggregated(app, &budget, &parameters, &selected, (&group_by, by)).await?;
-    let (database, fields) = (parameters.database()?, parameters.names("fields"));
-    let tags = if let GroupBy::Tags(tags) = &group_by { &**tags } else { &[] };
-    let range = parameters.range()?;
-    let names = RequestNames {
-        database: &database,
-        selector: &selected.selector,
-        fields: &fields,
-        group_by: tags,
-        range: Some((range.start, range.end)),
+    let selected = parameters.selector(&budget).await?;
+    let is_past = Parameters::is_past(&parameters.range()?);
+    let asked = aggregation(&parameters, &selected)?;
+    let (by, tags) = match &asked.group_by {
+        GroupBy::Sensor => ("sensor", &[][..]),
+        GroupBy::Tags(tags) => ("measurement", &**tags),
     };
-    let mut notices = parameters.notices(app, &budget, &selected, names, windows.found.series.is_empty()).await;
+    let found = parameters.app.query.aggregate(&budget, &asked).await?;
+    let windows = WindowTable { found, sparse: asked.fill == Fill::None, by };
+    let names = RequestNames {
+        database: &asked.database,
+        selector: &asked.selector,
+        fields: &asked.fields,
+        group_by: tags,
+        range: Some((asked.range.start, asked.range.end)),
+    };
+    let mut notices = parameters.notices(&budget, &selected, names, windows.found.series.is_empty()).await;
     notices.extend(windows.found.notices.iter().cloned());
     let mut body = Text::new(&budget)?;
     windows.write(&mut body, format, times, &notices).await?;
@@ -58,13 +50,8 @@ fn group_by(parameters: &Parameters) -> GroupBy {
     }
 }
 
-async fn aggregated(
-    app: &App,
-    budget: &Budget,
-    parameters: &Parameters,
-    selected: &Selected,
-    (group_by, by): (&GroupBy, &'static str),
-) -> Result<WindowTable, ApiError> {
+/// What the parameters ask for.
+fn aggregation(parameters: &Parameters, selected: &Selected) -> ApiResult<Aggregation> {
     let (named, fields) = (parameters.get("agg"), parameters.names("fields"));
     let functions = match named {
         None => NativeAggregate::usual(),
@@ -74,7 +61,7 @@ async fn aggregated(
     if let Some(zone) = zone.as_deref().filter(|zone| !is_zone(zone)) {
         return Err(ApiError::Bad(format!("parameter tz: {zone:?} is not a time zone such as Europe/Berlin")));
     }
-    let asked = Aggregation {
+    Ok(Aggregation {
         database: parameters.database()?,
         selector: selected.selector.clone(),
         range: parameters.range()?,
@@ -84,20 +71,18 @@ async fn aggregated(
         step: Some(step(parameters.get("step").unwrap_or("1h"))?),
         zone,
         functions,
-        group_by: group_by.clone(),
+        group_by: group_by(parameters),
         fill: fill(parameters.get("fill"))?,
-    };
-    let found = app.query.aggregate(budget, &asked).await?;
-    Ok(WindowTable { found, sparse: asked.fill == Fill::None, by })
+    })
 }
 
-fn aggregate(name: &str) -> Result<NativeAggregate, ApiError> {
+fn aggregate(name: &str) -> ApiResult<NativeAggregate> {
     let known =
         "one of count, min, max, sum, avg (or mean), first, last, stddev, median, mode, or a percentile such as p95";
     NativeAggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is not {known}")))
 }
 
-fn fill(text: Option<&str>) -> Result<Fill, ApiError> {
+fn fill(text: Option<&str>) -> ApiResult<Fill> {
     Ok(match text {
         None | Some("none") => Fill::None,
         Some("null") => Fill::Null,

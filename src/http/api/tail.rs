@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::access::{Caller, Presented};
 use crate::bucket::settings::named_in_full;
 use crate::clock::now_seconds;
 use crate::edge::Peer;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::http::render::json::{self, Times};
 use crate::http::server::auth;
@@ -49,20 +49,20 @@ pub struct Endless;
 
 /// `GET /api/v1/tail`.
 pub async fn tail(
-    State(app): State<Arc<App>>,
     Extension(peer): Extension<Arc<Peer>>,
     uri: Uri,
     headers: HeaderMap,
     parameters: Parameters,
-) -> Result<Response, ApiError> {
+) -> ApiResult<Response> {
+    let app = parameters.app.clone();
     let secret = auth::token(&headers, &uri).and_then(|text| Some(Presented::parse(&text)?.id.to_owned()));
     let database = parameters.database()?;
     if let Some(key) = parameters.tag_keys().find(|key| key.starts_with("meta.")) {
         let text = format!("parameter tag.{key}: acked readings are chosen by measurement and tags, not by metadata");
         return Err(ApiError::Bad(text));
     }
-    let (times, fields, budget) = (parameters.times()?, parameters.names("fields"), parameters.budget(&app));
-    let selector = parameters.selector_or_all(&app, &budget).await?.selector;
+    let (times, fields, budget) = (parameters.times()?, parameters.names("fields"), parameters.budget());
+    let selector = parameters.selector_or_all(&budget).await?.selector;
     // Compiled here, so that a pattern that is too large is an error; what it takes counts as the query's memory until the end.
     drop(selector.compile(&budget)?);
     let after = match headers.get(&LAST_EVENT_ID).map(HeaderValue::to_str) {
@@ -71,7 +71,8 @@ pub async fn tail(
         Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
     };
     let listener = app.ingest.submitter.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
-    let (outbox, mut pieces) = outbox(app.tail_bytes());
+    let bounds = &app.settings.tail;
+    let (outbox, mut pieces) = outbox(bounds.bytes / 2 / bounds.clients.max(1));
     let room = outbox.room.clone();
     // Ends when the stream does.
     let body = futures_util::stream::poll_fn(move |context| {
@@ -230,7 +231,7 @@ impl Terms {
             return Some(stale.to_string());
         }
         match self.app.access.again(by, secret.as_deref(), peer.identities(), now) {
-            Err(denied) => Some(ApiError::Denied(denied).message()),
+            Err(denied) => Some(ApiError::Denied(denied).to_string()),
             Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != by.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())
             }

@@ -15,7 +15,9 @@ use crate::access::Caller;
 use crate::clock::now_ns;
 use crate::http::admin::dead_letters::not_stored;
 use crate::http::endpoints::Endpoint;
-use crate::http::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, add_texts, is_forbidden, respond_partial};
+use crate::http::errors::{
+    ACK_HEADER, ApiError, ApiResult, Dialect, WARNING_HEADER, add_texts, is_forbidden, respond_partial,
+};
 use crate::http::pairs::Pairs;
 use crate::http::parameters::{DEFAULT_DATABASE, Sender};
 use crate::http::render::json::ack_json;
@@ -38,13 +40,7 @@ pub async fn write(app: &App, endpoint: &Endpoint, parts: &Parts, mut body: Body
     }
 }
 
-async fn take(
-    app: &App,
-    endpoint: &Endpoint,
-    parts: &Parts,
-    body: &mut Body,
-    sender: &Sender,
-) -> Result<Ack, ApiError> {
+async fn take(app: &App, endpoint: &Endpoint, parts: &Parts, body: &mut Body, sender: &Sender) -> ApiResult<Ack> {
     let dialect = endpoint.dialect();
     let sent = Pairs::of_url(&parts.uri)?;
     let (parameters, unknown) = if dialect == Dialect::Native {
@@ -93,7 +89,7 @@ pub(crate) struct WriteTerms {
 
 impl WriteTerms {
     /// Of the native dialect for JSON, of the others for line protocol.
-    pub fn new(parameters: &Pairs, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> Result<Self, ApiError> {
+    pub fn new(parameters: &Pairs, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> ApiResult<Self> {
         let database = database(parameters, dialect, by)?;
         let (precision, declared) = precision(parameters.get("precision"), dialect)?;
         // JSON is always taken in part.
@@ -192,7 +188,7 @@ fn with_notes(mut response: Response, ack: &Ack) -> Response {
 }
 
 /// The level requested by `ack` in the query, or else by the header.
-pub fn ack_level(parameter: Option<&str>, headers: &HeaderMap) -> Result<Option<AckLevel>, ApiError> {
+pub fn ack_level(parameter: Option<&str>, headers: &HeaderMap) -> ApiResult<Option<AckLevel>> {
     let header = headers.get(ACK_HEADER).map(|value| value.to_str().unwrap_or("?"));
     let asked = parameter.or(header).filter(|name| !name.is_empty());
     let unknown = |name: &str| ApiError::Bad(format!("invalid ack level {name:?} (use log or store)"));
@@ -205,7 +201,7 @@ const KEY_HEADERS: [&str; 2] = ["idempotency-key", "x-hourglass-request-id"];
 const KEY_BYTES: usize = 255;
 
 /// The request's key.
-fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+fn request_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let mut keys = KEY_HEADERS.iter().flat_map(|name| headers.get_all(*name));
     let Some(key) = keys.next() else { return Ok(None) };
     if keys.any(|other| other != key) {
@@ -221,7 +217,7 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 
 /// `db`, or `bucket`, and the retention policy behind a slash, if one is named; if the caller may write to it. In `db` of
 /// InfluxDB 1.x a slash is no policy.
-fn database(parameters: &Pairs, dialect: Dialect, by: &Caller) -> Result<String, ApiError> {
+fn database(parameters: &Pairs, dialect: Dialect, by: &Caller) -> ApiResult<String> {
     let db = parameters.get("db");
     let name = db.or(parameters.get("bucket")).unwrap_or(DEFAULT_DATABASE);
     let name = name.strip_suffix('/').unwrap_or(name);
@@ -245,7 +241,7 @@ fn database(parameters: &Pairs, dialect: Dialect, by: &Caller) -> Result<String,
 }
 
 /// The unit of timestamps, and whether the sender declared it; JSON declares one by its form.
-fn precision(name: Option<&str>, dialect: Dialect) -> Result<(Precision, bool), ApiError> {
+fn precision(name: Option<&str>, dialect: Dialect) -> ApiResult<(Precision, bool)> {
     let Some(name) = name else {
         return Ok(match dialect {
             Dialect::V1 | Dialect::V2 => (Precision::Nanoseconds, false),

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
+use super::render::{RenderStyle, StatementResult, refusal, render};
 use crate::access::{Event, cut};
 use crate::bucket::Keep;
 use crate::clock::now_ns;
@@ -18,10 +18,11 @@ use crate::http::App;
 use crate::http::admin::preview::previewed;
 use crate::http::api::write::stays_away;
 use crate::http::endpoints::Endpoint;
-use crate::http::errors::{ApiError, Dialect, WARNING_HEADER, add_texts};
+use crate::http::errors::{ApiError, ApiResult, Dialect, WARNING_HEADER, add_texts};
 use crate::http::pairs::Pairs;
 use crate::http::parameters::Sender;
 use crate::http::render::answer::NOTICE_HEADER;
+use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
 use crate::http::server::body;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
@@ -46,7 +47,7 @@ pub async fn query(
     sent(&app, &sender, &known, request).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-async fn sent(app: &Arc<App>, sender: &Sender, known: &[&str], request: Request) -> Result<Response, ApiError> {
+async fn sent(app: &App, sender: &Sender, known: &[&str], request: Request) -> ApiResult<Response> {
     let (parts, mut body) = request.into_parts();
     let (mut parameters, mut unknown) = Pairs::known_of(Pairs::of_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
@@ -65,7 +66,7 @@ async fn sent(app: &Arc<App>, sender: &Sender, known: &[&str], request: Request)
     Ok(response)
 }
 
-async fn answered(app: &Arc<App>, sender: &Sender, parts: &Parts, parameters: &Pairs) -> Result<Response, ApiError> {
+async fn answered(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs) -> ApiResult<Response> {
     let Some(q) = parameters.get("q").filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
@@ -77,8 +78,8 @@ async fn answered(app: &Arc<App>, sender: &Sender, parts: &Parts, parameters: &P
     let statements = match statements(q, parameters.get("params")) {
         Ok(statements) => statements,
         Err(error) => {
-            let body = refusal(&error.message(), &style);
-            return Ok((error.status(), [(header::CONTENT_TYPE, style.format.media_type())], body).into_response());
+            let body = refusal(&error.to_string(), &style);
+            return Ok((error.status(), [(header::CONTENT_TYPE, style.media_type())], body).into_response());
         }
     };
     let now = now_ns();
@@ -98,16 +99,15 @@ async fn answered(app: &Arc<App>, sender: &Sender, parts: &Parts, parameters: &P
         };
         let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
         let series = match run(app, sender, &parts.method, is_dry, statement, asked).await {
-            Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
-            Ok(Outcome::Changed(message)) => {
+            Ok((answer, message)) => {
                 said = message;
-                Ok(None)
+                Ok(answer)
             }
             // These two must not look like an answer: a retry may succeed, or the sender is not allowed.
             Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
                 return Err(error);
             }
-            Err(error) => Err(error.message()),
+            Err(error) => Err(error.to_string()),
         };
         let zone = match statement {
             Statement::Select(select) => select.zone.clone(),
@@ -131,8 +131,8 @@ async fn answered(app: &Arc<App>, sender: &Sender, parts: &Parts, parameters: &P
     let text = render(&budget, &outcomes, &style).await?;
     let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
     budget.answered();
-    let mut response = text.respond(style.format.media_type())?;
-    if style.format == InfluxFormat::Csv {
+    let mut response = text.respond(style.media_type())?;
+    if style.format != Format::Json {
         add_texts(&mut response, NOTICE_HEADER, &notices);
     }
     Ok(response)
@@ -151,15 +151,15 @@ fn style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> RenderStyle {
     };
     let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = match accepted {
-        "application/csv" | "text/csv" => InfluxFormat::Csv,
-        _ => InfluxFormat::Json { pretty: is_true("pretty") },
+        "application/csv" | "text/csv" => Format::Csv(guard),
+        _ => Format::Json,
     };
     let rows = parameters.get("chunk_size").and_then(|size| size.parse().ok()).filter(|rows| *rows > 0);
     let chunk = is_true("chunked").then(|| rows.unwrap_or(CHUNK_ROWS));
-    RenderStyle { unit, format, guard, chunk }
+    RenderStyle { unit, format, is_pretty: is_true("pretty"), chunk }
 }
 
-fn statements(q: &str, params: Option<&str>) -> Result<Vec<Statement>, ApiError> {
+fn statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> {
     let params = bound(params)?;
     let options = ParseOptions { params: &params, known_zone: &is_zone, regex_error: &pattern_fault };
     let statements =
@@ -171,7 +171,7 @@ fn statements(q: &str, params: Option<&str>) -> Result<Vec<Statement>, ApiError>
 }
 
 /// The values of `$name`, from a JSON object.
-fn bound(params: Option<&str>) -> Result<Params, ApiError> {
+fn bound(params: Option<&str>) -> ApiResult<Params> {
     let Some(text) = params else { return Ok(HashMap::new()) };
     let bad = |what: &str| ApiError::Bad(format!("error parsing query parameters: {what}"));
     let object: HashMap<String, serde_json::Value> =
@@ -192,34 +192,30 @@ fn bound(params: Option<&str>) -> Result<Params, ApiError> {
     object.into_iter().map(literal).collect()
 }
 
-/// What a statement did.
-enum Outcome {
-    Answer(StatementAnswer),
-    /// It changed something; and what was not as asked.
-    Changed(Option<String>),
-}
+/// The answer to a statement, unless it changed something; and what was not as asked.
+type Outcome = (Option<StatementAnswer>, Option<String>);
 
 async fn run(
-    app: &Arc<App>,
+    app: &App,
     sender: &Sender,
     method: &Method,
     is_dry: bool,
     statement: &Statement,
     asked: StatementContext<'_>,
-) -> Result<Outcome, ApiError> {
+) -> ApiResult<Outcome> {
     match app.query.statement(statement, asked).await {
-        Ok(Some(answer)) => Ok(Outcome::Answer(answer)),
+        Ok(Some(answer)) => Ok((Some(answer), None)),
         Ok(None) => {
             check_change(asked, statement)?;
             if *method != Method::POST {
                 return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
             }
             if is_dry {
-                return previewed(app, statement, asked).await.map(Outcome::Answer);
+                return Ok((Some(previewed(app, statement, asked).await?), None));
             }
             let changed = change(app, statement, asked).await;
             note_change(app, sender, statement, asked.database, &changed);
-            changed.map(Outcome::Changed)
+            changed.map(|said| (None, said))
         }
         Err(failed) => Err(failed.into()),
     }
@@ -231,13 +227,13 @@ fn note_change(
     sender: &Sender,
     statement: &Statement,
     database: Option<&str>,
-    changed: &Result<Option<String>, ApiError>,
+    changed: &ApiResult<Option<String>>,
 ) {
     // Forbidden attempts are written as denials; invalid ones are not written.
     if matches!(changed, Err(error) if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN)) {
         return;
     }
-    let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |_| "done".to_owned());
+    let outcome = changed.as_ref().map_or_else(|error| cut(&error.to_string()), |_| "done".to_owned());
     let (statement, database) = (cut(&statement.to_string()), &*cut(changed_database(statement, database)));
     let event = Event::Change { by: &sender.by, address: sender.address, statement, database, outcome };
     match changed {
@@ -259,7 +255,7 @@ fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> 
 
 /// Checks that the caller may run the statement: who may write to a database may also create it. This comes before
 /// everything else, so that who may not is told nothing more, and every attempt counts as a refusal.
-fn check_change(asked: StatementContext<'_>, statement: &Statement) -> Result<(), ApiError> {
+fn check_change(asked: StatementContext<'_>, statement: &Statement) -> ApiResult<()> {
     let (by, database) = (asked.by, changed_database(statement, asked.database));
     let creates = matches!(statement, Statement::CreateDatabase { .. });
     if by.may_manage(database) || (creates && by.may_write(database)) {
@@ -272,11 +268,7 @@ fn keywords(statement: &Statement) -> String {
     statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-async fn change(
-    app: &Arc<App>,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-) -> Result<Option<String>, ApiError> {
+async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -> ApiResult<Option<String>> {
     let timeout = app.flush_timeout();
     match statement {
         Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
@@ -333,11 +325,7 @@ fn together(first: Option<String>, second: Option<String>) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; "))
 }
 
-async fn delete(
-    app: &Arc<App>,
-    statement: &Statement,
-    asked: StatementContext<'_>,
-) -> Result<Option<String>, ApiError> {
+async fn delete(app: &App, statement: &Statement, asked: StatementContext<'_>) -> ApiResult<Option<String>> {
     let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await?;
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
@@ -362,7 +350,7 @@ async fn delete(
 }
 
 /// Waits for a deletion: up to `flush_timeout` while the store answers, up to `flush_away` while it is unavailable.
-async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> Result<(), ApiError> {
+async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> ApiResult<()> {
     let patience = app.flush_away();
     tokio::select! {
         deleted = deletion => Ok(deleted?),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
 use crate::http::render::json;
 use crate::http::render::text::Text;
@@ -24,28 +25,17 @@ pub struct StatementResult {
 pub struct RenderStyle {
     /// The unit of timestamps in nanoseconds; `None` for RFC 3339.
     pub unit: Option<i64>,
-    pub format: InfluxFormat,
-    /// Of text in CSV.
-    pub guard: Guard,
+    /// JSON or CSV.
+    pub format: Format,
+    /// Whether JSON has line breaks and indentation.
+    pub is_pretty: bool,
     /// Rows per chunk; `None` for one whole document.
     pub chunk: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InfluxFormat {
-    Json {
-        /// With line breaks and indentation.
-        pretty: bool,
-    },
-    Csv,
-}
-
-impl InfluxFormat {
-    pub fn media_type(self) -> &'static str {
-        match self {
-            Self::Json { .. } => "application/json",
-            Self::Csv => "text/csv",
-        }
+impl RenderStyle {
+    pub fn media_type(&self) -> &'static str {
+        if matches!(self.format, Format::Csv(_)) { "text/csv" } else { Format::Json.media_type() }
     }
 }
 
@@ -54,17 +44,16 @@ impl InfluxFormat {
 /// # Errors
 /// When the query's budget is used up.
 pub async fn render(budget: &Budget, outcomes: &[StatementResult], style: &RenderStyle) -> Result<Text, QueryError> {
-    let mut text = match style.format {
-        InfluxFormat::Json { pretty: true } => {
-            let mut indents = Indents::default();
-            Text::styled(budget, move |piece| indents.of(piece))?
-        }
-        _ => Text::new(budget)?,
+    let mut text = if style.is_pretty && style.format == Format::Json {
+        let mut indents = Indents::default();
+        Text::styled(budget, move |piece| indents.of(piece))?
+    } else {
+        Text::new(budget)?
     };
     match (style.format, style.chunk) {
-        (InfluxFormat::Csv, _) => csv(&mut text, outcomes, style).await?,
-        (InfluxFormat::Json { .. }, Some(rows)) => chunks(&mut text, outcomes, rows, style).await?,
-        (InfluxFormat::Json { .. }, None) => whole(&mut text, outcomes, style).await?,
+        (Format::Csv(guard), _) => csv(&mut text, outcomes, guard, style).await?,
+        (_, Some(rows)) => chunks(&mut text, outcomes, rows, style).await?,
+        (_, None) => whole(&mut text, outcomes, style).await?,
     }
     text.row().await?;
     Ok(text)
@@ -168,8 +157,8 @@ async fn result(
     if !outcome.messages.is_empty() {
         text.out.push_str(",\"messages\":[");
         json::list(&mut text.out, &outcome.messages, |out, message| {
-            out.push_str("{\"level\":\"warning\",\"text\":");
-            json::string(out, message);
+            out.push_str("{\"level\":\"warning\",");
+            json::pair(out, "text", message);
             out.push('}');
         });
         text.out.push(']');
@@ -178,8 +167,8 @@ async fn result(
         text.out.push_str(",\"partial\":true");
     }
     if let Err(error) = &outcome.series {
-        text.out.push_str(",\"error\":");
-        json::string(&mut text.out, error);
+        text.out.push(',');
+        json::pair(&mut text.out, "error", error);
     }
     text.out.push('}');
     Ok(())
@@ -213,17 +202,12 @@ async fn series(
 fn series_head(out: &mut String, series: &ResultSeries) {
     out.push('{');
     if let Some(name) = &series.name {
-        out.push_str("\"name\":");
-        json::string(out, name);
+        json::pair(out, "name", name);
         out.push(',');
     }
     if !series.tags.is_empty() {
         out.push_str("\"tags\":{");
-        json::list(out, &series.tags, |out, (key, value)| {
-            json::string(out, key);
-            out.push(':');
-            json::string(out, value);
-        });
+        json::list(out, &series.tags, |out, (key, value)| json::pair(out, key, value));
         out.push_str("},");
     }
     out.push_str("\"columns\":[");
@@ -279,14 +263,19 @@ fn write_time(out: &mut String, time: i64, zone: Option<&str>) {
     let _ = write!(out, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
 }
 
-async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle) -> Result<(), QueryError> {
+async fn csv(
+    text: &mut Text,
+    outcomes: &[StatementResult],
+    guard: Guard,
+    style: &RenderStyle,
+) -> Result<(), QueryError> {
     let mut columns: Option<&[String]> = None;
     // An empty line precedes each table and each error but the first.
     let mut is_first = true;
     for outcome in outcomes {
         if let Err(error) = &outcome.series {
             text.out.push_str(if is_first { "error\n" } else { "\nerror\n" });
-            csv_text(&mut text.out, error, style.guard);
+            csv_text(&mut text.out, error, guard);
             text.out.push('\n');
             (columns, is_first) = (None, false);
         }
@@ -295,7 +284,7 @@ async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle)
                 text.out.push_str(if is_first { "name,tags" } else { "\nname,tags" });
                 for column in &series.columns {
                     text.out.push(',');
-                    csv_text(&mut text.out, column, style.guard);
+                    csv_text(&mut text.out, column, guard);
                 }
                 text.out.push('\n');
                 (columns, is_first) = (Some(&series.columns[..]), false);
@@ -303,12 +292,12 @@ async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle)
             let tags = series.tags.iter().filter(|(_, value)| !value.is_empty());
             let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escaped(key), escaped(value))).collect();
             for row in &series.rows {
-                csv_text(&mut text.out, series.name.as_deref().unwrap_or_default(), style.guard);
+                csv_text(&mut text.out, series.name.as_deref().unwrap_or_default(), guard);
                 text.out.push(',');
-                csv_text(&mut text.out, &tags.join(","), style.guard);
+                csv_text(&mut text.out, &tags.join(","), guard);
                 for cell in row {
                     text.out.push(',');
-                    csv_cell(&mut text.out, cell, style);
+                    csv_cell(&mut text.out, cell, guard, style);
                 }
                 text.out.push('\n');
                 text.row().await?;
@@ -318,11 +307,11 @@ async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle)
     Ok(())
 }
 
-fn csv_cell(out: &mut String, cell: &ResultCell, style: &RenderStyle) {
+fn csv_cell(out: &mut String, cell: &ResultCell, guard: Guard, style: &RenderStyle) {
     match cell {
         ResultCell::Null => {}
         ResultCell::Time(time) => drop(write!(out, "{}", time / style.unit.unwrap_or(1))),
-        ResultCell::Value(Value::String(text)) => csv_text(out, text, style.guard),
+        ResultCell::Value(Value::String(text)) => csv_text(out, text, guard),
         ResultCell::Value(Value::Float(value)) => drop(write!(out, "{value}")),
         ResultCell::Value(value) => json::value(out, value),
     }
@@ -337,16 +326,16 @@ fn escaped(text: &str) -> String {
 pub fn refusal(error: &str, style: &RenderStyle) -> String {
     let mut out = String::new();
     match style.format {
-        InfluxFormat::Csv => {
+        Format::Csv(guard) => {
             out.push_str("error\n");
-            csv_text(&mut out, error, style.guard);
+            csv_text(&mut out, error, guard);
             out.push('\n');
         }
-        InfluxFormat::Json { pretty } => {
-            out.push_str("{\"error\":");
-            json::string(&mut out, error);
+        _ => {
+            out.push('{');
+            json::pair(&mut out, "error", error);
             out.push_str("}\n");
-            if pretty {
+            if style.is_pretty {
                 out = Indents::default().of(&out);
             }
         }

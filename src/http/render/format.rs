@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, header};
 
 use super::guard::Guard;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 
 /// The format of an answer.
@@ -27,7 +27,7 @@ const NAMES: [(Format, &str, &[&str]); 3] = [
 impl Format {
     /// The format that a request asks for. `format=` has precedence; a client that accepts none of them gets JSON, the
     /// format of errors.
-    pub fn of(parameters: &Parameters, headers: &HeaderMap) -> Result<Self, ApiError> {
+    pub fn of(parameters: &Parameters, headers: &HeaderMap) -> ApiResult<Self> {
         let guard = Guard::named(parameters.get("guard"))?;
         let format = match parameters.get("format") {
             None => {

@@ -2,7 +2,7 @@
 //! may write `=HYPERLINK(…)`, which runs where somebody else opens the table (OWASP, CSV injection). Off by default, since
 //! programs want the text as it was written.
 
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 
 /// What is done to text, never to numbers, booleans and times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Guard {
 
 impl Guard {
     /// By the parameter `guard`.
-    pub fn named(name: Option<&str>) -> Result<Self, ApiError> {
+    pub fn named(name: Option<&str>) -> ApiResult<Self> {
         match name {
             None | Some("") => Ok(Self::Off),
             Some("spreadsheet") => Ok(Self::Spreadsheet),

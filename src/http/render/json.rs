@@ -150,13 +150,11 @@ pub fn sensor(
     times: Times,
     with_recent: bool,
 ) {
-    out.push_str("{\"sensor\":");
-    string(out, &document.sensor.key);
-    out.push_str(",\"measurement\":");
-    string(out, &document.sensor.measurement);
-    out.push_str(",\"tags\":{");
-    list(out, &document.sensor.tags, |out, (name, tag)| pair(out, name, tag));
-    out.push_str("},\"fields\":{");
+    let tags = document.sensor.tags.iter().map(|(name, tag)| (&**name, &**tag));
+    head(out, "sensor", &document.sensor.key, tags);
+    out.push(',');
+    pair(out, "measurement", &document.sensor.measurement);
+    out.push_str(",\"fields\":{");
     list(out, &document.fields, |out, (name, family)| pair(out, name, family.name()));
     out.push('}');
     for (name, seen) in [("first_seen", document.first_seen), ("last_seen", document.last_seen)] {
@@ -175,8 +173,8 @@ pub fn sensor(
         out.push_str(&document.meta.json(string));
     }
     if let Some(kind) = kind {
-        out.push_str(",\"kind\":");
-        string(out, &kind.name);
+        out.push(',');
+        pair(out, "kind", &kind.name);
         if !kind.units.is_empty() {
             out.push_str(",\"units\":{");
             list(out, &kind.units, |out, (field, unit)| pair(out, field, unit));

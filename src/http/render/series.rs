@@ -68,78 +68,68 @@ pub async fn readings(
     times: Times,
     (next, notices): (Option<&str>, &[String]),
 ) -> Result<(), QueryError> {
-    if let Format::Csv(guard) = format {
-        table(text, series, &columns.with(series), (times, guard)).await?;
-        return text.row().await;
-    }
-    let nested = Nested {
-        series,
-        names: ["readings", "reading"],
-        head: |out: &mut String, (sensor, _): &SensorReadings| head(out, sensor),
-        rows: |(_, readings): &SensorReadings| readings.len(),
-        row: |out: &mut String, (_, readings): &SensorReadings, row| json::reading(out, &readings[row], times),
-    };
-    nested.write(text, format, (next, notices)).await
-}
-
-/// Rows by series, as JSON writes them.
-struct Nested<'a, S, Head, Rows, Row> {
-    series: &'a [S],
-    /// The names of all rows of a series, and of one.
-    names: [&'static str; 2],
-    head: Head,
-    /// The number of rows.
-    rows: Rows,
-    row: Row,
-}
-
-impl<S, Head, Rows, Row> Nested<'_, S, Head, Rows, Row>
-where
-    Head: Fn(&mut String, &S),
-    Rows: Fn(&S) -> usize,
-    Row: Fn(&mut String, &S, usize),
-{
-    /// Writes one JSON object, which ends with the cursor `next` and the notices, or a line for each row.
-    async fn write(
-        self,
-        text: &mut Text,
-        format: Format,
-        (next, notices): (Option<&str>, &[String]),
-    ) -> Result<(), QueryError> {
-        let Self { series, names: [all, one], head, rows, row } = self;
-        let is_json = format == Format::Json;
-        if is_json {
-            text.out.push_str("{\"series\":[");
+    match format {
+        Format::Csv(guard) => table(text, series, &columns.with(series), (times, guard)).await?,
+        _ => {
+            let rows = |(_, readings): &SensorReadings| readings.len();
+            let row = |out: &mut String, (_, readings): &SensorReadings, row: usize| {
+                json::reading(out, &readings[row], times);
+            };
+            let names = ["readings", "reading"];
+            nested(text, format, names, series, |out, (sensor, _)| head(out, sensor), rows, row).await?;
         }
-        for (number, series) in series.iter().enumerate() {
-            let mut start = String::new();
-            head(&mut start, series);
-            start.push_str(&format!(",\"{}\":", if is_json { all } else { one }));
+    }
+    end(text, format, next, notices).await
+}
+
+/// Ends JSON with the cursor `next` and the notices.
+async fn end(text: &mut Text, format: Format, next: Option<&str>, notices: &[String]) -> Result<(), QueryError> {
+    if format == Format::Json {
+        json::end_with_next(&mut text.out, next, notices);
+    }
+    text.row().await
+}
+
+/// Writes rows by series: one JSON object without its end, or a line for each row. The names are those of all rows of a
+/// series, and of one; `rows` tells their number.
+async fn nested<S>(
+    text: &mut Text,
+    format: Format,
+    [all, one]: [&str; 2],
+    series: &[S],
+    head: impl Fn(&mut String, &S),
+    rows: impl Fn(&S) -> usize,
+    row: impl Fn(&mut String, &S, usize),
+) -> Result<(), QueryError> {
+    let is_json = format == Format::Json;
+    if is_json {
+        text.out.push_str("{\"series\":[");
+    }
+    for (number, series) in series.iter().enumerate() {
+        let mut start = String::new();
+        head(&mut start, series);
+        start.push_str(&format!(",\"{}\":", if is_json { all } else { one }));
+        if is_json {
+            json::comma(&mut text.out, number);
+            text.out.push_str(&start);
+            text.out.push('[');
+        }
+        for number in 0..rows(series) {
             if is_json {
                 json::comma(&mut text.out, number);
+                row(&mut text.out, series, number);
+            } else {
                 text.out.push_str(&start);
-                text.out.push('[');
+                row(&mut text.out, series, number);
+                text.out.push_str("}\n");
             }
-            for number in 0..rows(series) {
-                if is_json {
-                    json::comma(&mut text.out, number);
-                    row(&mut text.out, series, number);
-                } else {
-                    text.out.push_str(&start);
-                    row(&mut text.out, series, number);
-                    text.out.push_str("}\n");
-                }
-                text.row().await?;
-            }
-            if is_json {
-                text.out.push_str("]}");
-            }
+            text.row().await?;
         }
         if is_json {
-            json::end_with_next(&mut text.out, next, notices);
+            text.out.push_str("]}");
         }
-        text.row().await
     }
+    Ok(())
 }
 
 fn head(out: &mut String, sensor: &Sensor) {
@@ -222,21 +212,19 @@ impl WindowTable {
         times: Times,
         notices: &[String],
     ) -> Result<(), QueryError> {
-        if let Format::Csv(guard) = format {
-            self.table(text, times, guard).await?;
-            return text.row().await;
+        match format {
+            Format::Csv(guard) => self.table(text, times, guard).await?,
+            _ => {
+                let fields = self.fields();
+                let rows = |series: &WindowSeries| series.windows.len();
+                let row = |out: &mut String, series: &WindowSeries, row: usize| {
+                    window(out, (series, row), &fields, self.sparse, times);
+                };
+                let names = ["windows", "window"];
+                nested(text, format, names, &self.found.series, |out, of| self.head(out, of), rows, row).await?;
+            }
         }
-        let fields = self.fields();
-        let nested = Nested {
-            series: &self.found.series,
-            names: ["windows", "window"],
-            head: |out: &mut String, series: &WindowSeries| self.head(out, series),
-            rows: |series: &WindowSeries| series.windows.len(),
-            row: |out: &mut String, series: &WindowSeries, row| {
-                window(out, (series, row), &fields, self.sparse, times);
-            },
-        };
-        nested.write(text, format, (None, notices)).await
+        end(text, format, None, notices).await
     }
 
     fn head(&self, out: &mut String, series: &WindowSeries) {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::decompress::{Decoding, Encoding, Keep};
 use crate::http::App;
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 use crate::ingest::BytesInFlight;
 
 /// For this long a body may arrive at any rate.
@@ -25,7 +25,7 @@ const RATE: u64 = 1024;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads and decompresses a body. The returned admission covers its decompressed bytes.
-pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> Result<(Bytes, BytesInFlight), ApiError> {
+pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiResult<(Bytes, BytesInFlight)> {
     let (limit, timeout) = (app.settings.limits.body_bytes, app.settings.server.body_timeout);
     let empty = || BodyBytes { bytes: BytesMut::new(), admission: app.ingest.admission(), limit };
     let mut decoding = Decoding::new(Encoding::of(headers)?, empty())?;
@@ -55,7 +55,7 @@ async fn receive(
     body: &mut Body,
     decoding: &mut Decoding<BodyBytes>,
     (limit, timeout): (usize, Duration),
-) -> Result<usize, ApiError> {
+) -> ApiResult<usize> {
     let claimed = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
     if claimed.is_some_and(|claimed| claimed > limit) {
         return Err(ApiError::TooLarge { limit });
@@ -89,7 +89,7 @@ impl Pace {
         Self { timeout, count: 0, waiting: None }
     }
 
-    async fn frame(&mut self, body: &mut Body) -> Result<Option<Result<Frame<Bytes>, axum::Error>>, ApiError> {
+    async fn frame(&mut self, body: &mut Body) -> ApiResult<Option<Result<Frame<Bytes>, axum::Error>>> {
         poll_fn(|cx| {
             if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
                 return Poll::Ready(Ok(frame));
@@ -127,7 +127,7 @@ struct BodyBytes {
 }
 
 impl Keep for BodyBytes {
-    fn keep(&mut self, data: &[u8]) -> Result<(), ApiError> {
+    fn keep(&mut self, data: &[u8]) -> ApiResult<()> {
         if self.bytes.len() + data.len() > self.limit {
             return Err(ApiError::TooLarge { limit: self.limit });
         }

@@ -84,13 +84,10 @@ impl Cors {
     }
 
     /// The answer to a preflight request of an allowed origin; `None` for all other requests.
-    pub(crate) fn preflight(
-        &self,
-        method: &Method,
-        headers: &HeaderMap,
-        origin: Option<&HeaderValue>,
-    ) -> Option<Response> {
-        origin.filter(|_| *method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD))?;
+    pub(crate) fn preflight<B>(&self, request: &Request<B>, origin: Option<&HeaderValue>) -> Option<Response> {
+        let is_preflight = request.method() == Method::OPTIONS
+            && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+        origin.filter(|_| is_preflight)?;
         let mut response = StatusCode::NO_CONTENT.into_response();
         let answer = response.headers_mut();
         answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));

@@ -8,7 +8,7 @@ use flate2::write::MultiGzDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, Operation};
 
-use crate::http::errors::ApiError;
+use crate::http::errors::{ApiError, ApiResult};
 
 /// Output buffer size in bytes.
 const PIECE: usize = 16 << 10;
@@ -29,7 +29,7 @@ pub enum Encoding {
 
 impl Encoding {
     /// The encoding that the headers name; several at once are refused.
-    pub fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+    pub fn of(headers: &HeaderMap) -> ApiResult<Self> {
         let mut values = headers.get_all(header::CONTENT_ENCODING).iter();
         let Some(value) = values.next() else { return Ok(Self::Identity) };
         let name = value.to_str().unwrap_or("?").trim();
@@ -61,7 +61,7 @@ impl Encoding {
 /// Receives the decompressed bytes.
 pub trait Keep {
     /// Stores bytes, or refuses them.
-    fn keep(&mut self, data: &[u8]) -> Result<(), ApiError>;
+    fn keep(&mut self, data: &[u8]) -> ApiResult<()>;
 }
 
 /// The decoder of one body.
@@ -73,7 +73,7 @@ pub enum Decoding<K: Keep> {
 }
 
 impl<K: Keep> Decoding<K> {
-    pub fn new(encoding: Encoding, kept: K) -> Result<Self, ApiError> {
+    pub fn new(encoding: Encoding, kept: K) -> ApiResult<Self> {
         Ok(match encoding {
             Encoding::Identity => Self::Identity(kept),
             Encoding::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(Refusing { kept, refused: None }))),
@@ -88,7 +88,7 @@ impl<K: Keep> Decoding<K> {
     }
 
     /// Decodes the next piece.
-    pub fn take(&mut self, data: &[u8]) -> Result<(), ApiError> {
+    pub fn take(&mut self, data: &[u8]) -> ApiResult<()> {
         match self {
             Self::Identity(kept) => kept.keep(data),
             Self::Gzip(decoder) => decoder.write_all(data).map_err(|error| gzip_refusal(decoder, &error)),
@@ -98,7 +98,7 @@ impl<K: Keep> Decoding<K> {
     }
 
     /// Returns the receiver if the body was complete.
-    pub fn finish(self) -> Result<K, ApiError> {
+    pub fn finish(self) -> ApiResult<K> {
         match self {
             Self::Identity(kept) => Ok(kept),
             Self::Gzip(mut decoder) => {
@@ -150,7 +150,7 @@ pub struct Deflate<K: Keep> {
 }
 
 impl<K: Keep> Deflate<K> {
-    fn take(&mut self, data: &[u8]) -> Result<(), ApiError> {
+    fn take(&mut self, data: &[u8]) -> ApiResult<()> {
         if self.inflate.is_some() {
             return self.inflate(data);
         }
@@ -163,7 +163,7 @@ impl<K: Keep> Deflate<K> {
         self.inflate(&first)
     }
 
-    fn inflate(&mut self, mut data: &[u8]) -> Result<(), ApiError> {
+    fn inflate(&mut self, mut data: &[u8]) -> ApiResult<()> {
         let Some(inflate) = &mut self.inflate else { return Ok(()) };
         let mut piece = [0; PIECE];
         loop {
@@ -206,7 +206,7 @@ pub struct Zstd<K: Keep> {
 }
 
 impl<K: Keep> Zstd<K> {
-    fn take(&mut self, mut data: &[u8]) -> Result<(), ApiError> {
+    fn take(&mut self, mut data: &[u8]) -> ApiResult<()> {
         let mut piece = [0; PIECE];
         loop {
             let status =
@@ -238,7 +238,7 @@ mod tests {
     struct Sink(Vec<u8>);
 
     impl Keep for Sink {
-        fn keep(&mut self, data: &[u8]) -> Result<(), ApiError> {
+        fn keep(&mut self, data: &[u8]) -> ApiResult<()> {
             if self.0.len() + data.len() > LIMIT {
                 return Err(ApiError::TooLarge { limit: LIMIT });
             }
@@ -265,7 +265,7 @@ mod tests {
         ]
     }
 
-    fn unpack(encoding: Encoding, pieces: &[&[u8]]) -> Result<Vec<u8>, ApiError> {
+    fn unpack(encoding: Encoding, pieces: &[&[u8]]) -> ApiResult<Vec<u8>> {
         let mut decoding = Decoding::new(encoding, Sink::default())?;
         for piece in pieces {
             decoding.take(piece)?;
@@ -284,7 +284,7 @@ mod tests {
             for end in [1, 2, 20, bytes.len() / 2, bytes.len() - 1] {
                 let torn = unpack(encoding, &[&bytes[..end]]).unwrap_err();
                 assert!(
-                    torn.message().contains(&format!("the {} body is damaged", encoding.name())),
+                    torn.to_string().contains(&format!("the {} body is damaged", encoding.name())),
                     "{end}: {torn:?}"
                 );
             }

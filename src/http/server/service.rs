@@ -22,7 +22,7 @@ use crate::clock::now_seconds;
 use crate::edge::{Peer, StaleCertificate};
 use crate::http::api::{status, write};
 use crate::http::endpoints::{self, Endpoint, Handler};
-use crate::http::errors::{ApiError, Dialect};
+use crate::http::errors::{ApiError, ApiResult, Dialect};
 use crate::http::parameters::Sender;
 use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::text::Length;
@@ -91,7 +91,7 @@ impl HttpService {
         let address = self.senders.client(peer.address, request.headers());
         let cors = self.senders.cors.of_route(route);
         let origin = cors.origin_of(request.headers());
-        let mut response = match cors.preflight(request.method(), request.headers(), origin.as_ref()) {
+        let mut response = match cors.preflight(&request, origin.as_ref()) {
             Some(response) => response,
             None => self.hand_on(request, found.endpoint, Asked { route, peer, address }).instrument(span).await,
         };
@@ -157,7 +157,7 @@ impl HttpService {
     }
 
     /// Authenticates the caller and checks that it may use the endpoint.
-    fn caller(&self, request: &Request, endpoint: Option<&Endpoint>, asked: Asked<'_>) -> Result<Caller, ApiError> {
+    fn caller(&self, request: &Request, endpoint: Option<&Endpoint>, asked: Asked<'_>) -> ApiResult<Caller> {
         // Unknown paths need no token: their 404 reveals nothing.
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.needs != Needs::Nothing) else {
             return Ok(Caller::Anybody);
@@ -197,7 +197,7 @@ impl HttpService {
     }
 
     /// The caller where no token is needed: a page of any origin may have sent the request by a name of its own.
-    fn anybody(&self, request: &Request, asked: Asked<'_>) -> Result<Caller, ApiError> {
+    fn anybody(&self, request: &Request, asked: Asked<'_>) -> ApiResult<Caller> {
         let Some(host) = self.senders.hosts.stranger(request.uri(), request.headers()) else {
             if self.serves != Serves::Status {
                 self.senders.note_unguarded(asked.peer.address, request.headers());

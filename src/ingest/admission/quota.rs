@@ -19,8 +19,8 @@ pub struct QuotaCharge<'a> {
 impl<'a> QuotaCharge<'a> {
     /// For a request that came `now`.
     pub fn of(by: &'a Caller, database: &'a Database, metrics: Option<&'a Metrics>, now: Instant) -> Self {
-        let usage_of_database = Some(&database.usage).filter(|usage| !usage.quota().is_none());
-        Self { usages: [by.usage(), usage_of_database], database, metrics, now }
+        let usage_of_database = Some(&database.usage).filter(|usage| !usage.quota.is_none());
+        Self { usages: [by.allowance().map(|usage| &**usage), usage_of_database], database, metrics, now }
     }
 
     fn usages(&self) -> impl Iterator<Item = &'a Usage> {
@@ -41,7 +41,7 @@ impl<'a> QuotaCharge<'a> {
     /// When nothing was admitted, and new sensors over the hourly quota are the only reason: retrying later helps.
     pub fn check(&self, validated: &ValidatedBody) -> Result<(), IngestError> {
         let Some(exhausted) = &validated.exhausted else { return Ok(()) };
-        let Some(usage) = self.usages().find(|usage| exhausted.owner == usage.owner()) else { return Ok(()) };
+        let Some(usage) = self.usages().find(|usage| exhausted.owner == usage.owner) else { return Ok(()) };
         let of_hour = exhausted.rate == Rate::NewSensors && validated.accepted == 0;
         let refused = self.refused(usage, exhausted.clone());
         match of_hour && validated.rejected.reasons.keys().all(|reason| *reason == "sensors") {
@@ -53,7 +53,7 @@ impl<'a> QuotaCharge<'a> {
     /// Charges for admitted readings, and adds warnings about quotas that are nearly used up.
     pub fn settle(&self, readings: usize, warnings: &mut Vec<String>) {
         for usage in self.usages() {
-            let counted = (usage.scope() == "database").then(|| self.database.known());
+            let counted = (usage.scope == "database").then(|| self.database.known());
             let due = [usage.charge(readings, self.now), usage.sensors_warning(counted, self.now)];
             for warning in due.into_iter().flatten() {
                 self.count("warned", usage, &warning);
@@ -69,7 +69,7 @@ impl<'a> QuotaCharge<'a> {
 
     fn count(&self, what: &'static str, usage: &Usage, exhausted: &Exhausted) {
         if let Some(metrics) = self.metrics {
-            metrics.quota(what, usage.scope(), exhausted.rate.label());
+            metrics.quota(what, usage.scope, exhausted.rate.label());
         }
     }
 }

@@ -139,7 +139,8 @@ impl Ingest {
         found.deletions = copy.database.deletions();
         let stored: HashSet<Box<str>> = found.documents.iter().map(|document| document.sensor.key.clone()).collect();
         let new = keys.iter().filter(|key| store_asked && !stored.contains(**key)).map(|key| Box::from(*key)).collect();
-        let wanted = unknown.into_iter().map(|sensor| WantedSensor { sensor, allowance: by.allowance() }).collect();
+        let wanted =
+            unknown.into_iter().map(|sensor| WantedSensor { sensor, allowance: by.allowance().cloned() }).collect();
         copy.catalog.add_sensors(&copy.database, wanted, found, self.catalog.sensors_max());
         Copied { copy, new, store_asked }
     }

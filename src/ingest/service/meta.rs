@@ -313,7 +313,7 @@ impl Ingest {
         let is_unknown = |of: &&Resolved| self.catalog.sensor(&database, &of.change.sensor.key).is_none();
         let unknown: Vec<Sensor> = resolved.iter().filter(is_unknown).map(|of| of.change.sensor.clone()).collect();
         if !unknown.is_empty() {
-            self.lookup.look_up(&database, unknown, &arrival.by.allowance()).await;
+            self.lookup.look_up(&database, unknown, &arrival.by.allowance().cloned()).await;
         }
         let (mut changes, mut bytes, mut logged) = (Vec::new(), 0, Vec::new());
         let level = arrival.ack.unwrap_or(self.options.ingest.ack);

@@ -192,7 +192,7 @@ impl Ingest {
                 Some(renames) => self.stored_names(&database.name, unknown, renames).await?,
                 None => unknown,
             };
-            self.lookup.look_up(database, unknown, &arrival.by.allowance()).await;
+            self.lookup.look_up(database, unknown, &arrival.by.allowance().cloned()).await;
             validated = pass(true, arrival.partial)?;
         }
         if arrival.partial {

@@ -1,8 +1,8 @@
-//! The help text of every metric.
+//! The help texts of the metrics that have no handle of their own.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-/// Registers the help text of every metric.
+/// Registers them.
 pub(super) fn describe() {
     let count = |name: &'static str, help: &'static str| describe_counter!(name, Unit::Count, help);
     let level = |name: &'static str, help: &'static str| describe_gauge!(name, help);
@@ -16,9 +16,6 @@ pub(super) fn describe() {
     level("hourglass_memory_part_bytes", "Bytes that a part of hourglass may use at most, by the key that bounds it");
     count("hourglass_http_requests_total", "Requests answered");
     spread("hourglass_http_request_seconds", "Seconds per request, body included");
-    count("hourglass_http_body_bytes_total", "Bytes of request bodies as received, before decompression");
-    level("hourglass_query_running", "Queries running now");
-    level("hourglass_http_connections", "Open connections");
     count(
         "hourglass_edge_connections_closed_total",
         "Connections closed by hourglass at a limit, at a timeout or after a failed TLS handshake, by reason",
@@ -28,7 +25,6 @@ pub(super) fn describe() {
         "hourglass_edge_tls_certificate_not_after_timestamp_seconds",
         "When the TLS certificate in use expires, in seconds since the epoch",
     );
-    count("hourglass_tcp_bytes_total", "Bytes received on the TCP line listener");
     count("hourglass_tcp_lines_dropped_total", "Lines over TCP that were dropped before validation, by reason");
     count("hourglass_ingest_readings_accepted_total", "Readings written to the WAL, duplicates included");
     count("hourglass_ingest_readings_replayed_total", "Readings replayed from the WAL at the start");
@@ -81,20 +77,7 @@ pub(super) fn describe() {
         "Readings that changed nothing: their values were stored already",
     );
     count("hourglass_ingest_readings_overwritten_total", "Readings that changed or added a field of a stored reading");
-    count("hourglass_ingest_readings_late_total", "New readings older than the latest one of their bucket");
-    spread("hourglass_ingest_request_readings", "Readings per write request");
-    spread("hourglass_ingest_ack_seconds", "Seconds from a request's last byte to its ack");
-    spread("hourglass_flush_readings", "Readings per flush");
-    spread("hourglass_flush_seconds", "Seconds that the page writes of a flush took");
-    level("hourglass_ingest_in_flight_bytes", "Bytes of memory used by writes that are admitted and not yet acked");
     count("hourglass_ingest_shed_total", "Requests answered with 503 at a limit, by the limit's config key");
-    count("hourglass_ingest_values_drifted_total", "Values of another type than their field's that are kept beside it");
-    count(
-        "hourglass_ingest_readings_unlike_kind_total",
-        "Readings that were kept although they are not as the kind of their sensor says",
-    );
-    count("hourglass_ingest_timestamps_suspect_total", "Timestamps that look like another unit than the declared one");
-    level("hourglass_access_tokens", "Known tokens, including revoked ones");
     level("hourglass_access_tokens_valid", "Valid tokens");
     level(
         "hourglass_access_token_expiry_seconds",
@@ -106,11 +89,6 @@ pub(super) fn describe() {
     count(
         "hourglass_access_quota_total",
         "Requests refused or warned at a quota, by outcome, by whose quota it is (scope), and by what it limits (of)",
-    );
-    level("hourglass_ingest_sensors", "Sensors that this process knows");
-    level(
-        "hourglass_ingest_sensors_silent",
-        "Known sensors that have sent no reading for sensors.silent_after, or three intervals of their kind",
     );
     level("hourglass_bucket_cache_buckets", "Buckets in the bucket cache");
     level("hourglass_bucket_cache_bytes", "Bytes of memory used by the bucket cache");
@@ -124,17 +102,4 @@ pub(super) fn describe() {
     );
     spread("hourglass_job_duration_seconds", "Seconds per run of a background job, by its name");
     count("hourglass_job_errors_total", "Failed runs of background jobs, by name");
-    count("hourglass_store_conflicts_total", "Page writes that found another rev and were merged and written again");
-    count("hourglass_store_overflow_pages_total", "Overflow pages written");
-    count("hourglass_store_sensor_writes_total", "Sensor documents written");
-    count("hourglass_meta_changes_total", "Changes of sensors' metadata that were logged, or may have been");
-    count("hourglass_query_points_total", "Readings and windows returned by queries");
-    spread("hourglass_query_seconds", "Seconds per query");
-    count(
-        "hourglass_query_daily_totals_total",
-        "Days of a sensor that a query was answered for from the totals of months",
-    );
-    count("hourglass_query_cache_hits_total", "Hours of a sensor whose summaries a query found in the cache");
-    count("hourglass_query_cache_misses_total", "Hours of a sensor whose summaries a query read from the store");
-    level("hourglass_query_cache_bytes", "Bytes of memory used by the cache of summaries");
 }

@@ -29,7 +29,7 @@ impl Validator<'_> {
         let exhausted =
             database.usage.too_many(database.known()).or_else(|| database.usage.new_sensors_left(now).err());
         let by = self.by;
-        let senders = || by.usage()?.sensors_left().err().or_else(|| by.usage()?.new_sensors_left(now).err());
+        let senders = || by.allowance()?.sensors_left().err().or_else(|| by.allowance()?.new_sensors_left(now).err());
         let exhausted = exhausted.or_else(senders);
         let full = self.catalog.full(new);
         let bound = match (&full, &exhausted) {
@@ -57,7 +57,7 @@ impl Validator<'_> {
 
 /// Why a known sensor exceeds the sender's quota of sensors, if it does.
 pub(super) fn one_too_many(by: &Caller, sensor: &Sensor, validated: &mut ValidatedBody) -> Option<Reason> {
-    let exhausted = by.usage()?.admit_sensor(&sensor.key).err()?;
+    let exhausted = by.allowance()?.admit_sensor(&sensor.key).err()?;
     let (measurement, bound) = (sensor.measurement.to_string(), exhausted.bound());
     validated.exhausted = Some(exhausted);
     Some(Reason::TooManySensors { measurement, widest_tag: None, bound })
