@@ -109,11 +109,6 @@ fn config(flush_interval: &str) -> String {
     format!("{CONFIG}\n[flush]\ninterval = \"{flush_interval}\"\n")
 }
 
-/// How often a run is broken.
-fn cycles() -> usize {
-    scaled([8, 25, 500])
-}
-
 /// Waits for a server that was told to kill itself. One that does not is killed, so that the test can go on.
 fn ends_by_itself(server: &mut Server) -> bool {
     let ended = poll(Duration::from_secs(15), || server.exited());

@@ -7,8 +7,7 @@ use crate::support::prelude::*;
 
 /// What a query may make the server grow by.
 pub const GROWTH_BYTES: u64 = 200 << 20;
-/// Readings of `big`, texts of `long` and how long each is.
-const BIG: usize = 100_000;
+/// Texts of `long` and how long each is.
 const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
 /// 2026-01-15T14:00:00Z.
@@ -133,7 +132,8 @@ fn attacks() -> Vec<(&'static str, Asked)> {
 pub fn with_data(config: &str) -> Server {
     let server = Launch::embedded().config(config).start();
     server.limit_memory(6 << 30);
-    for from in (0..BIG).step_by(10_000) {
+    // Readings of `big`.
+    for from in (0..scaled([30_000, 30_000, 100_000])).step_by(10_000) {
         let line = |lines: &mut String, n: usize| {
             let _ = writeln!(lines, "big,s=s{} v={}.5 {}", n % 10, n % 977, START + n as i64 * SECOND);
         };

@@ -8,7 +8,7 @@ use crate::support::prelude::*;
 
 use super::history::{Delete, History, Place};
 use super::oracle::START;
-use super::{CAPS, DATABASE, RECOVERY, config, cycles, flush};
+use super::{CAPS, DATABASE, RECOVERY, config, flush};
 
 const WRITERS: usize = 4;
 const SENSORS: i64 = 3;
@@ -28,7 +28,7 @@ fn written_to_through_kills(instances: usize) {
     let mut servers: Vec<Server> = (0..instances).map(|_| launch.clone().start()).collect();
     let stored = Stored::in_mongo(mongod(), &name, DATABASE);
     let history = Mutex::new(History::default());
-    let kills = cycles().div_ceil(3);
+    let kills = scaled([3, 6, 170]);
     let conflicts = write_through_kills(&mut servers, &history, kills);
     servers.iter().for_each(|server| assert!(flush(server), "a flush"));
     let history = history.into_inner().expect("no writer panicked");
