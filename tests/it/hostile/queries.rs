@@ -10,8 +10,6 @@ pub const GROWTH_BYTES: u64 = 200 << 20;
 /// Texts of `long` and how long each is.
 const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
-/// 2026-01-15T14:00:00Z.
-const START: i64 = 1_768_485_600_000_000_000;
 
 /// How a query is asked.
 enum Asked {

@@ -2,9 +2,9 @@
 //! are refused by the bound's name, memory stays where it was when the bound was reached, and the sensors that were known are
 //! written and queried all the while, by others too.
 
-use super::{Client, Memory, START, print, while_served};
+use super::{Client, Memory, print, while_served};
 use crate::access::{await_status, create, guarded};
-use crate::support::server::Launch;
+use crate::support::prelude::*;
 
 const SENSORS: usize = 1_000_000;
 const LIMIT: usize = 20_000;
