@@ -36,8 +36,9 @@ fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
 #[track_caller]
 pub fn await_status(server: &Server, token: &str, status: u16) {
     let url = server.url("/api/v1/measurements?db=waits");
-    let answers = || (with(token, "GET", &url, "").status == status).then_some(());
-    assert!(poll(PATIENCE, answers).is_some(), "the service did not take notice of the token");
+    wait_until("the service did not take notice of the token", PATIENCE, || {
+        with(token, "GET", &url, "").status == status
+    });
 }
 
 /// A server that asks everybody for a token, with its admin's.

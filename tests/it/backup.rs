@@ -80,6 +80,6 @@ fn restored(from: &Path) -> Server {
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
     restore(from, "embedded", &server.data_dir()).good();
-    server.restart("127.0.0.1:0");
+    server.restart();
     server
 }

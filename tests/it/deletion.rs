@@ -95,8 +95,7 @@ fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
     write(&server, &format!("m,t=b v=4 {}", START + 2 * SECOND));
     server.kill();
     mongod.resume();
-    let address = server.address();
-    server.restart(address);
+    server.restart();
     flush(&server);
     assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![], vec![START + 2 * SECOND]));
     assert_eq!(listed(&server), ["m,t=b"]);

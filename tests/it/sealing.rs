@@ -118,7 +118,7 @@ fn kills(store: impl Fn() -> String) {
         server.restart_as(launch.clone());
         compare(&server, &plain, point);
         server.stop();
-        server.restart_as(sealing.listen("127.0.0.1:0"));
+        server.restart_as(sealing);
         // Months are added up once all days are sealed.
         if !point.starts_with("month") {
             await_sealed(&server);

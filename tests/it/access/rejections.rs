@@ -80,7 +80,7 @@ fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
     with(&admin, "GET", &server.url(&format!("{PATH}?limit=1001")), "").expect(400);
     // A stop writes the list, and the next start reads it.
     assert!(server.stop().success());
-    server.restart_behind("127.0.0.1:0");
+    server.restart_behind();
     await_status(&server, &owner, 403);
     assert_eq!(listed(&server, &owner, "db=a"), seen);
     with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+a"), "").expect(200);
@@ -209,7 +209,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     assert_eq!((readings.text().lines().count(), humidity), (5, 1), "{}", readings.text());
     // Removed for good, and by what is chosen only.
     assert!(server.stop().success());
-    server.restart_behind("127.0.0.1:0");
+    server.restart_behind();
     let delete = |query: &str| with(&admin, "DELETE", &server.url(&format!("{PATH}?db=a&{query}")), "");
     assert_eq!(delete("through=9223372036854775807&code=syntax").expect(200).json()["removed"], 0);
     delete("").expect(400);

@@ -39,7 +39,7 @@ fn started(store: &str, data: &std::path::Path) -> Server {
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
     std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
-    server.restart("127.0.0.1:0");
+    server.restart();
     server
 }
 

@@ -237,7 +237,7 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
     );
     std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
     restore(to.path(), "embedded", &server.data_dir()).good();
-    server.restart_behind("127.0.0.1:0");
+    server.restart_behind();
     let settings = ask(&server, "GET", "/api/v1/databases/plant", "").json();
     assert_eq!(settings["readings"], "873600h", "{settings}");
     let policies = ask(&server, "GET", "/query?q=SHOW%20RETENTION%20POLICIES%20ON%20o", "");

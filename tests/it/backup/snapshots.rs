@@ -44,7 +44,7 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
     assert_eq!(of_snapshot["total"]["readings"], 300, "{of_snapshot}");
     assert_eq!(digest(&store, empty.path()), of_snapshot);
     // With its own, it replays what is in its log.
-    server.restart("127.0.0.1:0");
+    server.restart();
     assert!(server.stop().success());
     let now = digest(&store, &server.data_dir());
     assert_eq!((&now["total"]["readings"], &now["total"]["sensors"]), (&500.into(), &2.into()), "{now}");

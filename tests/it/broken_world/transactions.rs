@@ -8,12 +8,11 @@ use crate::support::prelude::*;
 
 /// Pages that a few texts outgrow.
 const SMALL_PAGES: &str = "[page]\nmax_readings = 8\nmax_bytes = \"2KiB\"\nhard_bytes = \"4KiB\"\n";
-const HOUR: i64 = 1_768_485_600_000_000_000;
 
 fn lines(sensor: &str, times: std::ops::Range<i64>, length: usize, mark: &str) -> String {
     let text = mark.repeat(length);
     times.fold(String::new(), |mut body, second| {
-        writeln!(body, "{sensor} t=\"{text}\" {}", HOUR + second * 1_000_000_000).unwrap();
+        writeln!(body, "{sensor} t=\"{text}\" {}", START + second * 1_000_000_000).unwrap();
         body
     })
 }

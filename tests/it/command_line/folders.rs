@@ -86,7 +86,7 @@ fn a_new_data_folder_beside_another_is_warned_of() {
     // It has a store of its own now, and is no longer new.
     assert!(!start().contains("is near"));
     first.stop();
-    first.restart("127.0.0.1:0");
+    first.restart();
     assert!(!first.stderr().contains("is near"), "{}", first.stderr());
 }
 

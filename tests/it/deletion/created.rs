@@ -58,8 +58,7 @@ fn dropped_twice(launch: &Launch) {
     run(&server, &format!("DROP DATABASE {DATABASE}; {CREATE}; DROP DATABASE {DATABASE}; {CREATE}"));
     for round in 0..2 {
         server.kill();
-        let address = server.address();
-        server.restart_as(launch.clone().listen(address));
+        server.restart_as(launch.clone());
         await_fed(&server);
         is_there(&server, &format!("round {round}"));
         assert!(times(&server, "m,t=a").is_empty());
@@ -86,8 +85,7 @@ fn created_before_the_replay(launch: &Launch) {
         flush(&server);
         killed_drop(&mut server, launch, point);
         let halt = Halt::already_set();
-        let address = server.address();
-        let halted = halt.launch(launch.clone().listen(address), "replay");
+        let halted = halt.launch(launch.clone(), "replay");
         server.restart_as(halted);
         // With the settings that it had, as far as nobody knows of the drop yet.
         run(&server, "CREATE DATABASE doomed");
@@ -98,7 +96,7 @@ fn created_before_the_replay(launch: &Launch) {
             carried_out(&server, &format!("{point}, round {round}"), &[]);
             is_there(&server, point);
             server.kill();
-            server.restart_as(launch.clone().listen(address));
+            server.restart_as(launch.clone());
             await_fed(&server);
         }
         let later = now();
@@ -119,8 +117,7 @@ fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
         run(&server, CREATE);
         killed_drop(&mut server, &launch, point);
         let halt = Halt::already_set();
-        let address = server.address();
-        server.restart_as(halt.launch(launch.clone().listen(address), "replay"));
+        server.restart_as(halt.launch(launch.clone(), "replay"));
         run(&server, "CREATE DATABASE doomed");
         halt.lift();
         await_fed(&server);
@@ -143,8 +140,7 @@ fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
         run(&there, "CREATE DATABASE doomed");
         run(&there, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
         is_there(&there, point);
-        let address = here.address();
-        here.restart_as(launch.clone().listen(address));
+        here.restart_as(launch.clone());
         await_fed(&here);
         let later = now();
         write(&there, &format!("m,t=a v=2 {later}"));
@@ -176,8 +172,7 @@ fn now() -> i64 {
 #[track_caller]
 fn killed_drop(server: &mut Server, launch: &Launch, point: &str) {
     server.kill();
-    let address = server.address();
-    server.restart_as(launch.clone().listen(address).env("FAULT_KILL_AT", format!("{point}:1")));
+    server.restart_as(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
     await_fed(server);
     let url = server.url(&format!("/query?db={DATABASE}&q=DROP%20DATABASE%20{DATABASE}"));
     let _ = request("POST", &url, b"", &[]);

@@ -83,9 +83,8 @@ fn kills(launch: &Launch, statement: &str) {
         let answered = delete_and_die(&mut server, launch, statement, point);
         reached += usize::from(!answered);
         // The next one, too, ends while it replays.
-        let address = server.address();
         for point in ["during_replay:1", "during_deletion:1", "before_deletion:1"] {
-            server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+            server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
             let url = server.url("/api/v1/flush");
             let ends = || {
                 let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
@@ -105,8 +104,7 @@ fn kills(launch: &Launch, statement: &str) {
 /// Restarts the server so that it kills itself at a point, and sends the statement. Whether that was answered.
 fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: &str) -> bool {
     server.kill();
-    let address = server.address();
-    server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", format!("{point}:1")));
+    server.relaunch(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
     let url = server.url("/api/v1/status");
     let is_fed = || request("GET", &url, b"", &[]).is_ok_and(|answer| answer.json()["feeding"] == false);
     poll(WITHIN, || (is_fed() || server.exited().is_some()).then_some(()));
@@ -126,8 +124,7 @@ fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: 
 /// As it was started at first.
 #[track_caller]
 fn restart(server: &mut Server, launch: &Launch) {
-    let address = server.address();
-    server.restart_as(launch.clone().listen(address));
+    server.restart_as(launch.clone());
     await_fed(server);
 }
 

@@ -173,9 +173,8 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         let mut server = launch.clone().start();
         give(&server, &given);
         flush(&server);
-        let address = server.address();
         server.kill();
-        server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+        server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
         eventually("it answers", WITHIN, || {
             let status = request("GET", &server.url("/api/v1/status"), b"", &[]).ok()?;
             (status.status == 200 && status.json()["feeding"] == false).then_some(())
@@ -186,7 +185,7 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         assert!(poll(WITHIN, || server.exited()).is_some(), "{point}");
         // The next one, too, ends while it replays.
         for point in ["during_replay:1", "during_deletion:1"] {
-            server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+            server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
             let url = server.url("/api/v1/flush");
             let ends = || {
                 let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
@@ -195,7 +194,7 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
             assert!(poll(WITHIN, ends).is_some(), "{point}");
             server.kill();
         }
-        server.restart_as(launch.clone().listen(address));
+        server.restart_as(launch.clone());
         await_fed(&server);
         let seen = all(&server);
         assert!(left.iter().all(|(at, fields)| seen.get(at) == Some(fields)), "{point}: it deleted others");
@@ -208,7 +207,7 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         let mut expected = left.clone();
         expected.extend(anew);
         server.kill();
-        server.restart_as(launch.clone().listen(address));
+        server.restart_as(launch.clone());
         await_fed(&server);
         assert_eq!(all(&server), expected, "{point}");
     }
@@ -239,9 +238,8 @@ fn late_writes(launch: &Launch) {
     });
     for _ in 0..3 {
         assert_eq!(all(&server), late);
-        let address = server.address();
         server.kill();
-        server.restart_as(launch.clone().listen(address));
+        server.restart_as(launch.clone());
         await_fed(&server);
     }
     flush(&server);

@@ -61,7 +61,7 @@ fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) 
                     reached.insert(point);
                 }
             }
-            world.restart(launch);
+            world.server.restart_as(launch.clone());
             progress.await_acks(3, RECOVERY);
         });
         if (cycle + 1) % cycles.div_ceil(CHECKS) == 0 {
@@ -76,8 +76,7 @@ fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) 
 
 /// Starts the server to kill itself at a point, with clients' requests on their way. One that does not is killed.
 fn ends_at(world: &mut World, launch: &Launch, point: &str) -> bool {
-    let address = world.server.address();
-    world.server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+    world.server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
     let ended = poll(POINT_WITHIN, || world.server.exited());
     world.server.kill();
     ended.is_some_and(|status| status.signal() == Some(SIGKILL))

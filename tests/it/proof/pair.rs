@@ -3,7 +3,7 @@
 
 use hourglass::reading::Value;
 
-use super::oracle::{Oracle, START, Violation};
+use super::oracle::{Oracle, Violation};
 use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush};
 use crate::support::prelude::*;
 

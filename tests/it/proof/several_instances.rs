@@ -7,7 +7,6 @@ use hourglass::reading::Value;
 use crate::support::prelude::*;
 
 use super::history::{Delete, History, Place};
-use super::oracle::START;
 use super::{CAPS, DATABASE, RECOVERY, config, flush};
 
 const WRITERS: usize = 4;
@@ -59,8 +58,7 @@ fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: 
         }
         let await_acks = |more: usize| {
             let before = acks.load(Ordering::Relaxed);
-            let come = || (acks.load(Ordering::Relaxed) >= before + more).then_some(());
-            eventually("bodies are acked", RECOVERY, come);
+            wait_until("bodies are acked", RECOVERY, || acks.load(Ordering::Relaxed) >= before + more);
         };
         for kill in 0..kills {
             await_acks(3 * WRITERS);
@@ -71,8 +69,7 @@ fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: 
                 delete(&servers[(victim + 1) % servers.len()], kill, history);
             }
             await_acks(WRITERS);
-            let address = servers[victim].address();
-            servers[victim].restart(address);
+            servers[victim].restart();
         }
         await_acks(3 * WRITERS);
     });

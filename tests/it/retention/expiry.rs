@@ -27,8 +27,9 @@ fn await_seen(server: &Server, ages: &[i64]) {
 
 /// Waits until the deletion is forgotten: it is carried out everywhere by then, and hides nothing any more.
 fn await_removed(server: &Server) {
-    let is_forgotten = || (metric(server, "hourglass_registry_deletions") == 0.0).then_some(());
-    eventually("what has expired is removed from the store", WITHIN, is_forgotten);
+    wait_until("what has expired is removed from the store", WITHIN, || {
+        metric(server, "hourglass_registry_deletions") == 0.0
+    });
 }
 
 #[test]
@@ -110,8 +111,7 @@ fn a_retention_that_is_taken_back_deletes_nothing() {
             halt.lift();
             // A later expiry is done, so the one that was under way is too.
             server.set("x", r#"{"readings":"1d"}"#).expect(200);
-            let expired = || (progress(&server, "expire", "deletions") == 1).then_some(());
-            eventually("another database expires", WITHIN, expired);
+            wait_until("another database expires", WITHIN, || progress(&server, "expire", "deletions") == 1);
             assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
             let own = shown(&server, "w");
             assert_eq!((&own["kept"], &own["expired_before"]), (&json!("inf"), &Value::Null), "{own}");

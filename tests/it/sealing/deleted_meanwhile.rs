@@ -55,8 +55,9 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     write(&here, LATE);
     let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_secs_f64();
     for server in [&here, &there] {
-        let is_settled = || (metric(server, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
-        eventually("no log has older readings", WITHIN, is_settled);
+        wait_until("no log has older readings", WITHIN, || {
+            metric(server, "hourglass_registry_floor_timestamp_seconds") > written
+        });
     }
     halt.set();
     let url = run_url(&there, "seal");

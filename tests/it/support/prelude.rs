@@ -40,4 +40,6 @@ pub use super::series::{
     sensor_keys, windows, write, write_to,
 };
 pub use super::server::{Launch, Server, program};
-pub use super::{DAY, HOUR, MINUTE, SECOND, StopAtEnd, WITHIN, block_on, eventually, now, poll, root, wait_until};
+pub use super::{
+    DAY, HOUR, MINUTE, SECOND, START, StopAtEnd, WITHIN, block_on, eventually, now, poll, root, wait_until,
+};
