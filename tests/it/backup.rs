@@ -27,11 +27,6 @@ fn digest(store: &str, data_dir: &Path) -> Value {
     digest
 }
 
-/// Where a backup goes, or a store that is restored.
-fn folder(name: &str) -> Folder {
-    Folder::new(name)
-}
-
 #[track_caller]
 fn backup(server: &Server, to: &Path, more: &[&str]) -> Ran {
     let from = server.url("");

@@ -65,9 +65,8 @@ fn twins(stores: [String; 2], seed: u64, rounds: u64) {
                 0 => {
                     let (sensor, from) = (chance.below(3), chance.below(MINUTES));
                     let (from, to) = (START + from * 60, START + (from + chance.below(900)) * 60);
-                    let statement =
-                        format!("DELETE FROM climate WHERE s='{sensor}' AND time >= {from}s AND time < {to}s");
-                    let statement = encode(&statement);
+                    let range = format!("time >= {from}s AND time < {to}s");
+                    let statement = encode(&format!("DELETE FROM climate WHERE s='{sensor}' AND {range}"));
                     both(&format!("/query?db=d&q={statement}"), "");
                 }
                 _ => {
@@ -99,17 +98,14 @@ tests! {
 fn kills(store: impl Fn() -> String) {
     let given: String =
         (0..2).flat_map(|sensor| (0..MINUTES).step_by(3).map(move |n| line(sensor, n, n * 7 % 101))).collect();
-    let give = |server: &Server| {
-        keep(server, &given);
-    };
     let plain = Launch::with_store(store()).config(PAGES).start();
-    give(&plain);
+    keep(&plain, &given);
     for point in
         ["claimed:1", "claimed:2", "sealed:1", "sealed:2", "pages_removed:1", "month_claimed:1", "month_filled:1"]
     {
         let launch = Launch::with_store(store()).config(PAGES);
         let mut server = launch.clone().start();
-        give(&server);
+        keep(&server, &given);
         server.stop();
         let sealing = launch.clone().config(format!("{PAGES}{SEALS}"));
         server.relaunch(sealing.clone().env("FAULT_KILL_AT", point));
@@ -189,10 +185,8 @@ fn a_day_too_large_for_one_part_is_sealed_by_hour() {
         // Late readings, and a deletion over the border of two hours.
         both(&format!("climate,s=0 temp=-1 {}\nclimate,s=0 hum=7i {}\n", START * 1000 + 315, START * 1000 + 7_200_000));
         let range = format!("time >= {}s AND time < {}s", START + 3000, START + 9000);
-        let statement = format!("DELETE FROM climate WHERE s='0' AND {range}");
-        let statement = encode(&statement);
         for server in [&sealing, &plain] {
-            post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
+            execute(server, "d", &format!("DELETE FROM climate WHERE s='0' AND {range}"));
         }
         compare(&sealing, &plain, "beside the parts");
         seal();
@@ -295,8 +289,7 @@ fn compacting_gives_back_what_sealing_freed() {
 #[test]
 fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
     const DAY_MS: i64 = 86_400_000;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
-    let now = i64::try_from(now.as_millis()).expect("a time");
+    let now = now() / 1_000_000;
     let midnight = (now.div_euclid(DAY_MS) + 1) * DAY_MS;
     let server = Launch::embedded()
         .config(format!("{PAGES}[seal]\nafter = \"0s\"\n"))

@@ -2,13 +2,13 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, digest, filled, folder, restored, write};
+use super::{PAGES, SEALS, START, digest, filled, restored, write};
 
 #[test]
 fn a_copy_there_and_back_has_the_same_digest() {
     let mut server = filled("embedded", SEALS);
     assert!(server.stop().success());
-    let (there, folder) = (folder("there"), server.data_dir());
+    let (there, folder) = (Folder::new("there"), server.data_dir());
     let original = digest("embedded", &folder);
     let config = there.file("own.toml");
     let columns = format!("{SEALS}form = \"columns\"\n");
@@ -48,7 +48,7 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();
-    let (to, from) = (folder("to"), server.data_dir());
+    let (to, from) = (Folder::new("to"), server.data_dir());
     hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).refused("wal flush");
     hourglass(&["backup", "copy", "--source", path(&from), "--target", path(&from)]).refused("the same");
     hourglass(&["wal", "flush", "--data-dir", path(&from)]).good();
@@ -61,7 +61,7 @@ fn a_restored_store_goes_on_like_any_other() {
     let mut server = filled("embedded", "");
     let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
     request("PUT", &server.url("/api/v1/renames?db=plant"), renamed.as_bytes(), &[]).unwrap().expect(200);
-    let to = folder("backup");
+    let to = Folder::new("backup");
     super::backup(&server, to.path(), &[]).good();
     let mut copy = restored(to.path());
     let of_new_name =
@@ -99,7 +99,7 @@ fn a_restored_store_goes_on_like_any_other() {
 #[test]
 fn what_is_written_after_a_restore_is_later_by_any_clock() {
     let server = filled("embedded", "");
-    let to = folder("backup");
+    let to = Folder::new("backup");
     super::backup(&server, to.path(), &[]).good();
     let mut copy = restored(to.path());
     copy.kill();

@@ -5,7 +5,7 @@ use mongodb::Client;
 
 use crate::support::prelude::*;
 
-use super::{PAGES, START, digest, folder, write};
+use super::{PAGES, START, digest, write};
 
 /// Copies all collections of a database into another one, which is dropped before.
 fn copy_collections(from: &str, to: &str) {
@@ -39,7 +39,7 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
     server.kill();
     copy_collections(&kept, &name);
     // With an empty data folder the state is that of the snapshot.
-    let empty = folder("empty");
+    let empty = Folder::new("empty");
     let of_snapshot = digest(&mongod().uri(&kept), empty.path());
     assert_eq!(of_snapshot["total"]["readings"], 300, "{of_snapshot}");
     assert_eq!(digest(&store, empty.path()), of_snapshot);
@@ -60,7 +60,7 @@ fn a_snapshot_without_a_flush_lacks_what_is_in_the_log() {
     let server = Launch::with_store(mongod().uri(&name)).config(lazy).start();
     write(&server, "plant", &lines("a", 100));
     copy_collections(&name, &kept);
-    let empty = folder("empty");
+    let empty = Folder::new("empty");
     assert_eq!(digest(&mongod().uri(&kept), empty.path())["total"]["readings"], 0);
     flush(&server);
     copy_collections(&name, &kept);

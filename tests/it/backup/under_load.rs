@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, folder, restored};
+use super::{PAGES, SEALS, START, backup, restored};
 
 const SENDERS: u64 = 3;
 /// Readings per request.
@@ -74,7 +74,7 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
         wait_until("some readings are acked", Duration::from_secs(60), || {
             (0..3).all(|sender| acked[sender].load(Ordering::SeqCst) > 60)
         });
-        let to = folder("backup");
+        let to = Folder::new("backup");
         for _ in 0..backups() {
             let before: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
             backup(&server, to.path(), &[]).good();

@@ -3,7 +3,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DATABASE, SECOND, START, WITHIN, run, times, write};
+use super::{CONFIG, DATABASE, START, WITHIN, run, times, write};
 
 /// Where a drop is killed once it is in the log.
 const POINTS: [&str; 7] = [
@@ -57,9 +57,7 @@ fn dropped_twice(launch: &Launch) {
     write(&server, &format!("m,t=a v=1 {START}"));
     run(&server, &format!("DROP DATABASE {DATABASE}; {CREATE}; DROP DATABASE {DATABASE}; {CREATE}"));
     for round in 0..2 {
-        server.kill();
-        server.restart_as(launch.clone());
-        await_fed(&server);
+        server.kill_and_restart();
         is_there(&server, &format!("round {round}"));
         assert!(times(&server, "m,t=a").is_empty());
         run(&server, "DROP SERIES FROM m WHERE t = 'a'");
@@ -96,8 +94,7 @@ fn created_before_the_replay(launch: &Launch) {
             carried_out(&server, &format!("{point}, round {round}"), &[]);
             is_there(&server, point);
             server.kill();
-            server.restart_as(launch.clone());
-            await_fed(&server);
+            server.restart_with(launch.clone());
         }
         let later = now();
         write(&server, &format!("m,t=a v=2 {later}"));
@@ -140,8 +137,7 @@ fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
         run(&there, "CREATE DATABASE doomed");
         run(&there, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
         is_there(&there, point);
-        here.restart_as(launch.clone());
-        await_fed(&here);
+        here.restart_with(launch.clone());
         let later = now();
         write(&there, &format!("m,t=a v=2 {later}"));
         flush(&there);
@@ -163,18 +159,12 @@ fn carried_out(server: &Server, what: &str, left: &[i64]) {
     is_there(server, what);
 }
 
-fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-    i64::try_from(since.as_secs()).expect("seconds") * SECOND
-}
-
 /// Restarts the server so that it kills itself at a point, and drops the database there.
 #[track_caller]
 fn killed_drop(server: &mut Server, launch: &Launch, point: &str) {
     server.kill();
-    server.restart_as(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
-    await_fed(server);
+    server.restart_with(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
     let url = server.url(&format!("/query?db={DATABASE}&q=DROP%20DATABASE%20{DATABASE}"));
     let _ = request("POST", &url, b"", &[]);
-    assert!(poll(WITHIN, || server.exited()).is_some(), "{point} is not reached");
+    eventually(point, WITHIN, || server.exited());
 }

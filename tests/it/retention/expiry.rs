@@ -40,8 +40,7 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
         fill(&server, at);
         flush(&server);
         // These are in memory only.
-        post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", at - 9 * DAY - 1, at - 1), &[])
-            .expect(204);
+        write_to(&server, "db=w", format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", at - 9 * DAY - 1, at - 1));
         assert_eq!(seen(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
         post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
         server.set("w", r#"{"readings":"7d"}"#).expect(200);
@@ -208,14 +207,12 @@ fn a_kill_at_any_step_of_expiring_changes_no_answer() {
             post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", at - 9 * DAY - 1), &[]).expect(204);
             // That one is in the log alone.
             server.kill();
-            server.restart_as(launch.clone().env("FAULT_KILL_AT", point));
-            await_fed(&server);
+            server.restart_with(launch.clone().env("FAULT_KILL_AT", point));
             // Dies within this request, or a moment later.
             let path = server.url("/api/v1/databases/w");
             let _ = request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
             eventually("the server is killed", WITHIN, || server.exited());
-            server.restart_as(launch);
-            await_fed(&server);
+            server.restart_with(launch);
             assert_eq!(shown(&server, "w")["readings"], "168h", "{point}");
             await_seen(&server, &[3, 1, 0, -400]);
             await_removed(&server);
@@ -232,8 +229,7 @@ fn two_instances_refuse_hide_and_expire_as_one() {
     let at = now() - HOUR;
     fill(&here, at);
     // Unflushed there, and only known there.
-    post(&there.url("/write?db=w"), format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY), &[])
-        .expect(204);
+    write_to(&there, "db=w", format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY));
     here.set("w", r#"{"readings":"7d"}"#).expect(200);
     here.set("w/day", r#"{"readings":"1d"}"#).expect(200);
     let old = |server: &Server, parameters: &str, age: i64| {

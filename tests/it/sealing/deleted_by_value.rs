@@ -66,7 +66,7 @@ fn write(server: &Server, readings: impl Iterator<Item = (u64, u64)>) {
 }
 
 /// Waits until what is stored may be sealed.
-fn await_settled(servers: &[&Server]) {
+pub fn await_settled(servers: &[&Server]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
     for server in servers {
         wait_until("no log has older readings", WITHIN, || {

@@ -233,7 +233,13 @@ impl Server {
     /// answered.
     #[track_caller]
     pub fn restart(&mut self) {
-        self.restart_behind();
+        self.restart_with(self.launch.clone());
+    }
+
+    /// The same with another store, config or environment; at the same address unless the launch names one.
+    #[track_caller]
+    pub fn restart_with(&mut self, launch: Launch) {
+        self.restart_as(launch);
         super::series::await_fed(self);
     }
 
@@ -243,8 +249,7 @@ impl Server {
         self.restart_as(self.launch.clone());
     }
 
-    /// Starts it again after a stop or a kill, on the same data folder, with another store, config or environment; at the
-    /// same address unless the launch names one.
+    /// As [`restart_with`](Server::restart_with), without waiting until all of its log is fed.
     #[track_caller]
     pub fn restart_as(&mut self, launch: Launch) {
         self.relaunch(launch);

@@ -362,8 +362,7 @@ impl World {
             std::fs::create_dir_all(server.data_dir()).expect("a folder can be made");
         }
         verified(&store, &server.data_dir(), when);
-        server.restart_as(Launch::with_store(&store).config(busy_config()));
-        await_fed(&server);
+        server.restart_with(Launch::with_store(&store).config(busy_config()));
         server
     }
 }
