@@ -3,7 +3,6 @@
 use crate::support::prelude::*;
 
 const T: u64 = 1_768_489_200;
-const WITHIN: Duration = Duration::from_secs(30);
 
 const KINDS: &str = r#"
 [sensors]

@@ -4,7 +4,6 @@ use serde_json::Map;
 
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(30);
 const T: u64 = 1_768_489_200;
 
 fn path(key: &str) -> String {

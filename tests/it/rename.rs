@@ -4,7 +4,6 @@ mod model;
 
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(30);
 const T: i64 = 1_768_489_200;
 
 fn put(server: &Server, entry: &Value, query: &str) -> Answer {

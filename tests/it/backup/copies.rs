@@ -17,28 +17,18 @@ fn a_copy_there_and_back_has_the_same_digest() {
         let (uri, back) = (mongod().uri(&fresh_database_name()), there.file(&format!("back{round}")));
         let data = there.file(&format!("data{round}"));
         for (from, to) in [(path(&folder), &*uri), (&*uri, path(&back))] {
-            let arguments = [
-                "backup",
-                "copy",
-                "--source",
-                from,
-                "--target",
-                to,
-                "--config",
-                path(&config),
-                "--data-dir",
-                path(&data),
-            ];
+            let arguments = ["backup", "copy", "--source", from, "--target", to];
+            let folder = ["--config", path(&config), "--data-dir", path(&data)];
+            let arguments = [&arguments[..], &folder].concat();
             let mut command = program();
-            ran(command.args(arguments).env("FAULT_KILL_AT", "day_copied:2")).killed();
+            ran(command.args(&arguments).env("FAULT_KILL_AT", "day_copied:2")).killed();
             hourglass(&arguments).good();
             hourglass(&arguments).refused("not empty");
         }
         assert_eq!(original, digest(&uri, &data));
         assert_eq!(original, digest("embedded", &back));
         for (store, data) in [(&*uri, &data), ("embedded", &back)] {
-            let verified = hourglass(&["verify", "--store", store, "--data-dir", path(data)]);
-            assert_eq!(verified.status, Some(0), "{verified:?}");
+            verify(store, data, &[]).good();
         }
     }
 }

@@ -116,24 +116,15 @@ fn a_killed_restore_is_continued_and_no_service_starts_on_half_of_it() {
         backup(&server, backup_folder.path(), &[]).good();
         assert!(server.stop().success());
         for point in ["day_restored:1", "day_restored:3"] {
+            let to = ["--store", &to_store, "--data-dir", path(to.path())];
             let mut command = program();
-            command.args([
-                "backup",
-                "restore",
-                path(backup_folder.path()),
-                "--store",
-                &to_store,
-                "--data-dir",
-                path(to.path()),
-            ]);
+            command.args(["backup", "restore", path(backup_folder.path())]).args(to);
             ran(command.env("FAULT_KILL_AT", point)).killed();
-            let serve = ["serve", "--listen", "127.0.0.1:0", "--store", &to_store, "--data-dir", path(to.path())];
-            hourglass(&serve).refused("has not finished");
+            hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &to[..]].concat()).refused("has not finished");
         }
         restore(backup_folder.path(), &to_store, to.path()).good();
         assert_eq!(digest(&store, &server.data_dir())["databases"], digest(&to_store, to.path())["databases"]);
-        let verified = hourglass(&["verify", "--store", &to_store, "--data-dir", path(to.path())]);
-        assert_eq!(verified.status, Some(0), "{verified:?}");
+        verify(&to_store, to.path(), &[]).good();
         restore(backup_folder.path(), &to_store, to.path()).refused("not empty");
     }
 }

@@ -48,8 +48,7 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
     assert!(server.stop().success());
     let now = digest(&store, &server.data_dir());
     assert_eq!((&now["total"]["readings"], &now["total"]["sensors"]), (&500.into(), &2.into()), "{now}");
-    let verified = hourglass(&["verify", "--store", &store, "--data-dir", path(&server.data_dir())]);
-    assert_eq!(verified.status, Some(0), "{verified:?}");
+    verify(&store, &server.data_dir(), &[]).good();
 }
 
 /// A flush before the snapshot is what makes it hold everything: without one, what is only in the log is missing in it.

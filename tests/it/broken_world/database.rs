@@ -6,7 +6,6 @@ use hourglass::bucket::Caps;
 use crate::support::prelude::*;
 
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-const WITHIN: Duration = Duration::from_secs(30);
 
 /// A server whose readings go to the store at once.
 struct World {
