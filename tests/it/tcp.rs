@@ -187,7 +187,7 @@ fn without_room_lines_wait_and_none_is_lost() {
         for sender in 0..4 {
             let server = &server;
             threads.spawn(move || {
-                let mut raw = Raw::open(tcp(server));
+                let mut raw = Raw::open(server.other("tcp"));
                 raw.send(lines(&format!("wait{sender}"), 5000));
                 await_count(server, "default", &format!("wait{sender}"), 5000);
             });

@@ -39,7 +39,7 @@ fn the_query_decides_then_the_header_then_the_config() {
             for (query, header, log, store) in CASES {
                 time += 1;
                 let url = server.url(&format!("{path}?precision=ns&{query}"));
-                let json = format!(r#"{{"sensor":"s","value":1,"ts":{time}}}"#);
+                let json = format!(r#"{{"measurement":"m","fields":{{"v":1}},"ts":{time}}}"#);
                 let (body, status) = if is_json { (json, 200) } else { (format!("m v=1 {time}"), 204) };
                 let answer = post(&url, body, &headers(header)).expect(status);
                 let expected = if says_store { store } else { log };
