@@ -131,8 +131,7 @@ fn a_pinned_token_reads_by_shown_names_and_writes_only_where_the_stored_name_is_
     let (server, admin) = guarded("");
     let pinned = |site: &str| {
         let tag = format!("site={site}");
-        let token = create(&server, &["--name", site, "--write", "a", "--read", "a", "--sensor-tag", &tag]);
-        token
+        create(&server, &["--name", site, "--write", "a", "--read", "a", "--sensor-tag", &tag])
     };
     let (lab, hall) = (pinned("lab"), pinned("hall"));
     let (write, renames) = (server.url("/write?db=a"), server.url("/api/v1/renames?db=a"));
