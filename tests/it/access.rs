@@ -7,7 +7,6 @@ mod matrix;
 mod pins;
 mod quotas;
 mod rejections;
-mod strangers;
 mod terms;
 
 use crate::support::prelude::*;
@@ -19,25 +18,29 @@ pub fn token_command(data_dir: &Path, words: &[&str]) -> Ran {
     ran(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
 }
 
-/// A new token's text.
+/// A new token's text; it counts by now.
 #[track_caller]
 pub fn create(server: &Server, words: &[&str]) -> String {
-    let words: Vec<&str> = ["add"].into_iter().chain(words.iter().copied()).collect();
-    token_command(&server.data_dir(), &words).good().stdout.trim().to_owned()
+    let token = token_command(&server.data_dir(), &[&["add"][..], words].concat()).good().stdout.trim().to_owned();
+    wait_until("the token counts", PATIENCE, || [200, 403].contains(&status_of(server, &token)));
+    token
+}
+
+/// What somebody with a token is answered.
+fn status_of(server: &Server, token: &str) -> u16 {
+    with(token, "GET", &server.url("/api/v1/measurements?db=waits"), "").status
 }
 
 /// The answer to a request with a token.
 #[track_caller]
-fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
+pub fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
     request(method, url, body.as_bytes(), &[("Authorization", &format!("Token {token}"))]).unwrap()
 }
 
 /// Waits until a token counts, or does not.
 #[track_caller]
 pub fn await_status(server: &Server, token: &str, status: u16) {
-    let url = server.url("/api/v1/measurements?db=waits");
-    let answers = || (with(token, "GET", &url, "").status == status).then_some(());
-    assert!(poll(PATIENCE, answers).is_some(), "the service did not take notice of the token");
+    wait_until("the service takes notice of the token", PATIENCE, || status_of(server, token) == status);
 }
 
 /// A server that asks everybody for a token, with its admin's.

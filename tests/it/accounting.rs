@@ -193,7 +193,7 @@ fn every_reading_is_accounted_for(mut server: Server, mongod: Option<Mongod>) {
 fn end(server: &mut Server, seen: &Mutex<Seen>) {
     server.kill();
     lock(seen).last.clear();
-    server.restart_behind(server.address());
+    server.restart_behind();
     let first = || lock(seen).last.contains_key("pending").then_some(());
     eventually("a scrape after the start", PATIENCE, first);
 }

@@ -27,11 +27,6 @@ fn digest(store: &str, data_dir: &Path) -> Value {
     digest
 }
 
-/// Where a backup goes, or a store that is restored.
-fn folder(name: &str) -> Folder {
-    Folder::new(name)
-}
-
 #[track_caller]
 fn backup(server: &Server, to: &Path, more: &[&str]) -> Ran {
     let from = server.url("");
@@ -80,6 +75,6 @@ fn restored(from: &Path) -> Server {
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
     restore(from, "embedded", &server.data_dir()).good();
-    server.restart("127.0.0.1:0");
+    server.restart();
     server
 }

@@ -129,8 +129,7 @@ fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers
         flush(&server);
         end(&mut server);
         mongod.kill();
-        let address = server.address();
-        server.restart_behind(address);
+        server.restart_behind();
         write(&server).expect(status);
         mongod.restart();
         wait_until("writes are taken", RECOVERY, || write(&server).status == 204);

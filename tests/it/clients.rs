@@ -3,8 +3,6 @@
 
 use crate::support::prelude::*;
 
-const HOUR_START: i64 = 1_768_485_600_000_000_000;
-
 /// Runs a script, which prints JSON.
 fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients").join(name);
@@ -66,13 +64,13 @@ fn the_v2_client_writes(python: &Path, place: &Place) {
     assert_eq!((&seen["ping"], &seen["health"], &seen["ready"]), (&json!(true), &json!("pass"), &json!("ready")));
     assert!(text(&seen["version"], "version").starts_with("1."), "{seen}");
 
-    let first = json!({"ts": HOUR_START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\"\\c"});
+    let first = json!({"ts": START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\"\\c"});
     assert_eq!(sorted(&place.readings("v2", r"climate,sensor=room\ 1\,\ left,site=a\=b")[0]), sorted(&first));
-    let precise: Vec<i64> = [0, 1_000_000, 2_000, 3].map(|offset| HOUR_START + offset).to_vec();
+    let precise: Vec<i64> = [0, 1_000_000, 2_000, 3].map(|offset| START + offset).to_vec();
     let mut found = times(&place.readings("v2", "precise"));
     found.sort_by_key(|time| precise.iter().position(|known| known == time));
     assert_eq!(found, precise);
-    let expected: Vec<Value> = (0..300).map(|n| json!({"ts": HOUR_START + n * MINUTE, "n": n})).collect();
+    let expected: Vec<Value> = (0..300).map(|n| json!({"ts": START + n * MINUTE, "n": n})).collect();
     assert_eq!(place.readings("v2", "many"), expected);
 
     let rejected = &seen["rejected"];
@@ -114,11 +112,11 @@ fn the_v1_client_writes(python: &Path, place: &Place) {
     assert_eq!(seen["databases"], json!([{"name": "v1"}]));
     assert_eq!(seen["written"], json!(true));
     for form in ["plain", "gzip"] {
-        let first = json!({"ts": HOUR_START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\""});
+        let first = json!({"ts": START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\""});
         let found = place.readings("v1", &format!(r"climate,form={form},sensor=room\ 1\,\ left"));
         assert_eq!(found.iter().map(sorted).collect::<Vec<_>>(), [sorted(&first)]);
         let precise = place.readings("v1", &format!("precise,form={form}"));
-        assert_eq!(precise, [json!({"ts": HOUR_START, "n": 1})]);
+        assert_eq!(precise, [json!({"ts": START, "n": 1})]);
         let expected: Vec<Value> = (1..=1000).map(|n| json!({"ts": n * 1_000_000, "n": n})).collect();
         assert_eq!(place.readings("v1", &format!("many,form={form}")), expected);
         for sensor in ["lines", "mixed"] {
@@ -181,7 +179,7 @@ fn the_influx_shell_inserts(influx: &Path, place: &Place) {
     let expected = [
         json!({"ts": 1, "temp": 22.5, "on": true, "n": 3}),
         json!({"ts": 2, "temp": 23}),
-        json!({"ts": HOUR_START, "temp": 24}),
+        json!({"ts": START, "temp": 24}),
     ];
     assert_eq!(place.readings("shell", "climate,sensor=t1,site=a"), expected);
 

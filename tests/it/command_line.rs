@@ -231,7 +231,7 @@ fn either_signal_ends_it_with_zero_and_what_was_acked_is_there_afterwards() {
         assert_eq!(status.code(), Some(0), "SIG{signal}: {log}");
         // Every stop used to take all of `server.shutdown_timeout`, for shards that waited for each other.
         assert!(log.contains("stopped") && !log.contains("not finished within"), "{log}");
-        server.restart("127.0.0.1:0");
+        server.restart();
         let kept: Vec<Value> = readings(&server, "m").iter().map(|reading| reading["n"].clone()).collect();
         assert_eq!(kept, (0..=number).collect::<Vec<_>>(), "SIG{signal}");
         assert_eq!(readings(&server, &format!("m,run={number}")).len(), 1, "SIG{signal}");

@@ -52,6 +52,20 @@ fn write(server: &Server, lines: &str) {
     write_to(server, &format!("db={DATABASE}"), lines);
 }
 
+/// Has a server die at each of these points while it replays, unless it flushes everything before.
+#[track_caller]
+fn die_again(server: &mut Server, launch: &Launch, points: &[&str]) {
+    for point in points {
+        server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
+        let url = server.url("/api/v1/flush");
+        wait_until("it ends or goes on", WITHIN, || {
+            let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
+            flushed || server.exited().is_some()
+        });
+        server.kill();
+    }
+}
+
 /// The times of a sensor's readings.
 #[track_caller]
 fn times(server: &Server, sensor: &str) -> Vec<i64> {
@@ -95,8 +109,7 @@ fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
     write(&server, &format!("m,t=b v=4 {}", START + 2 * SECOND));
     server.kill();
     mongod.resume();
-    let address = server.address();
-    server.restart(address);
+    server.restart();
     flush(&server);
     assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![], vec![START + 2 * SECOND]));
     assert_eq!(listed(&server), ["m,t=b"]);

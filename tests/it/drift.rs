@@ -78,8 +78,7 @@ fn kept_values_stand_beside_their_field_and_are_told_of() {
     // The log, the store and a restart keep it.
     let before = seen(&server, "m");
     server.kill();
-    server.restart_as(Launch::embedded().config(KEEP));
-    await_fed(&server);
+    server.restart_with(Launch::embedded().config(KEEP));
     assert_eq!(seen(&server, "m"), before);
     flush(&server);
     assert_eq!(seen(&server, "m"), before);
@@ -119,8 +118,7 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
     let seen = readings(&server, "plant", "m", None, 10);
     assert_eq!(seen[1].1.keys().next().map(String::as_str), Some("temp@string"), "{seen:?}");
     server.stop();
-    server.restart_as(Launch::embedded().config(KEEP));
-    await_fed(&server);
+    server.restart_with(Launch::embedded().config(KEEP));
     assert_eq!(all.map(|name| kept(&server, name)), [true, true, false, true]);
 }
 

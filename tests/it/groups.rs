@@ -141,7 +141,7 @@ fn groups_documents_follow_the_sensors_documents() {
     // Groups that are not declared any more go, others come, by the walk at the start; by hand, it is mended there, too.
     server.stop();
     let other = "[[groups]]\nname = \"number\"\nby = \"s\"\n";
-    server.restart_as(Launch::with_store(&uri).config(other).listen("127.0.0.1:0"));
+    server.restart_as(Launch::with_store(&uri).config(other));
     let numbers = expected(&[("1", &[("m,gw=g1,s=1", 1)]), ("3", &[("m,s=3", 3)])]);
     wait_until("they are others", WITHIN, || stored.members("number") == numbers);
     assert!(stored.members("site").is_empty() && stored.members("gateway").is_empty());
@@ -204,7 +204,7 @@ fn a_kill_at_every_step_of_a_move_is_made_good() {
             write_until_dead(&mut server);
         }
         eventually("it is dead", WITHIN, || server.exited());
-        server.restart_as(Launch::with_store(&uri).config(CONFIG).listen("127.0.0.1:0"));
+        server.restart_as(Launch::with_store(&uri).config(CONFIG));
         wait_until("what is stored is what is told", WITHIN, || {
             let listed = server.fetch("/api/v1/sensors?db=d");
             let told = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);

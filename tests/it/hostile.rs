@@ -1,5 +1,5 @@
-//! Clients that mean harm, or might as well: odd names and numbers, depth, length, bombs, floods of sensors and of frames, and
-//! bytes that are no requests. Each gets the right status, nothing panics, and a good client beside them is served all the
+//! Clients that mean harm, or might as well: odd names and numbers, depth, length, floods of sensors and of frames. Bytes that
+//! are no requests are sent by `fuzz`. Each gets the right status, nothing panics, and a good client beside them is served all the
 //! while. What it cost is printed.
 
 mod http2;
@@ -9,14 +9,11 @@ mod queries;
 mod sensors;
 mod sizes;
 mod slow;
-mod sockets;
 
 use crate::support::prelude::*;
 
 /// The good client's database.
 const GOOD: &str = "good";
-/// 2026-01-15T14:00:00Z.
-const START: i64 = 1_768_485_600_000_000_000;
 
 /// Somebody who asks a server, with a token where one is asked for.
 struct Client<'a> {

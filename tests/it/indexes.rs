@@ -49,12 +49,12 @@ fn declared_indexes_are_made_used_and_dropped() {
     make_own(&uri);
     server.stop();
     let fewer = "[[meta.copy]]\nname = \"site\"\nindex = true\n[[kinds]]\nname = \"press\"\nmeasurement = \"mill\"\nindex = true\n";
-    server.restart_as(Launch::with_store(&uri).config(fewer).listen("127.0.0.1:0"));
+    server.restart_as(Launch::with_store(&uri).config(fewer));
     settle(&server);
     assert_eq!(owned("d.buckets"), ["hourglass.kind.press", "hourglass.meta.site", "own"]);
     assert_eq!(owned("d.sensors"), ["hourglass.kind.press", "hourglass.meta.site", "hourglass.named.press"]);
     server.stop();
-    server.restart_as(Launch::with_store(&uri).listen("127.0.0.1:0"));
+    server.restart_as(Launch::with_store(&uri));
     wait_until("none is left", WITHIN, || owned("d.buckets") == ["own"]);
 }
 

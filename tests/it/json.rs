@@ -293,30 +293,6 @@ fn a_bad_reading_hides_no_good_one() {
     check(cases);
 }
 
-#[test]
-fn depth_is_no_bomb() {
-    for depth in [200, 1_000_000] {
-        let (open, close) = ("[".repeat(depth), "]".repeat(depth));
-        let (open_objects, close_objects) = ("{\"a\":".repeat(depth), "}".repeat(depth));
-        for body in [
-            format!("{{\"value\":{open}{close}}}"),
-            format!("{open}{close}"),
-            open.clone(),
-            open_objects.clone(),
-            format!("[{open_objects}1{close_objects}]"),
-        ] {
-            let limits = Limits { line_bytes: usize::MAX, ..Limits::default() };
-            let outcomes = read(body.as_bytes(), Precision::Auto, limits);
-            assert!(matches!(outcomes[..], [Bad(1, _, Reason::Json { .. })]));
-        }
-        let body = format!("[{{\"value\":{open}{close}}},{{\"value\":2}}]");
-        assert_eq!(
-            read(body.as_bytes(), Precision::Auto, Limits::default()).last(),
-            Some(&good("2 readings value=2.0 -"))
-        );
-    }
-}
-
 /// What bodies are made of, so that many readings are almost right.
 const PARTS: &[&[u8]] = &[
     b"{",

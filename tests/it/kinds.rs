@@ -3,7 +3,6 @@
 use crate::support::prelude::*;
 
 const T: u64 = 1_768_489_200;
-const WITHIN: Duration = Duration::from_secs(30);
 
 const KINDS: &str = r#"
 [sensors]
@@ -82,7 +81,7 @@ fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
         // From before there were kinds.
         describe(&server, "PUT", "climate,s=old", &json!({"site": "LAB", "n": 1})).expect(200);
         server.stop();
-        server.restart_as(Launch::with_store(store).config(KINDS).listen("127.0.0.1:0"));
+        server.restart_as(Launch::with_store(store).config(KINDS));
         let refused = describe(&server, "PUT", "climate,s=1", &json!({"site": "LAB"})).expect(400).text().to_owned();
         assert!(refused.contains("thermometer") && refused.contains("site"), "{refused}");
         describe(&server, "PUT", "climate,s=1", &json!({"owner": "x"})).expect(400);

@@ -65,15 +65,14 @@ fn any_traffic_is_a_plain_map(mut world: World) {
     check_documents(&world.stored, &writers, Sensors::UpToDate);
 
     // Killed twice on the way.
-    let address = world.server.address();
-    world.server.restart(address);
+    world.server.restart();
     send_through(&mut world.server, &mut writers, [Ending::Kill, Ending::Kill]);
     check_answers(&world.server, &writers);
     assert!(world.server.stop().success());
     check_documents(&world.stored, &writers, Sensors::Known);
 
     // Undisturbed, so that what became of every reading can be told beforehand.
-    world.server.restart(address);
+    world.server.restart();
     writers.iter_mut().for_each(|writer| writer.tally = Tally::default());
     send_through(&mut world.server, &mut writers, []);
     check_counters(&world.server, &writers);
@@ -96,7 +95,6 @@ enum Ending {
 
 /// Every writer sends its bodies; meanwhile the server is ended and started again, at equal distances.
 fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], endings: [Ending; N]) {
-    let address: SocketAddr = server.address();
     let url = server.url(&format!("/write?precision=ns&db={DATABASE}"));
     let (acked, all) = (AtomicUsize::new(0), writers.len() * BODIES);
     std::thread::scope(|scope| {
@@ -110,13 +108,12 @@ fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], end
         }
         for (number, ending) in endings.into_iter().enumerate() {
             let due = all * (number + 1) / (N + 1);
-            let is_due = || (acked.load(Ordering::Relaxed) >= due).then_some(());
-            eventually("the next body is acked", Duration::from_secs(120), is_due);
+            wait_until("the next body is acked", Duration::from_secs(120), || acked.load(Ordering::Relaxed) >= due);
             match ending {
                 Ending::Stop => assert!(server.stop().success(), "{ending:?} {number}"),
                 Ending::Kill => drop(server.kill()),
             }
-            server.restart(address);
+            server.restart();
         }
     });
 }

@@ -4,7 +4,6 @@ use serde_json::Map;
 
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(30);
 const T: u64 = 1_768_489_200;
 
 fn path(key: &str) -> String {
@@ -487,7 +486,7 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
     assert_eq!((&kept["sensor"], &kept["meta"]), (&json!("m,s=1"), &json!({"site": "refused", "unit": null})));
     // Nothing holds the log back: it stops with everything done, and what could be stored is there.
     assert!(server.stop().success());
-    server.restart("127.0.0.1:0");
+    server.restart();
     assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab"})));
     assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": "roof"})));
 }
@@ -507,7 +506,7 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
     wait_until("the deletion is forgotten", WITHIN, || metric(&server, "hourglass_registry_deletions") == 0.0);
     server.kill();
     halt.lift();
-    server.restart("127.0.0.1:0");
+    server.restart();
     assert!(metric(&server, "hourglass_ingest_readings_replayed_total") > 0.0, "the log still has all of it");
     for _ in 0..2 {
         assert_eq!(meta(&server, "m,s=1"), None);

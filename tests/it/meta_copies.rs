@@ -117,12 +117,12 @@ fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
     eventually("it is dead", WITHIN, || server.exited());
     assert_eq!(stored.copies("m,s=1"), [None]);
-    server.restart_as(Launch::with_store(&uri).config(config("1s")).listen("127.0.0.1:0"));
+    server.restart_as(Launch::with_store(&uri).config(config("1s")));
     wait_until("copies follow", WITHIN, || stored.copies("m,s=1") == [Some(doc! { "site": "lab" })]);
     // A name that is copied from now on gets into what is there.
     server.stop();
     let more = config("1s") + "[[meta.copy]]\nname = \"unit\"\n";
-    server.restart_as(Launch::with_store(&uri).config(more).listen("127.0.0.1:0"));
+    server.restart_as(Launch::with_store(&uri).config(more));
     describe(&server, "PATCH", "m,s=1", &json!({"unit": "K"})).expect(200);
     let both = [Some(doc! { "site": "lab", "unit": "K" })];
     wait_until("both names", WITHIN, || stored.copies("m,s=1") == both);
@@ -144,10 +144,10 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
     eventually("the document says that copies are set", WITHIN, || document().get("copied").map(drop));
     // All copies are set four minutes after the change; the process stops before, and all is stored.
     server.stop();
-    server.restart_as(slow().listen("127.0.0.1:0"));
+    server.restart_as(slow());
     describe(&server, "PATCH", "m,s=1", &json!({"site": null})).expect(200);
     server.stop();
-    server.restart_as(slow().listen("127.0.0.1:0"));
+    server.restart_as(slow());
     let mut time = now();
     wait_until("the removal is forgotten", WITHIN, || {
         time += 1;
@@ -157,7 +157,7 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
     server.kill();
     let of_old = || find(&stored.uri, "d.buckets", doc! { "sensor": "m,s=1", "meta.site": "lab" }).len();
     assert_eq!(of_old(), 1, "the old page still has its copy");
-    server.restart_as(fast().listen("127.0.0.1:0"));
+    server.restart_as(fast());
     wait_until("it goes", WITHIN, || of_old() == 0);
 }
 

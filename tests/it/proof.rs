@@ -68,13 +68,6 @@ impl World {
         self.server.url("")
     }
 
-    /// Starts the server again where it was, as it was at first.
-    #[track_caller]
-    fn restart(&mut self, launch: &Launch) {
-        let address = self.server.address();
-        self.server.restart_as(launch.clone().listen(address));
-    }
-
     /// What is acked can be read; all of it reaches the store, and stands there as it should.
     fn check(&mut self, oracle: &mut Oracle) {
         oracle.check_answers(&self.server);
@@ -87,10 +80,9 @@ impl World {
         }
         if self.stored.is_embedded() {
             // The file can be opened once nobody else has it open.
-            let (address, status) = (self.server.address(), self.server.stop());
-            assert!(status.success(), "a stop: {status}");
+            assert!(self.server.stop().success(), "a stop");
             oracle.check_stored(&self.stored);
-            self.server.restart(address);
+            self.server.restart();
         } else {
             oracle.check_stored(&self.stored);
         }
@@ -107,11 +99,6 @@ fn flush(server: &Server) -> bool {
 /// The config of a server that flushes that often.
 fn config(flush_interval: &str) -> String {
     format!("{CONFIG}\n[flush]\ninterval = \"{flush_interval}\"\n")
-}
-
-/// How often a run is broken.
-fn cycles() -> usize {
-    scaled([8, 25, 500])
 }
 
 /// Waits for a server that was told to kill itself. One that does not is killed, so that the test can go on.

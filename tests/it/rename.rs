@@ -4,7 +4,6 @@ mod model;
 
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(30);
 const T: i64 = 1_768_489_200;
 
 fn put(server: &Server, entry: &Value, query: &str) -> Answer {
@@ -321,8 +320,7 @@ fn a_kill_around_the_change_leaves_it_done_or_not() {
             let url = server.url("/api/v1/renames?db=d");
             let _ = request("PUT", &url, value("s", "1", point).to_string().as_bytes(), &[]);
             eventually("the server is killed", WITHIN, || server.exited());
-            server.restart_as(launch);
-            await_fed(&server);
+            server.restart_with(launch);
             let to = if is_done { format!("m,s={point}") } else { "m,s=1".to_owned() };
             assert_eq!((listed(&server), readings(&server, &to)), (set(&[&to]), vec![(T, 1)]), "{point}");
             server.stop();

@@ -3,8 +3,6 @@
 
 use crate::support::prelude::*;
 
-/// 2026-01-15T14:00:00Z.
-const START: i64 = 1_768_485_600_000_000_000;
 /// What is promised to those who have nothing to do with what goes on.
 const PROMISED: Duration = Duration::from_millis(50);
 /// How often something that is timed is done, and how often all of it is done anew where the machine was busy.

@@ -6,8 +6,6 @@ use hourglass::bucket::exact::{ExactSum, SumRest};
 use crate::support::prelude::*;
 
 const DATABASE: &str = "sums";
-/// 2026-01-15T14:00:00Z.
-const START: i64 = 1_768_485_600_000_000_000;
 /// Nothing is flushed before somebody asks for it, and an hour of 9,000 readings has several pages.
 const CONFIG: &str = "[flush]\ninterval = \"1h\"\n[page]\nmax_readings = 2000\n[store]\ncommand_timeout = \"60s\"\n";
 

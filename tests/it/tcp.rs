@@ -8,10 +8,6 @@ fn start(more: &str) -> Server {
     Launch::embedded().config(format!("{LISTEN}{more}")).start()
 }
 
-fn tcp(server: &Server) -> SocketAddr {
-    server.other("tcp")
-}
-
 fn count(server: &Server, database: &str, sensor: &str) -> usize {
     readings(server, database, sensor, None, 100_000).len()
 }
@@ -37,14 +33,14 @@ fn lines_are_kept_however_they_are_cut() {
     for (number, size) in [1, 7, 1000, 100_000].into_iter().enumerate() {
         let sensor = format!("cut{number}");
         let text = lines(&sensor, 50);
-        let mut raw = Raw::open(tcp(&server));
+        let mut raw = Raw::open(server.other("tcp"));
         for piece in text.as_bytes().chunks(size) {
             raw.send(piece);
         }
         await_count(&server, "default", &sensor, 50);
         assert!(!raw.is_closed(), "more may come");
     }
-    let mut raw = Raw::open(tcp(&server));
+    let mut raw = Raw::open(server.other("tcp"));
     raw.send("\r\n# a comment\r\nlast v=1 1\r\n\n");
     raw.0.shutdown(Shutdown::Write).unwrap();
     assert_eq!(raw.rest(), "", "nothing is acked");
@@ -61,7 +57,7 @@ fn the_first_line_may_say_where_the_lines_belong() {
         ("auth t0k precision=us db=micro\n", "micro", 1_000_000_000),
     ] {
         let sensor = format!("m{}", first.len());
-        let mut raw = Raw::open(tcp(&server));
+        let mut raw = Raw::open(server.other("tcp"));
         raw.send(format!("{first}{sensor} v=1 1000000\n"));
         await_count(&server, database, &sensor, 1);
         let found = readings(&server, database, &sensor, None, 1);
@@ -72,7 +68,7 @@ fn the_first_line_may_say_where_the_lines_belong() {
         ("auth t more\n", "ERROR only db=NAME and precision=s may follow the token"),
         ("auth t precision=d\n", "ERROR invalid precision \"d\""),
     ] {
-        let mut raw = Raw::open(tcp(&server));
+        let mut raw = Raw::open(server.other("tcp"));
         raw.send(first);
         let answer = raw.rest();
         assert!(answer.starts_with(said) && answer.ends_with('\n'), "{first:?}: {answer:?}");
@@ -82,7 +78,7 @@ fn the_first_line_may_say_where_the_lines_belong() {
 #[test]
 fn what_cannot_be_kept_is_counted_and_takes_nothing_with_it() {
     let server = start("[limits]\nline_bytes = \"1KiB\"\n");
-    let mut raw = Raw::open(tcp(&server));
+    let mut raw = Raw::open(server.other("tcp"));
     raw.send(format!("a v=1 1\nbad\nb s=\"{}\" 1\n", "x".repeat(500_000)));
     raw.send("c v=1 1\nd v=1");
     await_count(&server, "default", "c", 1);
@@ -115,7 +111,7 @@ fn the_unit_of_the_config_is_none_that_the_sender_declared() {
         ("[limits]\nundeclared_unit = \"warn\"\n", "", now, "i", true),
     ] {
         let server = start(config);
-        let mut raw = Raw::open(tcp(&server));
+        let mut raw = Raw::open(server.other("tcp"));
         raw.send(format!("{first}{sensor} v=1 {time}\nold v=1 5\n"));
         // Other old times stay, since 1970 itself may be meant.
         await_count(&server, "default", "old", 1);
@@ -129,18 +125,18 @@ fn the_unit_of_the_config_is_none_that_the_sender_declared() {
 fn strangers_learn_where_they_are() {
     let server = start("");
     for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"] {
-        let mut raw = Raw::open(tcp(&server));
+        let mut raw = Raw::open(server.other("tcp"));
         raw.send(format!("{method} /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\nm v=1 1"));
         let said = raw.rest();
         assert!(said.starts_with("HTTP/1.1 400 ") && said.contains(&server.url("")), "{method}: {said}");
     }
-    let mut raw = Raw::open(tcp(&server));
+    let mut raw = Raw::open(server.other("tcp"));
     raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert!(raw.rest().starts_with("HTTP/1.1 400 "));
-    let mut raw = Raw::open(tcp(&server));
+    let mut raw = Raw::open(server.other("tcp"));
     raw.send([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]);
     assert_eq!(raw.rest(), "", "TLS is not spoken here");
-    let mut raw = Raw::open(tcp(&server));
+    let mut raw = Raw::open(server.other("tcp"));
     raw.send("GET v=1 1\n");
     await_count(&server, "default", "GET", 1);
 }
@@ -149,7 +145,7 @@ fn strangers_learn_where_they_are() {
 fn who_sends_nothing_is_sent_away() {
     let server = start("idle_timeout = \"300ms\"\n");
     for opening in ["", "m v=1", "m v=1 1\n"] {
-        let mut raw = Raw::open(tcp(&server));
+        let mut raw = Raw::open(server.other("tcp"));
         raw.send(opening);
         assert_eq!(raw.rest(), "", "{opening:?}");
     }
@@ -163,7 +159,7 @@ fn lines_that_the_log_confirms_late_are_kept_once() {
     let halt = Halt::already_set();
     let config = format!("{LISTEN}[ingest]\nack_timeout = \"200ms\"\n");
     let server = halt.launch(Launch::embedded().config(config), "after_sync").start();
-    let mut raw = Raw::open(tcp(&server));
+    let mut raw = Raw::open(server.other("tcp"));
     raw.send("late v=1\n");
     wait_until("lines that came", PATIENCE, || metric(&server, "hourglass_tcp_bytes_total") > 0.0);
     // Each of these gives up after as long as the lines would: by then those were offered again, and a third time.
@@ -191,7 +187,7 @@ fn without_room_lines_wait_and_none_is_lost() {
         for sender in 0..4 {
             let server = &server;
             threads.spawn(move || {
-                let mut raw = Raw::open(tcp(server));
+                let mut raw = Raw::open(server.other("tcp"));
                 raw.send(lines(&format!("wait{sender}"), 5000));
                 await_count(server, "default", &format!("wait{sender}"), 5000);
             });
@@ -210,7 +206,7 @@ fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
     mongod.kill();
     let text = lines("slowed", 100_000);
-    let mut raw = Raw::open(tcp(&server));
+    let mut raw = Raw::open(server.other("tcp"));
     std::thread::scope(|threads| {
         let sending = threads.spawn(|| raw.send(&text));
         let shed = || metric(&server, "hourglass_ingest_shed_total{limit=\"wal.budget_bytes\"}");
@@ -227,12 +223,12 @@ fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
 #[test]
 fn a_stop_hands_over_what_was_read() {
     let mut server = start("");
-    let mut raw = Raw::open(tcp(&server));
+    let mut raw = Raw::open(server.other("tcp"));
     raw.send(lines("early", 10));
     await_count(&server, "default", "early", 10);
     assert!(server.stop().success());
     assert_eq!(raw.rest(), "");
-    server.restart("127.0.0.1:0");
+    server.restart();
     assert_eq!(count(&server, "default", "early"), 10);
 }
 
@@ -242,7 +238,7 @@ fn lines_come_by_tls_too() {
     certificates.sign("server", "lines", "");
     let server = Launch::embedded().config(format!("{}{LISTEN}tls = true\n", certificates.config(""))).start();
     let mut client = Command::new(require(Package::Openssl).unwrap())
-        .args(["s_client", "-quiet", "-connect", &tcp(&server).to_string()])
+        .args(["s_client", "-quiet", "-connect", &server.other("tcp").to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

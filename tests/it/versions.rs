@@ -61,7 +61,7 @@ fn readings_wait_for_a_newer_version_which_is_named() {
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
         stored.change(Kind::Sensors, "m,s=b", |sensor| drop(sensor.insert("schemaVersion", 2)));
         let before = stored.fingerprints();
-        server.restart("127.0.0.1:0");
+        server.restart();
         let write = |lines: &str| post(&server.url("/write?db=d&ack=store"), lines, &[]).status;
         assert_eq!(write("m,s=a v=2 2\nm,s=b v=2,new=1 2\nm,s=c v=2 2"), 503);
         assert_eq!(write("m,s=c v=3 3"), 204);
@@ -85,7 +85,7 @@ fn readings_wait_for_a_newer_version_which_is_named() {
         }
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 1)));
         stored.change(Kind::Sensors, "m,s=b", |sensor| drop(sensor.insert("schemaVersion", 1)));
-        server.restart("127.0.0.1:0");
+        server.restart();
         flush(&server);
         for sensor in ["m,s=a", "m,s=b"] {
             assert_eq!(readings(&server, "d", sensor, None, 100).len(), 2, "{sensor}");
@@ -100,7 +100,7 @@ fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
     for (mut server, stored) in both() {
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
         let before = stored.fingerprints();
-        server.restart("127.0.0.1:0");
+        server.restart();
         delete(&server, "DELETE FROM m WHERE s='a'");
         wait_until("the deletion is tried", PATIENCE, || {
             let said = server.stderr();
@@ -111,7 +111,7 @@ fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
         let key = before.keys().find(|(_, name)| name == PAGE).expect("the page");
         assert_eq!(after.get(key), before.get(key));
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 1)));
-        server.restart("127.0.0.1:0");
+        server.restart();
         wait_until("the deletion is carried out", PATIENCE, || readings(&server, "d", "m,s=a", None, 100).is_empty());
         assert_eq!(readings(&server, "d", "m,s=b", None, 100).len(), 1);
         assert!(server.stop().success());
@@ -157,13 +157,13 @@ fn a_drop_waits_for_a_newer_version() {
             None => stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", version))),
         };
         newer(2);
-        server.restart("127.0.0.1:0");
+        server.restart();
         delete(&server, "DROP DATABASE d");
         wait_until("the drop is tried", PATIENCE, || server.stderr().contains("newer version"));
         server.kill();
         assert_eq!(ids(&stored, Kind::Buckets).len(), 3);
         newer(1);
-        server.restart("127.0.0.1:0");
+        server.restart();
         wait_until("the database is dropped", PATIENCE, || {
             let listed = post(&server.url("/query?q=SHOW+DATABASES"), "", &[]).text().to_owned();
             !listed.contains("\"d\"")
@@ -210,7 +210,7 @@ fn what_a_newer_validator_refuses_waits() {
     update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": 9_i64 } });
     let validator = doc! { "$or": [{ "added": { "$exists": true } }, { "measurement": "m" }] };
     run_command(&uri, None, doc! { "collMod": "d.buckets", "validator": &validator });
-    server.restart("127.0.0.1:0");
+    server.restart();
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "n,s=a v=1 1\nm,s=a v=1 7", &[]).status, 503);
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "m,s=a v=2 8", &[]).status, 204);
     wait_until("health tells", PATIENCE, || documents(&server).contains("newer version"));

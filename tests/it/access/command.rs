@@ -213,11 +213,11 @@ fn what_may_be_a_token_and_cannot_be_read_opens_nothing() {
     get(&server.url("/api/v1/measurements")).expect(200);
     let file = server.data_dir().join("tokens.json");
     std::fs::write(&file, "nothing of the kind").unwrap();
-    let shut = |status: u16| (get(&server.url("/api/v1/measurements")).status == status).then_some(());
-    assert!(poll(PATIENCE, || shut(503)).is_some());
+    let status = || get(&server.url("/api/v1/measurements")).status;
+    wait_until("it is shut", PATIENCE, || status() == 503);
     // Nor does a file that is gone.
     std::fs::remove_file(&file).unwrap();
-    assert!(poll(PATIENCE, || shut(401)).is_some());
+    wait_until("it stays shut", PATIENCE, || status() == 401);
 }
 
 fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> Ran {

@@ -29,7 +29,6 @@ fn count(server: &Server, admin: &str) -> usize {
 fn lines_are_taken_from_whoever_may_write_them() {
     let (server, admin) = guarded(LISTEN);
     let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
-    await_status(&server, &lab, 403);
     for (text, said) in [
         ("m,site=lab v=1 1\n".to_owned(), "ERROR authorization failed"),
         ("auth wrong\nm,site=lab v=1 1\n".to_owned(), "ERROR authorization failed"),
@@ -40,7 +39,7 @@ fn lines_are_taken_from_whoever_may_write_them() {
     }
     assert_eq!(count(&server, &admin), 0);
     let mut open = connect(&server, &format!("auth {lab}\nm,site=lab v=1 1\nm,site=plant v=1 1\nm v=1 1\n"));
-    assert!(poll(PATIENCE, || (count(&server, &admin) == 1).then_some(())).is_some());
+    wait_until("its reading is there", PATIENCE, || count(&server, &admin) == 1);
     // Connections outlive tokens, and what comes after its end is not taken.
     token_command(&server.data_dir(), &["revoke", "lab"]).good();
     await_status(&server, &lab, 401);
@@ -54,12 +53,11 @@ fn lines_are_taken_from_whoever_may_write_them() {
 fn a_quota_slows_a_connection_down() {
     let (server, admin) = guarded(LISTEN);
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
-    await_status(&server, &slow, 403);
     let lines = |from: usize, to: usize| (from..to).map(|n| format!("m v={n} {n}\n")).collect::<String>();
     let mut stream = connect(&server, &format!("auth {slow}\n{}", lines(0, 600)));
-    assert!(poll(PATIENCE, || (count(&server, &admin) == 600).then_some(())).is_some());
+    wait_until("what came at once is there", PATIENCE, || count(&server, &admin) == 600);
     stream.write_all(lines(600, 610).as_bytes()).unwrap();
-    assert!(poll(PATIENCE, || (count(&server, &admin) == 610).then_some(())).is_some());
+    wait_until("the rest is there", PATIENCE, || count(&server, &admin) == 610);
     let metrics = with(&admin, "GET", &server.url("/metrics"), "").expect(200);
     let refused = "hourglass_access_quota_total{outcome=\"refused\",scope=\"token\",of=\"readings\"}";
     assert!(metrics.text().contains(refused), "it had to wait");

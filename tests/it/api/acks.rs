@@ -34,11 +34,14 @@ fn the_query_decides_then_the_header_then_the_config() {
     let config = |level: &str| Launch::embedded().config(format!("[ingest]\nack = \"{level}\"\n")).start();
     for (server, says_store) in [(Server::start("embedded"), false), (config("log"), false), (config("store"), true)] {
         let mut time = 0;
-        for (path, _) in ENDPOINTS {
+        let of_lines = ENDPOINTS.map(|(path, _)| (path, false));
+        for (path, is_json) in of_lines.into_iter().chain([("/api/v1/readings", true)]) {
             for (query, header, log, store) in CASES {
                 time += 1;
                 let url = server.url(&format!("{path}?precision=ns&{query}"));
-                let answer = post(&url, format!("m v=1 {time}"), &headers(header)).expect(204);
+                let json = format!(r#"{{"measurement":"m","fields":{{"v":1}},"ts":{time}}}"#);
+                let (body, status) = if is_json { (json, 200) } else { (format!("m v=1 {time}"), 204) };
+                let answer = post(&url, body, &headers(header)).expect(status);
                 let expected = if says_store { store } else { log };
                 assert_eq!(answer.header(HEADER), Some(expected), "{path} {query} {header:?}");
                 // This hour's page is far from full and was not asked for: nothing but the level has it stored.
@@ -46,16 +49,6 @@ fn the_query_decides_then_the_header_then_the_config() {
                 assert_eq!(pending == json!(0), expected == "store", "{path} {query} {header:?}: {pending} pending");
             }
         }
-    }
-}
-
-#[test]
-fn json_readings_are_acked_at_the_level_asked_for() {
-    let client = client("ack-json");
-    for (query, header, expected, _) in CASES {
-        let body = r#"{"sensor":"s","value":1,"ts":1}"#;
-        let answer = post(&client.url("/api/v1/readings", query), body, &headers(header)).expect(200);
-        assert_eq!(answer.header(HEADER), Some(expected), "{query} {header:?}");
     }
 }
 

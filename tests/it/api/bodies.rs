@@ -22,15 +22,15 @@ fn raw(server: &Server, request: &[u8]) -> (u16, String) {
     (status.unwrap_or_else(|| panic!("no status: {head}")), body.to_owned())
 }
 
-/// A request whose body comes in chunks of 1000 bytes and does not state its length.
-fn chunked(body: &str) -> Vec<u8> {
-    let mut request =
-        b"POST /write?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
-            .to_vec();
-    for chunk in body.as_bytes().chunks(1000) {
-        request.extend(format!("{:x}\r\n", chunk.len()).as_bytes());
-        request.extend(chunk);
-        request.extend(b"\r\n");
+/// A write to a database whose body comes in these pieces and does not state its length.
+fn chunked<'a>(database: &str, encoding: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut request = format!(
+        "POST /write?db={database} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-encoding: {encoding}\r\n\
+         transfer-encoding: chunked\r\n\r\n"
+    )
+    .into_bytes();
+    for piece in pieces {
+        request.extend([format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat());
     }
     request.extend(b"0\r\n\r\n");
     request
@@ -48,7 +48,8 @@ fn a_body_up_to_the_limit_is_taken_and_a_longer_one_is_413() {
     let client = Client { server: &server, database: "d" };
     client.keep(&body_of(LIMIT));
     http::post(&client.url("/write", ""), gzip(&body_of(LIMIT)), &[("content-encoding", "gzip")]).expect(204);
-    assert_eq!(raw(&server, &chunked(&body_of(LIMIT))).0, 204);
+    let in_chunks = |bytes: usize| raw(&server, &chunked("d", "identity", body_of(bytes).as_bytes().chunks(1000)));
+    assert_eq!(in_chunks(LIMIT).0, 204);
 
     let message = "Request Entity Too Large: the body is over 4096 bytes (limits.body_bytes): send smaller batches";
     let v1 = json!({"error": message});
@@ -63,7 +64,7 @@ fn a_body_up_to_the_limit_is_taken_and_a_longer_one_is_413() {
         let compressed = http::post(&client.url(path, ""), gzip(&too_long), &[("content-encoding", "gzip")]);
         assert_eq!(compressed.expect(413).json(), expected, "{path} gzip");
     }
-    let (status, body) = raw(&server, &chunked(&too_long));
+    let (status, body) = in_chunks(LIMIT + 1);
     assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (413, v1));
 }
 
@@ -73,17 +74,7 @@ fn a_gzip_body_may_be_cut_into_pieces_anywhere() {
     let server = small();
     let whole = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
     for (number, cut) in (1..whole.len()).enumerate() {
-        let mut request = format!(
-            "POST /write?db=cut{} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n",
-            number % 3
-        )
-        .into_bytes();
-        for piece in [&whole[..cut], &whole[cut..]] {
-            request.extend(format!("{:x}\r\n", piece.len()).as_bytes());
-            request.extend(piece);
-            request.extend(b"\r\n");
-        }
-        request.extend(b"0\r\n\r\n");
+        let request = chunked(&format!("cut{}", number % 3), "gzip", [&whole[..cut], &whole[cut..]]);
         assert_eq!(raw(&server, &request), (204, String::new()), "cut at {cut} of {}", whole.len());
     }
     let client = Client { server: &server, database: "cut0" };

@@ -5,13 +5,11 @@ use crate::support::prelude::*;
 use super::{Client, client, client_with, keys, text_at};
 
 const PATH: &str = "/api/v1/readings";
-/// 2026-01-15T14:00:00Z.
-const HOUR_START: i64 = 1_768_485_600_000_000_000;
 
 /// A reading a second for 90 minutes over the end of an hour, `n` counting them.
 fn seconds(database: &str) -> Client<'_> {
     let client = client(database);
-    let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, HOUR_START + n * SECOND);
+    let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, START + n * SECOND);
     client.keep(&(0..5400).map(line).collect::<String>());
     client
 }
@@ -143,7 +141,7 @@ fn readings_come_ordered_by_time_in_the_form_asked_for() {
 fn parts_bounded_by_their_bytes_are_together_the_whole_in_both_orders() {
     let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\n").start();
     let client = Client { server: &server, database: "d" };
-    let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, HOUR_START + n * 10 * SECOND);
+    let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, START + n * 10 * SECOND);
     client.keep(&(0..4000).map(line).collect::<String>());
     for order in ["asc", "desc"] {
         let mut expected: Vec<i64> = (0..4000).collect();
@@ -176,16 +174,16 @@ fn a_chart_has_few_readings_and_every_peak() {
     let client = client("charts");
     // A flat line with a peak of one reading, and one of text alone.
     let value = |n: i64| if n == 1234 { 99.5 } else { 1.0 };
-    client.keep(&(0..5400).map(|n| format!("m v={} {}\n", value(n), HOUR_START + n * SECOND)).collect::<String>());
+    client.keep(&(0..5400).map(|n| format!("m v={} {}\n", value(n), START + n * SECOND)).collect::<String>());
     client.keep("text s=\"a\" 1\ntext s=\"b\" 2");
     let times = |readings: &[Value]| -> Vec<i64> { readings.iter().map(|r| r["ts"].as_i64().unwrap()).collect() };
-    let end = HOUR_START + 5400 * SECOND;
-    for range in [String::new(), format!("&precision=ns&from={HOUR_START}&to={end}")] {
+    let end = START + 5400 * SECOND;
+    for range in [String::new(), format!("&precision=ns&from={START}&to={end}")] {
         let shown = client.readings("m", &format!("max_points=20{range}"));
         assert!((4..=20).contains(&shown.len()), "{}", shown.len());
-        assert!(shown.contains(&json!({"ts": HOUR_START + 1234 * SECOND, "v": 99.5})), "{range}");
-        assert_eq!(times(&shown)[0], HOUR_START, "{range}");
-        assert_eq!(*times(&shown).last().unwrap(), HOUR_START + 5399 * SECOND, "{range}");
+        assert!(shown.contains(&json!({"ts": START + 1234 * SECOND, "v": 99.5})), "{range}");
+        assert_eq!(times(&shown)[0], START, "{range}");
+        assert_eq!(*times(&shown).last().unwrap(), START + 5399 * SECOND, "{range}");
     }
     assert_eq!(client.readings("m", "max_points=5400").len(), 5400);
     assert_eq!(times(&client.readings("text", "max_points=2&order=desc")), [2, 1]);

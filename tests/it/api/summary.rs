@@ -16,15 +16,9 @@ const FIRST: i64 = -2 * DAY + 1;
 const PACE: i64 = 450 * SECOND;
 const COUNT: i64 = 4 * DAY / PACE;
 
-fn fill(client: &Client<'_>) {
-    let line = |n: i64| format!("m v={:.2},i={}i {}\n", value(n), n - 300, FIRST + n * PACE);
-    client.keep(&(0..COUNT).map(line).collect::<String>());
-}
-
 fn filled(database: &str) -> Client<'_> {
-    let client = client(database);
-    fill(&client);
-    client
+    let line = |n: i64| format!("m v={:.2},i={}i {}\n", value(n), n - 300, FIRST + n * PACE);
+    client_with(database, &(0..COUNT).map(line).collect::<String>())
 }
 
 /// What the answer must be, by folding every reading of the range.
@@ -133,33 +127,6 @@ fn every_step_and_every_edge_agrees_with_folding_all_readings() {
     check("by default", &by_default, &model(0, 2 * HOUR, HOUR));
     let one_field = windows(&client, "m", "from=-3600000000000&to=1800000000000&fields=i");
     assert!(one_field.as_array().unwrap().iter().all(|window| keys(&window["fields"]) == ["i"]), "{one_field}");
-}
-
-/// A page closes at 3 readings here: an hour's summary is then the union of many pages'.
-#[test]
-fn windows_over_many_pages_agree_too_and_so_they_do_after_a_restart() {
-    let mut server = Launch::embedded().config("[page]\nmax_readings = 3\n").start();
-    let check_all = |server: &Server| {
-        let client = Client { server, database: "d" };
-        for (from, to, name, step) in [
-            (-2 * DAY, 2 * DAY, "1h", HOUR),
-            (-DAY + 1, DAY - 1, "1d", DAY),
-            (-90 * MINUTE, HOUR + 1, "90m", 90 * MINUTE),
-        ] {
-            let found = windows(&client, "m", &format!("from={from}&to={to}&step={name}"));
-            check(&format!("{from}..{to} by {name}"), &found, &model(from, to, step));
-        }
-    };
-    let client = Client { server: &server, database: "d" };
-    fill(&client);
-    check_all(&server);
-    server.stop_and_restart();
-    check_all(&server);
-    // The same again, latest first, changes nothing.
-    let client = Client { server: &server, database: "d" };
-    let line = |n: i64| format!("m v={:.2},i={}i {}\n", value(n), n - 300, FIRST + n * PACE);
-    client.keep(&(0..COUNT).rev().map(line).collect::<String>());
-    check_all(&server);
 }
 
 #[test]

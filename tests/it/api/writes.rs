@@ -40,7 +40,6 @@ fn what_is_kept_is_answered_204_and_nothing_else() {
 
 #[test]
 fn every_precision_scales_its_timestamps() {
-    const SECOND: i64 = 1_000_000_000;
     let cases = [
         ("/write", "", 7_i64, 7),
         ("/write", "n", 1_700_000_000, 1_700_000_000),

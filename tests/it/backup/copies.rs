@@ -2,13 +2,13 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, digest, filled, folder, restored, write};
+use super::{PAGES, SEALS, START, digest, filled, restored, write};
 
 #[test]
 fn a_copy_there_and_back_has_the_same_digest() {
     let mut server = filled("embedded", SEALS);
     assert!(server.stop().success());
-    let (there, folder) = (folder("there"), server.data_dir());
+    let (there, folder) = (Folder::new("there"), server.data_dir());
     let original = digest("embedded", &folder);
     let config = there.file("own.toml");
     let columns = format!("{SEALS}form = \"columns\"\n");
@@ -17,28 +17,18 @@ fn a_copy_there_and_back_has_the_same_digest() {
         let (uri, back) = (mongod().uri(&fresh_database_name()), there.file(&format!("back{round}")));
         let data = there.file(&format!("data{round}"));
         for (from, to) in [(path(&folder), &*uri), (&*uri, path(&back))] {
-            let arguments = [
-                "backup",
-                "copy",
-                "--source",
-                from,
-                "--target",
-                to,
-                "--config",
-                path(&config),
-                "--data-dir",
-                path(&data),
-            ];
+            let arguments = ["backup", "copy", "--source", from, "--target", to];
+            let folder = ["--config", path(&config), "--data-dir", path(&data)];
+            let arguments = [&arguments[..], &folder].concat();
             let mut command = program();
-            ran(command.args(arguments).env("FAULT_KILL_AT", "day_copied:2")).killed();
+            ran(command.args(&arguments).env("FAULT_KILL_AT", "day_copied:2")).killed();
             hourglass(&arguments).good();
             hourglass(&arguments).refused("not empty");
         }
         assert_eq!(original, digest(&uri, &data));
         assert_eq!(original, digest("embedded", &back));
         for (store, data) in [(&*uri, &data), ("embedded", &back)] {
-            let verified = hourglass(&["verify", "--store", store, "--data-dir", path(data)]);
-            assert_eq!(verified.status, Some(0), "{verified:?}");
+            verify(store, data, &[]).good();
         }
     }
 }
@@ -48,7 +38,7 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();
-    let (to, from) = (folder("to"), server.data_dir());
+    let (to, from) = (Folder::new("to"), server.data_dir());
     hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).refused("wal flush");
     hourglass(&["backup", "copy", "--source", path(&from), "--target", path(&from)]).refused("the same");
     hourglass(&["wal", "flush", "--data-dir", path(&from)]).good();
@@ -61,7 +51,7 @@ fn a_restored_store_goes_on_like_any_other() {
     let mut server = filled("embedded", "");
     let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
     request("PUT", &server.url("/api/v1/renames?db=plant"), renamed.as_bytes(), &[]).unwrap().expect(200);
-    let to = folder("backup");
+    let to = Folder::new("backup");
     super::backup(&server, to.path(), &[]).good();
     let mut copy = restored(to.path());
     let of_new_name =
@@ -99,7 +89,7 @@ fn a_restored_store_goes_on_like_any_other() {
 #[test]
 fn what_is_written_after_a_restore_is_later_by_any_clock() {
     let server = filled("embedded", "");
-    let to = folder("backup");
+    let to = Folder::new("backup");
     super::backup(&server, to.path(), &[]).good();
     let mut copy = restored(to.path());
     copy.kill();

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, digest, filled, folder, restore, write};
+use super::{PAGES, SEALS, START, backup, digest, filled, restore, write};
 
 #[track_caller]
 fn put(server: &Server, key: &str, meta: &Value) {
@@ -39,7 +39,7 @@ fn started(store: &str, data: &std::path::Path) -> Server {
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
     std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
-    server.restart("127.0.0.1:0");
+    server.restart();
     server
 }
 
@@ -52,7 +52,7 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
     }) {
         let mut server = filled(&store, SEALS);
         describe(&server);
-        let (to, data) = (folder("backup"), folder("restored"));
+        let (to, data) = (Folder::new("backup"), Folder::new("restored"));
         backup(&server, to.path(), &[]).good();
         // A change of metadata alone, and nothing at all.
         put(&server, "climate,s=1", &json!({"site": "roof"}));
@@ -93,7 +93,7 @@ fn a_copy_of_a_stopped_store_has_them_too() {
     describe(&server);
     let original = described(&server);
     assert!(server.stop().success());
-    let (there, back) = (folder("there"), folder("back"));
+    let (there, back) = (Folder::new("there"), Folder::new("back"));
     let (from, data, back) = (server.data_dir(), there.file("data"), back.file("data"));
     for (from, to) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
         hourglass(&["backup", "copy", "--source", from, "--target", to, "--data-dir", path(&data)]).good();
@@ -107,7 +107,7 @@ fn a_copy_of_a_stopped_store_has_them_too() {
 #[test]
 fn a_backup_of_another_form_is_refused() {
     let server = filled("embedded", "");
-    let (to, into) = (folder("backup"), folder("restored"));
+    let (to, into) = (Folder::new("backup"), Folder::new("restored"));
     backup(&server, to.path(), &[]).good();
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(to.file("manifest.json")).unwrap()).unwrap();
     manifest["form"] = json!(3);

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{DAY, PAGES, SEALS, START, backup, digest, filled, folder, restore, write};
+use super::{DAY, PAGES, SEALS, START, backup, digest, filled, restore, write};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -21,7 +21,7 @@ fn manifest(folder: &Path) -> Value {
 /// Restores into a new embedded store, and returns its digest.
 #[track_caller]
 fn digest_of_backup(from: &Path) -> Value {
-    let to = folder("restored");
+    let to = Folder::new("restored");
     restore(from, "embedded", to.path()).good();
     assert!(!to.file("unfinished.jsonl").exists());
     digest("embedded", to.path())["databases"].clone()
@@ -38,7 +38,7 @@ fn killed_at(server: &Server, to: &Path, point: &str) {
 fn a_second_backup_writes_the_days_that_changed() {
     for (store, more) in stores().into_iter().zip([SEALS, SEALS]) {
         let mut server = filled(&store, more);
-        let to = folder("backup");
+        let to = Folder::new("backup");
         assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n4 days written"), "three and one");
         let names = files(to.path());
         assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n0 days written (0 bytes), 4 unchanged"));
@@ -62,7 +62,7 @@ fn a_second_backup_writes_the_days_that_changed() {
 fn a_killed_backup_leaves_the_one_before() {
     for store in stores() {
         let mut server = filled(&store, "");
-        let to = folder("backup");
+        let to = Folder::new("backup");
         backup(&server, to.path(), &[]).good();
         let before = digest_of_backup(to.path());
         for (point, is_new) in
@@ -90,7 +90,7 @@ fn a_killed_backup_leaves_the_one_before() {
 fn a_service_that_is_killed_while_it_sends_leaves_the_backup_before() {
     for store in stores() {
         let mut server = filled(&store, "");
-        let to = folder("backup");
+        let to = Folder::new("backup");
         backup(&server, to.path(), &[]).good();
         let before = manifest(to.path());
         write(&server, "plant", &format!("climate,s=0 temp=1 {}\n", START + 60));
@@ -112,28 +112,19 @@ fn a_service_that_is_killed_while_it_sends_leaves_the_backup_before() {
 fn a_killed_restore_is_continued_and_no_service_starts_on_half_of_it() {
     for (store, to_store) in stores().into_iter().zip(stores()) {
         let mut server = filled(&store, "");
-        let (backup_folder, to) = (folder("backup"), folder("restored"));
+        let (backup_folder, to) = (Folder::new("backup"), Folder::new("restored"));
         backup(&server, backup_folder.path(), &[]).good();
         assert!(server.stop().success());
         for point in ["day_restored:1", "day_restored:3"] {
+            let to = ["--store", &to_store, "--data-dir", path(to.path())];
             let mut command = program();
-            command.args([
-                "backup",
-                "restore",
-                path(backup_folder.path()),
-                "--store",
-                &to_store,
-                "--data-dir",
-                path(to.path()),
-            ]);
+            command.args(["backup", "restore", path(backup_folder.path())]).args(to);
             ran(command.env("FAULT_KILL_AT", point)).killed();
-            let serve = ["serve", "--listen", "127.0.0.1:0", "--store", &to_store, "--data-dir", path(to.path())];
-            hourglass(&serve).refused("has not finished");
+            hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &to[..]].concat()).refused("has not finished");
         }
         restore(backup_folder.path(), &to_store, to.path()).good();
         assert_eq!(digest(&store, &server.data_dir())["databases"], digest(&to_store, to.path())["databases"]);
-        let verified = hourglass(&["verify", "--store", &to_store, "--data-dir", path(to.path())]);
-        assert_eq!(verified.status, Some(0), "{verified:?}");
+        verify(&to_store, to.path(), &[]).good();
         restore(backup_folder.path(), &to_store, to.path()).refused("not empty");
     }
 }
@@ -141,7 +132,7 @@ fn a_killed_restore_is_continued_and_no_service_starts_on_half_of_it() {
 #[test]
 fn a_damaged_file_is_found_and_named() {
     let server = filled("embedded", "");
-    let to = folder("backup");
+    let to = Folder::new("backup");
     backup(&server, to.path(), &[]).good();
     let whole = files(to.path());
     for file in whole.iter().filter(|file| !path(file).ends_with(".lock")) {
@@ -154,7 +145,7 @@ fn a_damaged_file_is_found_and_named() {
                 damaged[at] ^= 1
             }
             std::fs::write(file, damaged).unwrap();
-            let into = folder("restored");
+            let into = Folder::new("restored");
             let name = file.file_name().unwrap().to_str().unwrap();
             let said = restore(to.path(), "embedded", into.path());
             assert!(said.status == Some(1), "{what} {name}: {said:?}");
@@ -179,7 +170,7 @@ fn a_proof_is_told_by_the_metric_and_outlives_the_process() {
     const PROVED: &str = "hourglass_backup_proved_timestamp_seconds";
     for store in stores() {
         let mut server = filled(&store, SEALS);
-        let to = folder("backup");
+        let to = Folder::new("backup");
         backup(&server, to.path(), &[]).good();
         assert!(metric(&server, PROVED).abs() < 1.0, "none is proved");
         assert!(backup(&server, to.path(), &["--prove"]).good().stdout.contains("proved"));
@@ -211,7 +202,7 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
     let token = hourglass(&arguments).good().stdout.trim().to_owned();
     let ask = || post(&server.url("/api/v1/flush"), "", &[]).status;
     assert!(poll(Duration::from_secs(20), || (ask() == 401).then_some(())).is_some());
-    let (to, into) = (folder("backup"), folder("restored"));
+    let (to, into) = (Folder::new("backup"), Folder::new("restored"));
     backup(&server, to.path(), &[]).refused("--token-file");
     let config = into.file("own.toml");
     std::fs::write(&config, "[page]\nmax_readings = 7\n").unwrap();
@@ -237,7 +228,7 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
     );
     std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
     restore(to.path(), "embedded", &server.data_dir()).good();
-    server.restart_behind("127.0.0.1:0");
+    server.restart_behind();
     let settings = ask(&server, "GET", "/api/v1/databases/plant", "").json();
     assert_eq!(settings["readings"], "873600h", "{settings}");
     let policies = ask(&server, "GET", "/query?q=SHOW%20RETENTION%20POLICIES%20ON%20o", "");
@@ -248,7 +239,7 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
 #[test]
 fn a_backup_goes_only_where_nothing_else_is() {
     let server = filled("embedded", "");
-    let to = folder("backup");
+    let to = Folder::new("backup");
     std::fs::write(to.file("mine.txt"), "mine").unwrap();
     backup(&server, to.path(), &[]).refused("neither empty nor a backup");
     assert_eq!(files(to.path()).len(), 1);
@@ -263,7 +254,7 @@ fn a_backup_waits_for_every_instance() {
     let lazy = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"1s\"\n";
     let other = Launch::with_store(&store).config(lazy).start();
     write(&other, "plant", &format!("climate,s=7 temp=7 {}\n", START + 7));
-    let to = folder("backup");
+    let to = Folder::new("backup");
     backup(&one, to.path(), &["--patience", "2s"]).refused("have not said");
     assert!(!to.file("manifest.json").exists());
     flush(&other);

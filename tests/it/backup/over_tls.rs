@@ -1,6 +1,6 @@
 //! Commands that ask a service speak TLS: they trust the authority that they are given, and no other, and show a certificate.
 
-use super::{folder, write};
+use super::write;
 use crate::support::prelude::*;
 
 #[test]
@@ -14,7 +14,7 @@ fn a_backup_is_made_over_tls() {
         let lines: String = (0..20_000).map(|n| format!("m,s={} v={n}.5 {}\n", n % 7, super::START + n)).collect();
         write(&server, "plant", &lines);
         let port = server.other("https").port();
-        let (url, to) = (format!("https://localhost:{port}"), folder("backup"));
+        let (url, to) = (format!("https://localhost:{port}"), Folder::new("backup"));
         let (ca, cert, key) = (ours.file("ca.pem"), ours.file("client.pem"), ours.file("client.key"));
         let by = ["--ca", path(&ca), "--cert", path(&cert), "--key", path(&key)];
         let by = if shows { &by[..] } else { &by[..2] };

@@ -5,7 +5,7 @@ use mongodb::Client;
 
 use crate::support::prelude::*;
 
-use super::{PAGES, START, digest, folder, write};
+use super::{PAGES, START, digest, write};
 
 /// Copies all collections of a database into another one, which is dropped before.
 fn copy_collections(from: &str, to: &str) {
@@ -39,17 +39,16 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
     server.kill();
     copy_collections(&kept, &name);
     // With an empty data folder the state is that of the snapshot.
-    let empty = folder("empty");
+    let empty = Folder::new("empty");
     let of_snapshot = digest(&mongod().uri(&kept), empty.path());
     assert_eq!(of_snapshot["total"]["readings"], 300, "{of_snapshot}");
     assert_eq!(digest(&store, empty.path()), of_snapshot);
     // With its own, it replays what is in its log.
-    server.restart("127.0.0.1:0");
+    server.restart();
     assert!(server.stop().success());
     let now = digest(&store, &server.data_dir());
     assert_eq!((&now["total"]["readings"], &now["total"]["sensors"]), (&500.into(), &2.into()), "{now}");
-    let verified = hourglass(&["verify", "--store", &store, "--data-dir", path(&server.data_dir())]);
-    assert_eq!(verified.status, Some(0), "{verified:?}");
+    verify(&store, &server.data_dir(), &[]).good();
 }
 
 /// A flush before the snapshot is what makes it hold everything: without one, what is only in the log is missing in it.
@@ -60,7 +59,7 @@ fn a_snapshot_without_a_flush_lacks_what_is_in_the_log() {
     let server = Launch::with_store(mongod().uri(&name)).config(lazy).start();
     write(&server, "plant", &lines("a", 100));
     copy_collections(&name, &kept);
-    let empty = folder("empty");
+    let empty = Folder::new("empty");
     assert_eq!(digest(&mongod().uri(&kept), empty.path())["total"]["readings"], 0);
     flush(&server);
     copy_collections(&name, &kept);

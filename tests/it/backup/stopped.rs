@@ -3,7 +3,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, START, digest, folder, restore, write};
+use super::{PAGES, START, digest, restore, write};
 
 /// Only the WAL in `--data-dir` was looked at. Of two instances one was stopped, and 1,440 readings that the other one had acknowledged
 /// were missing, in a backup of its data folder that was called proved, and in a copy that was called equal.
@@ -16,7 +16,7 @@ fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
     let lines: String = (0..1440).map(|n| format!("m v={n} {}\n", START + n * 60)).collect();
     write(&other, "plant", &lines);
     assert!(stopped.stop().success());
-    let (there, own) = (folder("stopped"), stopped.data_dir());
+    let (there, own) = (Folder::new("stopped"), stopped.data_dir());
     let (kept, copied) = (there.file("kept"), there.file("copied"));
     let backup = || {
         let arguments =

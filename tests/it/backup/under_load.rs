@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, folder, restored};
+use super::{PAGES, SEALS, START, backup, restored};
 
 const SENDERS: u64 = 3;
 /// Readings per request.
@@ -71,9 +71,10 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
         let acked: Arc<Vec<AtomicU64>> = Arc::new((0..SENDERS).map(|_| AtomicU64::new(0)).collect());
         let stop = Arc::new(AtomicBool::new(false));
         let senders = load(&server, &acked, &stop);
-        let sent = || (0..3).all(|sender| acked[sender].load(Ordering::SeqCst) > 60).then_some(());
-        eventually("some readings are acked", Duration::from_secs(60), sent);
-        let to = folder("backup");
+        wait_until("some readings are acked", Duration::from_secs(60), || {
+            (0..3).all(|sender| acked[sender].load(Ordering::SeqCst) > 60)
+        });
+        let to = Folder::new("backup");
         for _ in 0..backups() {
             let before: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
             backup(&server, to.path(), &[]).good();

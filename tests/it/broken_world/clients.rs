@@ -2,8 +2,6 @@
 
 use crate::support::prelude::*;
 
-/// 2026-01-15T14:00:00Z.
-const START: i64 = 1_768_485_600_000_000_000;
 const LINES: i64 = 5000;
 const SENSORS: i64 = 10;
 
@@ -50,8 +48,9 @@ fn clients_that_leave_tear_nothing(server: &Server) {
         std::thread::sleep(Duration::from_millis(number % 10 * 5));
     }
     // What they began is over once their connections are gone and the shards have stored what came after it.
-    let only_ours = || (metric(server, "hourglass_http_connections") <= 1.0).then_some(());
-    eventually("the connections of those who left are gone", PATIENCE, only_ours);
+    wait_until("the connections of those who left are gone", PATIENCE, || {
+        metric(server, "hourglass_http_connections") <= 1.0
+    });
     post(&server.url("/write"), lines("after"), &[]).expect(204);
     assert_eq!(stored(server, "after"), LINES);
     assert_eq!(stored(server, "half"), 0);
@@ -74,8 +73,7 @@ fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
         holder.send(begun);
     }
     let in_flight = || metric(&server, "hourglass_ingest_in_flight_bytes");
-    let held = || (in_flight() >= double(4 * begun.len())).then_some(());
-    eventually("the holders' bytes are admitted", PATIENCE, held);
+    wait_until("the holders' bytes are admitted", PATIENCE, || in_flight() >= double(4 * begun.len()));
 
     let url = server.url("/write");
     let refused = post(&url, &small, &[]).expect(503);
@@ -88,8 +86,7 @@ fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
     // Those who leave give their room back, and so does an ack.
     let mut last = holders.remove(0);
     drop(holders);
-    let given_back = || (in_flight() <= double(large.len())).then_some(());
-    eventually("the room of those who left is given back", PATIENCE, given_back);
+    wait_until("the room of those who left is given back", PATIENCE, || in_flight() <= double(large.len()));
     last.send(rest);
     assert!(last.head().starts_with("HTTP/1.1 204"));
     post(&url, &small, &[]).expect(204);

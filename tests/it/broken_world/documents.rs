@@ -58,7 +58,7 @@ fn readings_wait_for_a_document_of_a_newer_version_which_hides_no_other() {
     let version = |version: i32| doc! { "schemaVersion": version };
     change(&uri, "buckets", doc! { "sensor": "m,s=a" }, version(2));
     change(&uri, "sensors", doc! { "_id": "m,s=b" }, version(2));
-    server.restart("127.0.0.1:0");
+    server.restart();
     let write = |lines: &str| post(&server.url("/write?ack=store"), lines, &[]).status;
     assert_eq!(write("m,s=a v=2 2\nm,s=b v=2,new=1 2\nm,s=c v=2 2"), 503);
     assert_eq!(readings(&server, "default", "m,s=c", None, 100).len(), 2, "its neighbours' trouble is not its own");

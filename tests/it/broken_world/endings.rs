@@ -2,7 +2,6 @@
 
 use crate::support::prelude::*;
 
-const HOUR: i64 = 1_768_485_600_000_000_000;
 const BODIES: usize = 40;
 const LINES: usize = 600;
 /// Nothing gets to the store by itself.
@@ -13,7 +12,7 @@ fn send(server: &Server) {
     for body in 0..BODIES {
         let mut lines = String::new();
         for line in 0..LINES {
-            writeln!(lines, "m,s=s{line:03} v={body} {}", HOUR + i64::try_from(body).unwrap() * 60_000_000_000)
+            writeln!(lines, "m,s=s{line:03} v={body} {}", START + i64::try_from(body).unwrap() * 60_000_000_000)
                 .unwrap();
         }
         post(&server.url("/write?ack=log"), lines, &[]).expect(204);
@@ -35,11 +34,11 @@ fn a_stop_finishes_the_backlog(launch: Launch) {
     let mut server = launch.config(CONFIG).start();
     send(&server);
     server.kill();
-    server.restart_behind("127.0.0.1:0");
+    server.restart_behind();
     let status = server.stop();
     assert!(status.success(), "{status}");
     assert!(server.stderr().contains("\"complete\":true"), "{}", server.stderr());
-    server.restart("127.0.0.1:0");
+    server.restart();
     check_stored(&server);
 }
 
@@ -54,7 +53,7 @@ tests! {
 fn a_stop_finishes_a_deletion_that_a_replay_meets() {
     let launch = Launch::embedded().config(CONFIG);
     let mut server = launch.clone().env("FAULT_KILL_AT", "before_deletion:1").start();
-    post(&server.url("/write?ack=store"), format!("m v=1 {HOUR}"), &[]).expect(204);
+    post(&server.url("/write?ack=store"), format!("m v=1 {START}"), &[]).expect(204);
     // The process ends before it is answered.
     let drop = server.url("/query?q=DROP+DATABASE+%22default%22");
     assert!(request("POST", &drop, b"", &[]).is_err(), "killed before it was done");
@@ -62,7 +61,7 @@ fn a_stop_finishes_a_deletion_that_a_replay_meets() {
     server.restart_as(launch.clone());
     let status = server.stop();
     assert!(status.success() && server.stderr().contains("\"complete\":true"), "{status} {}", server.stderr());
-    server.restart("127.0.0.1:0");
+    server.restart();
     let databases = get(&server.url("/query?q=SHOW+DATABASES")).expect(200).text().to_owned();
     assert!(!databases.contains("default"), "{databases}");
 }
@@ -77,7 +76,7 @@ fn a_stop_that_leaves_records_in_the_log_says_so() {
     send(&server);
     mongod.kill();
     server.kill();
-    server.restart_behind("127.0.0.1:0");
+    server.restart_behind();
     let status = server.stop();
     assert_eq!(status.code(), Some(75), "{}", server.stderr());
     let said = server.stderr();
@@ -92,7 +91,7 @@ fn a_stop_that_leaves_records_in_the_log_says_so() {
     mongod.restart();
     let (code, said) = flush_wal(&server.data_dir(), &uri, &[]);
     assert_eq!(code, 0, "{said}");
-    server.restart("127.0.0.1:0");
+    server.restart();
     check_stored(&server);
 }
 
@@ -121,7 +120,7 @@ fn flush_wal_empties_the_log(store: &str) {
     assert!(said.contains(&first) && said.contains(&last), "{said}");
     let (code, said) = flush_wal(&server.data_dir(), store, &[]);
     assert!(code == 0 && said.contains("0 records of the WAL in "), "{said}");
-    server.restart("127.0.0.1:0");
+    server.restart();
     check_stored(&server);
     flush(&server);
 }

@@ -46,8 +46,9 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     }
     assert_eq!(metric(&other, "hourglass_registry_logs"), 2.0);
     silent.kill();
-    let has_passed = || (metric(&other, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
-    eventually("the silent log holds the floor no more", PATIENCE, has_passed);
+    wait_until("the silent log holds the floor no more", PATIENCE, || {
+        metric(&other, "hourglass_registry_floor_timestamp_seconds") > written
+    });
     // The page is written anew, and forgets which of its values came when: all that could be compared with them is lost.
     write_in(&other, "store", hour, 4, 4);
     silent.restart_as(launch);
@@ -86,10 +87,10 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
     }
     assert_eq!(metric(&other, "hourglass_registry_logs"), 2.0);
     silent.kill();
-    let has_passed = || (metric(&other, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
-    eventually("the silent log holds the floor no more", PATIENCE, has_passed);
-    let sealed = || (ask_job(&other, "seal").json()["progress"]["days"] == 1).then_some(());
-    eventually("the day is sealed", PATIENCE, sealed);
+    wait_until("the silent log holds the floor no more", PATIENCE, || {
+        metric(&other, "hourglass_registry_floor_timestamp_seconds") > written
+    });
+    wait_until("the day is sealed", PATIENCE, || ask_job(&other, "seal").json()["progress"]["days"] == 1);
     silent.restart_as(launch);
     post(&silent.url("/api/v1/flush"), "", &[]).expect(409);
     let expected: Vec<(i64, String)> = [(1, 2), (3, 3), (5, 2)].map(|(at, value)| (at, value.to_string())).into();
@@ -114,19 +115,16 @@ fn a_page_that_comes_after_its_deletion_is_gone_when_the_deletion_is_forgotten()
     halt.set();
     std::thread::scope(|threads| {
         let flushes = threads.spawn(|| flush(&late));
-        let is_flushing = || (metric(&late, "hourglass_flush_readings_count") >= 1.0).then_some(());
-        eventually("it is about to write", PATIENCE, is_flushing);
+        wait_until("it is about to write", PATIENCE, || metric(&late, "hourglass_flush_readings_count") >= 1.0);
         post(&server.url("/query?db=default&q=DROP%20SERIES%20FROM%20m"), "", &[]).expect(200);
         for server in [&server, &late] {
-            let is_known = || (metric(server, "hourglass_registry_deletions") >= 1.0).then_some(());
-            eventually("the deletion is known", PATIENCE, is_known);
+            wait_until("the deletion is known", PATIENCE, || metric(server, "hourglass_registry_deletions") >= 1.0);
         }
         halt.lift();
         flushes.join().expect("it is flushed");
     });
     for server in [&server, &late] {
-        let is_forgotten = || (metric(server, "hourglass_registry_deletions") == 0.0).then_some(());
-        eventually("it is forgotten", PATIENCE, is_forgotten);
+        wait_until("it is forgotten", PATIENCE, || metric(server, "hourglass_registry_deletions") == 0.0);
         let answer = get(&server.url("/api/v1/readings?sensor=m"));
         assert!(answer.status == 404 || stored(server).is_empty(), "{}", answer.text());
     }
@@ -147,8 +145,7 @@ fn a_deletion_is_forgotten_when_nobody_has_anything_older() {
     let refused = drop_series();
     assert!(refused.status == 503 && refused.text().contains("remembered deletions"), "{}", refused.text());
     flush(&holding);
-    let is_forgotten = || (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(());
-    eventually("it is forgotten", PATIENCE, is_forgotten);
+    wait_until("it is forgotten", PATIENCE, || metric(&server, "hourglass_registry_deletions") == 0.0);
     drop_series().expect(200);
     for server in [&server, &holding] {
         let answer = get(&server.url("/api/v1/readings?sensor=m"));

@@ -9,7 +9,6 @@ const DATABASE: &str = "default";
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 const GOOD: usize = 150;
 const BAD: &str = "m,room=a\\ b,s=bad";
-const HOUR: i64 = 1_768_485_600_000_000_000;
 
 /// A server on a MongoDB that can be told to refuse pages.
 struct Volume {
@@ -25,7 +24,7 @@ impl Volume {
         let name = fresh_database_name();
         let uri = mongod().uri(&name);
         let server = Server::start(&uri);
-        post(&server.url("/write?ack=store"), format!("m,s=first v=1 {HOUR}"), &[]).expect(204);
+        post(&server.url("/write?ack=store"), format!("m,s=first v=1 {START}"), &[]).expect(204);
         let mut volume = Volume { uri, name, server, validator: Document::new() };
         let listed = volume.run(doc! { "listCollections": 1, "filter": { "name": "default.buckets" } });
         let options = listed.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap();
@@ -120,9 +119,9 @@ impl Volume {
 /// The lines of the bad sensor: every family of value, text that must be escaped, times to the nanosecond.
 fn bad_lines() -> [String; 3] {
     [
-        format!("{BAD} n=-5i,on=true,t=\"a \\\"b\\\", c\\\\ #d\",v=0.1 {}", HOUR + 1),
-        format!("{BAD} u=18446744073709551615u,v=-1e-300 {}", HOUR + 2),
-        format!("{BAD} n=7i {}", HOUR + 3_599_999_999_999),
+        format!("{BAD} n=-5i,on=true,t=\"a \\\"b\\\", c\\\\ #d\",v=0.1 {}", START + 1),
+        format!("{BAD} u=18446744073709551615u,v=-1e-300 {}", START + 2),
+        format!("{BAD} n=7i {}", START + 3_599_999_999_999),
     ]
 }
 
@@ -136,7 +135,7 @@ fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anyt
             bad_lines().iter().for_each(|line| writeln!(body, "{line}").unwrap());
         }
         for step in 0..2 {
-            writeln!(body, "m,s=good{number:03} v={step} {}", HOUR + step).unwrap();
+            writeln!(body, "m,s=good{number:03} v={step} {}", START + step).unwrap();
         }
     }
     post(&volume.server.url("/write"), body, &[]).expect(204);
@@ -161,7 +160,7 @@ fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anyt
 
     // Nothing of it is left in the log, and nothing of it is tried again.
     assert!(volume.server.stop().success());
-    volume.server.restart("127.0.0.1:0");
+    volume.server.restart();
     assert_eq!(metric(&volume.server, "hourglass_ingest_readings_replayed_total"), 0.0);
 
     // What is in the file can be sent as it is, once the reason is gone.
@@ -183,13 +182,13 @@ fn who_waits_for_the_store_is_told_that_it_refuses() {
     let volume = Volume::new();
     volume.refuse(true);
     let write = volume.server.url("/write?ack=store");
-    let refused = post(&write, format!("{}\nm,s=good v=1 {HOUR}", bad_lines()[0]), &[]).expect(400);
+    let refused = post(&write, format!("{}\nm,s=good v=1 {START}", bad_lines()[0]), &[]).expect(400);
     let error = refused.json()["error"].as_str().expect("an error").to_owned();
     assert!(error.starts_with("the store refused the document: "), "{error}");
     assert_eq!(refused.header("retry-after"), None, "sending it again mends nothing");
     assert_eq!(refused.header("x-hourglass-ack"), None);
     assert_eq!(readings(&volume.server, DATABASE, "m,s=good", None, 10).len(), 1, "the good one is kept");
-    post(&write, format!("m,s=good v=2 {}", HOUR + 1), &[]).expect(204);
+    post(&write, format!("m,s=good v=2 {}", START + 1), &[]).expect(204);
     // Each dialect in its own words.
     let v2 = post(&volume.server.url("/api/v2/write?ack=store"), &bad_lines()[1], &[]).expect(400).json();
     assert_eq!(v2["code"], "invalid");
@@ -207,7 +206,7 @@ fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
     let write = volume.server.url("/write?ack=store");
     post(&write, &lines[0], &[]).expect(204);
     volume.refuse(true);
-    let refused = post(&write, format!("{}\nm,s=good v=1 {HOUR}", lines[1]), &[]).expect(400);
+    let refused = post(&write, format!("{}\nm,s=good v=1 {START}", lines[1]), &[]).expect(400);
     assert!(refused.text().contains("the store refused the document: 121"), "{}", refused.text());
     volume.check_account(1.0);
     let stored = [(BAD.to_owned(), 1), ("m,s=first".to_owned(), 1), ("m,s=good".to_owned(), 1)];
@@ -238,7 +237,7 @@ fn dead_letters_are_seen_until_they_are_sent_again() {
         assert_eq!(flushed["dead_letters"], json!({ DATABASE: 3 }), "{flushed}");
         assert!(flushed["error"].as_str().is_some_and(|error| error.contains("3 readings")), "{flushed}");
         assert!(volume.server.stop().success(), "nothing of it is left in the log");
-        volume.server.restart("127.0.0.1:0");
+        volume.server.restart();
     }
     // Lot by lot, with the reason, when, and the lines.
     let first = volume.listed("?limit=1");
@@ -258,7 +257,7 @@ fn dead_letters_are_seen_until_they_are_sent_again() {
     }
 
     // A process that writes to a database for the first time gives its collections their own validator back.
-    post(&volume.server.url("/write?ack=store"), format!("m,s=first v=1 {HOUR}"), &[]).expect(204);
+    post(&volume.server.url("/write?ack=store"), format!("m,s=first v=1 {START}"), &[]).expect(204);
     volume.refuse(true);
     // The store refuses them still: they are taken, and are dead letters again, once each.
     let (code, said) = volume.send();
@@ -299,7 +298,7 @@ fn a_lot_that_is_not_taken_waits_and_no_other_is_sent_twice() {
     let id = volume.listed("")["letters"][0]["id"].as_str().expect("an id").to_owned();
     std::fs::write(&last, std::fs::read_to_string(&last).unwrap() + &format!("00000000 1 {{\"done\":[{id}")).unwrap();
     volume.server.kill();
-    volume.server.restart("127.0.0.1:0");
+    volume.server.restart();
     assert_eq!(volume.listed("")["databases"], json!({ DATABASE: 1 }));
     volume.edit("v=--1e-300", "v=-1e-300");
     let (code, said) = volume.send();

@@ -15,7 +15,7 @@ fn a_write_that_is_answered_503_fixes_no_fields_type() {
     server.kill();
     // Nothing is read back, so nothing is stored and the log is not let go of.
     halt.set();
-    server.restart_behind("127.0.0.1:0");
+    server.restart_behind();
     for bytes in [20_000, 200] {
         let line = format!("m text=\"{}\" 2", "x".repeat(bytes));
         wait_until("the log is full", Duration::from_secs(20), || {

@@ -8,12 +8,11 @@ use crate::support::prelude::*;
 
 /// Pages that a few texts outgrow.
 const SMALL_PAGES: &str = "[page]\nmax_readings = 8\nmax_bytes = \"2KiB\"\nhard_bytes = \"4KiB\"\n";
-const HOUR: i64 = 1_768_485_600_000_000_000;
 
 fn lines(sensor: &str, times: std::ops::Range<i64>, length: usize, mark: &str) -> String {
     let text = mark.repeat(length);
     times.fold(String::new(), |mut body, second| {
-        writeln!(body, "{sensor} t=\"{text}\" {}", HOUR + second * 1_000_000_000).unwrap();
+        writeln!(body, "{sensor} t=\"{text}\" {}", START + second * 1_000_000_000).unwrap();
         body
     })
 }
@@ -28,8 +27,8 @@ fn leave_a_transaction(uri: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let session = runtime.block_on(async {
         let client = Client::with_uri_str(uri).await.unwrap();
-        // As long as by default.
-        let lifetime = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": 60 };
+        // The longest is the default.
+        let lifetime = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": scaled([20, 20, 60]) };
         client.database("admin").run_command(lifetime).await.unwrap();
         let mut session = client.start_session().await.unwrap();
         session.start_transaction().await.unwrap();
@@ -60,7 +59,7 @@ fn a_split_outwaits_a_transaction_that_nobody_ends() {
     wait_until("it is tried again and again", RECOVERY, || tries() >= 6.0);
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 1.0);
     assert_eq!(metric(&server, "hourglass_ingest_readings_dead_lettered_total"), 0.0);
-    // mongod ends it when its minute is over.
+    // mongod ends it when its time is over.
     assert_eq!(asked.join().unwrap(), 204);
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 0.0);
     assert!(!has_dead_letters(&server));

@@ -3,9 +3,7 @@
 
 use crate::support::prelude::*;
 
-/// 2026-01-15T14:00:00Z, and the hour after it.
-const HOUR: i64 = 1_768_485_600_000_000_000;
-const NEXT: i64 = HOUR + 3_600_000_000_000;
+const NEXT: i64 = START + HOUR;
 /// Longer than anything here takes, and below `query.timeout`.
 const LONG: &str = "20s";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,14 +23,14 @@ fn halted(wait: &str, more: &str) -> Halted {
     );
     let launch = halt.launch(Launch::embedded().config(config), "replay");
     let mut server = launch.start();
-    write(&server, &format!("m,s=old v=1 {HOUR}"));
+    write(&server, &format!("m,s=old v=1 {START}"));
     // So that nothing of it is read back.
     assert!(server.stop().success());
-    server.restart("127.0.0.1:0");
+    server.restart();
     write(&server, more);
     server.kill();
     halt.set();
-    server.restart_behind("127.0.0.1:0");
+    server.restart_behind();
     Halted { server, halt }
 }
 
@@ -42,7 +40,7 @@ fn write(server: &Server, lines: &str) {
 
 /// A sensor's readings in an hour.
 fn readings(server: &Server, sensor: &str, hour: i64) -> Answer {
-    let to = hour + (NEXT - HOUR);
+    let to = hour + HOUR;
     get(&server.url(&format!("/api/v1/readings?db=d&sensor=m,s={sensor}&from={hour}&to={to}&epoch=ns")))
 }
 
@@ -69,29 +67,29 @@ fn expect_behind(answer: Answer) {
 /// for a year.
 #[test]
 fn a_backlog_holds_back_queries_about_it_and_no_others() {
-    let more = format!("m,s=old v=2 {NEXT}\nm,s=new v=3,w=1 {HOUR}\nother,s=new v=1 {HOUR}");
+    let more = format!("m,s=old v=2 {NEXT}\nm,s=new v=3,w=1 {START}\nother,s=new v=1 {START}");
     let Halted { server, halt } = halted("500ms", &more);
     let server = &server;
     // Until it is known what the backlog is about everything waits.
-    wait_until("the backlog is known", PATIENCE, || readings(server, "old", HOUR).status == 200);
-    assert_eq!(values(readings(server, "old", HOUR)), [1.0]);
+    wait_until("the backlog is known", PATIENCE, || readings(server, "old", START).status == 200);
+    assert_eq!(values(readings(server, "old", START)), [1.0]);
     expect_behind(readings(server, "old", NEXT));
-    expect_behind(readings(server, "new", HOUR));
+    expect_behind(readings(server, "new", START));
     // In hours of which there is nothing a sensor is known that only the log knows.
-    assert!(values(readings(server, "old", NEXT + 2 * (NEXT - HOUR))).is_empty());
+    assert!(values(readings(server, "old", NEXT + 2 * HOUR)).is_empty());
     let summary = |from: i64| {
-        let to = from + (NEXT - HOUR);
+        let to = from + HOUR;
         get(&server.url(&format!("/api/v1/summary?db=d&measurement=m&tag.s=old&agg=max&from={from}&to={to}")))
     };
-    assert!(summary(HOUR).expect(200).text().contains("\"max\":1"));
+    assert!(summary(START).expect(200).text().contains("\"max\":1"));
     expect_behind(summary(NEXT));
     // The same by InfluxQL; and sensors and fields that only the log knows are listed.
     let select = |sensor: &str, from: i64| {
         influx(server, &format!("SELECT v FROM m WHERE s = '{sensor}' AND time >= {from} AND time < {}", from + 1))
     };
-    assert!(select("old", HOUR).expect(200).text().contains(&format!("[{HOUR},1]")));
+    assert!(select("old", START).expect(200).text().contains(&format!("[{START},1]")));
     assert!(select("old", NEXT).text().contains("being replayed"), "{}", select("old", NEXT).text());
-    assert!(select("new", HOUR).text().contains("being replayed"));
+    assert!(select("new", START).text().contains("being replayed"));
     let listed = influx(server, "SHOW SERIES").expect(200).text().to_string();
     assert!(["m,s=old", "m,s=new", "other,s=new"].iter().all(|key| listed.contains(key)), "{listed}");
     let fields = get(&server.url("/api/v1/fields?db=d&measurement=m")).expect(200).text().to_string();
@@ -99,15 +97,16 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
     // The list of sensors has of each what is latest.
     expect_behind(get(&server.url("/api/v1/sensors?db=d")));
     // What is logged meanwhile waits behind it; another database has nothing to do with it.
-    write(server, &format!("m,s=late v=4 {HOUR}\nm,s=old v=5 {}", NEXT + 1));
-    expect_behind(readings(server, "late", HOUR));
-    assert_eq!(values(readings(server, "old", HOUR)), [1.0]);
+    write(server, &format!("m,s=late v=4 {START}\nm,s=old v=5 {}", NEXT + 1));
+    expect_behind(readings(server, "late", START));
+    assert_eq!(values(readings(server, "old", START)), [1.0]);
     assert!(influx(server, "SHOW SERIES").expect(200).text().contains("m,s=late"));
     expect_behind(get(&server.url("/api/v1/sensors?db=d")));
     get(&server.url("/api/v1/sensors?db=another")).expect(200);
     halt.lift();
     await_fed(server);
-    for (sensor, hour, expected) in [("old", NEXT, vec![2.0, 5.0]), ("new", HOUR, vec![3.0]), ("late", HOUR, vec![4.0])]
+    for (sensor, hour, expected) in
+        [("old", NEXT, vec![2.0, 5.0]), ("new", START, vec![3.0]), ("late", START, vec![4.0])]
     {
         assert_eq!(values(readings(server, sensor, hour)), expected, "{sensor}");
     }
@@ -117,15 +116,15 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
 /// Who asked for what was still to come was answered 503 at once, and had to ask again and again.
 #[test]
 fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
-    let halted = halted(LONG, &format!("m,s=new v=3 {HOUR}\nm,s=old v=2 {NEXT}"));
+    let halted = halted(LONG, &format!("m,s=new v=3 {START}\nm,s=old v=2 {NEXT}"));
     let server = &halted.server;
     std::thread::scope(|threads| {
-        let waiting = [("new", HOUR, 3.0), ("old", NEXT, 2.0)].map(|(sensor, hour, value)| {
+        let waiting = [("new", START, 3.0), ("old", NEXT, 2.0)].map(|(sensor, hour, value)| {
             let waiting = threads.spawn(move || values(readings(server, sensor, hour)));
             (waiting, value)
         });
         // `query.concurrent` is 1: whoever waits has no place.
-        assert_eq!(values(readings(server, "old", HOUR)), [1.0]);
+        assert_eq!(values(readings(server, "old", START)), [1.0]);
         for (waiting, _) in &waiting {
             assert!(!waiting.is_finished(), "nothing of it is there yet");
         }
@@ -144,28 +143,28 @@ fn a_deletion_in_the_backlog_holds_back_its_database() {
     let config = "[query]\nwait = \"500ms\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
     let launch = halt.launch(Launch::embedded().config(config), "replay");
     let mut server = launch.start();
-    write(&server, &format!("m,s=old v=1 {HOUR}\nm,s=new v=1 {HOUR}"));
-    post(&server.url("/write?db=e"), format!("m,s=old v=1 {HOUR}"), &[]).expect(204);
+    write(&server, &format!("m,s=old v=1 {START}\nm,s=new v=1 {START}"));
+    post(&server.url("/write?db=e"), format!("m,s=old v=1 {START}"), &[]).expect(204);
     assert!(server.stop().success());
-    server.restart("127.0.0.1:0");
-    write(&server, &format!("m,s=new v=2 {HOUR}"));
+    server.restart();
+    write(&server, &format!("m,s=new v=2 {START}"));
     server.kill();
     halt.set();
-    server.restart_behind("127.0.0.1:0");
-    wait_until("the backlog is known", PATIENCE, || readings(&server, "old", HOUR).status == 200);
+    server.restart_behind();
+    wait_until("the backlog is known", PATIENCE, || readings(&server, "old", START).status == 200);
     std::thread::scope(|threads| {
         let drop = server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'new'");
         let deleting = threads.spawn(move || post(&drop, "", &[]).expect(200));
-        wait_until("it is logged", PATIENCE, || readings(&server, "old", HOUR).status == 503);
-        write(&server, &format!("m,s=new v=3 {HOUR}"));
-        expect_behind(readings(&server, "old", HOUR));
+        wait_until("it is logged", PATIENCE, || readings(&server, "old", START).status == 503);
+        write(&server, &format!("m,s=new v=3 {START}"));
+        expect_behind(readings(&server, "old", START));
         get(&server.url("/api/v1/readings?db=e&sensor=m,s=old")).expect(200);
         halt.lift();
         deleting.join().unwrap();
     });
     await_fed(&server);
-    assert_eq!(values(readings(&server, "new", HOUR)), [3.0]);
-    assert_eq!(values(readings(&server, "old", HOUR)), [1.0]);
+    assert_eq!(values(readings(&server, "new", START)), [3.0]);
+    assert_eq!(values(readings(&server, "old", START)), [1.0]);
 }
 
 /// A store that was away for a second, as in an election, had every dashboard show an error.
@@ -174,12 +173,12 @@ fn a_store_that_is_away_for_a_moment_is_waited_for() {
     let mut mongod = Mongod::start();
     let config = format!("[store]\ncommand_timeout = \"1s\"\n[query]\nwait = \"{LONG}\"\nconcurrent = 1\n");
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
-    write(&server, &format!("m,s=old v=1 {HOUR}"));
+    write(&server, &format!("m,s=old v=1 {START}"));
     flush(&server);
     mongod.pause();
     wait_until("the store is missed", PATIENCE, || super::store_health(&server) == "fail");
     std::thread::scope(|threads| {
-        let waiting = threads.spawn(|| values(readings(&server, "old", HOUR)));
+        let waiting = threads.spawn(|| values(readings(&server, "old", START)));
         wait_until("it asks the store", PATIENCE, || metric(&server, "hourglass_query_running") > 0.0);
         assert!(!waiting.is_finished());
         mongod.resume();

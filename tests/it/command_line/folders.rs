@@ -86,7 +86,7 @@ fn a_new_data_folder_beside_another_is_warned_of() {
     // It has a store of its own now, and is no longer new.
     assert!(!start().contains("is near"));
     first.stop();
-    first.restart("127.0.0.1:0");
+    first.restart();
     assert!(!first.stderr().contains("is near"), "{}", first.stderr());
 }
 
@@ -118,8 +118,7 @@ fn a_log_with_records_for_another_store_is_refused_until_that_has_them() {
     refused(&mut server, &other, &identity(&uri), &identity(&other));
     refused(&mut server, "embedded", &identity(&uri), "embedded");
     // With its own store nothing is lost, and a stop brings all of it there.
-    server.restart_as(Launch::with_store(&uri));
-    await_fed(&server);
+    server.restart_with(Launch::with_store(&uri));
     assert_eq!(readings(&server, "m").len(), 1);
     assert!(server.stop().success());
     // Now the log needs no store in particular.

@@ -3,7 +3,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DATABASE, SECOND, START, WITHIN, run, times, write};
+use super::{CONFIG, DATABASE, START, WITHIN, run, times, write};
 
 /// Where a drop is killed once it is in the log.
 const POINTS: [&str; 7] = [
@@ -57,10 +57,7 @@ fn dropped_twice(launch: &Launch) {
     write(&server, &format!("m,t=a v=1 {START}"));
     run(&server, &format!("DROP DATABASE {DATABASE}; {CREATE}; DROP DATABASE {DATABASE}; {CREATE}"));
     for round in 0..2 {
-        server.kill();
-        let address = server.address();
-        server.restart_as(launch.clone().listen(address));
-        await_fed(&server);
+        server.kill_and_restart();
         is_there(&server, &format!("round {round}"));
         assert!(times(&server, "m,t=a").is_empty());
         run(&server, "DROP SERIES FROM m WHERE t = 'a'");
@@ -86,8 +83,7 @@ fn created_before_the_replay(launch: &Launch) {
         flush(&server);
         killed_drop(&mut server, launch, point);
         let halt = Halt::already_set();
-        let address = server.address();
-        let halted = halt.launch(launch.clone().listen(address), "replay");
+        let halted = halt.launch(launch.clone(), "replay");
         server.restart_as(halted);
         // With the settings that it had, as far as nobody knows of the drop yet.
         run(&server, "CREATE DATABASE doomed");
@@ -98,8 +94,7 @@ fn created_before_the_replay(launch: &Launch) {
             carried_out(&server, &format!("{point}, round {round}"), &[]);
             is_there(&server, point);
             server.kill();
-            server.restart_as(launch.clone().listen(address));
-            await_fed(&server);
+            server.restart_with(launch.clone());
         }
         let later = now();
         write(&server, &format!("m,t=a v=2 {later}"));
@@ -119,8 +114,7 @@ fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
         run(&server, CREATE);
         killed_drop(&mut server, &launch, point);
         let halt = Halt::already_set();
-        let address = server.address();
-        server.restart_as(halt.launch(launch.clone().listen(address), "replay"));
+        server.restart_as(halt.launch(launch.clone(), "replay"));
         run(&server, "CREATE DATABASE doomed");
         halt.lift();
         await_fed(&server);
@@ -143,9 +137,7 @@ fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
         run(&there, "CREATE DATABASE doomed");
         run(&there, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
         is_there(&there, point);
-        let address = here.address();
-        here.restart_as(launch.clone().listen(address));
-        await_fed(&here);
+        here.restart_with(launch.clone());
         let later = now();
         write(&there, &format!("m,t=a v=2 {later}"));
         flush(&there);
@@ -167,19 +159,12 @@ fn carried_out(server: &Server, what: &str, left: &[i64]) {
     is_there(server, what);
 }
 
-fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-    i64::try_from(since.as_secs()).expect("seconds") * SECOND
-}
-
 /// Restarts the server so that it kills itself at a point, and drops the database there.
 #[track_caller]
 fn killed_drop(server: &mut Server, launch: &Launch, point: &str) {
     server.kill();
-    let address = server.address();
-    server.restart_as(launch.clone().listen(address).env("FAULT_KILL_AT", format!("{point}:1")));
-    await_fed(server);
+    server.restart_with(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
     let url = server.url(&format!("/query?db={DATABASE}&q=DROP%20DATABASE%20{DATABASE}"));
     let _ = request("POST", &url, b"", &[]);
-    assert!(poll(WITHIN, || server.exited()).is_some(), "{point} is not reached");
+    eventually(point, WITHIN, || server.exited());
 }

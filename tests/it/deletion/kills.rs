@@ -3,7 +3,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, send, times, write};
+use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, die_again, send, times, write};
 
 /// Where the server is told to kill itself, and whether the deletion is certain to be in the log by then.
 const POINTS: [(&str, Certainty); 11] = [
@@ -83,20 +83,10 @@ fn kills(launch: &Launch, statement: &str) {
         let answered = delete_and_die(&mut server, launch, statement, point);
         reached += usize::from(!answered);
         // The next one, too, ends while it replays.
-        let address = server.address();
-        for point in ["during_replay:1", "during_deletion:1", "before_deletion:1"] {
-            server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
-            let url = server.url("/api/v1/flush");
-            let ends = || {
-                let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-                server.exited().map(|_| ()).or(flushed.then_some(()))
-            };
-            poll_ends(ends);
-            server.kill();
-        }
-        restart(&mut server, launch);
+        die_again(&mut server, launch, &["during_replay:1", "during_deletion:1", "before_deletion:1"]);
+        server.restart_with(launch.clone());
         flush(&server);
-        check(&mut server, launch, statement, (point, certainty), answered);
+        check(&mut server, statement, (point, certainty), answered);
         super::run(&server, &format!("DROP DATABASE {DATABASE}"));
     }
     assert!(reached >= 7, "only {reached} points were reached");
@@ -105,8 +95,7 @@ fn kills(launch: &Launch, statement: &str) {
 /// Restarts the server so that it kills itself at a point, and sends the statement. Whether that was answered.
 fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: &str) -> bool {
     server.kill();
-    let address = server.address();
-    server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", format!("{point}:1")));
+    server.relaunch(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
     let url = server.url("/api/v1/status");
     let is_fed = || request("GET", &url, b"", &[]).is_ok_and(|answer| answer.json()["feeding"] == false);
     poll(WITHIN, || (is_fed() || server.exited().is_some()).then_some(()));
@@ -123,22 +112,10 @@ fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: 
     answered
 }
 
-/// As it was started at first.
-#[track_caller]
-fn restart(server: &mut Server, launch: &Launch) {
-    let address = server.address();
-    server.restart_as(launch.clone().listen(address));
-    await_fed(server);
-}
-
-fn poll_ends(ends: impl FnMut() -> Option<()>) {
-    assert!(poll(WITHIN, ends).is_some(), "it neither ended nor went on");
-}
-
 /// What is there after the restart is all of what was before, or what the statement leaves; then what is written
 /// into the gap stays, whatever is replayed.
 #[track_caller]
-fn check(server: &mut Server, launch: &Launch, statement: &str, (point, certainty): (&str, Certainty), answered: bool) {
+fn check(server: &mut Server, statement: &str, (point, certainty): (&str, Certainty), answered: bool) {
     let seen = (times(server, "m,t=a"), times(server, "m,t=b"));
     let done = (left(statement, "a"), left(statement, "b"));
     let is_done = seen == done;
@@ -161,8 +138,7 @@ fn check(server: &mut Server, launch: &Launch, statement: &str, (point, certaint
     expected.sort_unstable();
     for _ in 0..2 {
         assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), (expected.clone(), done.1.clone()), "{point}");
-        server.kill();
-        restart(server, launch);
+        server.kill_and_restart();
     }
     flush(server);
     assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), (expected, done.1), "{point}");

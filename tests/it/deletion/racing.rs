@@ -72,13 +72,12 @@ fn race(mut server: Server, statement: &str) {
         }
     };
     check(&server, "at once");
-    let address = server.address();
     server.kill();
-    server.restart(address);
+    server.restart();
     check(&server, "after a kill");
     flush(&server);
     check(&server, "after a flush");
     server.kill();
-    server.restart(address);
+    server.restart();
     check(&server, "after another kill");
 }

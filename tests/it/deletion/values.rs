@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, run, write};
+use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, die_again, run, write};
 
 /// Days are sealed while all of this goes on.
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
@@ -173,9 +173,8 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         let mut server = launch.clone().start();
         give(&server, &given);
         flush(&server);
-        let address = server.address();
         server.kill();
-        server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+        server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
         eventually("it answers", WITHIN, || {
             let status = request("GET", &server.url("/api/v1/status"), b"", &[]).ok()?;
             (status.status == 200 && status.json()["feeding"] == false).then_some(())
@@ -185,18 +184,8 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         assert!(answer.is_err(), "{point}: {:?}", answer.map(|answer| answer.text().to_owned()));
         assert!(poll(WITHIN, || server.exited()).is_some(), "{point}");
         // The next one, too, ends while it replays.
-        for point in ["during_replay:1", "during_deletion:1"] {
-            server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
-            let url = server.url("/api/v1/flush");
-            let ends = || {
-                let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-                server.exited().map(|_| ()).or(flushed.then_some(()))
-            };
-            assert!(poll(WITHIN, ends).is_some(), "{point}");
-            server.kill();
-        }
-        server.restart_as(launch.clone().listen(address));
-        await_fed(&server);
+        die_again(&mut server, &launch, &["during_replay:1", "during_deletion:1"]);
+        server.restart_with(launch.clone());
         let seen = all(&server);
         assert!(left.iter().all(|(at, fields)| seen.get(at) == Some(fields)), "{point}: it deleted others");
         assert!(seen.iter().all(|(at, fields)| given.get(at) == Some(fields)), "{point}: half a reading is left");
@@ -207,9 +196,7 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         write(&server, &lines(&anew));
         let mut expected = left.clone();
         expected.extend(anew);
-        server.kill();
-        server.restart_as(launch.clone().listen(address));
-        await_fed(&server);
+        server.kill_and_restart();
         assert_eq!(all(&server), expected, "{point}");
     }
 }
@@ -239,10 +226,8 @@ fn late_writes(launch: &Launch) {
     });
     for _ in 0..3 {
         assert_eq!(all(&server), late);
-        let address = server.address();
         server.kill();
-        server.restart_as(launch.clone().listen(address));
-        await_fed(&server);
+        server.restart_with(launch.clone());
     }
     flush(&server);
     assert_eq!(all(&server), late);

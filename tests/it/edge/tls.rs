@@ -26,6 +26,12 @@ fn secure(certificates: &Certificates, more: &str) -> Server {
     Launch::embedded().config(certificates.config(more)).start()
 }
 
+/// A server that asks its clients for certificates of the authority: `optional` or `required`.
+fn asking(certificates: &Certificates, wanted: &str) -> Server {
+    let ca = shown(&certificates.file("ca.pem"));
+    secure(certificates, &format!("client_ca_file = {ca}\nclient_auth = \"{wanted}\""))
+}
+
 fn url(server: &Server, path: &str) -> String {
     format!("https://{}{path}", server.other("https"))
 }
@@ -132,9 +138,8 @@ fn clients_show_a_certificate_where_it_is_wanted() {
     let Some(strangers) = Certificates::new() else { return };
     certificates.sign("client", "gw-1", ",DNS:gw-1.example.org");
     strangers.sign("client", "gw-1", "");
-    let ca = shown(&certificates.file("ca.pem"));
     for (wanted, without) in [("optional", true), ("required", false)] {
-        let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"{wanted}\""));
+        let server = asking(&certificates, wanted);
         let ping = |signed: Option<&Certificates>| {
             let files = signed.map(|by| ["client.pem", "client.key"].map(|name| by.file(name).display().to_string()));
             let more: Vec<&str> = match &files {
@@ -157,8 +162,7 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
     certificates.sign("named", "gw-1", "");
     certificates.sign("pinned", "gw-2", "");
     certificates.sign("dns", "gw-3", ",DNS:GW-3.example.org,DNS:gw-1");
-    let ca = shown(&certificates.file("ca.pem"));
-    let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"optional\""));
+    let server = asking(&certificates, "optional");
     let run = |words: &[&str]| token_command(&server.data_dir(), words);
     let token = |words: &[&str]| drop(run(words).good());
     let pinned = format!("sha256:{}", certificates.fingerprint("pinned"));
@@ -198,8 +202,7 @@ fn a_stream_ends_once_its_certificate_is_bound_no_more() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     certificates.sign("old", "gw", "");
     certificates.sign("new", "gw", "");
-    let ca = shown(&certificates.file("ca.pem"));
-    let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"optional\""));
+    let server = asking(&certificates, "optional");
     let token = |words: &[&str]| drop(token_command(&server.data_dir(), words).good());
     let [old, new] = ["old", "new"].map(|name| format!("sha256:{}", certificates.fingerprint(name)));
     token(&["add", "--name", "gw", "--read", "a", "--certificate", &old]);
@@ -235,16 +238,15 @@ struct Talk {
 
 impl Talk {
     fn open(certificates: &Certificates, name: &str, server: &Server, version: &str) -> Talk {
+        let [certificate, key] = ["pem", "key"].map(|end| certificates.file(&format!("{name}.{end}")));
+        Talk::with(server, &[version, "-cert", path(&certificate), "-key", path(&key)])
+    }
+
+    fn with(server: &Server, more: &[&str]) -> Talk {
         let mut command = Command::new(require(Package::Openssl).unwrap());
-        command.args(["s_client", "-quiet", version, "-connect", &server.other("https").to_string(), "-cert"]);
-        command.arg(certificates.file(&format!("{name}.pem"))).arg("-key");
-        command.arg(certificates.file(&format!("{name}.key")));
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("openssl can be run");
+        command.args(["s_client", "-quiet", "-connect", &server.other("https").to_string()]).args(more);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("openssl can be run");
         let (ask, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Talk { child, ask, answers }
     }
@@ -257,6 +259,11 @@ impl Talk {
             head.push(byte[0]);
         }
         String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned()
+    }
+
+    /// The first status that is not 204.
+    fn refusal(&mut self) -> String {
+        eventually("a refusal", PATIENCE, || Some(self.ping()).filter(|status| status != "204"))
     }
 
     /// All that comes until the other end closes.
@@ -278,8 +285,7 @@ impl Drop for Talk {
 #[test]
 fn a_certificate_that_has_expired_ends_its_connections() {
     let Some(certificates) = Certificates::new() else { return };
-    let ca = shown(&certificates.file("ca.pem"));
-    let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"required\""));
+    let server = asking(&certificates, "required");
     let end = hourglass::clock::now_seconds() + 6;
     certificates.sign_until("client", "gw-1", "", end);
     let mut talks = ["-tls1_2", "-tls1_3"].map(|version| Talk::open(&certificates, "client", &server, version));
@@ -287,10 +293,7 @@ fn a_certificate_that_has_expired_ends_its_connections() {
         assert_eq!(talk.ping(), "204", "the certificate is good for some seconds");
     }
     for mut talk in talks {
-        let status = eventually("the expired one is refused", PATIENCE, || {
-            let status = talk.ping();
-            (status != "204").then_some(status)
-        });
+        let status = talk.refusal();
         let (late, rest) = (hourglass::clock::now_seconds() - end, talk.rest());
         println!("refused {late} s after the end: {status} {rest}");
         assert_eq!((status.as_str(), late >= 1), ("403", true), "refused {late} s after the end");
@@ -355,10 +358,7 @@ fn a_revoked_certificate_ends_its_connections_and_opens_none() {
 
     certificates.revoke("lost");
     certificates.list_revoked();
-    let status = eventually("the revoked one is refused", PATIENCE, || {
-        let status = lost.ping();
-        (status != "204").then_some(status)
-    });
+    let status = lost.refusal();
     let rest = lost.rest();
     assert!(status == "403" && rest.contains("it was revoked (tls.client_crl_file)"), "{status} {rest}");
     assert_eq!((open("lost").ping(), open("kept").ping(), kept.ping()), (String::new(), "204".into(), "204".into()));
@@ -379,15 +379,8 @@ fn new_files_are_taken_and_bad_ones_are_not() {
     certificates.sign("second", "second", "");
     certificates.sign("third", "third", "");
     let address = server.other("https");
-    let mut open = Command::new(require(Package::Openssl).unwrap())
-        .args(["s_client", "-quiet", "-connect", &address.to_string()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("openssl can be run");
-    let mut ask = open.stdin.take().unwrap();
-    ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut open = Talk::with(&server, &[]);
+    assert_eq!(open.ping(), "204");
     let serves = |name: &str| certificates.look(address, "").1.contains(&format!("subject=CN = {name}"));
     assert!(serves("first"));
 
@@ -405,9 +398,7 @@ fn new_files_are_taken_and_bad_ones_are_not() {
     server.signal("HUP");
     wait_until("the third pair is served", PATIENCE, || serves("third"));
 
-    ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
-    let said = open.wait_with_output().unwrap().stdout;
-    assert_eq!(String::from_utf8_lossy(&said).matches("HTTP/1.1 204").count(), 2, "the open connection went on");
+    assert_eq!(open.ping(), "204", "the open connection went on");
 }
 
 #[test]

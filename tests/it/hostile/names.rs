@@ -3,7 +3,7 @@
 
 use crate::support::prelude::*;
 
-use super::{START, while_a_good_client_is_served};
+use super::while_a_good_client_is_served;
 
 /// Where a name may stand.
 const PLACES: [&str; 4] = ["measurement", "tag key", "tag value", "field key"];

@@ -7,12 +7,9 @@ use crate::support::prelude::*;
 
 /// What a query may make the server grow by.
 pub const GROWTH_BYTES: u64 = 200 << 20;
-/// Readings of `big`, texts of `long` and how long each is.
-const BIG: usize = 100_000;
+/// Texts of `long` and how long each is.
 const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
-/// 2026-01-15T14:00:00Z.
-const START: i64 = 1_768_485_600_000_000_000;
 
 /// How a query is asked.
 enum Asked {
@@ -58,32 +55,23 @@ fn attacks() -> Vec<(&'static str, Asked)> {
     let api = |path: &str| Asked::Api(path.to_owned());
     let aggregates = many(150, ",", |n| format!("p{}", n % 99 + 1));
     let nested = |depth: usize| (0..depth).fold("big".to_owned(), |inner, _| format!("(SELECT v FROM {inner})"));
+    let chosen_by = |condition: String| Asked::Post(format!("SELECT v FROM big WHERE {condition}"));
+    let columns = |count: usize, between: &str| many(count, between, |_| "v".to_owned());
+    let steps = format!("/api/v1/summary?db=h&measurement=big&step=1s&agg={aggregates}");
     vec![
-        (
-            "1,300 patterns",
-            Asked::Post(format!("SELECT v FROM big WHERE {}", many(1300, " OR ", |n| format!("s=~/x{n}.*/")))),
-        ),
+        ("1,300 patterns", chosen_by(many(1300, " OR ", |n| format!("s=~/x{n}.*/")))),
         (
             "SHOW SERIES of 1,000 patterns",
             Asked::Post(format!("SHOW SERIES FROM {}", many(1000, ",", |n| format!("/x{n}.*/")))),
         ),
-        (
-            "200 columns and LIMIT 1",
-            influxql(format!("SELECT {} FROM big LIMIT 1", many(200, ",", |_| "v".to_owned()))),
-        ),
-        ("200 columns", influxql(format!("SELECT {} FROM big", many(200, ",", |_| "v".to_owned())))),
-        (
-            "5,000 columns, LIMIT 1",
-            Asked::Post(format!("SELECT {} FROM big LIMIT 1", many(5000, ",", |_| "v".to_owned()))),
-        ),
-        ("150 aggregates by 1 s", api(&format!("/api/v1/summary?db=h&measurement=big&step=1s&agg={aggregates}"))),
-        (
-            "150 aggregates by 1 s, filled",
-            api(&format!("/api/v1/summary?db=h&measurement=big&step=1s&fill=null&agg={aggregates}")),
-        ),
+        ("200 columns and LIMIT 1", influxql(format!("SELECT {} FROM big LIMIT 1", columns(200, ",")))),
+        ("200 columns", influxql(format!("SELECT {} FROM big", columns(200, ",")))),
+        ("5,000 columns, LIMIT 1", Asked::Post(format!("SELECT {} FROM big LIMIT 1", columns(5000, ",")))),
+        ("150 aggregates by 1 s", api(&steps)),
+        ("150 aggregates by 1 s, filled", api(&format!("{steps}&fill=null"))),
         ("four times all texts", influxql(four("SELECT t FROM long"))),
         ("480 terms and four times", Asked::Post(four(&format!("SELECT v FROM big WHERE {}", or(480))))),
-        ("20000 terms", Asked::Post(format!("SELECT v FROM big WHERE {}", or(20_000)))),
+        ("20000 terms", chosen_by(or(20_000))),
         ("CSV of everything", api("/api/v1/readings?db=h&measurement=big&limit=100000&format=csv")),
         ("NDJSON of everything", api("/api/v1/readings?db=h&measurement=long&limit=100000&format=ndjson")),
         ("a chart of everything", api("/api/v1/readings?db=h&measurement=big&max_points=100000")),
@@ -120,20 +108,18 @@ fn attacks() -> Vec<(&'static str, Asked)> {
             "pretty chunks of one row",
             Asked::Get("SELECT v FROM big".to_owned(), "&pretty=true&chunked=true&chunk_size=1"),
         ),
-        ("2000 operands", Asked::Post(format!("SELECT {} FROM big", many(2000, " + ", |_| "v".to_owned())))),
+        ("2000 operands", Asked::Post(format!("SELECT {} FROM big", columns(2000, " + ")))),
         ("100 statements", Asked::Post(many(100, ";", |_| "SELECT * FROM big".to_owned()))),
         ("everything grouped", api("/api/v1/summary?db=h&step=1s&agg=p50,median,mode&group_by=*&measurement=big")),
-        (
-            "a list of 20,000 texts",
-            Asked::Post(format!("SELECT v FROM big WHERE s =~ /^({})$/", many(20_000, "|", |n| format!("x{n}")))),
-        ),
+        ("a list of 20,000 texts", chosen_by(format!("s =~ /^({})$/", many(20_000, "|", |n| format!("x{n}"))))),
     ]
 }
 
 pub fn with_data(config: &str) -> Server {
     let server = Launch::embedded().config(config).start();
     server.limit_memory(6 << 30);
-    for from in (0..BIG).step_by(10_000) {
+    // Readings of `big`.
+    for from in (0..scaled([30_000, 30_000, 100_000])).step_by(10_000) {
         let line = |lines: &mut String, n: usize| {
             let _ = writeln!(lines, "big,s=s{} v={}.5 {}", n % 10, n % 977, START + n as i64 * SECOND);
         };

@@ -1,9 +1,6 @@
-//! Depth and length: JSON of a hundred thousand levels, lines without an end, a gigabyte packed into one megabyte.
+//! Depth and length: JSON of a hundred thousand levels, and lines without an end. Bodies that grow are in `edge::bombs`.
 
-use std::io::Write;
-
-use super::{Memory, START, print, while_a_good_client_is_served};
-use crate::support::packed::gzip;
+use super::{Memory, while_a_good_client_is_served};
 use crate::support::prelude::*;
 
 const LEVELS: usize = 100_000;
@@ -74,31 +71,4 @@ fn a_line_without_an_end_costs_no_more_than_a_body_may() {
     let body = format!("m f=1 {START}\nm f=\"{}\nm f=2 {}\n", "x".repeat(4 << 20), START + 1);
     post(&server.url("/write?db=d"), body, &[]).expect(400);
     assert_eq!(readings(&server, "d", "m", None, 10).len(), 2);
-}
-
-/// A member of 10 MB, a hundred times over: all members count together. Other encodings, one at a time, are in `edge::bombs`.
-#[test]
-fn a_gigabyte_in_a_megabyte_is_refused_before_it_is_there() {
-    // Room for four of them at a time, so that each is told that it is too large, and not to come back.
-    let server = Launch::embedded().config("[ingest]\nbytes_in_flight = \"128MiB\"\n").start();
-    let bomb = gzip(&vec![b'\n'; 10 << 20], 1).repeat(103);
-    // One member that goes on and on, and has no line's end.
-    let single = gzip(&vec![b'#'; 1 << 20], 100);
-    print(&format!("a bomb of {} bytes becomes {} MB", bomb.len(), 103 * 10));
-    let before = Memory::of(&server);
-    while_a_good_client_is_served(&server, "gzip bombs", || {
-        std::thread::scope(|scope| {
-            for bomb in [&bomb, &bomb, &single, &single] {
-                let server = &server;
-                scope.spawn(move || {
-                    for path in ["/write?db=d", "/api/v1/readings?db=d", "/api/v2/write?bucket=d"] {
-                        post(&server.url(path), bomb, &[("content-encoding", "gzip")]).expect(413);
-                    }
-                });
-            }
-        });
-    });
-    // Four at a time of twelve that would be a gigabyte: each a buffer that grows, twice for a moment, and what the
-    // allocator has not given back.
-    Memory::grew_at_most(&server, before, 4 * 3 * BODY_BYTES);
 }

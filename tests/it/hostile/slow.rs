@@ -1,75 +1,17 @@
-//! Two thousand connections that send a byte of a head, or of a body, now and then, against a server that has room for half
-//! as many; and as many as there is room for that ask and hardly read. Those who mean well still get in, and get out as fast
-//! as they would.
+//! As many connections as there is room for that ask and hardly read: those who mean well still get in. Those that send a byte now and
+//! then are in `edge::slow` and `edge::crowds`.
 
-use super::{Memory, print, while_a_good_client_is_served};
+use super::print;
 use crate::support::prelude::*;
 
-const CONNECTIONS: usize = 2000;
-const THREADS: usize = 4;
-/// How long they go on, and how often each sends a byte.
-const LASTING: Duration = Duration::from_secs(8);
-const EVERY: Duration = Duration::from_millis(500);
 /// How many good clients come, one after the other, and the time in which all are served: half of the 24 s
-/// for which the fault that the second test is about shut all of them out.
+/// for which the fault that this test is about shut all of them out.
 const GOOD_CLIENTS: usize = 20;
 const SHUT_OUT: Duration = Duration::from_secs(12);
 /// For longer than this, no answer goes on: more than the second after which the first of its clients must go.
 const HELD_BACK: Duration = Duration::from_millis(1500);
 /// Counts the answers with a file of the page.
 const FILES_ANSWERED: &str = r#"hourglass_http_requests_total{route="/ui/{key}",method="GET",status="200"}"#;
-/// What a thousand open connections may cost: the most that are open at a time by default.
-const GROWTH_BYTES: u64 = 96 << 20;
-
-/// Half of them never end their heads, the others never end their bodies.
-fn opening(number: usize) -> &'static [u8] {
-    match number % 2 {
-        0 => b"POST /write?db=slow HTTP/1.1\r\nhost: localhost\r\nx-slow: ",
-        _ => b"POST /write?db=slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\nm v=1 1\n",
-    }
-}
-
-fn open(address: SocketAddr, number: usize) -> Option<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).ok()?;
-    stream.write_all(opening(number)).ok()?;
-    Some(stream)
-}
-
-/// Keeps so many connections open, each of which sends a byte from time to time, and opens another in the place of one that
-/// was closed: how many were opened.
-fn hold(address: SocketAddr, first: usize, count: usize, until: Instant) -> usize {
-    let mut opened = 0;
-    let mut held: Vec<Option<TcpStream>> = (0..count).map(|_| None).collect();
-    while Instant::now() < until {
-        let round = Instant::now();
-        for (index, slot) in held.iter_mut().enumerate() {
-            let goes_on = slot.as_mut().is_some_and(|stream| stream.write_all(b"x").is_ok());
-            if !goes_on {
-                *slot = open(address, first + index);
-                opened += usize::from(slot.is_some());
-            }
-        }
-        // The pace of these clients, which is what makes them slow.
-        std::thread::sleep(EVERY.saturating_sub(round.elapsed()));
-    }
-    opened
-}
-
-#[test]
-fn two_thousand_slow_clients_leave_a_good_one_alone() {
-    // These connections are this process's files, and the server takes over how many it may have.
-    let files = rlimit::increase_nofile_limit(8192).expect("the limit of open files can be read");
-    assert!(files >= 4096, "this machine allows {files} open files: raise its hard limit (ulimit -Hn)");
-    // All come from one address here.
-    let server = Launch::embedded().config("[server]\nconnections_per_address = 10000\n").start();
-    while_a_good_client_is_served(&server, "nobody", || std::thread::sleep(Duration::from_secs(2)));
-    let before = Memory::of(&server);
-    let opened = while_a_good_client_is_served(&server, "slow clients", || attack(&server));
-    let closed = metric(&server, "hourglass_edge_connections_closed_total{reason=\"room\"}");
-    print(&format!("hostile slow clients: {opened} connections opened, {CONNECTIONS} at a time, {closed} made room"));
-    assert!(opened >= CONNECTIONS && closed >= 100.0);
-    Memory::grew_at_most(&server, before, GROWTH_BYTES);
-}
 
 /// Each asked hundreds of times for some 30 KB and read a few bytes of the answers now and then: 1,024 such connections from
 /// four addresses shut everybody else out for 32 s. Only answers of 64 KiB or more had a least rate, and no connection with
@@ -128,14 +70,4 @@ fn a_thousand_clients_that_hardly_read_their_answers_leave_room() {
     print(&format!(
         "hostile slow readers: {served} good clients served beside 1024 in {elapsed:?}, the first after {first:?}"
     ));
-}
-
-fn attack(server: &Server) -> usize {
-    let (address, until) = (server.address(), Instant::now() + LASTING);
-    let each = CONNECTIONS / THREADS;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..THREADS).map(|thread| scope.spawn(move || hold(address, thread * each, each, until))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
-    })
 }

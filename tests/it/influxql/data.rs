@@ -4,12 +4,10 @@
 
 mod odd;
 
+pub use crate::support::{DAY, HOUR, MINUTE, SECOND};
+
 /// Monday, 2024-06-03 10:00:00 UTC, where most measurements begin.
 pub const BASE: i64 = 1_717_408_800 * SECOND;
-pub const SECOND: i64 = 1_000_000_000;
-pub const MINUTE: i64 = 60 * SECOND;
-pub const HOUR: i64 = 60 * MINUTE;
-pub const DAY: i64 = 24 * HOUR;
 
 /// Line protocol in two parts: what is stored before the second part arrives, and what comes late, overwrites, or
 /// begins anew.

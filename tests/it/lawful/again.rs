@@ -4,7 +4,6 @@ use crate::support::prelude::*;
 
 use super::DATABASE;
 
-const START: i64 = 1_768_485_600_000_000_000;
 /// Enough readings of a sensor within one hour to fill several pages with the default configuration.
 const READINGS: i64 = 9000;
 
@@ -22,8 +21,9 @@ fn readings_that_are_sent_again_change_no_document_in_mongodb() {
     // A repeated value gets a later stamp while other instances may hold an older value: its page is written once more.
     send_again(&mut server, &stored, |server| {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
-        let has_passed = || (metric(server, "hourglass_registry_floor_timestamp_seconds") > started).then_some(());
-        eventually("the floor passes what is stored", Duration::from_secs(60), has_passed);
+        wait_until("the floor passes what is stored", Duration::from_secs(60), || {
+            metric(server, "hourglass_registry_floor_timestamp_seconds") > started
+        });
     });
     stored.check_collections();
 }
@@ -48,7 +48,7 @@ fn send_again(server: &mut Server, stored: &Stored, wait_for_floor: impl Fn(&Ser
         assert!(documents.len() > 4, "several pages: {}", documents.len());
         assert!(before.is_none_or(|before| before == documents), "readings that were there changed a document");
         before = Some(documents);
-        server.restart("127.0.0.1:0");
+        server.restart();
         wait_for_floor(server);
     }
 }

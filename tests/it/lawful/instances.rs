@@ -5,9 +5,6 @@ use crate::support::prelude::*;
 
 use super::{CAPS, CONFIG, DATABASE};
 
-/// 2026-01-15T14:00:00Z.
-const START: i64 = 1_768_485_600_000_000_000;
-
 fn two_instances() -> (Server, Server, Stored) {
     let name = fresh_database_name();
     let instance = || Launch::with_store(mongod().uri(&name)).config(CONFIG).start();

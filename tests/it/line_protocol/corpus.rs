@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision};
 use hourglass::wire::Points;
@@ -103,7 +105,7 @@ impl From<Encoded> for Bytes {
     fn from(encoded: Encoded) -> Self {
         Self(match encoded {
             Encoded::Text(text) => text.into_bytes(),
-            Encoded::Binary { binary } => base64(&binary),
+            Encoded::Binary { binary } => STANDARD.decode(binary).expect("base64"),
         })
     }
 }
@@ -186,25 +188,4 @@ fn value(value: &RawValue<'_>) -> FieldValue {
         RawValue::Boolean(v) => FieldValue::Bool(*v),
         RawValue::String(v) => FieldValue::String((&**v).into()),
     }
-}
-
-fn base64(text: &str) -> Vec<u8> {
-    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
-    for letter in text.bytes().filter(|&letter| letter != b'=') {
-        let six = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            other => panic!("{other} in base64"),
-        };
-        bits = (bits << 6) | u32::from(six);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    bytes
 }

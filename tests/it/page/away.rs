@@ -3,6 +3,7 @@
 use crate::support::prelude::*;
 
 use super::rights::sign_in;
+use crate::access::with;
 
 /// The page asked which databases there are, and showed nothing but its failure where the store could not say; a token that was entered then was
 /// forgotten.
@@ -18,9 +19,7 @@ fn the_page_opens_while_the_store_is_away() {
     server.kill();
     mongod.kill();
     server.restart_as(launch);
-    let header = format!("Token {admin}");
-    let asked = request("GET", &server.url("/query?q=SHOW%20DATABASES"), b"", &[("Authorization", &header)]).unwrap();
-    assert_eq!(asked.status, 503, "{}", asked.text());
+    with(&admin, "GET", &server.url("/query?q=SHOW%20DATABASES"), "").expect(503);
     sign_in(&server, &browser, &admin);
     assert_eq!(browser.run("return sessionStorage.getItem('hourglass-token');"), json!(admin));
     for (view, sign) in

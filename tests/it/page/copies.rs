@@ -1,7 +1,7 @@
 //! What is copied from a chart says the same elsewhere: the same sensors, the same windows, in the reader's zone, and nothing but that.
 
 use super::now;
-use crate::access::{create, guarded};
+use crate::access::{guarded, with};
 use crate::support::prelude::*;
 
 /// What stands in every name. It would leave a file behind if any of it ran.
@@ -28,7 +28,7 @@ fn copied(browser: &Browser, url: &str, name: &str) -> String {
 fn query(server: &Server, token: &str, statement: &str) -> Value {
     let text = encode(statement);
     let url = server.url(&format!("/query?db=default&epoch=ms&q={text}"));
-    request("POST", &url, b"", &[("Authorization", token)]).unwrap().expect(200).json()
+    with(token, "POST", &url, "").expect(200).json()
 }
 
 /// The statement, the panel and the command left out which sensor was chosen and in which zone its days begin, and the command asked
@@ -36,7 +36,6 @@ fn query(server: &Server, token: &str, statement: &str) -> Value {
 #[test]
 fn what_is_copied_asks_for_what_is_seen() {
     let (server, admin) = guarded("");
-    let header = format!("Token {admin}");
     let midnight = now() / DAY * DAY;
     // One sensor's tags are another one's and more.
     let readings: Vec<Value> = NAMES
@@ -49,18 +48,11 @@ fn what_is_copied_asks_for_what_is_seen() {
             })
         })
         .collect();
-    request(
-        "POST",
-        &server.url("/api/v1/readings?precision=ms"),
-        json!(readings).to_string().as_bytes(),
-        &[("Authorization", &header)],
-    )
-    .unwrap()
-    .expect(200);
-    crate::access::await_status(&server, &create(&server, &["--name", "waits", "--read", "*"]), 200);
+    let readings = json!(readings).to_string();
+    with(&admin, "POST", &server.url("/api/v1/readings?precision=ms"), &readings).expect(200);
     let Some(browser) = signed_in(&server, &admin) else { return };
     for name in NAMES {
-        let listed = request("GET", &server.url("/api/v1/sensors"), b"", &[("Authorization", &header)]).unwrap().json();
+        let listed = with(&admin, "GET", &server.url("/api/v1/sensors"), "").json();
         let of_name =
             |one: &&Value| one["measurement"] == format!("m {name}") && one["tags"] == json!({ "sensor": name });
         let key =
@@ -74,7 +66,7 @@ fn what_is_copied_asks_for_what_is_seen() {
         let statement = copied(&browser, &url, "Copy as InfluxQL");
         // Chromium has an older name for it.
         assert!(statement.ends_with("tz('Asia/Kolkata')") || statement.ends_with("tz('Asia/Calcutta')"), "{statement}");
-        let found = query(&server, &header, &statement);
+        let found = query(&server, &admin, &statement);
         let series = found["results"][0]["series"].as_array().unwrap_or_else(|| panic!("{statement}: {found}"));
         assert_eq!(series.len(), 1, "{statement}: {found}");
         assert_eq!(series[0]["tags"], json!({ "sensor": name, "site": "" }), "{statement}");
@@ -88,11 +80,7 @@ fn what_is_copied_asks_for_what_is_seen() {
         let (text, whole) = (panel["targets"][0]["query"].as_str().unwrap(), panel.to_string());
         let asked = text.replace("$timeFilter", "time > now() - 365d").replace("$__interval", "1d");
         assert!(asked != text && !whole.contains("time >= "), "{whole}");
-        assert_eq!(
-            query(&server, &header, &asked)["results"][0]["series"][0]["tags"]["sensor"],
-            json!(name),
-            "{asked}"
-        );
+        assert_eq!(query(&server, &admin, &asked)["results"][0]["series"][0]["tags"]["sensor"], json!(name), "{asked}");
     }
     browser.expect_calm("copies");
 }

@@ -2,7 +2,7 @@
 //! several times a second.
 
 use super::{climate, now, page, write};
-use crate::access::guarded;
+use crate::access::{guarded, with};
 use crate::support::prelude::*;
 
 /// Presses a key, wherever the focus is.
@@ -82,15 +82,10 @@ fn listen(browser: &Browser) {
 
 /// Writes readings until one is on the page, then more, and waits until they are.
 fn heard(server: &Server, browser: &Browser, place: &str) {
-    let is_there = |value: u32| {
-        let found = format!("document.querySelector('{place}')?.textContent.includes('{value}')");
-        move |browser: &Browser| run(browser, &found) == json!(true)
-    };
-    let came = poll(Duration::from_secs(20), || {
+    wait_until("one is on the page", Duration::from_secs(20), || {
         write(server, &format!("door,sensor=front opened=471i {}", now()));
-        is_there(471)(browser).then_some(())
+        browser.is_so(&format!("document.querySelector('{place}')?.textContent.includes('471')"))
     });
-    assert!(came.is_some());
     browser.wait(&format!("!document.querySelector('{place} .waiting')"));
     listen(browser);
     for value in 801..806 {
@@ -104,13 +99,9 @@ fn heard(server: &Server, browser: &Browser, place: &str) {
 fn what_changes_all_the_time_is_not_spoken() {
     let Some(browser) = Browser::start() else { return };
     let (server, admin) = guarded("");
-    let header = format!("Token {admin}");
-    let ask = |path: &str, body: &str| {
-        request("POST", &server.url(path), body.as_bytes(), &[("Authorization", &header)]).unwrap()
-    };
     super::rights::sign_in(&server, &browser, &admin);
     let device = json!({ "name": "soon-gone", "read": ["nothing"], "expires_in": "1d" });
-    ask("/api/v1/tokens", &device.to_string()).expect(201);
+    with(&admin, "POST", &server.url("/api/v1/tokens"), &device.to_string()).expect(201);
     browser.load(&server.url("/#health"));
     browser.wait("document.querySelector('[role=alert]')?.textContent.includes('A token ends in')");
     listen(&browser);

@@ -5,63 +5,75 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::support::prelude::*;
 
-use super::snippets::{NAMES, snippet, steers};
+use super::snippets::{NAMES, snippets, steers};
 
 const ORIGIN: &str = "https://hourglass.example:8443";
 
-/// Reads a snippet as YAML; a tagged scalar becomes an object of its tag.
-fn yaml(python: &Path, text: &str) -> Value {
+/// Reads snippets as YAML; a tagged scalar becomes an object of its tag.
+fn yaml(python: &Path, snippets: &[Snippet]) -> Vec<Value> {
     const READ: &str = "import json, sys, yaml
 class Tagged(yaml.SafeLoader): pass
 Tagged.add_multi_constructor('!', lambda loader, tag, node: {'!' + tag: loader.construct_scalar(node)})
-json.dump(yaml.load(sys.stdin.buffer.read().decode(), Loader=Tagged), sys.stdout)";
-    let done = ran_with(Command::new(python).args(["-c", READ]), text.as_bytes());
-    assert_eq!(done.status, Some(0), "{}\n{text}", done.stderr);
+json.dump([yaml.load(text, Loader=Tagged) for text in json.load(sys.stdin.buffer)], sys.stdout)";
+    let texts: Vec<&String> = snippets.iter().map(|snippet| &snippet.text).collect();
+    let done = ran_with(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).good();
     serde_json::from_str(&done.stdout).unwrap()
 }
 
-/// Three services: one that needs no token, one whose token stands in the snippet, and one whose token is read from elsewhere.
-fn tokens(name: &str) -> [Value; 3] {
-    [Value::Null, json!(name), json!(false)]
+/// A snippet, and what it was written for.
+struct Snippet {
+    name: &'static str,
+    token: Value,
+    text: String,
 }
 
-fn to(name: &str, token: &Value) -> Value {
-    json!({ "origin": ORIGIN, "database": name, "measurement": name, "sensor": name, "token": token })
-}
-
-fn written(node: &Path, id: &str, (name, token): (&str, &Value)) -> String {
-    let text = snippet(node, id, &to(name, token));
-    assert!(!text.contains(steers), "{id}: what one reads is not what one pastes: {text:?}");
-    text
+/// The snippets of a kind: of each name with each of three services, one that needs no token, one whose token stands in the snippet, and one
+/// whose token is read from elsewhere.
+fn written(node: &Path, id: &str) -> Vec<Snippet> {
+    let tokens = |name: &'static str| [Value::Null, json!(name), json!(false)].map(|token| (name, token));
+    let services: Vec<(&str, Value)> = NAMES.iter().flat_map(|name| tokens(name)).collect();
+    let to = |(name, token): &(&str, Value)| json!({ "origin": ORIGIN, "database": name, "measurement": name, "sensor": name, "token": token });
+    let texts = snippets(node, id, &services.iter().map(to).collect::<Vec<_>>());
+    let written = services.into_iter().zip(texts).map(|((name, token), text)| Snippet { name, token, text });
+    let written: Vec<Snippet> = written.collect();
+    for Snippet { text, .. } in &written {
+        assert!(!text.contains(steers), "{id}: what one reads is not what one pastes: {text:?}");
+    }
+    written
 }
 
 #[test]
-fn home_assistant_and_grafana_read_names_as_data() {
+fn home_assistant_reads_names_as_data() {
     let (Some(node), Some(python)) = (require(Package::Node), require(Package::PyYaml)) else { return };
-    for name in NAMES {
-        for token in tokens(name) {
-            let found = yaml(&python, &written(&node, "home-assistant", (name, &token)));
-            let mut expected = json!({ "api_version": 1, "host": "hourglass.example", "port": 8443, "ssl": true, "database": name, "max_retries": 10 });
-            if !token.is_null() {
-                expected["username"] = json!("hourglass");
-                expected["password"] =
-                    if token.is_string() { token.clone() } else { json!({ "!secret": "hourglass_token" }) };
-            }
-            assert_eq!(found, json!({ "influxdb": expected }), "{name:?}");
-            let found = yaml(&python, &written(&node, "grafana", (name, &token)));
-            // Grafana takes two dollars for one, and replaces what stands behind one alone.
-            let doubled = name.replace('$', "$$");
-            let mut data = json!({ "version": "InfluxQL", "dbName": doubled, "httpMode": "POST" });
-            let mut source = json!({ "name": "hourglass", "type": "influxdb", "access": "proxy", "url": ORIGIN });
-            if !token.is_null() {
-                data["httpHeaderName1"] = json!("Authorization");
-                let value =
-                    if token.is_string() { format!("Token {doubled}") } else { "Token $HOURGLASS_TOKEN".to_owned() };
-                source["secureJsonData"] = json!({ "httpHeaderValue1": value });
-            }
-            source["jsonData"] = data;
-            assert_eq!(found, json!({ "apiVersion": 1, "datasources": [source] }), "{name:?}");
+    let snippets = written(&node, "home-assistant");
+    for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
+        let mut expected = json!({ "api_version": 1, "host": "hourglass.example", "port": 8443, "ssl": true, "database": name, "max_retries": 10 });
+        if !token.is_null() {
+            expected["username"] = json!("hourglass");
+            expected["password"] =
+                if token.is_string() { token.clone() } else { json!({ "!secret": "hourglass_token" }) };
         }
+        assert_eq!(found, json!({ "influxdb": expected }), "{name:?}");
+    }
+}
+
+#[test]
+fn grafana_reads_names_as_data() {
+    let (Some(node), Some(python)) = (require(Package::Node), require(Package::PyYaml)) else { return };
+    let snippets = written(&node, "grafana");
+    for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
+        // Grafana takes two dollars for one, and replaces what stands behind one alone.
+        let doubled = name.replace('$', "$$");
+        let mut data = json!({ "version": "InfluxQL", "dbName": doubled, "httpMode": "POST" });
+        let mut source = json!({ "name": "hourglass", "type": "influxdb", "access": "proxy", "url": ORIGIN });
+        if !token.is_null() {
+            data["httpHeaderName1"] = json!("Authorization");
+            let value =
+                if token.is_string() { format!("Token {doubled}") } else { "Token $HOURGLASS_TOKEN".to_owned() };
+            source["secureJsonData"] = json!({ "httpHeaderValue1": value });
+        }
+        source["jsonData"] = data;
+        assert_eq!(found, json!({ "apiVersion": 1, "datasources": [source] }), "{name:?}");
     }
 }
 
@@ -73,25 +85,27 @@ fn promtool_takes_the_configuration_of_prometheus() {
         return;
     };
     let folder = Folder::new("prometheus");
-    for name in NAMES {
-        for token in tokens(name) {
-            let text = written(&node, "prometheus", (name, &token));
-            std::fs::write(folder.file("prometheus.yml"), &text).unwrap();
-            let arguments = ["check", "config", "--syntax-only", "prometheus.yml"];
-            let done = ran(Command::new(&promtool).args(arguments).current_dir(folder.path()));
-            assert_eq!(done.status, Some(0), "{}\n{text}", done.stderr);
-            let found = yaml(&python, &text)["scrape_configs"][0].clone();
-            assert_eq!(
-                (&found["scheme"], &found["static_configs"]),
-                (&json!("https"), &json!([{ "targets": ["hourglass.example:8443"] }]))
-            );
-            let login = match &token {
-                Value::Null => Value::Null,
-                Value::String(_) => json!({ "type": "Token", "credentials": name }),
-                _ => json!({ "type": "Token", "credentials_file": "/etc/prometheus/hourglass-token" }),
-            };
-            assert_eq!(found["authorization"], login, "{name:?}");
-        }
+    let snippets = written(&node, "prometheus");
+    let mut check = Command::new(&promtool);
+    check.args(["check", "config", "--syntax-only"]).current_dir(folder.path());
+    for (number, snippet) in snippets.iter().enumerate() {
+        let name = format!("{number}.yml");
+        fs::write(folder.file(&name), &snippet.text).unwrap();
+        check.arg(name);
+    }
+    ran(&mut check).good();
+    for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
+        let found = &found["scrape_configs"][0];
+        assert_eq!(
+            (&found["scheme"], &found["static_configs"]),
+            (&json!("https"), &json!([{ "targets": ["hourglass.example:8443"] }]))
+        );
+        let login = match token {
+            Value::Null => Value::Null,
+            Value::String(_) => json!({ "type": "Token", "credentials": name }),
+            _ => json!({ "type": "Token", "credentials_file": "/etc/prometheus/hourglass-token" }),
+        };
+        assert_eq!(found["authorization"], login, "{name:?}");
     }
 }
 
@@ -165,18 +179,15 @@ fn address(name: &str) -> String {
 fn a_sketch_for_arduino_compiles_and_sends_its_reading() {
     let (Some(node), Some(compiler)) = (require(Package::Node), require(Package::Gxx)) else { return };
     let (mut sketches, mut runs, mut expected) = (String::new(), String::new(), Vec::new());
-    for (at, name) in NAMES.iter().enumerate() {
-        for (which, token) in tokens(name).iter().enumerate() {
-            let text = written(&node, "arduino", (name, token));
-            sketches.push_str(&format!("namespace n{at}_{which} {{\n{text}}}\n"));
-            runs.push_str(&format!("n{at}_{which}::setup();\nn{at}_{which}::loop();\n"));
-            let login = match token {
-                Value::Null => String::new(),
-                Value::String(token) => format!("Token {token}"),
-                _ => "Token hg_...".to_owned(),
-            };
-            expected.push((address(name), login, body(name)));
-        }
+    for (number, Snippet { name, token, text }) in written(&node, "arduino").into_iter().enumerate() {
+        sketches.push_str(&format!("namespace n{number} {{\n{text}}}\n"));
+        runs.push_str(&format!("n{number}::setup();\nn{number}::loop();\n"));
+        let login = match token {
+            Value::Null => String::new(),
+            Value::String(token) => format!("Token {token}"),
+            _ => "Token hg_...".to_owned(),
+        };
+        expected.push((address(name), login, body(name)));
     }
     let parts = printed(&compiler, (&sketches, &runs));
     let found: Vec<(String, String, Value)> = parts
@@ -194,28 +205,26 @@ fn esphome_reads_names_as_data_and_its_lambda_sends_the_reading() {
         return;
     };
     let (mut lambdas, mut runs, mut expected) = (String::new(), String::new(), Vec::new());
-    for (at, name) in NAMES.iter().enumerate() {
-        for (which, token) in tokens(name).iter().enumerate() {
-            let text = written(&node, "esphome", (name, token));
-            assert!(!text.contains('$') || token.is_string(), "ESPHome would substitute: {text}");
-            let found = yaml(&python, &text);
-            let sensor = &found["sensor"][0];
-            assert_eq!(sensor["name"], name.replace('$', "_"), "{text}");
-            let post = &sensor["on_value"]["then"][0]["http_request.post"];
-            assert_eq!(post["url"], address(name));
-            let login = match token {
-                Value::Null => Value::Null,
-                Value::String(token) => json!(format!("Token {token}")),
-                _ => json!({ "!secret": "hourglass_authorization" }),
-            };
-            assert_eq!(post["request_headers"]["Authorization"], login);
-            let code = post["body"]["!lambda"].as_str().unwrap_or_else(|| panic!("{post}"));
-            lambdas.push_str(&format!("static std::string n{at}_{which}(float x) {{\n{code}\n}}\n"));
-            runs.push_str(&format!("print(n{at}_{which}(7));\n"));
-            let mut sent = body(name);
-            sent["fields"]["value"] = json!(7.0);
-            expected.push(sent);
-        }
+    let snippets = written(&node, "esphome");
+    let read = yaml(&python, &snippets);
+    for (number, (Snippet { name, token, text }, found)) in snippets.into_iter().zip(read).enumerate() {
+        assert!(!text.contains('$') || token.is_string(), "ESPHome would substitute: {text}");
+        let sensor = &found["sensor"][0];
+        assert_eq!(sensor["name"], name.replace('$', "_"), "{text}");
+        let post = &sensor["on_value"]["then"][0]["http_request.post"];
+        assert_eq!(post["url"], address(name));
+        let login = match token {
+            Value::Null => Value::Null,
+            Value::String(token) => json!(format!("Token {token}")),
+            _ => json!({ "!secret": "hourglass_authorization" }),
+        };
+        assert_eq!(post["request_headers"]["Authorization"], login);
+        let code = post["body"]["!lambda"].as_str().unwrap_or_else(|| panic!("{post}"));
+        lambdas.push_str(&format!("static std::string n{number}(float x) {{\n{code}\n}}\n"));
+        runs.push_str(&format!("print(n{number}(7));\n"));
+        let mut sent = body(name);
+        sent["fields"]["value"] = json!(7.0);
+        expected.push(sent);
     }
     let parts = printed(&compiler, (&lambdas, &runs));
     let found: Vec<Value> = parts.iter().map(|part| serde_json::from_str(part).unwrap()).collect();

@@ -1,6 +1,6 @@
 //! Tokens: the page asks for one where one is needed, keeps it in the tab alone, and shows nobody a control that the token cannot use.
 
-use crate::access::{create, guarded};
+use crate::access::{create, guarded, with};
 use crate::support::prelude::*;
 
 pub fn sign_in(server: &Server, browser: &Browser, token: &str) {
@@ -20,13 +20,8 @@ fn menu(browser: &Browser) -> Value {
 fn a_token_sees_only_what_it_can_use() {
     let Some(browser) = Browser::start() else { return };
     let (server, admin) = guarded("");
-    let header = format!("Token {admin}");
-    let lines = "climate,sensor=temp-01 temp=20";
-    request("POST", &server.url("/write?db=default"), lines.as_bytes(), &[("Authorization", &header)])
-        .unwrap()
-        .expect(204);
+    with(&admin, "POST", &server.url("/write?db=default"), "climate,sensor=temp-01 temp=20").expect(204);
     let read = create(&server, &["--name", "reader", "--read", "default"]);
-    crate::access::await_status(&server, &create(&server, &["--name", "waits", "--read", "*"]), 200);
     sign_in(&server, &browser, &read);
     assert_eq!(menu(&browser), json!(["Explore", "Live", "Sensors"]));
     browser.load(&server.url("/#sensors"));
@@ -84,16 +79,10 @@ fn a_token_sees_only_what_it_can_use() {
     }
     browser.click(".segment", "curl");
     let made = browser.run("return document.querySelector('pre').textContent.match(/hg_[0-9a-f]+_[0-9a-f]+/)[0];");
-    let made = format!("Token {}", made.as_str().unwrap());
+    let made = made.as_str().unwrap();
     let asked = |path: &str, body: &str| {
-        request(
-            if body.is_empty() { "GET" } else { "POST" },
-            &server.url(path),
-            body.as_bytes(),
-            &[("Authorization", &made)],
-        )
-        .unwrap()
-        .status
+        let method = if body.is_empty() { "GET" } else { "POST" };
+        with(made, method, &server.url(path), body).status
     };
     assert_eq!(
         (asked("/write?db=default", "m v=1"), asked("/write?db=other", "m v=1"), asked("/api/v1/measurements", "")),
@@ -103,8 +92,8 @@ fn a_token_sees_only_what_it_can_use() {
     assert_eq!(browser.run("return document.querySelector('main').textContent.match(/hg_/g).length;"), json!(1));
     let kept =
         browser.run("return [location.href, document.cookie, JSON.stringify(sessionStorage)].join();").to_string();
-    assert!(!kept.contains(&made[9..]), "{kept}");
-    let listed = request("GET", &server.url("/api/v1/tokens"), b"", &[("Authorization", &header)]).unwrap().json();
+    assert!(!kept.contains(&made[3..]), "{kept}");
+    let listed = with(&admin, "GET", &server.url("/api/v1/tokens"), "").json();
     let device = listed["tokens"].as_array().unwrap().iter().find(|one| one["name"] == "front-door").unwrap().clone();
     let scopes = json!({ "write": ["default"], "read": [], "admin": [], "metrics": false, "tags": {} });
     assert!(device["scopes"] == scopes && device["expires"].is_string(), "{device}");
@@ -131,10 +120,9 @@ fn the_first_token_is_not_made_by_the_page() {
 #[test]
 fn tokens_are_made_listed_and_revoked_by_administrators_alone() {
     let (server, admin) = guarded("[auth]\nmax_lifetime = \"365d\"\n");
-    let header = format!("Token {admin}");
     let ask = |method: &str, path: &str, body: &Value| -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        request(method, &server.url(path), body.as_bytes(), &[("Authorization", &header)]).unwrap()
+        with(&admin, method, &server.url(path), &body)
     };
     for (body, status) in [
         (json!({ "name": "x" }), 400),
@@ -155,12 +143,7 @@ fn tokens_are_made_listed_and_revoked_by_administrators_alone() {
     .expect(201)
     .json();
     let text = made["token"].as_str().unwrap().to_owned();
-    let of_gateway = format!("Token {text}");
-    let write = || {
-        request("POST", &server.url("/write?db=a"), b"m,site=lab v=1", &[("Authorization", &of_gateway)])
-            .unwrap()
-            .status
-    };
+    let write = || with(&text, "POST", &server.url("/write?db=a"), "m,site=lab v=1").status;
     assert_eq!(write(), 204, "it counts at once");
     let listed = ask("GET", "/api/v1/tokens", &Value::Null).expect(200);
     assert!(!listed.text().contains(&text[16..]) && listed.text().contains("\"gw\""), "{}", listed.text());

@@ -1,7 +1,7 @@
 //! `GET /api/v1/tail`: who listens hears each acked reading that it chose, once, and is told of what it missed; nobody hears what its token may not read.
 
 use super::write;
-use crate::access::{create, guarded};
+use crate::access::{create, guarded, with};
 use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -190,19 +190,13 @@ fn a_stream_ends_with_its_token_and_shows_only_what_the_token_may_read() {
     let (server, admin) = guarded("");
     let pinned = create(&server, &["--name", "pinned", "--read", "a", "--sensor-tag", "site=lab"]);
     let of_other = create(&server, &["--name", "other", "--read", "b"]);
-    crate::access::await_status(&server, &create(&server, &["--name", "waits", "--read", "*"]), 200);
-    let header = |token: &str| format!("Token {token}");
-    let (pinned, of_other, admin) = (header(&pinned), header(&of_other), header(&admin));
+    let [pinned, of_other] = [pinned, of_other].map(|token| format!("Token {token}"));
     assert_eq!(Ear::open(&server, "db=a", &[]).status, 401);
     assert_eq!(Ear::open(&server, "db=a", &[("Authorization", &of_other)]).status, 403);
     let mut ear = Ear::open(&server, "db=a", &[("Authorization", &pinned)]);
-    request("POST", &server.url("/write?db=a"), b"m,site=roof v=1i\nm,site=lab v=2i", &[("Authorization", &admin)])
-        .unwrap()
-        .expect(204);
+    with(&admin, "POST", &server.url("/write?db=a"), "m,site=roof v=1i\nm,site=lab v=2i").expect(204);
     assert_eq!(ear.value(), 2, "the other sensor is not told");
-    request("POST", &server.url("/api/v1/tokens/pinned/revoke"), b"", &[("Authorization", &admin)])
-        .unwrap()
-        .expect(200);
+    with(&admin, "POST", &server.url("/api/v1/tokens/pinned/revoke"), "").expect(200);
     let (kind, said) = ear.next().expect("an end");
     assert_eq!(kind, "end", "{said}");
     assert!(ear.next().is_none(), "nothing follows");
@@ -213,29 +207,23 @@ fn a_stream_ends_with_its_token_and_shows_only_what_the_token_may_read() {
 fn a_stream_tells_shown_names_and_none_that_the_token_may_not_read() {
     let (server, admin) = guarded("");
     let pinned = create(&server, &["--name", "pinned", "--read", "*", "--sensor-tag", "room=lab"]);
-    crate::access::await_status(&server, &pinned, 200);
-    let (pinned, admin) = (format!("Token {pinned}"), format!("Token {admin}"));
-    let by_admin = |method: &str, path: &str, body: &str| {
-        request(method, &server.url(path), body.as_bytes(), &[("Authorization", &admin)]).unwrap().expect(204)
-    };
+    let [pinned, all] = [&pinned, &admin].map(|token| format!("Token {token}"));
     let write = |room: &str, value: i64| {
         let line = format!("climate,room={room},sensor=s1 v={value}i {value}");
-        by_admin("POST", "/write?db=a&precision=s", &line);
+        with(&admin, "POST", &server.url("/write?db=a&precision=s"), &line).expect(204);
     };
     let mut theirs = Ear::open(&server, "db=a&sensor=climate,room%3Dlab,sensor%3Ds1", &[("Authorization", &pinned)]);
-    let mut old = Ear::open(&server, "db=a&tag.room=lab", &[("Authorization", &admin)]);
-    let mut new = Ear::open(&server, "db=a&tag.room=hall", &[("Authorization", &admin)]);
+    let mut old = Ear::open(&server, "db=a&tag.room=lab", &[("Authorization", &all)]);
+    let mut new = Ear::open(&server, "db=a&tag.room=hall", &[("Authorization", &all)]);
     write("lab", 1);
     assert_eq!((theirs.value(), old.value()), (1, 1));
     let hall = json!({"kind": "tag_value", "tag": "room", "from": "lab", "to": "hall"}).to_string();
-    request("PUT", &server.url("/api/v1/renames?db=a"), hall.as_bytes(), &[("Authorization", &admin)])
-        .unwrap()
-        .expect(200);
+    with(&admin, "PUT", &server.url("/api/v1/renames?db=a"), &hall).expect(200);
     write("lab", 2);
     write("hall", 3);
     assert_eq!((new.value(), new.value()), (2, 3));
     let entry = "/api/v1/renames?db=a&kind=tag_value&tag=room&from=lab";
-    request("DELETE", &server.url(entry), b"", &[("Authorization", &admin)]).unwrap().expect(200);
+    with(&admin, "DELETE", &server.url(entry), "").expect(200);
     write("lab", 4);
     assert_eq!((theirs.value(), old.value()), (4, 4), "what was shown as room=hall is not told");
 }

@@ -71,7 +71,7 @@ tests! {
 #[track_caller]
 fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
     let began = Instant::now();
-    let clients = Clients::new(seed, &world.bases()[0]);
+    let clients = Clients::new(seed);
     let mut kept = Kept::default();
     let mut random = Random::new(seed);
     let points = points();

@@ -5,7 +5,6 @@
 use std::io;
 use std::process::Child;
 
-use super::oracle::START;
 use super::{DATABASE, flush};
 use crate::support::prelude::*;
 
@@ -116,7 +115,7 @@ fn a_full_file_system_refuses_writes_until_there_is_room() {
     writer.check(&server);
     // What is in the log alone comes back from there.
     server.kill();
-    server.restart(server.address());
+    server.restart();
     assert!(flush(&server), "a flush");
     writer.check(&server);
 }

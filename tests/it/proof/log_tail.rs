@@ -6,7 +6,6 @@ use crate::support::prelude::*;
 // The format as `crates/wal/src/format.rs` draws it.
 const HEADER: usize = 4096;
 const HEAD: usize = 32;
-const HOUR: i64 = 1_768_485_600_000_000_000;
 
 /// Four readings were acked, the server was killed, and a byte of the last record flipped: the reading was gone, nothing
 /// lay in quarantine, no metric said so, and health was fine.
@@ -17,7 +16,7 @@ fn what_may_have_been_acked_is_told_and_kept() {
     let changed = flip(&segment, &[last.start + HEAD + 20]);
     let looked = verify(&server);
     assert!(looked.contains("unreadable bytes that may have been acked at"), "{looked}");
-    server.restart(server.address());
+    server.restart();
     assert_eq!(found(&server), 3, "the others are kept");
     assert_eq!(verdicts(&server), [("damaged", 0.0), ("in_doubt", 1.0), ("torn", 0.0)]);
     assert_eq!(quarantined(&server), [changed[last].to_vec()]);
@@ -26,7 +25,7 @@ fn what_may_have_been_acked_is_told_and_kept() {
     let status = server.fetch("/api/v1/status");
     let told = ["log_damaged", "log_in_doubt", "log_torn"].map(|key| status[key].clone());
     assert_eq!(told, [json!(0), json!(1), json!(0)]);
-    post(&server.url("/write"), format!("m v=9 {}", HOUR + 9), &[]).expect(204);
+    post(&server.url("/write"), format!("m v=9 {}", START + 9), &[]).expect(204);
     assert_eq!(found(&server), 4, "writes go on");
 }
 
@@ -36,7 +35,7 @@ fn a_record_that_a_later_one_proves_synced_is_damage() {
     let (mut server, records) = killed();
     let places: Vec<usize> = records[2..].iter().map(|record| record.start + HEAD + 20).collect();
     let changed = flip(&newest_segment(&server), &places);
-    server.restart(server.address());
+    server.restart();
     assert_eq!(found(&server), 2, "the others are kept");
     assert_eq!(verdicts(&server), [("damaged", 1.0), ("in_doubt", 1.0), ("torn", 0.0)]);
     assert_eq!(quarantined(&server), [changed[records[2].clone()].to_vec(), changed[records[3].clone()].to_vec()]);
@@ -47,7 +46,7 @@ fn a_record_that_a_later_one_proves_synced_is_damage() {
 fn killed() -> (Server, Vec<Range<usize>>) {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\n").start();
     for number in 1..=4 {
-        post(&server.url("/write"), format!("m v={number} {}", HOUR + number), &[]).expect(204);
+        post(&server.url("/write"), format!("m v={number} {}", START + number), &[]).expect(204);
     }
     server.kill();
     let bytes = fs::read(newest_segment(&server)).expect("a segment");

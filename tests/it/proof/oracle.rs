@@ -5,8 +5,6 @@ mod expected;
 mod seen;
 mod traffic;
 
-pub use self::traffic::START;
-
 use self::seen::Found;
 use self::traffic::{Kind, Traffic, body};
 use crate::support::prelude::*;

@@ -5,7 +5,6 @@ use hourglass::bucket::Caps;
 use hourglass::reading::Value;
 
 use super::DATABASE;
-use super::oracle::START;
 use crate::support::prelude::*;
 
 const CONNECTIONS: i64 = 4;
@@ -49,12 +48,11 @@ fn a_stop_while_the_store_is_away_costs_no_acks() {
     assert!(flushed(&server, PATIENCE), "a flush before the outage");
     send(&server, 1..2);
     mongod.kill();
-    let address = server.address();
     let status = server.stop();
     assert_eq!(status.code(), Some(75), "what is left is safe in the log, and it says so");
     assert!(server.stderr().contains("records stay in the WAL"), "{}", server.stderr());
     mongod.restart();
-    server.restart(address);
+    server.restart();
     wait_until("the backlog is fed and stored", PATIENCE, || flushed(&server, PATIENCE));
     check_documents(&Stored::in_mongo(&mongod, &name, DATABASE), 2);
 }

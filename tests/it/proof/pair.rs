@@ -3,7 +3,7 @@
 
 use hourglass::reading::Value;
 
-use super::oracle::{Oracle, START, Violation};
+use super::oracle::{Oracle, Violation};
 use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush};
 use crate::support::prelude::*;
 
@@ -25,6 +25,12 @@ impl Pair {
     fn start() -> Pair {
         let name = fresh_database_name();
         Pair::with(&name, Launch::with_store(mongod().uri(&name)), |launch| launch)
+    }
+
+    /// With a variable of the environment for the first one.
+    fn with_variable(name: &str, value: &str) -> Pair {
+        let database = fresh_database_name();
+        Pair::with(&database, Launch::with_store(mongod().uri(&database)), |launch| launch.env(name, value))
     }
 
     /// The first one is launched as given and changed, the second one on the shared mongod.
@@ -157,9 +163,7 @@ pub fn corrected_before_the_flush() -> Oracle {
 
 /// One instance dies when its reading is stored and its log does not know that; then the other one corrects it.
 pub fn corrected_before_the_replay() -> Oracle {
-    let name = fresh_database_name();
-    let launch = Launch::with_store(mongod().uri(&name));
-    let mut pair = Pair::with(&name, launch, |launch| launch.env("FAULT_KILL_AT", "after_flush:1"));
+    let mut pair = Pair::with_variable("FAULT_KILL_AT", "after_flush:1");
     log(&pair.a, 0, 5);
     // There is no answer: it dies on the way.
     let _ = request("POST", &pair.a.url("/api/v1/flush"), b"", &[]);
@@ -298,9 +302,7 @@ pub fn a_folder_is_cloned() -> Oracle {
 
 /// The first instance's machine has a clock that is half a minute ahead. What the other one says after it is later.
 pub fn a_clock_that_is_ahead() -> Oracle {
-    let name = fresh_database_name();
-    let launch = Launch::with_store(mongod().uri(&name));
-    let mut pair = Pair::with(&name, launch, |launch| launch.env("FAULT_CLOCK_MS", 30_000));
+    let mut pair = Pair::with_variable("FAULT_CLOCK_MS", "30000");
     store(&pair.a, 0, 5);
     // By more than what two clocks may differ by.
     pair.await_beats();

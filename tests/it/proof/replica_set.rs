@@ -16,11 +16,6 @@ const UNREACHABLE: Duration = Duration::from_millis(3500);
 /// How many commands fail in a row.
 const FAILURES: i32 = 3;
 
-/// How often each kind of fault is made: twice, and in longer runs as much more often.
-fn times() -> usize {
-    (super::cycles() / 12).clamp(1, 20)
-}
-
 struct Case {
     set: ReplicaSet,
     world: World,
@@ -39,7 +34,7 @@ impl Case {
     /// everything is looked at.
     fn suffer(&mut self, kind: &str, fault: impl Fn(&mut ReplicaSet, &Progress, &Server)) {
         let base = self.world.base();
-        for _ in 0..times() {
+        for _ in 0..scaled([1, 1, 20]) {
             self.oracle.during(&base, |progress| {
                 progress.await_acks(2, RECOVERY);
                 fault(&mut self.set, progress, &self.world.server);
@@ -115,15 +110,15 @@ fn commands_that_fail_cost_no_acks() {
     faults.push(("a write concern error".to_owned(), doc! { "writeConcernError": concern }));
     faults.push(("a closed connection".to_owned(), doc! { "closeConnection": true }));
     for (name, data) in faults {
-        for command in ["update", "insert"] {
-            case.suffer(&format!("{name} of {command}"), |set, progress, server| {
+        case.suffer(&name, |set, progress, server| {
+            for command in ["update", "insert"] {
                 let primary = set.primary();
                 let before = set.fail_commands(primary, FAILURES, &[command], data.clone());
                 progress.await_acks(3, RECOVERY);
                 assert!(flush(server), "{name} of {command}: {FAILURES} failures and no flush");
                 assert!(set.stop_failing(primary) > before, "{name} of {command}: the point was not met");
-            });
-        }
+            }
+        });
     }
 }
 

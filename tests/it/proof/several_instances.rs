@@ -7,8 +7,7 @@ use hourglass::reading::Value;
 use crate::support::prelude::*;
 
 use super::history::{Delete, History, Place};
-use super::oracle::START;
-use super::{CAPS, DATABASE, RECOVERY, config, cycles, flush};
+use super::{CAPS, DATABASE, RECOVERY, config, flush};
 
 const WRITERS: usize = 4;
 const SENSORS: i64 = 3;
@@ -28,7 +27,7 @@ fn written_to_through_kills(instances: usize) {
     let mut servers: Vec<Server> = (0..instances).map(|_| launch.clone().start()).collect();
     let stored = Stored::in_mongo(mongod(), &name, DATABASE);
     let history = Mutex::new(History::default());
-    let kills = cycles().div_ceil(3);
+    let kills = scaled([3, 6, 170]);
     let conflicts = write_through_kills(&mut servers, &history, kills);
     servers.iter().for_each(|server| assert!(flush(server), "a flush"));
     let history = history.into_inner().expect("no writer panicked");
@@ -59,8 +58,7 @@ fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: 
         }
         let await_acks = |more: usize| {
             let before = acks.load(Ordering::Relaxed);
-            let come = || (acks.load(Ordering::Relaxed) >= before + more).then_some(());
-            eventually("bodies are acked", RECOVERY, come);
+            wait_until("bodies are acked", RECOVERY, || acks.load(Ordering::Relaxed) >= before + more);
         };
         for kill in 0..kills {
             await_acks(3 * WRITERS);
@@ -71,8 +69,7 @@ fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: 
                 delete(&servers[(victim + 1) % servers.len()], kill, history);
             }
             await_acks(WRITERS);
-            let address = servers[victim].address();
-            servers[victim].restart(address);
+            servers[victim].restart();
         }
         await_acks(3 * WRITERS);
     });

@@ -72,7 +72,7 @@ fn killed_before_the_flush() -> Oracle {
     // Also to learn the stamps of undated readings.
     oracle.check_answers(&world.server);
     world.server.kill();
-    world.restart(&launch);
+    world.server.restart_as(launch.clone());
     world.check(&mut oracle);
     oracle
 }
@@ -85,7 +85,7 @@ fn killed_at(point: &str) -> Oracle {
         if !ends_by_itself(&mut world.server) {
             progress.fail(format!("the end at {point}"));
         }
-        world.restart(&launch);
+        world.server.restart_as(launch.clone());
         progress.await_acks(2, RECOVERY);
     });
     world.check(&mut oracle);

@@ -3,7 +3,7 @@
 
 use crate::support::prelude::*;
 
-use super::oracle::{Oracle, START, Violation};
+use super::oracle::{Oracle, Violation};
 use super::{DATABASE, RECOVERY, World, config, flush};
 
 #[test]
@@ -44,7 +44,7 @@ fn the_oracle_sees_what_is_done_behind_its_back() {
     let one_more = doc! { "$inc": { "summary.v.count": 1_i64 } };
     let update = doc! { "q": of("proof,conn=c1,kind=steady,n=n2"), "u": one_more };
     run(&uri, &name, doc! { "update": &buckets, "updates": [update] });
-    world.restart(&launch);
+    world.server.restart_as(launch.clone());
     oracle.check_answers(&world.server);
     oracle.check_stored(&world.stored);
     let is_marker = |place: &str| place.contains("conn=c1,kind=marker,n=n0");

@@ -23,7 +23,7 @@ fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
         assert!(server.stop().success());
         std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
         std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
-        server.restart("127.0.0.1:0");
+        server.restart();
     }
     assert_eq!(whole_hours(&server, first), before);
     assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);

@@ -27,8 +27,9 @@ fn await_seen(server: &Server, ages: &[i64]) {
 
 /// Waits until the deletion is forgotten: it is carried out everywhere by then, and hides nothing any more.
 fn await_removed(server: &Server) {
-    let is_forgotten = || (metric(server, "hourglass_registry_deletions") == 0.0).then_some(());
-    eventually("what has expired is removed from the store", WITHIN, is_forgotten);
+    wait_until("what has expired is removed from the store", WITHIN, || {
+        metric(server, "hourglass_registry_deletions") == 0.0
+    });
 }
 
 #[test]
@@ -39,8 +40,7 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
         fill(&server, at);
         flush(&server);
         // These are in memory only.
-        post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", at - 9 * DAY - 1, at - 1), &[])
-            .expect(204);
+        write_to(&server, "db=w", format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", at - 9 * DAY - 1, at - 1));
         assert_eq!(seen(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
         post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
         server.set("w", r#"{"readings":"7d"}"#).expect(200);
@@ -110,8 +110,7 @@ fn a_retention_that_is_taken_back_deletes_nothing() {
             halt.lift();
             // A later expiry is done, so the one that was under way is too.
             server.set("x", r#"{"readings":"1d"}"#).expect(200);
-            let expired = || (progress(&server, "expire", "deletions") == 1).then_some(());
-            eventually("another database expires", WITHIN, expired);
+            wait_until("another database expires", WITHIN, || progress(&server, "expire", "deletions") == 1);
             assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
             let own = shown(&server, "w");
             assert_eq!((&own["kept"], &own["expired_before"]), (&json!("inf"), &Value::Null), "{own}");
@@ -208,14 +207,12 @@ fn a_kill_at_any_step_of_expiring_changes_no_answer() {
             post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", at - 9 * DAY - 1), &[]).expect(204);
             // That one is in the log alone.
             server.kill();
-            server.restart_as(launch.clone().env("FAULT_KILL_AT", point));
-            await_fed(&server);
+            server.restart_with(launch.clone().env("FAULT_KILL_AT", point));
             // Dies within this request, or a moment later.
             let path = server.url("/api/v1/databases/w");
             let _ = request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
             eventually("the server is killed", WITHIN, || server.exited());
-            server.restart_as(launch);
-            await_fed(&server);
+            server.restart_with(launch);
             assert_eq!(shown(&server, "w")["readings"], "168h", "{point}");
             await_seen(&server, &[3, 1, 0, -400]);
             await_removed(&server);
@@ -232,8 +229,7 @@ fn two_instances_refuse_hide_and_expire_as_one() {
     let at = now() - HOUR;
     fill(&here, at);
     // Unflushed there, and only known there.
-    post(&there.url("/write?db=w"), format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY), &[])
-        .expect(204);
+    write_to(&there, "db=w", format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY));
     here.set("w", r#"{"readings":"7d"}"#).expect(200);
     here.set("w/day", r#"{"readings":"1d"}"#).expect(200);
     let old = |server: &Server, parameters: &str, age: i64| {

@@ -181,6 +181,5 @@ fn an_expiry_that_fails_is_not_tried_every_second() {
     wait_until("it fails", WITHIN, || said(&server, failed) > 0);
     let again = poll(Duration::from_secs(5), || (said(&server, failed) > 1).then_some(()));
     assert_eq!(again, None, "{}", server.stderr());
-    let expired = || (progress(&server, "expire", "deletions") == 1).then_some(());
-    eventually("it is tried again", Duration::from_secs(60), expired);
+    wait_until("it is tried again", Duration::from_secs(60), || progress(&server, "expire", "deletions") == 1);
 }

@@ -68,7 +68,7 @@ fn the_command_says_what_it_waits_for() {
     let now = job(&server, "seal");
     assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(1)), "{now}");
     // Its log is stored now, and holds nobody any more.
-    killed.restart("127.0.0.1:0");
+    killed.restart();
     flush(&killed);
     let rest: Vec<String> = lines.collect();
     assert!(child.wait().expect("it ends").success(), "{rest:?}");

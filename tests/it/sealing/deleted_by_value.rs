@@ -66,11 +66,12 @@ fn write(server: &Server, readings: impl Iterator<Item = (u64, u64)>) {
 }
 
 /// Waits until what is stored may be sealed.
-fn await_settled(servers: &[&Server]) {
+pub fn await_settled(servers: &[&Server]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
     for server in servers {
-        let is_settled = || (metric(server, "hourglass_registry_floor_timestamp_seconds") > now).then_some(());
-        eventually("no log has older readings", WITHIN, is_settled);
+        wait_until("no log has older readings", WITHIN, || {
+            metric(server, "hourglass_registry_floor_timestamp_seconds") > now
+        });
     }
 }
 

@@ -1,6 +1,7 @@
 //! One instance has read the pages of a day to seal it, when another one deletes some of their readings, and the deletion is
 //! forgotten before the day is written: what was deleted is not in the day.
 
+use super::deleted_by_value::await_settled;
 use super::{PAGES, START, line};
 use crate::support::jobs;
 use crate::support::prelude::*;
@@ -53,18 +54,13 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
         seal(&here, 1);
     }
     write(&here, LATE);
-    let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_secs_f64();
-    for server in [&here, &there] {
-        let is_settled = || (metric(server, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
-        eventually("no log has older readings", WITHIN, is_settled);
-    }
+    await_settled(&[&here, &there]);
     halt.set();
     let url = run_url(&there, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]));
     halt.await_met("the pages are read");
     let (from, to) = (START + LATE * 60, START + (LATE + 60) * 60);
-    let statement = format!("DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
-    post(&here.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
+    execute(&here, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
     wait_until("the deletion is forgotten", WITHIN, || metric(&here, "hourglass_registry_deletions") == 0.0);
     halt.lift();
     asked.join().expect("an answer");

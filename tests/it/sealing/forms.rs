@@ -68,21 +68,18 @@ fn days_of_a_database_are_columns_where_it_says_so_and_all_forms_answer_alike() 
     // A day is written in the form that is chosen now; the others stay as they are.
     choose(&sealing, "d", "packed");
     give(&[&sealing, &plain], "d", &line(0, 77, 50));
-    let packed =
+    let is_packed =
         |day: &&Document| day.get_binary_generic("readings").is_ok() && day.get_str("kind").ok() == Some("packed");
-    let written =
-        poll(Duration::from_secs(30), || (documents(&name, "d.days").iter().filter(packed).count() == 1).then_some(()));
-    assert!(written.is_some(), "{}", sealing.stderr());
+    let packed = || documents(&name, "d.days").iter().filter(is_packed).count();
+    wait_until("one is packed", WITHIN, || packed() == 1);
     compare(&sealing, &plain, "one of them packed");
     // A deletion writes days, too.
     choose(&sealing, "d", "columns");
-    let statement = format!("DELETE+FROM+climate+WHERE+time+%3E%3D+{}s+AND+time+%3C+{}s", START + 4000, START + 9000);
+    let statement = format!("DELETE FROM climate WHERE time >= {}s AND time < {}s", START + 4000, START + 9000);
     for server in [&sealing, &plain] {
-        post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
+        execute(server, "d", &statement);
     }
-    let written =
-        poll(Duration::from_secs(30), || (documents(&name, "d.days").iter().filter(packed).count() == 0).then_some(()));
-    assert!(written.is_some(), "{}", sealing.stderr());
+    wait_until("none is packed", WITHIN, || packed() == 0);
     compare(&sealing, &plain, "after a deletion");
     verify(&mongod().uri(&name), &sealing.data_dir(), &[]).good();
 }
@@ -108,14 +105,13 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
     // Off and on again: it is sealed as it stands, and what comes once it is off stays beside the day.
     choose(&server, "o", "columns");
     let days = || documents(&name, "o.days").iter().filter(|day| day.get_str("kind").ok() == Some("columns")).count();
-    let sealed = || (days() == 1 && count("o.buckets") == 0).then_some(());
-    assert!(poll(Duration::from_secs(60), sealed).is_some(), "{}", server.stderr());
+    wait_until("it is sealed", WITHIN, || days() == 1 && count("o.buckets") == 0);
     assert_eq!(ask("o"), ask("d"));
     choose(&server, "o", "off");
     for database in ["o", "d"] {
         give(&[&server], database, &line(0, 77, 50));
     }
-    assert!(poll(Duration::from_secs(60), || (count("d.buckets") == 0).then_some(())).is_some(), "{}", server.stderr());
+    wait_until("the other one is sealed", WITHIN, || count("d.buckets") == 0);
     ask_job(&server, "seal").expect(200);
     assert_eq!((days(), count("o.days"), count("o.buckets")), (1, 1, 1));
     assert_eq!(ask("o"), ask("d"));

@@ -59,8 +59,7 @@ fn days_are_answered_from_totals_until_they_change() {
         // Half a day of January goes.
         let (from, to) = (START + 86_400, START + 86_400 + 43_200);
         for server in [&server, &plain] {
-            let statement = format!("DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
-            post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
+            execute(server, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
         }
         assert_eq!(daily(&server), daily(&plain), "deleted");
         wait_until("the deletion is forgotten", WITHIN, || metric(&server, "hourglass_registry_deletions") == 0.0);

@@ -48,6 +48,11 @@ async fn stored(store: &dyn Store, id: &DayId) -> Option<StoredDay> {
     store.read_days(DB, std::slice::from_ref(id)).await.expect("a read").remove(0)
 }
 
+async fn scan_all(store: &dyn Store, sensor: &Arc<Sensor>, projection: &Projection) -> Vec<ScannedPage> {
+    let scanned = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, projection, Extent::ALL).await;
+    scanned.expect("a scan").pages
+}
+
 fn hours(pages: &[ScannedPage]) -> Vec<i64> {
     pages.iter().map(|page| page.hour.0 - DAY.hours().start.0).collect()
 }
@@ -63,8 +68,7 @@ pub async fn a_day_comes_back_as_it_was(place: &mut impl Place) {
     assert!(day.readings.stamps().is_settled());
     let store = place.store();
     for (projection, with_readings) in [(Projection::ALL, true), (Projection::SUMMARIES, false)] {
-        let scanned = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &projection, Extent::ALL).await;
-        let pages = scanned.expect("a scan").pages;
+        let pages = scan_all(store, &sensor, &projection).await;
         assert_eq!(hours(&pages), [0, 1, 4, 9, 23]);
         for (page, (hour, readings)) in pages.iter().zip(hourglass::bucket::day::by_hour(set.clone())) {
             let mut expected = readings.owned_summaries();
@@ -85,18 +89,15 @@ pub async fn a_day_comes_back_as_it_was(place: &mut impl Place) {
     let mut of_sums = Vec::new();
     for only_sums in [false, true] {
         let wanted = Projection { only_sums, ..Projection::SUMMARIES };
-        let scanned = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &wanted, Extent::ALL).await;
-        of_sums.push(sums(&scanned.expect("a scan").pages));
+        of_sums.push(sums(&scan_all(store, &sensor, &wanted).await));
     }
     assert_eq!(of_sums[0], of_sums[1], "sums are whole where nothing else is asked for");
     let fields: Arc<[Arc<str>]> = Arc::new(["$a.b".into()]);
     let one = Projection { fields: Some(fields), ..Projection::SUMMARIES };
-    let pages = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &one, Extent::ALL).await.expect("a scan").pages;
+    let pages = scan_all(store, &sensor, &one).await;
     let names = |page: &ScannedPage| page.summary.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
     assert_eq!(pages.iter().map(names).collect::<Vec<_>>(), [vec!["$a.b"], vec!["$a.b"], vec![], vec![], vec!["$a.b"]]);
-    let places = Projection::places();
-    let pages =
-        store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &places, Extent::ALL).await.expect("a scan").pages;
+    let pages = scan_all(store, &sensor, &Projection::places()).await;
     assert_eq!(hours(&pages), [0, 1, 4, 9, 23], "all hours, without any field");
 }
 
@@ -109,8 +110,7 @@ pub async fn a_day_needs_the_rev_it_knows(place: &mut impl Place) {
     assert_eq!(write(store, &day, 0, 200, Some(&first)).await, Written::Conflict, "it is claimed");
     let claim = stored(store, &day).await.expect("a claim");
     assert_eq!((claim.rev, claim.readings.len()), (100, 0));
-    let scanned = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &Projection::ALL, Extent::ALL).await;
-    assert!(scanned.expect("a scan").pages.is_empty(), "a claim is no hour");
+    assert!(scan_all(store, &sensor, &Projection::ALL).await.is_empty(), "a claim is no hour");
     let parts = store.parts_of(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
     assert_eq!(parts, [(0, DAY, DayPart::Whole)]);
     assert_eq!(write(store, &day, 100, 101, Some(&first)).await, Written::Yes);

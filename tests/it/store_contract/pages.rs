@@ -7,7 +7,7 @@ use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
 
 use super::place::{
-    CAPS, DB, Place, SMALL, assert_stored, bucket_id, bucket_of, merge, put, read, reading, seconds, sensor,
+    CAPS, DB, Place, SMALL, assert_stored, bucket_id, bucket_of, merge, put, read, reading, scan, seconds, sensor,
     write_group, write_through,
 };
 
@@ -55,12 +55,16 @@ pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Plac
         merge(&mut bucket, &readings, &CAPS);
         assert!(write_through(place.store(), DB, &id, &mut bucket).await);
         assert_stored(&bucket, &read(place.store(), DB, &id).await);
-        let scanned = place
-            .store()
-            .scan(DB, &odd.key, id.hour..id.hour.next(), Order::Ascending, &Projection::ALL, Extent::pages(10))
-            .await
-            .expect("a scan")
-            .pages;
+        let scanned = scan(
+            place.store(),
+            &odd.key,
+            id.hour..id.hour.next(),
+            Order::Ascending,
+            &Projection::ALL,
+            Extent::pages(10),
+        )
+        .await
+        .pages;
         assert_eq!((scanned.len(), scanned[0].hour), (1, id.hour));
         assert_eq!(scanned[0].readings.as_ref(), Some(&bucket.pages()[0].readings));
     }

@@ -2,8 +2,7 @@
 //! readings, merges, and the write loop that ingest runs too.
 
 use async_trait::async_trait;
-use hourglass::bucket::store::Coordination;
-use hourglass::bucket::store::{BucketId, PageWrite, Written};
+use hourglass::bucket::store::{BucketId, Coordination, Extent, Order, PageWrite, Projection, Scanned, Written};
 use hourglass::bucket::{Applied, Bucket, Caps, MergeOptions, Page, Reading, Row, Store, StoredPage};
 use hourglass::reading::{Hour, Sensor, Value};
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME};
@@ -96,34 +95,29 @@ pub fn page_row(database: &Database, page_id: &str) -> (Vec<u8>, Vec<u8>) {
     let (hour, rest) = (parts.next().expect("an hour"), parts.next().expect("a sensor and a number"));
     let (sensor, number) = rest.rsplit_once(' ').expect("a number");
     let tail = [sensor.as_bytes(), &[0, 0], &number.parse::<u32>().expect("a number").to_be_bytes()].concat();
-    let transaction = database.begin_read().expect("begin");
-    let table = transaction.open_table(PAGES).expect("the table");
-    let rows = table.iter().expect("rows").map(|row| {
-        let (key, value) = row.expect("a row");
-        (key.value().to_vec(), value.value().to_vec())
-    });
     let is_it = |key: &[u8]| {
         let Some(start) = key.strip_prefix(&[DB.as_bytes(), &[0, 0]].concat()[..]) else { return false };
         let (start, rest) = start.split_at(8);
         let start = Hour(i64::from_be_bytes(start.try_into().expect("eight bytes")) ^ i64::MIN);
         rest == tail && hourglass::store::document::page_id("", start, 0).starts_with(hour)
     };
-    let mut found: Vec<_> = rows.filter(|(key, _)| is_it(key)).collect();
-    assert_eq!(found.len(), 1, "rows of {page_id}");
-    found.remove(0)
+    only_row(database, PAGES, |key, _| is_it(key))
 }
 
 /// The one row of a table whose value has this text in it.
 pub fn row_with(database: &Database, table: Documents, text: &str) -> (Vec<u8>, Vec<u8>) {
+    only_row(database, table, |_, value| value.windows(text.len()).any(|window| window == text.as_bytes()))
+}
+
+fn only_row(database: &Database, table: Documents, is_it: impl Fn(&[u8], &[u8]) -> bool) -> (Vec<u8>, Vec<u8>) {
     let transaction = database.begin_read().expect("begin");
     let table = transaction.open_table(table).expect("the table");
     let rows = table.iter().expect("rows").map(|row| {
         let (key, value) = row.expect("a row");
         (key.value().to_vec(), value.value().to_vec())
     });
-    let has_text = |value: &[u8]| value.windows(text.len()).any(|window| window == text.as_bytes());
-    let mut found: Vec<_> = rows.filter(|(_, value)| has_text(value)).collect();
-    assert_eq!(found.len(), 1, "rows with {text:?}");
+    let mut found: Vec<_> = rows.filter(|(key, value)| is_it(key, value)).collect();
+    assert_eq!(found.len(), 1, "rows");
     found.remove(0)
 }
 
@@ -256,6 +250,18 @@ pub async fn read(store: &dyn Store, database: &str, id: &BucketId) -> Vec<Store
         store.read_buckets(database, std::slice::from_ref(id), usize::MAX).await.expect("the bucket can be read");
     assert_eq!(buckets.len(), 1);
     buckets.remove(0)
+}
+
+/// A scan of a sensor's pages in [`DB`].
+pub async fn scan(
+    store: &dyn Store,
+    sensor: &str,
+    hours: Range<Hour>,
+    order: Order,
+    projection: &Projection,
+    extent: Extent,
+) -> Scanned {
+    store.scan(DB, sensor, hours, order, projection, extent).await.expect("a scan")
 }
 
 /// That the store has just what the bucket believes it to have.

@@ -5,7 +5,7 @@ use hourglass::bucket::{Bucket, SensorDocument, Store};
 use hourglass::reading::Hour;
 
 use super::place::{
-    CAPS, DB, Place, SMALL, assert_stored, bucket_id, merge, plain, put, read, seconds, sensor, write_group,
+    CAPS, DB, Place, SMALL, assert_stored, bucket_id, merge, plain, put, read, scan, seconds, sensor, write_group,
     write_through,
 };
 
@@ -17,8 +17,7 @@ fn later(hours: i64) -> Hour {
 }
 
 async fn hours(store: &dyn Store, sensor: &str) -> Vec<Hour> {
-    let pages =
-        store.scan(DB, sensor, ALL, Order::Ascending, &Projection::ALL, Extent::ALL).await.expect("a scan").pages;
+    let pages = scan(store, sensor, ALL, Order::Ascending, &Projection::ALL, Extent::ALL).await.pages;
     pages.into_iter().map(|page| page.hour).collect()
 }
 

@@ -6,30 +6,11 @@ use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage};
 use hourglass::bucket::{Reading, StorageError, Store, Summary};
 use hourglass::reading::{Hour, Value};
 
-use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, reading, seconds, sensor};
+use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, reading, scan, seconds, sensor};
 
-async fn scan(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
+async fn pages(store: &dyn Store, sensor: &str, hours: Range<i64>, order: Order, pages_max: usize) -> Vec<ScannedPage> {
     let hours = Hour(hours.start)..Hour(hours.end);
-    store
-        .scan(DB, sensor, hours, Order::Ascending, &Projection::ALL, Extent::pages(pages_max))
-        .await
-        .expect("a scan")
-        .pages
-}
-
-async fn scan_back(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
-    store
-        .scan(
-            DB,
-            sensor,
-            Hour(hours.start)..Hour(hours.end),
-            Order::Descending,
-            &Projection::ALL,
-            Extent::pages(pages_max),
-        )
-        .await
-        .expect("a scan")
-        .pages
+    scan(store, sensor, hours, order, &Projection::ALL, Extent::pages(pages_max)).await.pages
 }
 
 fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
@@ -62,10 +43,10 @@ pub async fn a_scan_takes_the_whole_hours_of_a_half_open_range(place: &mut impl 
         (Range { start: 2, end: -3 }, &[]),
     ];
     for (hours, expected) in cases {
-        let found = scan(place.store(), &ours.key, hours.clone(), 100).await;
+        let found = pages(place.store(), &ours.key, hours.clone(), Order::Ascending, 100).await;
         let expected: Vec<(i64, u32)> = expected.iter().flat_map(|hour| [(*hour, 0), (*hour, 1)]).collect();
         assert_eq!(places(&found), expected, "{hours:?}");
-        let back = scan_back(place.store(), &ours.key, hours.clone(), 100).await;
+        let back = pages(place.store(), &ours.key, hours.clone(), Order::Descending, 100).await;
         let falling: Vec<(i64, u32)> = expected.chunks(2).rev().flatten().copied().collect();
         assert_eq!(places(&back), falling, "{hours:?}");
     }
@@ -89,22 +70,22 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
     }
     let all = [(0, 0), (1, 0), (1, 1), (1, 2), (3, 0), (4, 0), (4, 1)];
     for (pages_max, expected) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 5), (6, 7), (7, 7), (8, 7)] {
-        let found = scan(place.store(), &sensor.key, 0..5, pages_max).await;
+        let found = pages(place.store(), &sensor.key, 0..5, Order::Ascending, pages_max).await;
         assert_eq!(places(&found), all[..expected], "at most {pages_max} pages");
     }
     let falling = [(4, 0), (4, 1), (3, 0), (1, 0), (1, 1), (1, 2), (0, 0)];
     for (pages_max, expected) in [(1, 2), (2, 2), (3, 3), (4, 6), (6, 6), (7, 7), (8, 7)] {
-        let found = scan_back(place.store(), &sensor.key, 0..5, pages_max).await;
+        let found = pages(place.store(), &sensor.key, 0..5, Order::Descending, pages_max).await;
         assert_eq!(places(&found), falling[..expected], "at most {pages_max} pages, from the end");
         assert!(found.iter().all(|page| page.readings.is_some()));
     }
     // From the hour after the last one, the next scan goes on, until there is nothing left.
     let (mut from, mut found) = (0, Vec::new());
     loop {
-        let pages = scan(place.store(), &sensor.key, from..5, 2).await;
-        let Some(last) = pages.last() else { break };
+        let more = pages(place.store(), &sensor.key, from..5, Order::Ascending, 2).await;
+        let Some(last) = more.last() else { break };
         from = last.hour.next().0;
-        found.extend(places(&pages));
+        found.extend(places(&more));
     }
     assert_eq!(found, all);
 }
@@ -129,12 +110,8 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
     let bucket = put(place.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
     for projection in [Projection::ALL, Projection::SUMMARIES] {
         let hours = hour..hour.next();
-        let found = place
-            .store()
-            .scan(DB, &sensor.key, hours, Order::Ascending, &projection, Extent::pages(100))
-            .await
-            .expect("a scan")
-            .pages;
+        let found =
+            scan(place.store(), &sensor.key, hours, Order::Ascending, &projection, Extent::pages(100)).await.pages;
         assert_eq!(found.len(), 3);
         for (found, page) in found.iter().zip(bucket.pages()) {
             assert_eq!(found.readings.as_ref(), projection.readings.then_some(&page.readings));
@@ -168,18 +145,8 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     let fields: std::sync::Arc<[std::sync::Arc<str>]> = ["b".into(), "c.d".into(), "nobody".into()].into();
     for readings in [true, false] {
         let projection = Projection { readings, fields: Some(fields.clone()), ..Projection::ALL };
-        let one = place
-            .store()
-            .scan(DB, key, hours.clone(), Order::Ascending, &projection, Extent::ALL)
-            .await
-            .expect("a scan")
-            .pages;
-        let back = place
-            .store()
-            .scan(DB, key, hours.clone(), Order::Descending, &projection, Extent::ALL)
-            .await
-            .expect("a scan")
-            .pages;
+        let one = scan(place.store(), key, hours.clone(), Order::Ascending, &projection, Extent::ALL).await.pages;
+        let back = scan(place.store(), key, hours.clone(), Order::Descending, &projection, Extent::ALL).await.pages;
         let many = place.store().scan_sensors(DB, &[key], hours.clone(), &projection, usize::MAX).await;
         let many = many.expect("a scan").expect("nothing bounds it").remove(0);
         assert_eq!((one.len(), back.len(), many.len()), (5, 5, 5));
@@ -194,14 +161,12 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     }
     let all = &Projection::ALL;
     let small = Extent { bytes: 1, ..Extent::pages(9) };
-    let first = place.store().scan(DB, key, hours.clone(), Order::Ascending, all, small).await.expect("a scan");
-    let last = place.store().scan(DB, key, hours.clone(), Order::Descending, all, small).await.expect("a scan");
+    let first = scan(place.store(), key, hours.clone(), Order::Ascending, all, small).await;
+    let last = scan(place.store(), key, hours.clone(), Order::Descending, all, small).await;
     assert_eq!((places(&first.pages), places(&last.pages)), (vec![(0, 0)], vec![(4, 0)]));
     assert_eq!((first.rest, last.rest), (hours.start.next()..hours.end, hours.start..Hour(4)));
-    let all_of_it =
-        place.store().scan(DB, key, hours.clone(), Order::Ascending, all, Extent::ALL).await.expect("a scan");
-    let back =
-        place.store().scan(DB, key, hours.clone(), Order::Descending, all, Extent::pages(9)).await.expect("a scan");
+    let all_of_it = scan(place.store(), key, hours.clone(), Order::Ascending, all, Extent::ALL).await;
+    let back = scan(place.store(), key, hours.clone(), Order::Descending, all, Extent::pages(9)).await;
     assert_eq!((all_of_it.rest, back.rest), (hours.end..hours.end, hours.start..hours.start));
     assert!(place.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
 }
@@ -220,10 +185,8 @@ pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &
     let limit = 12_000;
     let tight = Extent { hour_bytes: limit, ..Extent::ALL };
     for (projection, extent) in [(&some, Extent::ALL), (&some, tight)] {
-        let one =
-            place.store().scan(DB, key, hours.clone(), Order::Ascending, projection, extent).await.expect("a scan");
-        let back =
-            place.store().scan(DB, key, hours.clone(), Order::Descending, projection, extent).await.expect("a scan");
+        let one = scan(place.store(), key, hours.clone(), Order::Ascending, projection, extent).await;
+        let back = scan(place.store(), key, hours.clone(), Order::Descending, projection, extent).await;
         for scanned in [&one, &back] {
             let found: Vec<i64> = scanned
                 .pages
@@ -270,7 +233,7 @@ pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Plac
         }
     }
     for (n, sensor) in (0..).zip(&sensors) {
-        let found = scan(place.store(), &sensor.key, -1..20, 100).await;
+        let found = pages(place.store(), &sensor.key, -1..20, Order::Ascending, 100).await;
         let mut hours = vec![0, n, 10];
         hours.dedup();
         let expected: Vec<(i64, u32)> = hours.into_iter().flat_map(|hour| [(hour, 0), (hour, 1)]).collect();
@@ -284,8 +247,11 @@ pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Plac
             place.store().read_buckets(DB, &[bucket_id(sensor, Hour(10))], usize::MAX).await.expect("a bucket");
         assert_eq!(bucket[0].len(), 2, "{}", sensor.key);
     }
-    assert!(scan(place.store(), "a,b=", -1..20, 100).await.is_empty(), "a key's beginning is no sensor");
+    assert!(
+        pages(place.store(), "a,b=", -1..20, Order::Ascending, 100).await.is_empty(),
+        "a key's beginning is no sensor"
+    );
     // Pages of a normal size, in the same hours, disturb nobody.
     put(place.store(), &bucket_id(&sensor("aa", &[]), Hour(0)), &seconds(Hour(0), 0, &[1]), &CAPS).await;
-    assert_eq!(scan(place.store(), "aa", -1..20, 100).await.len(), 1);
+    assert_eq!(pages(place.store(), "aa", -1..20, Order::Ascending, 100).await.len(), 1);
 }

@@ -42,6 +42,8 @@ pub const MINUTE: i64 = 60 * SECOND;
 pub const HOUR: i64 = 60 * MINUTE;
 /// Nanoseconds.
 pub const DAY: i64 = 24 * HOUR;
+/// 2026-01-15T14:00:00Z, when most readings of the tests are.
+pub const START: i64 = 1_768_485_600 * SECOND;
 /// How long whatever is waited for may take on a busy machine.
 pub const WITHIN: Duration = Duration::from_secs(60);
 

@@ -4,7 +4,7 @@ pub use std::collections::{BTreeMap, BTreeSet};
 pub use std::fmt::Write as _;
 pub use std::fs::{self, File};
 pub use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-pub use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+pub use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 pub use std::ops::Range;
 pub use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 pub use std::os::unix::process::ExitStatusExt as _;
@@ -40,4 +40,6 @@ pub use super::series::{
     sensor_keys, windows, write, write_to,
 };
 pub use super::server::{Launch, Server, program};
-pub use super::{DAY, HOUR, MINUTE, SECOND, StopAtEnd, WITHIN, block_on, eventually, now, poll, root, wait_until};
+pub use super::{
+    DAY, HOUR, MINUTE, SECOND, START, StopAtEnd, WITHIN, block_on, eventually, now, poll, root, wait_until,
+};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch::{self, Receiver, Sender};
 
-use super::eventually;
+use super::wait_until;
 
 /// What is done to connections, those that are open and those that come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +110,7 @@ impl Proxy {
     }
 
     fn await_obedience(&self, number: u64) {
-        let obeyed = || (self.obeyed.load(Ordering::SeqCst) == number).then_some(());
-        eventually("the proxy obeys", Duration::from_secs(10), obeyed);
+        wait_until("the proxy obeys", Duration::from_secs(10), || self.obeyed.load(Ordering::SeqCst) == number);
     }
 }
 

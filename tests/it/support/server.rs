@@ -54,8 +54,7 @@ impl Launch {
 
     /// With any value of `--store`: `embedded` or a MongoDB connection string.
     pub fn with_store(store: impl Into<String>) -> Launch {
-        let (store, listen) = (store.into(), "127.0.0.1:0".to_owned());
-        Launch { store, listen, config: None, environment: Vec::new() }
+        Launch { store: store.into(), listen: ANY_PORT.to_owned(), config: None, environment: Vec::new() }
     }
 
     /// With this text as its config file.
@@ -219,33 +218,38 @@ impl Server {
     /// SIGKILL, and a start at the same address.
     #[track_caller]
     pub fn kill_and_restart(&mut self) {
-        let address = self.address;
         self.kill();
-        self.restart(address);
+        self.restart();
     }
 
-    /// SIGTERM, and a start at another address.
+    /// SIGTERM, and a start at the same address.
     #[track_caller]
     pub fn stop_and_restart(&mut self) {
         self.stop();
-        self.restart("127.0.0.1:0");
+        self.restart();
     }
 
-    /// Starts it again after a stop or a kill, on the same data folder, at `listen`: its old
-    /// [`address`](Server::address) or `127.0.0.1:0`. Waits until queries are answered.
+    /// Starts it again after a stop or a kill, on the same data folder and at the same address. Waits until queries are
+    /// answered.
     #[track_caller]
-    pub fn restart(&mut self, listen: impl ToString) {
-        self.restart_behind(listen);
+    pub fn restart(&mut self) {
+        self.restart_with(self.launch.clone());
+    }
+
+    /// The same with another store, config or environment; at the same address unless the launch names one.
+    #[track_caller]
+    pub fn restart_with(&mut self, launch: Launch) {
+        self.restart_as(launch);
         super::series::await_fed(self);
     }
 
     /// The same without waiting until all of its log is fed, which takes a store that answers.
     #[track_caller]
-    pub fn restart_behind(&mut self, listen: impl ToString) {
-        self.restart_as(self.launch.clone().listen(listen));
+    pub fn restart_behind(&mut self) {
+        self.restart_as(self.launch.clone());
     }
 
-    /// Starts it again after a stop or a kill, on the same data folder, with another store, config or environment.
+    /// As [`restart_with`](Server::restart_with), without waiting until all of its log is fed.
     #[track_caller]
     pub fn restart_as(&mut self, launch: Launch) {
         self.relaunch(launch);
@@ -254,10 +258,13 @@ impl Server {
 
     /// The same without waiting until it is ready: it may end before.
     #[track_caller]
-    pub fn relaunch(&mut self, launch: Launch) {
+    pub fn relaunch(&mut self, mut launch: Launch) {
         assert!(self.process.exited().is_some(), "hourglass still runs: stop or kill it first");
         for output in [STDOUT, STDERR] {
             std::fs::remove_file(self.folder.file(output)).expect("the last run's output can be removed");
+        }
+        if launch.listen == ANY_PORT {
+            launch.listen = self.address.to_string();
         }
         self.process = launch.spawn(&self.folder);
         self.launch = launch;
@@ -300,6 +307,7 @@ pub fn program() -> Command {
     command
 }
 
+const ANY_PORT: &str = "127.0.0.1:0";
 const DATA: &str = "data";
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";

@@ -25,7 +25,6 @@ pub struct Clients {
     value: AtomicUsize,
     acked: AtomicUsize,
     deleted: AtomicUsize,
-    deletes_by_value: bool,
 }
 
 /// How many requests were acked so far.
@@ -93,15 +92,11 @@ pub fn noted(field: &str, text: &str) -> i64 {
 }
 
 impl Clients {
-    /// Of this seed, for this service.
-    pub fn new(seed: u64, base: &str) -> Clients {
-        // A version without deletions by value refuses this.
-        let probe = format!("{base}/query?db={DATABASE}&q=DELETE%20FROM%20nothing%20WHERE%20v%20%3E%201");
-        let deletes_by_value =
-            request("POST", &probe, b"", &[]).is_ok_and(|answer| !answer.text().contains("\"error\""));
+    /// Of this seed.
+    pub fn new(seed: u64) -> Clients {
         let randoms = (0..CLIENTS as u64).map(|client| Mutex::new(Random::new(seed * 100 + client))).collect();
         let (value, acked, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        Clients { history: Mutex::default(), randoms, value, acked, deleted, deletes_by_value }
+        Clients { history: Mutex::default(), randoms, value, acked, deleted }
     }
 
     /// Fields that were acked.
@@ -159,7 +154,7 @@ impl Clients {
                 let day = today() - (20 + random.below(4)) * DAY;
                 (0..STEPS).for_each(|n| add(day + n * STEP, 7));
             }
-            16 if self.deletes_by_value => return self.delete_by_value(&sensor, base, random),
+            16 => return self.delete_by_value(&sensor, base, random),
             _ => return self.delete(&sensor, base, random),
         }
         let ack = random.of(&["", "", "", "&ack=store"]);
@@ -290,8 +285,7 @@ impl Kept {
                 }
             }
             // An instance learns within a second that they are kept.
-            let written = || clients.write(base, EXPIRING, "", &body).then_some(());
-            eventually("old readings are taken", WITHIN, written);
+            wait_until("old readings are taken", WITHIN, || clients.write(base, EXPIRING, "", &body));
         }
     }
 
@@ -332,6 +326,6 @@ impl Kept {
 fn put(base: &str, kept: &str) {
     let url = format!("{base}/api/v1/databases/{EXPIRING}");
     let body = format!("{{\"readings\":\"{kept}\"}}");
-    let put = || request("PUT", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 200).then_some(());
-    eventually("the retention is set", WITHIN, put);
+    let put = || request("PUT", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 200);
+    wait_until("the retention is set", WITHIN, put);
 }

@@ -153,9 +153,8 @@ impl World {
                 poll(WITHIN, || (acks.count() > before + 10).then_some(()));
             }
             Break::Kill => {
-                let address = self.servers[victim].address();
                 self.servers[victim].kill();
-                self.servers[victim].restart_behind(address);
+                self.servers[victim].restart_behind();
             }
             Break::KillAt { point, nth } => return self.kill_at(victim, &format!("{point}:{nth}")),
             Break::Stall => {
@@ -183,12 +182,11 @@ impl World {
     /// Kills an instance and has it come to a point, which kills it; one that does not come there is killed all the same.
     fn kill_at(&mut self, victim: usize, point: &str) -> bool {
         let server = &mut self.servers[victim];
-        let address: SocketAddr = server.address();
         server.kill();
-        server.relaunch(self.launch.clone().listen(address).env("FAULT_KILL_AT", point));
+        server.relaunch(self.launch.clone().env("FAULT_KILL_AT", point));
         let ended = poll(POINT_WITHIN, || server.exited());
         server.kill();
-        server.restart_as(self.launch.clone().listen(address));
+        server.restart_as(self.launch.clone());
         ended.is_some_and(|status| status.signal() == Some(9))
     }
 
@@ -287,10 +285,9 @@ impl World {
             Some(own) => verified(&own.mongod.uri(&own.name), &self.servers[0].data_dir(), when),
             None => {
                 // The file can be opened once nobody else has it open.
-                let address = self.servers[0].address();
                 assert!(self.servers[0].stop().success(), "{when}: a stop");
                 verified("embedded", &self.servers[0].data_dir(), when);
-                self.servers[0].restart(address);
+                self.servers[0].restart();
             }
         }
     }
@@ -330,7 +327,6 @@ impl World {
         self.flush();
         let found = self.found(&self.servers[0]);
         clients.check(found.clone());
-        let addresses: Vec<SocketAddr> = self.servers.iter().map(Server::address).collect();
         self.servers.iter_mut().for_each(|server| assert!(server.stop().success(), "{when}: a stop"));
         let scratch = Folder::new("copy");
         let (config, data) = (scratch.file("own.toml"), scratch.file("data"));
@@ -350,9 +346,7 @@ impl World {
         let server = self.other(!self.is_shared(), copy, &when);
         assert!(self.found(&server) == found, "{when}: a copy answers something else");
         drop(server);
-        for (server, address) in self.servers.iter_mut().zip(addresses) {
-            server.restart(address);
-        }
+        self.servers.iter_mut().for_each(Server::restart);
     }
 
     /// A service on another store, which is filled before it starts, and is verified.
@@ -368,8 +362,7 @@ impl World {
             std::fs::create_dir_all(server.data_dir()).expect("a folder can be made");
         }
         verified(&store, &server.data_dir(), when);
-        server.restart_as(Launch::with_store(&store).config(busy_config()));
-        await_fed(&server);
+        server.restart_with(Launch::with_store(&store).config(busy_config()));
         server
     }
 }

@@ -4,10 +4,8 @@
 use std::fmt::Write;
 
 use crate::support::random::Random;
+use crate::support::{SECOND, START};
 
-/// 2026-01-15T14:00:00Z.
-pub const START: i64 = 1_768_485_600 * SECOND;
-pub const SECOND: i64 = 1_000_000_000;
 /// Every request has one reading in each of these sensors, at a time of its own. They tell whether the request is there.
 pub const MARKERS: usize = 3;
 /// Sensors that send at a usual pace.
