@@ -4,6 +4,9 @@
 use super::pages::Extent;
 use hourglass_model::reading::Hour;
 
+/// The result of a store operation.
+pub type Result<T, E = StorageError> = std::result::Result<T, E>;
+
 /// Why a store operation failed. The text goes to clients and into the log: what happened, then what to do. It names no
 /// host, user or database of the store, and nothing of what its driver said beyond a code and a short message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -19,7 +19,7 @@ use super::decode::{array, identity, named, text};
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::BsonWriter;
-use crate::bucket::{GroupRule, StorageError};
+use crate::bucket::{GroupRule, Result};
 use crate::names::{from_key, key};
 
 /// What is needed of a sensor's document.
@@ -60,7 +60,7 @@ impl GroupedSensor {
     ///
     /// # Errors
     /// If the document cannot be read.
-    pub fn of(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self, StorageError> {
+    pub fn of(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self> {
         named(document, |document| {
             let (sensor, meta) = (identity(document)?, meta::read(document));
             let part = |name: &str| document.get(name).ok().flatten();
@@ -119,7 +119,7 @@ impl GroupPage {
     ///
     /// # Errors
     /// If it cannot be read, or a later version wrote it.
-    pub fn of(document: &RawDocument) -> Result<Self, StorageError> {
+    pub fn of(document: &RawDocument) -> Result<Self> {
         named(document, |document| {
             let mut members = Vec::new();
             for member in array(document, "members")? {

@@ -33,7 +33,7 @@ use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
 use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
 use crate::bucket::{
-    DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, StorageError, StoredDay, StoredMonth, Summary,
+    DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, Result, StorageError, StoredDay, StoredMonth, Summary,
 };
 use crate::document::day_id;
 use crate::figures::{HourColumns, PackedFigures, Room, Span};
@@ -183,7 +183,7 @@ fn shown(key: &[u8]) -> String {
     Keys::any_day_of(key).map_or_else(|| key.escape_ascii().to_string(), of)
 }
 
-pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
     let bytes = unseal(key, value, || shown(key))?;
     let mut bytes = PackedBytes::new(bytes);
     let mut rev = || {
@@ -352,12 +352,7 @@ fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec<Option<Sto
 
 #[async_trait]
 impl DayStore for EmbeddedStore {
-    async fn parts_of(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        days: Range<Day>,
-    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
+    async fn parts_of(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
         let (name, sensors) = (database.to_owned(), sensors.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -380,7 +375,7 @@ impl DayStore for EmbeddedStore {
         .await
     }
 
-    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
+    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>> {
         let (name, ids) = (database.to_owned(), ids.to_vec());
         self.read(move |db| read(db, &name, &ids)).await
     }
@@ -403,7 +398,7 @@ impl DayStore for EmbeddedStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
+    ) -> Result<Scanned> {
         let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
         self.read(move |db| Ok(scan(db, &name, &sensor, &hours, order, &wanted, extent)?.0)).await
     }
@@ -415,7 +410,7 @@ impl DayStore for EmbeddedStore {
         hours: Range<Hour>,
         projection: &Projection,
         bytes_max: usize,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let wanted = projection.clone();
         self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
             let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
@@ -431,7 +426,7 @@ impl DayStore for EmbeddedStore {
         from: &(Day, String),
         until: Day,
         most: usize,
-    ) -> Result<Vec<(Day, String)>, StorageError> {
+    ) -> Result<Vec<(Day, String)>> {
         let (name, from) = (database.to_owned(), from.clone());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -450,7 +445,7 @@ impl DayStore for EmbeddedStore {
     }
 
     /// A key begins with its day.
-    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+    async fn last_day(&self, database: &str) -> Result<Option<Day>> {
         let name = database.to_owned();
         self.read(move |db| {
             let (keys, days) = (Keys::of(&name), db.begin_read()?.open_table(DAYS)?);
@@ -467,7 +462,7 @@ impl DayStore for EmbeddedStore {
         sensors: &[&str],
         months: Range<Month>,
         projection: &Projection,
-    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
+    ) -> Result<Vec<(MonthId, StoredMonth)>> {
         let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
         let lots = sensors.chunks(lot).map(|lot| {
             let (name, wanted, months) = (database.to_owned(), projection.clone(), months.clone());

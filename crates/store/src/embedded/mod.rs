@@ -32,8 +32,8 @@ pub use self::file::FILE_NAME;
 
 use self::file::{DatabaseFile, FileFailure};
 use crate::ScanBudget;
-use crate::bucket::StorageError;
 use crate::bucket::store::{ScannedPage, Written};
+use crate::bucket::{Result, StorageError};
 
 /// How long a caller waits for the disk. A write continues after that.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -239,14 +239,12 @@ impl EmbeddedStore {
         &self,
         bytes: usize,
         work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let file = self.file.clone();
         Self::within_deadline(move || file.change(bytes, work)).await
     }
 
-    async fn within_deadline<T: Send + 'static>(
-        work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
-    ) -> Result<T, StorageError> {
+    async fn within_deadline<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         match tokio::time::timeout(DEADLINE, spawn_blocking(work)).await {
             Ok(Ok(result)) => result,
             // The runtime is shutting down.
@@ -259,7 +257,7 @@ impl EmbeddedStore {
     async fn run_to_its_end<T: Send + 'static>(
         &self,
         work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let file = self.file.clone();
         let done = spawn_blocking(move || file.change(SMALL_BYTES, work)).await;
         done.unwrap_or_else(|error| Err(StorageError::Unknown { detail: error.to_string() }))
@@ -269,7 +267,7 @@ impl EmbeddedStore {
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, FileFailure> + Send + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let reader = self.readers.clone().acquire_owned().await;
         let work = move |database: &Database| {
             let _reader = reader;
@@ -293,7 +291,7 @@ impl EmbeddedStore {
         + Clone
         + Send
         + 'static,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let room = ScanBudget::new(bytes_max);
         let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
         let batches = sensors.chunks(lot).map(|lot| {

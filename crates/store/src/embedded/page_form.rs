@@ -29,7 +29,7 @@ use crate::bucket::raw::RawPage;
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{BucketId, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
-use crate::bucket::{Page, Reading, Readings, StorageError, StoredPage, Summary};
+use crate::bucket::{Page, Reading, Readings, Result, StorageError, StoredPage, Summary};
 use crate::document::{
     decode_page, decode_page_marks, decode_raw_page, decode_scanned, document_last, document_rev, page_document,
     page_id,
@@ -153,17 +153,17 @@ fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
 }
 
 /// The rev of a stored page. Reads nothing else of a packed page.
-pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64, StorageError> {
+pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64> {
     read(bytes, id, document_rev, |packed| Ok(PackedBytes::new(packed).varint()?))
 }
 
 /// The greatest stamp of a stored page.
-pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp, StorageError> {
+pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp> {
     read(bytes, id, document_last, |packed| Ok(PackedHead::read(packed)?.order.last))
 }
 
 /// Decodes a page with its readings; summaries are computed again from them.
-pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
+pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage> {
     read(
         bytes,
         || key.id(),
@@ -176,7 +176,7 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, Stora
 }
 
 /// Decodes a page without its readings.
-pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
+pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage> {
     read(
         bytes,
         || key.id(),
@@ -191,11 +191,7 @@ pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage,
 }
 
 /// Decodes the parts of a page that a query wants; `None` if it wants none of the page's times.
-pub(super) fn decode_for_scan(
-    bytes: &[u8],
-    key: PageKey<'_>,
-    projection: &Projection,
-) -> Result<Option<ScannedPage>, StorageError> {
+pub(super) fn decode_for_scan(bytes: &[u8], key: PageKey<'_>, projection: &Projection) -> Result<Option<ScannedPage>> {
     let of_document = |document: &RawDocument| decode_scanned(document, projection).map(Some);
     read(
         bytes,
@@ -217,7 +213,7 @@ pub(super) fn decode_for_scan(
 }
 
 /// Decodes a page for checks, every field as it is stored.
-pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage, StorageError> {
+pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage> {
     let id = key.id();
     read(bytes, || id.clone(), |document| decode_raw_page(document, &id, None), |packed| kept(packed, key, &id))
 }
@@ -226,9 +222,9 @@ pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage,
 fn read<T>(
     bytes: &[u8],
     id: impl Fn() -> String,
-    of_document: impl FnOnce(&RawDocument) -> Result<T, StorageError>,
+    of_document: impl FnOnce(&RawDocument) -> Result<T>,
     of_packed: impl FnOnce(&[u8]) -> Result<T, NoPage>,
-) -> Result<T, StorageError> {
+) -> Result<T> {
     let read = match bytes.split_last() {
         Some((&DOCUMENT, _)) => {
             let document = RawDocument::from_bytes(bytes);

@@ -11,7 +11,7 @@ use super::page_form::{self, PageKey};
 use super::tables::{PAGES, Put, Tables, begin, unseal, write_each};
 use super::{EmbeddedStore, remove};
 use crate::bucket::store::{BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, Written};
-use crate::bucket::{StorageError, StoredPage, WriteKind};
+use crate::bucket::{Result, StorageError, StoredPage, WriteKind};
 use crate::reading::{Hour, Stamp};
 
 /// A page to be written or removed.
@@ -51,7 +51,7 @@ fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Result<bool, Fi
     Ok(true)
 }
 
-pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
     let id = || match Keys::any_page_of(key) {
         Some((hour, sensor, number)) => PageKey { sensor: &sensor, hour, number }.id(),
         None => key.escape_ascii().to_string(),
@@ -147,12 +147,7 @@ impl PageStore for EmbeddedStore {
         self.write(size, move |db| write_each(db, (&name, true), &groups, write_group)).await
     }
 
-    async fn read_buckets(
-        &self,
-        database: &str,
-        ids: &[BucketId],
-        pages_max: usize,
-    ) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+    async fn read_buckets(&self, database: &str, ids: &[BucketId], pages_max: usize) -> Result<Vec<Vec<StoredPage>>> {
         let (name, ids) = (database.to_owned(), ids.to_vec());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -179,12 +174,7 @@ impl PageStore for EmbeddedStore {
         .await
     }
 
-    async fn read_pages(
-        &self,
-        database: &str,
-        id: &BucketId,
-        numbers: &[u32],
-    ) -> Result<Vec<StoredPage>, StorageError> {
+    async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32]) -> Result<Vec<StoredPage>> {
         let (name, id, numbers) = (database.to_owned(), id.clone(), numbers.to_vec());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -211,7 +201,7 @@ impl PageStore for EmbeddedStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
+    ) -> Result<Scanned> {
         let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
         self.read(move |db| Ok(scan(db, &name, &sensor, hours, order, &wanted, extent)?.0)).await
     }
@@ -223,7 +213,7 @@ impl PageStore for EmbeddedStore {
         hours: Range<Hour>,
         projection: &Projection,
         bytes_max: usize,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let wanted = projection.clone();
         self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
             let extent = Extent { pages: usize::MAX, bytes: left.saturating_add(1), hour_bytes: left };
@@ -237,7 +227,7 @@ impl PageStore for EmbeddedStore {
     }
 
     /// Whoever adds a second page changes the first one.
-    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<()> {
         if pages.is_empty() {
             return Ok(()); // A transaction without changes would sync the disk, too.
         }
@@ -269,7 +259,7 @@ impl PageStore for EmbeddedStore {
         from: &(Hour, String),
         until: Hour,
         most: usize,
-    ) -> Result<Vec<(Hour, String)>, StorageError> {
+    ) -> Result<Vec<(Hour, String)>> {
         let (name, from) = (database.to_owned(), from.clone());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -294,13 +284,7 @@ impl PageStore for EmbeddedStore {
         .await
     }
 
-    async fn remove_buckets(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-        before: Stamp,
-    ) -> Result<(), StorageError> {
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()> {
         for sensor in sensors {
             let (name, sensor) = (database.to_owned(), (*sensor).to_owned());
             let mut next = Some(hours.start);

@@ -8,7 +8,7 @@ use super::file::FileFailure;
 use super::keys::Keys;
 use super::tables::{PAGES, Tables, begin, unseal};
 use super::{days, page_form, pages, sensors};
-use crate::bucket::StorageError;
+use crate::bucket::{Result, StorageError};
 use crate::reading::{Hour, Stamp};
 
 /// Maximum rows that one transaction removes; the last bucket may exceed it.
@@ -123,7 +123,7 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
 fn refuse_newer(
     table: &Table<'_, &'static [u8], &'static [u8]>,
     keys: &[Vec<u8>],
-    rev: impl Fn(&[u8], &[u8]) -> Result<u64, StorageError>,
+    rev: impl Fn(&[u8], &[u8]) -> Result<u64>,
 ) -> Result<(), FileFailure> {
     for key in keys {
         let held = table.get(&**key)?.map(|value| rev(key, value.value()));

@@ -10,7 +10,7 @@ use super::keys::Keys;
 use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal_document, write_each};
 use super::{EmbeddedStore, SMALL_BYTES, remove};
 use crate::bucket::store::{SensorFilter, SensorStore, Written};
-use crate::bucket::{SensorDocument, StorageError};
+use crate::bucket::{Result, SensorDocument};
 use crate::document::{decode_sensor, document_rev, sensor_document};
 
 /// A sensor document to be written.
@@ -41,7 +41,7 @@ fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailur
     Ok(true)
 }
 
-pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
     document_rev(unseal_document(key, value, || Keys::any_sensor_of(key).unwrap_or_default().to_owned())?)
 }
 
@@ -56,7 +56,7 @@ fn get(
 
 #[async_trait]
 impl SensorStore for EmbeddedStore {
-    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>> {
         let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -67,7 +67,7 @@ impl SensorStore for EmbeddedStore {
         .await
     }
 
-    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>> {
         let (name, filter) = (database.to_owned(), filter.clone());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -107,7 +107,7 @@ impl SensorStore for EmbeddedStore {
         self.write(size, move |db| write_each(db, (&name, true), &puts, write)).await
     }
 
-    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError> {
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<()> {
         let name = database.to_owned();
         let sensors: Vec<_> = sensors.iter().map(|(key, rev)| ((*key).to_owned(), *rev)).collect();
         self.run_to_its_end(move |db| remove::sensor_documents(db, &name, &sensors)).await

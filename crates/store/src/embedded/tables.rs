@@ -10,7 +10,7 @@ use redb::{
 use super::file::FileFailure;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, StorageError};
+use crate::bucket::{DatabaseSettings, Result, StorageError};
 use crate::document::{REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
 
 /// A table of pages or sensor documents: the value is the bytes, then a checksum of key and bytes.
@@ -72,7 +72,7 @@ impl Put {
     pub(super) fn fits(
         &self,
         table: &impl ReadableTable<&'static [u8], &'static [u8]>,
-        held: impl Fn(&[u8], &[u8]) -> Result<u64, StorageError>,
+        held: impl Fn(&[u8], &[u8]) -> Result<u64>,
     ) -> Result<bool, FileFailure> {
         let Some(found) = table.get(&*self.key)? else { return Ok(self.rev == 0) };
         Ok(held(&self.key, found.value())? == self.rev)
@@ -142,7 +142,7 @@ pub(super) fn read_registry(database: &Database) -> Result<MemberRegistry, FileF
     Ok(registry_of(value.value())?)
 }
 
-fn registry_of(bytes: &[u8]) -> Result<MemberRegistry, StorageError> {
+fn registry_of(bytes: &[u8]) -> Result<MemberRegistry> {
     let unreadable =
         |e: bson::error::Error| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: e.to_string() };
     decode_registry(&bson::Document::from_reader(bytes).map_err(unreadable)?)
@@ -159,7 +159,7 @@ fn write_whole(
     database: &Database,
     table: TableDefinition<'static, &'static str, &'static [u8]>,
     id: &str,
-    (held, rev): (u64, impl Fn(&[u8]) -> Result<u64, StorageError>),
+    (held, rev): (u64, impl Fn(&[u8]) -> Result<u64>),
     document: Option<bson::Document>,
 ) -> Result<Written, FileFailure> {
     let transaction = begin(database)?;
@@ -187,7 +187,7 @@ pub(super) fn read_settings(database: &Database) -> Result<Vec<(String, Database
     table.iter()?.map(|row| Ok(settings_of(row?.1.value())?)).collect()
 }
 
-fn settings_of(bytes: &[u8]) -> Result<(String, DatabaseSettings), StorageError> {
+fn settings_of(bytes: &[u8]) -> Result<(String, DatabaseSettings)> {
     let unreadable =
         |e: bson::error::Error| StorageError::Unreadable { id: "settings".to_owned(), detail: e.to_string() };
     decode_settings(&bson::Document::from_reader(bytes).map_err(unreadable)?)
@@ -213,7 +213,7 @@ pub(super) fn databases(database: &Database) -> Result<Vec<String>, FileFailure>
 }
 
 /// The bytes of a stored value, with its checksum verified.
-pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v [u8], StorageError> {
+pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v [u8]> {
     let unreadable = |detail: &str| StorageError::Unreadable { id: id(), detail: detail.to_owned() };
     let (bytes, sum) = value.split_last_chunk::<4>().ok_or_else(|| unreadable("it has no checksum"))?;
     if u32::from_le_bytes(*sum) != checksum(key, bytes) {
@@ -223,11 +223,7 @@ pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -
 }
 
 /// A stored document, with its checksum verified.
-pub(super) fn unseal_document<'v>(
-    key: &[u8],
-    value: &'v [u8],
-    id: impl Fn() -> String,
-) -> Result<&'v RawDocument, StorageError> {
+pub(super) fn unseal_document<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v RawDocument> {
     let bytes = unseal(key, value, &id)?;
     RawDocument::from_bytes(bytes).map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })
 }

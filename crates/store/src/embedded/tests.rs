@@ -204,7 +204,7 @@ async fn an_error_at_any_moment_tears_nothing_and_passes() {
 #[tokio::test]
 async fn a_panic_is_an_unknown_outcome_and_passes() {
     let store = Disk::default().store();
-    let result: Result<(), StorageError> = store.run(1, |_| panic!("this test panics on purpose")).await;
+    let result: Result<()> = store.run(1, |_| panic!("this test panics on purpose")).await;
     assert!(matches!(result, Err(StorageError::Unknown { .. })));
     let ids = [id("next")];
     assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [Written::Yes]);

@@ -7,9 +7,9 @@ use super::keys::Keys;
 use super::page_form::{self, PageKey};
 use super::tables::{DAYS, DocumentTable, PAGES, SENSORS, unseal, unseal_document};
 use super::{EmbeddedStore, days};
-use crate::bucket::StorageError;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, Walked};
 use crate::bucket::store::WalkStore;
+use crate::bucket::{Result, StorageError};
 use crate::document::decode_raw_sensor;
 use crate::reading::Hour;
 
@@ -26,7 +26,7 @@ impl EmbeddedStore {
         rows_max: usize,
         continues: fn(&T, &[u8]) -> bool,
         add: fn(&mut Vec<T>, &Keys, &[u8], &[u8]),
-    ) -> Result<Walked<T>, StorageError> {
+    ) -> Result<Walked<T>> {
         let (keys, from) = (Keys::of(database), from.cloned());
         self.read(move |db| {
             let all = keys.all();
@@ -53,12 +53,7 @@ impl EmbeddedStore {
 
 #[async_trait]
 impl WalkStore for EmbeddedStore {
-    async fn walk_buckets(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        pages_max: usize,
-    ) -> Result<Walked<RawBucket>, StorageError> {
+    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
         let continues = |last: &RawBucket, key: &[u8]| last.from.0 == Keys::bucket_of(key);
         self.walk((PAGES, database), from, pages_max, continues, |found, keys, key, value| {
             let bucket = Keys::bucket_of(key);
@@ -70,12 +65,7 @@ impl WalkStore for EmbeddedStore {
         .await
     }
 
-    async fn walk_sensors(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawSensor>, StorageError> {
+    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
         self.walk(
             (SENSORS, database),
             from,
@@ -92,18 +82,13 @@ impl WalkStore for EmbeddedStore {
         .await
     }
 
-    async fn walk_days(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawDay>, StorageError> {
+    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
         let add = |found: &mut Vec<RawDay>, _: &Keys, key: &[u8], value: &[u8]| found.push(days::raw(key, value));
         self.walk((DAYS, database), from, max, |_, _| false, add).await
     }
 
     /// Exact in this store.
-    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+    async fn estimate_pages(&self) -> Result<u64> {
         self.read(|db| {
             let transaction = db.begin_read()?;
             Ok(transaction.open_table(PAGES)?.len()? + transaction.open_table(DAYS)?.len()?)
@@ -112,7 +97,7 @@ impl WalkStore for EmbeddedStore {
     }
 }
 
-fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<RawPage, StorageError> {
+fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<RawPage> {
     // An hour beyond the range of timestamps cannot be formatted.
     let hours = Hour::of(i64::MIN)..=Hour::of(i64::MAX);
     let Some((hour, sensor, number)) = keys.page_of(key).filter(|(hour, ..)| hours.contains(hour)) else {

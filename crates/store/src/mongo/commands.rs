@@ -16,8 +16,8 @@ use super::reads::{self, Query};
 use super::remove;
 use super::setup::prefix;
 use super::writes::{self, MongoWrite, Together, Updates, chunks};
-use crate::bucket::StorageError;
 use crate::bucket::store::{Extent, Written};
+use crate::bucket::{Result, StorageError};
 use crate::document::document_rev;
 
 impl MongoStore {
@@ -27,7 +27,7 @@ impl MongoStore {
         &self,
         gate: &Arc<Semaphore>,
         command: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let task = self.spawn(gate, command).await?;
         let ended = tokio::time::timeout(self.options.command_timeout, task).await;
         ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })
@@ -39,7 +39,7 @@ impl MongoStore {
         &self,
         of: &str,
         command: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let mut at_work = AtWork::new(self.spawn(&self.writes, command).await?, of, &self.given_up);
         let ended = tokio::time::timeout(self.options.command_timeout, at_work.end()).await;
         ended.map_err(|_| self.unanswered())?.map_err(|detail| StorageError::Unknown { detail })
@@ -50,7 +50,7 @@ impl MongoStore {
         &self,
         gate: &Arc<Semaphore>,
         command: impl Future<Output = T> + Send + 'static,
-    ) -> Result<JoinHandle<T>, StorageError> {
+    ) -> Result<JoinHandle<T>> {
         let permit = tokio::time::timeout(self.options.command_timeout, gate.clone().acquire_owned()).await;
         let permit = permit.map_err(|_| busy())?.map_err(|_| busy())?;
         Ok(tokio::spawn(async move {
@@ -68,8 +68,8 @@ impl MongoStore {
     /// Runs a read, under a limit separate from the writes.
     pub(super) async fn read<T: Send + 'static>(
         &self,
-        command: impl Future<Output = Result<T, StorageError>> + Send + 'static,
-    ) -> Result<T, StorageError> {
+        command: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         self.run(&self.reads, command).await?
     }
 
@@ -78,7 +78,7 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         query: Query,
-    ) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    ) -> Result<Vec<RawDocumentBuf>> {
         let collection = collection.clone();
         self.read(async move { reads::find(&collection, query).await }).await
     }
@@ -134,11 +134,7 @@ impl MongoStore {
     /// Removes all documents that match a filter. Each command has a time limit on the server that is shorter than the
     /// deadline here, so that none outlives this call and removes what is written after it; what it has removed by then
     /// stays removed.
-    pub(super) async fn remove(
-        &self,
-        collection: &Collection<RawDocumentBuf>,
-        filter: Document,
-    ) -> Result<(), StorageError> {
+    pub(super) async fn remove(&self, collection: &Collection<RawDocumentBuf>, filter: Document) -> Result<()> {
         let most = self.options.command_timeout / 2;
         self.quiet(prefix(collection)).await?;
         loop {
@@ -158,7 +154,7 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         mut filter: Document,
-    ) -> Result<(), StorageError> {
+    ) -> Result<()> {
         filter.extend(remove::is_newer());
         let query = Query::of(filter).sending(doc! { "_id": 1, "schemaVersion": 1 }).within(Extent::pages(1));
         let newer = self.find(collection, query).await?;
@@ -166,7 +162,7 @@ impl MongoStore {
     }
 
     /// Waits until no abandoned write of a database is still running: it must not bring data back after a removal.
-    pub(super) async fn quiet(&self, of: &str) -> Result<(), StorageError> {
+    pub(super) async fn quiet(&self, of: &str) -> Result<()> {
         tokio::time::timeout(self.options.command_timeout, self.given_up.quiet(of)).await.map_err(|_| busy())
     }
 

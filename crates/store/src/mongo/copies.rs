@@ -10,7 +10,7 @@ use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
 use super::{MongoStore, READ_SENSORS, date};
-use crate::bucket::{CopyScope, StorageError};
+use crate::bucket::{CopyScope, Result, StorageError};
 use crate::document::{COPIED_FIELDS, SensorCopies};
 
 /// The `meta` of new documents, by sensor, encoded.
@@ -23,7 +23,7 @@ impl MongoStore {
         &self,
         database: &str,
         sensors: impl Iterator<Item = &'a str>,
-    ) -> Result<NewCopies, StorageError> {
+    ) -> Result<NewCopies> {
         let names = self.options.copies.names(database);
         if names.is_empty() {
             return Ok(NewCopies::new());
@@ -36,7 +36,7 @@ impl MongoStore {
         Ok(found.into_iter().filter_map(copies).collect())
     }
 
-    pub(super) async fn sensor_copies(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorCopies>, StorageError> {
+    pub(super) async fn sensor_copies(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorCopies>> {
         let mut found = Vec::with_capacity(keys.len());
         for keys in keys.chunks(READ_SENSORS) {
             let sensors = Collections::of(&self.mongo, database).sensors;
@@ -53,7 +53,7 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         updates: Vec<Bson>,
-    ) -> Result<(u64, bool), StorageError> {
+    ) -> Result<(u64, bool)> {
         if updates.is_empty() {
             return Ok((0, true));
         }
@@ -85,7 +85,7 @@ pub(super) fn needed() -> Document {
     COPIED_FIELDS.iter().map(|field| ((*field).to_owned(), Bson::Int32(1))).collect()
 }
 
-pub(super) fn of_document(document: &RawDocumentBuf) -> Result<SensorCopies, StorageError> {
+pub(super) fn of_document(document: &RawDocumentBuf) -> Result<SensorCopies> {
     let id = || document.get_str("_id").unwrap_or_default().to_owned();
     SensorCopies::of(document).map_err(|detail| StorageError::Unreadable { id: id(), detail })
 }

@@ -19,7 +19,7 @@ use super::reads::Query;
 use super::setup::{self, Collections, prefix};
 use super::writes::{COMMAND_BYTES, durable};
 use crate::bucket::store::{Extent, Written};
-use crate::bucket::{GroupRules, StorageError};
+use crate::bucket::{GroupRules, Result, StorageError};
 use crate::document::{
     BsonWriter, GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, place_prefix, settled,
 };
@@ -110,7 +110,7 @@ impl MongoStore {
     }
 
     /// Sets the groups' documents of these sensors as their documents say; returns how many it changed.
-    pub(super) async fn regroup_keys(&self, database: &str, keys: Vec<String>) -> Result<u64, StorageError> {
+    pub(super) async fn regroup_keys(&self, database: &str, keys: Vec<String>) -> Result<u64> {
         if keys.is_empty() {
             return Ok(0);
         }
@@ -128,7 +128,7 @@ impl MongoStore {
 
     /// Makes the collection of groups' documents if there is none and one of these sensors has a document: nothing is made for a
     /// database that was dropped.
-    async fn make_groups(&self, database: &str, keys: &[String]) -> Result<(), StorageError> {
+    async fn make_groups(&self, database: &str, keys: &[String]) -> Result<()> {
         if self.grouped.lock().contains(database) {
             return Ok(());
         }
@@ -157,7 +157,7 @@ struct Turn {
 }
 
 impl Turn {
-    async fn run(&self, client: &Client) -> Result<u64, StorageError> {
+    async fn run(&self, client: &Client) -> Result<u64> {
         let mut session = client.start_session().await.map_err(|e| classify(&e))?;
         let started = session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(durable()).await;
         started.map_err(|e| classify(&e))?;
@@ -173,7 +173,7 @@ impl Turn {
         settled
     }
 
-    async fn commit(&self, session: &mut ClientSession) -> Result<(), StorageError> {
+    async fn commit(&self, session: &mut ClientSession) -> Result<()> {
         faults::point("before_groups");
         session.commit_transaction().await.map_err(|e| failed(&e))?;
         faults::point("after_groups");
@@ -181,7 +181,7 @@ impl Turn {
     }
 
     /// Returns how many documents it changed.
-    async fn settle(&self, session: &mut ClientSession) -> Result<u64, StorageError> {
+    async fn settle(&self, session: &mut ClientSession) -> Result<u64> {
         let rules = self.rules.of(&self.database);
         let mut keys: BTreeSet<&str> = self.keys.iter().map(String::as_str).collect();
         let mut sensors = Vec::new();
@@ -226,7 +226,7 @@ impl Turn {
         session: &mut ClientSession,
         sensors: &'a [GroupedSensor],
         pages: &mut BTreeMap<String, GroupPage>,
-    ) -> Result<BTreeMap<(&'a str, &'a Place), String>, StorageError> {
+    ) -> Result<BTreeMap<(&'a str, &'a Place), String>> {
         let mut homes = BTreeMap::new();
         let mut open: BTreeMap<&Place, BTreeSet<&str>> = BTreeMap::new();
         for sensor in sensors {
@@ -270,7 +270,7 @@ impl Turn {
         &self,
         session: &mut ClientSession,
         open: &BTreeMap<&Place, BTreeSet<&str>>,
-    ) -> Result<BTreeSet<String>, StorageError> {
+    ) -> Result<BTreeSet<String>> {
         let (mut ids, groups, sent) = (BTreeSet::new(), &self.collections.groups, doc! { "_id": 1 });
         let id = |document: RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
         let mut ranges = Vec::new();
@@ -299,7 +299,7 @@ async fn all(
     collection: &Collection<RawDocumentBuf>,
     filter: Document,
     projection: Option<Document>,
-) -> Result<Vec<RawDocumentBuf>, StorageError> {
+) -> Result<Vec<RawDocumentBuf>> {
     let mut find = collection.find(filter);
     if let Some(projection) = projection {
         find = find.projection(projection);
@@ -317,7 +317,7 @@ async fn write(
     mongo: &Database,
     groups: &Collection<RawDocumentBuf>,
     changes: &GroupChanges,
-) -> Result<(), StorageError> {
+) -> Result<()> {
     if !changes.removed.is_empty() {
         let removed = groups.delete_many(doc! { "_id": { "$in": &changes.removed } }).session(&mut *session).await;
         removed.map_err(|e| failed(&e))?;
@@ -348,7 +348,7 @@ async fn write(
 }
 
 /// Fails if a statement of a command failed.
-fn checked(reply: &Document) -> Result<(), StorageError> {
+fn checked(reply: &Document) -> Result<()> {
     match reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
         None => Ok(()),
         Some(error) => {

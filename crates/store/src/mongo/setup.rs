@@ -8,7 +8,7 @@ use super::indexes::{self, Index};
 use super::outcome::has_code;
 use super::told;
 use super::versions;
-use crate::bucket::StorageError;
+use crate::bucket::Result;
 use crate::names::collection_prefix;
 
 const NAMESPACE_EXISTS: i32 = 48;
@@ -102,7 +102,7 @@ pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
 }
 
 /// The indexes that the collections lack, in words. Collections that do not exist lack all of theirs.
-pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>, StorageError> {
+pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for (collection, index) in indexes_of(collections) {
         if !indexes::exists(collection, &index).await? {

@@ -5,8 +5,8 @@ use bson::doc;
 use super::MongoStore;
 use super::outcome::classify;
 use super::setup;
-use crate::bucket::StorageError;
 use crate::bucket::store::Written;
+use crate::bucket::{Result, StorageError};
 use crate::document::SCHEMA_VERSION;
 
 /// This program's version, as a number of BSON.
@@ -16,7 +16,7 @@ pub fn own() -> i64 {
 
 impl MongoStore {
     /// Fails if a later version uses the database.
-    pub(super) async fn refuse_newer_database(&self, database: &str) -> Result<(), StorageError> {
+    pub(super) async fn refuse_newer_database(&self, database: &str) -> Result<()> {
         let (databases, filter) =
             (setup::databases(&self.mongo), doc! { "_id": database, "schemaVersion": { "$gt": own() } });
         let found = async move { databases.find_one(filter).await.map_err(|error| classify(&error)) };
