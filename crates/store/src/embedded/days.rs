@@ -18,14 +18,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redb::{Database, ReadOnlyTable, ReadableDatabase};
+use redb::ReadableDatabase;
 
 use self::scan::{next, scan};
 
 use super::file::FileFailure;
 use super::keys::Keys;
 use super::page_form::{NoPage, put_names, put_parts, sensor, take_parts};
-use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal, write_each};
+use super::tables::{CHUNKS, DAYS, DocumentRows, MONTHS, Put, Tables, checksum, unseal, write_each};
 use super::{EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
@@ -60,8 +60,6 @@ struct DayPut {
     removed: bool,
     is_chunk: bool,
 }
-
-type Days = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// An hour's summaries by field.
 type HourSummaries = Vec<(Arc<str>, Summary)>;
@@ -336,9 +334,7 @@ fn document(
 }
 
 /// The parts that are stored, in the order of `ids`.
-fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, FileFailure> {
-    let keys = Keys::of(name);
-    let days = database.begin_read()?.open_table(DAYS)?;
+fn read(keys: &Keys, days: &DocumentRows, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, FileFailure> {
     let read = |id: &DayId| {
         let key = keys.day(id.day, &id.sensor.key, id.part);
         let Some(value) = days.get(&*key)? else { return Ok(None) };
@@ -353,14 +349,12 @@ fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec<Option<Sto
 #[async_trait]
 impl DayStore for EmbeddedStore {
     async fn parts_of(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
-        let (name, sensors) = (database.to_owned(), sensors.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
-        self.read(move |db| {
-            let keys = Keys::of(&name);
-            let table = db.begin_read()?.open_table(DAYS)?;
+        let sensors: Vec<String> = sensors.iter().map(|key| (*key).to_owned()).collect();
+        self.read_table((DAYS, database), move |keys, table| {
             let mut found = Vec::new();
             for (place, sensor) in sensors.iter().enumerate() {
                 let mut left = days.clone();
-                while let Some(day) = next(&table, &keys, sensor, Order::Ascending, &left)? {
+                while let Some(day) = next(table, keys, sensor, Order::Ascending, &left)? {
                     for row in
                         table.range::<&[u8]>(&*keys.day(day, sensor, DayPart::Whole)..&*keys.day_end(day, sensor))?
                     {
@@ -376,8 +370,8 @@ impl DayStore for EmbeddedStore {
     }
 
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>> {
-        let (name, ids) = (database.to_owned(), ids.to_vec());
-        self.read(move |db| read(db, &name, &ids)).await
+        let ids = ids.to_vec();
+        self.read_table((DAYS, database), move |keys, days| read(keys, days, &ids)).await
     }
 
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
@@ -399,8 +393,10 @@ impl DayStore for EmbeddedStore {
         projection: &Projection,
         extent: Extent,
     ) -> Result<Scanned> {
-        let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
-        self.read(move |db| Ok(scan(db, &name, &sensor, &hours, order, &wanted, extent)?.0)).await
+        let (sensor, wanted) = (sensor.to_owned(), projection.clone());
+        let scan =
+            move |keys: &Keys, days: &DocumentRows| Ok(scan(keys, days, &sensor, &hours, order, &wanted, extent)?.0);
+        self.read_table((DAYS, database), scan).await
     }
 
     async fn scan_days_of(
@@ -412,9 +408,9 @@ impl DayStore for EmbeddedStore {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let wanted = projection.clone();
-        self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
+        self.scan_each((DAYS, database), sensors, bytes_max, move |keys, days, sensor, left| {
             let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
-            let (scanned, bytes) = scan(db, name, sensor, &hours, Order::Ascending, &wanted, extent)?;
+            let (scanned, bytes) = scan(keys, days, sensor, &hours, Order::Ascending, &wanted, extent)?;
             Ok(Some((scanned.pages, bytes)))
         })
         .await
@@ -446,9 +442,7 @@ impl DayStore for EmbeddedStore {
 
     /// A key begins with its day.
     async fn last_day(&self, database: &str) -> Result<Option<Day>> {
-        let name = database.to_owned();
-        self.read(move |db| {
-            let (keys, days) = (Keys::of(&name), db.begin_read()?.open_table(DAYS)?);
+        self.read_table((DAYS, database), |keys, days| {
             let all = keys.all();
             let last = days.range::<&[u8]>(&*all.start..&*all.end)?.next_back();
             Ok(last.transpose()?.and_then(|(key, _)| keys.day_of(key.value())))
@@ -465,9 +459,9 @@ impl DayStore for EmbeddedStore {
     ) -> Result<Vec<(MonthId, StoredMonth)>> {
         let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
         let lots = sensors.chunks(lot).map(|lot| {
-            let (name, wanted, months) = (database.to_owned(), projection.clone(), months.clone());
+            let (wanted, months) = (projection.clone(), months.clone());
             let lot: Vec<Arc<str>> = lot.iter().map(|sensor| Arc::from(*sensor)).collect();
-            self.read(move |db| months::read(db, &name, &lot, &months, &wanted))
+            self.read_table((MONTHS, database), move |keys, rows| months::read(keys, rows, &lot, &months, &wanted))
         });
         Ok(futures_util::future::try_join_all(lots).await?.into_iter().flatten().collect())
     }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redb::{Database, DatabaseError};
+use redb::{Database, DatabaseError, ReadableDatabase};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -31,6 +31,8 @@ pub use self::compact::{CompactError, FileSpace};
 pub use self::file::FILE_NAME;
 
 use self::file::{DatabaseFile, FileFailure};
+use self::keys::Keys;
+use self::tables::{DocumentRows, DocumentTable};
 use crate::ScanBudget;
 use crate::bucket::store::{ScannedPage, Written};
 use crate::bucket::{Result, StorageError};
@@ -280,14 +282,24 @@ impl EmbeddedStore {
         })
     }
 
+    /// As [`Self::read`], of the rows of a database in one table.
+    async fn read_table<T: Send + 'static>(
+        &self,
+        (table, database): (DocumentTable, &str),
+        work: impl FnOnce(&Keys, &DocumentRows) -> Result<T, FileFailure> + Send + 'static,
+    ) -> Result<T> {
+        let keys = Keys::of(database);
+        self.read(move |db| work(&keys, &db.begin_read()?.open_table(table)?)).await
+    }
+
     /// Scans several sensors on several threads; `scan` gets the bytes that are left, and returns what it found with its
     /// bytes. `None` if these are more than `bytes_max`, or a scan returns `None`.
     async fn scan_each(
         &self,
-        database: &str,
+        table: (DocumentTable, &str),
         sensors: &[&str],
         bytes_max: usize,
-        scan: impl Fn(&Database, &str, &str, usize) -> Result<Option<(Vec<ScannedPage>, usize)>, FileFailure>
+        scan: impl Fn(&Keys, &DocumentRows, &str, usize) -> Result<Option<(Vec<ScannedPage>, usize)>, FileFailure>
         + Clone
         + Send
         + 'static,
@@ -295,11 +307,11 @@ impl EmbeddedStore {
         let room = ScanBudget::new(bytes_max);
         let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
         let batches = sensors.chunks(lot).map(|lot| {
-            let (name, room, scan) = (database.to_owned(), room.clone(), scan.clone());
+            let (room, scan) = (room.clone(), scan.clone());
             let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
-            self.read(move |db| {
+            self.read_table(table, move |keys, rows| {
                 let of_sensor = |sensor: &String| {
-                    let scanned = scan(db, &name, sensor, room.left())?;
+                    let scanned = scan(keys, rows, sensor, room.left())?;
                     Ok(scanned.and_then(|(pages, bytes)| room.take(bytes).then_some(pages)))
                 };
                 lot.iter().map(of_sensor).collect::<Result<Option<Vec<_>>, FileFailure>>()

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableTable};
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::tables::{MONTHS, Put, Tables, unseal, write_each};
+use super::tables::{DocumentRows, Put, Tables, unseal, write_each};
 use crate::bucket::columns::PackedBytes;
 use crate::bucket::store::{Projection, Written};
 use crate::bucket::{MonthId, MonthWrite, StorageError, StoredMonth};
@@ -53,14 +53,13 @@ pub(super) fn remove(tables: &mut Tables<'_>, key: &[u8]) -> Result<(), FileFail
 
 /// Implements `Store::read_months`.
 pub(super) fn read(
-    database: &Database,
-    name: &str,
+    keys: &Keys,
+    table: &DocumentRows,
     sensors: &[Arc<str>],
     range: &Range<Month>,
     projection: &Projection,
 ) -> Result<Vec<(MonthId, StoredMonth)>, FileFailure> {
-    let (keys, mut room, mut found) = (Keys::of(name), Room::default(), Vec::new());
-    let table = database.begin_read()?.open_table(MONTHS)?;
+    let (mut room, mut found) = (Room::default(), Vec::new());
     for number in range.start.0..range.end.0 {
         let month = Month(number);
         for sensor in sensors {

@@ -3,8 +3,8 @@
 
 use bson::RawDocument;
 use redb::{
-    Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError, TransactionError,
-    WriteTransaction,
+    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError,
+    TransactionError, WriteTransaction,
 };
 
 use super::file::FileFailure;
@@ -15,6 +15,8 @@ use crate::document::{REGISTRY, decode_registry, decode_settings, registry_docum
 
 /// A table of pages or sensor documents: the value is the bytes, then a checksum of key and bytes.
 pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
+/// Such a table at one moment.
+pub(super) type DocumentRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Page key to page, in the forms of [`super::form`].
 pub(super) const PAGES: DocumentTable = TableDefinition::new("pages");

@@ -21,19 +21,18 @@ impl EmbeddedStore {
     /// a row to what was found. The part does not end before a row that `continues` what was found last.
     async fn walk<T: Send + 'static>(
         &self,
-        (table, database): (DocumentTable, &str),
+        table: (DocumentTable, &str),
         from: Option<&Cursor>,
         rows_max: usize,
         continues: fn(&T, &[u8]) -> bool,
         add: fn(&mut Vec<T>, &Keys, &[u8], &[u8]),
     ) -> Result<Walked<T>> {
-        let (keys, from) = (Keys::of(database), from.cloned());
-        self.read(move |db| {
+        let from = from.cloned();
+        self.read_table(table, move |keys, rows_of_table| {
             let all = keys.all();
             let start = from.as_ref().map_or(&*all.start, |from| &*from.0);
-            let table = db.begin_read()?.open_table(table)?;
             let (mut walked, mut rows, mut bytes) = (Walked::default(), 0, 0);
-            for row in table.range::<&[u8]>(start..&*all.end)? {
+            for row in rows_of_table.range::<&[u8]>(start..&*all.end)? {
                 let (key, value) = row?;
                 let (key, value) = (key.value(), value.value());
                 let is_full = rows >= rows_max.max(1) || bytes >= PART_BYTES;
@@ -43,7 +42,7 @@ impl EmbeddedStore {
                 }
                 rows += 1;
                 bytes += value.len();
-                add(&mut walked.found, &keys, key, value);
+                add(&mut walked.found, keys, key, value);
             }
             Ok(walked)
         })
