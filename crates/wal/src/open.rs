@@ -169,7 +169,7 @@ impl Inventory {
         let Some(newest) = self.headed.last() else { return Ok(None) };
         let log = newest.header.log;
         match self.headed.iter().find(|headed| headed.header.log != log) {
-            Some(other) => Err(WalOpenError::Mixed { segment: other.name.clone() }),
+            Some(other) => Err(WalOpenError::Mixed(other.name.clone())),
             None => Ok(Some(log)),
         }
     }

@@ -67,7 +67,7 @@ pub async fn store_before_pages(
         }
         open = store_fields(store, database, documents, metrics, &mut failed).await;
     }
-    let contended = |known: &KnownSensor| StorageError::Contended { detail: known.sensor.key.to_string() };
+    let contended = |known: &KnownSensor| StorageError::Contended(known.sensor.key.to_string());
     failed.extend(open.iter().map(|known| (known.id, contended(known))));
     failed
 }

@@ -362,7 +362,7 @@ impl Submitter {
             AppendError::QueueFull { bytes_limit, .. } => {
                 IngestError::Overloaded { limit: whole(bytes_limit), key: "wal.queue_bytes" }
             }
-            AppendError::Full { limit } => IngestError::Overloaded { limit: whole(limit), key: "wal.budget_bytes" },
+            AppendError::Full(limit) => IngestError::Overloaded { limit: whole(limit), key: "wal.budget_bytes" },
             AppendError::Closed => IngestError::Stopping,
             AppendError::Unwritable { .. } | AppendError::Failed { .. } => {
                 tracing::warn!(%error, "WAL append failed; request refused");

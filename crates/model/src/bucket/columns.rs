@@ -64,11 +64,8 @@ pub enum ColumnsDamage {
         len: usize,
     },
     /// Bytes follow the end of the set.
-    #[error("{left} unexpected bytes follow the end")]
-    Left {
-        /// The number of extra bytes.
-        left: usize,
-    },
+    #[error("{0} unexpected bytes follow the end")]
+    Left(usize),
     /// The declared readings and fields do not fit into the bytes, or exceed the bound.
     #[error("the declared size, {readings} readings of {columns} fields, is too large")]
     Large {

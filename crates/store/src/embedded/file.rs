@@ -172,10 +172,10 @@ impl From<FileFailure> for StorageError {
     fn from(failure: FileFailure) -> Self {
         match failure {
             FileFailure::Before(redb::Error::Corrupted(detail)) => Self::Unreadable { id: FILE_NAME.into(), detail },
-            FileFailure::Before(error @ redb::Error::ValueTooLarge(_)) => Self::Refused { detail: error.to_string() },
+            FileFailure::Before(error @ redb::Error::ValueTooLarge(_)) => Self::Refused(error.to_string()),
             FileFailure::Before(error) => unavailable(error.to_string()),
-            FileFailure::Commit(error) => Self::Unknown { detail: format!("the commit failed: {error}") },
-            FileFailure::Panicked => Self::Unknown { detail: "redb panicked; the file may be damaged".into() },
+            FileFailure::Commit(error) => Self::Unknown(format!("the commit failed: {error}")),
+            FileFailure::Panicked => Self::Unknown("redb panicked; the file may be damaged".into()),
             FileFailure::Document(error) => error,
         }
     }
@@ -216,5 +216,5 @@ fn closed() -> StorageError {
 }
 
 fn unavailable(detail: String) -> StorageError {
-    StorageError::Unavailable { detail }
+    StorageError::Unavailable(detail)
 }

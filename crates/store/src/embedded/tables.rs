@@ -172,7 +172,7 @@ fn write_whole(
         fits = stored == held;
         match document {
             Some(document) if fits => {
-                let unwritable = |e: bson::error::Error| StorageError::Refused { detail: e.to_string() };
+                let unwritable = |e: bson::error::Error| StorageError::Refused(e.to_string());
                 table.insert(id, &*document.to_vec().map_err(unwritable)?)?;
             }
             None if fits => drop(table.remove(id)?),

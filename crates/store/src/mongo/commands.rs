@@ -30,7 +30,7 @@ impl MongoStore {
     ) -> Result<T> {
         let task = self.spawn(gate, command).await?;
         let ended = tokio::time::timeout(self.options.command_timeout, task).await;
-        ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })
+        ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown(failed.to_string()))
     }
 
     /// Runs a command that changes something in a database; `of` is the prefix of its collections' names. A command
@@ -42,7 +42,7 @@ impl MongoStore {
     ) -> Result<T> {
         let mut at_work = AtWork::new(self.spawn(&self.writes, command).await?, of, &self.given_up);
         let ended = tokio::time::timeout(self.options.command_timeout, at_work.end()).await;
-        ended.map_err(|_| self.unanswered())?.map_err(|detail| StorageError::Unknown { detail })
+        ended.map_err(|_| self.unanswered())?.map_err(|detail| StorageError::Unknown(detail))
     }
 
     /// Waits for a permit, until the deadline, and starts a command as a task that keeps it.
@@ -62,7 +62,7 @@ impl MongoStore {
 
     fn unanswered(&self) -> StorageError {
         let timeout = self.options.command_timeout;
-        StorageError::Unknown { detail: format!("no answer within {timeout:?} (store.command_timeout)") }
+        StorageError::Unknown(format!("no answer within {timeout:?} (store.command_timeout)"))
     }
 
     /// Runs a read, under a limit separate from the writes.
@@ -168,7 +168,7 @@ impl MongoStore {
 
     /// Returns the error of a removal; if its outcome is unknown, only after the server's time limit for it has passed.
     pub(super) async fn at_rest(&self, error: StorageError) -> StorageError {
-        if matches!(error, StorageError::Unknown { .. }) {
+        if matches!(error, StorageError::Unknown(_)) {
             tokio::time::sleep(self.options.command_timeout / 2).await;
         }
         error
@@ -187,7 +187,7 @@ impl MongoStore {
 }
 
 fn busy() -> StorageError {
-    StorageError::Unavailable { detail: "earlier commands are still unanswered after store.command_timeout".to_owned() }
+    StorageError::Unavailable("earlier commands are still unanswered after store.command_timeout".to_owned())
 }
 
 /// Outcome of the changes of one command.
@@ -201,7 +201,7 @@ impl Sent {
     fn whole(error: &Error, changes: Vec<MongoWrite>) -> Self {
         let class = classify(error);
         let results = vec![Written::Failed(class.clone()); changes.len()];
-        let may_be_one = matches!(class, StorageError::Refused { .. } | StorageError::Failing { .. });
+        let may_be_one = matches!(class, StorageError::Refused(_) | StorageError::Failing(_));
         Self { results, returned: if may_be_one { changes } else { Vec::new() } }
     }
 }

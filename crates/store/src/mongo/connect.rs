@@ -63,7 +63,7 @@ impl MongoStore {
     pub async fn open(uri: &str, options: MongoOptions) -> Result<Self> {
         let refused = |e: Error| {
             tracing::debug!(error = %e, "the MongoDB driver refused the address");
-            StorageError::Address { detail: told::by_driver(&e) }
+            StorageError::Address(told::by_driver(&e))
         };
         let mut client_options = ClientOptions::parse(uri).await.map_err(refused)?;
         client_options.app_name.get_or_insert_with(|| "hourglass".to_owned());

@@ -71,10 +71,10 @@ impl MongoStore {
         let reply = reply.map_err(|error| classify(&error))?;
         if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
             let detail = format!("copies of metadata were not set: {error}");
-            return Err(StorageError::Failing { detail: detail.chars().take(200).collect() });
+            return Err(StorageError::Failing(detail.chars().take(200).collect()));
         }
         if reply.contains_key("writeConcernError") {
-            return Err(StorageError::Unknown { detail: "copies of metadata are not durable yet".to_owned() });
+            return Err(StorageError::Unknown("copies of metadata are not durable yet".to_owned()));
         }
         let changed = reply.get_i32("nModified").map(i64::from).or_else(|_| reply.get_i64("nModified"));
         Ok((changed.ok().and_then(|changed| u64::try_from(changed).ok()).unwrap_or_default(), true))

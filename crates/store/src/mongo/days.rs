@@ -53,7 +53,7 @@ impl MongoStore {
     {
         for _ in 0..UNSETTLED_MAX {
             match self.read(read()).await {
-                Err(StorageError::Busy { .. }) => tokio::time::sleep(UNSETTLED_WAIT).await,
+                Err(StorageError::Busy(_)) => tokio::time::sleep(UNSETTLED_WAIT).await,
                 settled => return settled,
             }
         }
@@ -151,7 +151,7 @@ impl DayStore for MongoStore {
             };
             if change.bytes() > PART_BYTES_MAX {
                 let detail = format!("a part of a day of {} bytes is larger than MongoDB takes", change.bytes());
-                let refused = Written::Failed(StorageError::Refused { detail });
+                let refused = Written::Failed(StorageError::Refused(detail));
                 outcomes.lock()[place] = refused;
                 continue;
             }

@@ -136,7 +136,7 @@ impl MongoStore {
 
 /// Waits for a command that runs as a task: the driver must not be interrupted.
 async fn ended(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<()> {
-    let ended = task.await.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })?;
+    let ended = task.await.map_err(|failed| StorageError::Unknown(failed.to_string()))?;
     ended.map_err(|error| classify(&error))
 }
 

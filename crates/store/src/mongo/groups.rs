@@ -97,7 +97,7 @@ impl NotedSensors {
 fn failed(error: &Error) -> StorageError {
     match of_transaction(error) {
         Written::Failed(error) => error,
-        Written::Yes | Written::Conflict => StorageError::Busy { detail: "groups' documents".to_owned() },
+        Written::Yes | Written::Conflict => StorageError::Busy("groups' documents".to_owned()),
     }
 }
 
@@ -353,7 +353,7 @@ fn checked(reply: &Document) -> Result<()> {
         None => Ok(()),
         Some(error) => {
             let detail = format!("groups' documents were not set: {error}");
-            Err(StorageError::Failing { detail: detail.chars().take(200).collect() })
+            Err(StorageError::Failing(detail.chars().take(200).collect()))
         }
     }
 }

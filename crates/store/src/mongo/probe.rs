@@ -40,7 +40,7 @@ impl MongoStore {
     async fn probe_server(&self) -> Result<()> {
         match self.hello().await {
             Ok(hello) => judge(&hello, None)?,
-            Err(error @ StorageError::Unavailable { .. }) => {
+            Err(error @ StorageError::Unavailable(_)) => {
                 return Err(diagnose(&self.address).await.unwrap_or(error));
             }
             Err(error) => return Err(error),

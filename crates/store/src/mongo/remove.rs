@@ -44,9 +44,7 @@ pub fn outcome(reply: Result<Document, Error>) -> Result<bool> {
     match of_updates(reply, 1).pop() {
         Some(Written::Yes) => Ok(true),
         Some(Written::Failed(error)) => Err(error),
-        Some(Written::Conflict) | None => {
-            Err(StorageError::Failing { detail: "some documents could not be removed".to_owned() })
-        }
+        Some(Written::Conflict) | None => Err(StorageError::Failing("some documents could not be removed".to_owned())),
     }
 }
 

@@ -48,7 +48,7 @@ impl MongoStore {
     /// # Errors
     /// If the store does not answer, or refuses.
     pub async fn put_token<T: Serialize>(&self, name: &str, token: &T, replaces: Option<i64>) -> Result<bool> {
-        let unwritable = |e: bson::error::Error| StorageError::Refused { detail: e.to_string() };
+        let unwritable = |e: bson::error::Error| StorageError::Refused(e.to_string());
         let mut stored = doc! { "_id": name };
         stored.extend(bson::serialize_to_document(token).map_err(unwritable)?);
         let collection = self.tokens_collection();

@@ -34,7 +34,7 @@ impl MongoStore {
 
     /// What a collection's validator refuses may only lack what a later version requires: it waits for that version.
     pub(super) async fn wait_for_newer(&self, database: &str, mut outcomes: Vec<Written>) -> Vec<Written> {
-        let is_refused = |written: &Written| matches!(written, Written::Failed(StorageError::Refused { .. }));
+        let is_refused = |written: &Written| matches!(written, Written::Failed(StorageError::Refused(_)));
         if outcomes.iter().any(is_refused)
             && let Err(error) = self.refuse_newer_database(database).await
         {

@@ -69,7 +69,7 @@ impl History {
             };
             // The append may be refused; a refused record must never be read back.
             let taken = log.append(number as u8, payload(number, *size), done);
-            self.is_full = matches!(taken, Err(AppendError::Full { .. }));
+            self.is_full = matches!(taken, Err(AppendError::Full(_)));
         }
         drop((open_gate, tell));
         let mut before = 0;

@@ -26,7 +26,7 @@ fn the_budget_is_kept_exactly_and_release_makes_room() {
             }
             assert!(disk.used(is_segment) as u64 <= options.budget_bytes);
         };
-        assert_eq!(error, AppendError::Full { limit: 64 << 10 });
+        assert_eq!(error, AppendError::Full(64 << 10));
         assert!(appended > 10, "round {round}: {appended}");
         assert!(log.bytes() <= options.budget_bytes && log.bytes() > options.budget_bytes / 2);
         log.truncate(last).unwrap();
@@ -50,7 +50,7 @@ fn a_whole_queue_keeps_within_the_budget() {
         match taken {
             Ok(()) => admitted += 1,
             Err(error) => {
-                assert_eq!(error, AppendError::Full { limit: 48 << 10 });
+                assert_eq!(error, AppendError::Full(48 << 10));
                 break;
             }
         }
@@ -117,7 +117,7 @@ fn a_log_opens_on_a_full_disk_and_resumes() {
     disk.set_capacity(0);
     let (log, recovery) = open(&disk, small()).unwrap();
     assert!(recovery.unwritable.is_some());
-    assert!(matches!(append(&log, b"none"), Err(AppendError::Unwritable { .. })));
+    assert!(matches!(append(&log, b"none"), Err(AppendError::Unwritable(_))));
     assert_eq!(read_all(&log, 1).len(), 1);
     disk.set_capacity(usize::MAX);
     eventually("resuming", || append(&log, b"after").is_ok());

@@ -36,7 +36,7 @@ impl<'a> PackedBytes<'a> {
     pub fn end(&self) -> Result<(), ColumnsDamage> {
         match self.left() {
             0 => Ok(()),
-            left => Err(ColumnsDamage::Left { left }),
+            left => Err(ColumnsDamage::Left(left)),
         }
     }
 
