@@ -84,31 +84,21 @@ pub enum WalOpenError {
     )]
     Mixed(String),
     /// The folder or a file in it cannot be read, locked or synced.
-    #[error("{attempt}: {error}")]
-    Io {
-        /// The operation that failed.
-        attempt: String,
-        /// What the system reported.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] DiskError),
 }
 
-/// Why the next record cannot be read now. The reader keeps its position; reading may be tried again.
-#[derive(Debug, Error)]
-#[error("reading segment {segment}: {error}")]
-pub struct ReadError {
-    /// The file's name.
-    pub segment: String,
-    /// What the system reported.
-    pub error: io::Error,
-}
-
-/// Why a truncation was not finished. What was removed stays removed; the next truncation goes on.
+/// A disk operation that failed. A reader keeps its position, and what a truncation removed stays removed: both may be
+/// tried again.
 #[derive(Debug, Error)]
 #[error("{attempt}: {error}")]
-pub struct TruncateError {
-    /// The operation that failed.
+pub struct DiskError {
+    /// The operation.
     pub attempt: String,
     /// What the system reported.
     pub error: io::Error,
+}
+
+pub(super) fn attempted(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> DiskError {
+    move |error| DiskError { attempt: attempt.into(), error }
 }

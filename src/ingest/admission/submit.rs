@@ -319,7 +319,7 @@ impl Submitter {
             // The receiver is gone if the client disconnected; its readings are kept all the same.
             let _ = ack.send(appended);
         };
-        self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error))?;
+        self.wal.append(above, kind, record, done).map_err(|error| self.refused(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
             Some(AppendDeadline { at, waited, key }) => {
