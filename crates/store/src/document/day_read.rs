@@ -29,7 +29,7 @@ const ARRAYS: [&str; 7] = ["min", "max", "first", "last", "sum", "count", "rest"
 /// A day with its readings.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`] for another schema version or a damaged document.
+/// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
 pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
     named(document, stored_day)
 }
@@ -74,7 +74,7 @@ fn shown(value: Option<String>) -> String {
 /// Which part of its day a document is.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`] for another schema version or a damaged document.
+/// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
 pub fn decode_part(document: &RawDocument) -> Result<DayPart> {
     named(document, part)
 }

@@ -49,7 +49,7 @@ fn content(w: &mut BsonWriter, write: &MonthWrite<'_>) {
 /// A month with the totals of the projected fields; those of another form, or damaged ones, are as good as none.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`] for a document without sensor, start or rev.
+/// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for a document without sensor, start or rev.
 pub fn decode_month(document: &RawDocument, projection: &Projection) -> Result<(MonthId, StoredMonth)> {
     super::decode::of_any_version(document, |document| {
         let month = Month::of(Day::of(Hour::of_ms(date(document, "start")?)));

@@ -25,7 +25,8 @@ use self::scan::{next, scan};
 use super::file::FileFailure;
 use super::keys::Keys;
 use super::page_form::{NoPage, put_names, put_parts, sensor, take_parts};
-use super::tables::{CHUNKS, DAYS, DocumentRows, MONTHS, Put, Tables, checksum, unseal, write_each};
+use super::remove::remove_all;
+use super::tables::{CHUNKS, DAYS, MONTHS, Put, Tables, checksum, unseal, write_each};
 use super::{EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
@@ -37,7 +38,7 @@ use crate::bucket::{
 };
 use crate::document::day_id;
 use crate::figures::{HourColumns, PackedFigures, Room, Span};
-use crate::reading::varint::{put_texts, put_varint};
+use crate::reading::varint::{put_bytes, put_texts, put_varint};
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::sealed::{self, NoSealed};
 
@@ -151,17 +152,12 @@ fn with_sum(key: &[u8], kind: u8, head: &[u8], rest: &[u8]) -> Vec<u8> {
     out
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
 /// Writes a part, unless it has another rev than expected.
 fn write(tables: &mut Tables<'_>, day: &DayPut) -> Result<bool, FileFailure> {
     if !day.put.fits(&tables.days, rev)? {
         return Ok(false);
     }
-    months::remove(tables, &day.month)?;
+    remove_all(&mut tables.months, std::slice::from_ref(&day.month))?;
     if day.removed {
         tables.days.remove(&*day.put.key)?;
     } else {
@@ -211,10 +207,6 @@ fn unreadable(id: String, why: &(dyn std::error::Error + 'static)) -> StorageErr
     if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
 }
 
-fn length(bytes: &mut PackedBytes<'_>) -> Result<usize, NoPage> {
-    Ok(usize::try_from(bytes.varint()?).unwrap_or(usize::MAX))
-}
-
 impl<'a> DayHead<'a> {
     /// Reads all but the readings, which are what is left.
     fn read(key: &[u8], bytes: &'a [u8]) -> Result<Self, NoPage> {
@@ -223,13 +215,11 @@ impl<'a> DayHead<'a> {
         if kind == CHUNK {
             let (rev, floor, oldest) = (rest.varint()?, rest.varint()?, rest.varint()?);
             let parts = take_parts(&mut rest)?;
-            let length = length(&mut rest)?;
-            let stamps = rest.take(length)?;
+            let stamps = rest.counted()?;
             let readings = rest.rest();
             return Ok(Self { kind, rev, floor, oldest, parts, names: Vec::new(), summaries: None, stamps, readings });
         }
-        let length = length(&mut rest)?;
-        let mut head = PackedBytes::new(rest.take(length)?);
+        let mut head = PackedBytes::new(rest.counted()?);
         let before = &bytes[..bytes.len() - rest.left()];
         if rest.take(SUM)? != checksum(key, before).to_le_bytes() {
             return Err(NoPage::Sum);
@@ -394,9 +384,9 @@ impl DayStore for EmbeddedStore {
         extent: Extent,
     ) -> Result<Scanned> {
         let (sensor, wanted) = (sensor.to_owned(), projection.clone());
-        let scan =
-            move |keys: &Keys, days: &DocumentRows| Ok(scan(keys, days, &sensor, &hours, order, &wanted, extent)?.0);
-        self.read_table((DAYS, database), scan).await
+        let scanned = self
+            .read_table((DAYS, database), move |keys, days| scan(keys, days, &sensor, &hours, order, &wanted, extent));
+        Ok(scanned.await?.0)
     }
 
     async fn scan_days_of(

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use redb::{Database, ReadableTable};
+use redb::Database;
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::tables::{DocumentRows, Put, Tables, unseal, write_each};
+use super::tables::{DocumentRows, Put, unseal, write_each};
 use crate::bucket::columns::PackedBytes;
 use crate::bucket::store::{Projection, Written};
 use crate::bucket::{MonthId, MonthWrite, StorageError, StoredMonth};
@@ -40,15 +40,6 @@ pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec
         }
         Ok(fits)
     })
-}
-
-/// Removes the month with this key, if there is one.
-pub(super) fn remove(tables: &mut Tables<'_>, key: &[u8]) -> Result<(), FileFailure> {
-    // A redb removal changes the table even if the key is missing.
-    if tables.months.get(key)?.is_some() {
-        tables.months.remove(key)?;
-    }
-    Ok(())
 }
 
 /// Implements `Store::read_months`.

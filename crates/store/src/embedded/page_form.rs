@@ -36,7 +36,7 @@ use crate::document::{
 };
 use crate::figures::NoFigures;
 use crate::reading::time::MILLI_NS;
-use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
+use crate::reading::varint::{put_bytes, put_texts, put_varint, unzigzag, zigzag};
 use crate::reading::{Hour, Sensor, Stamp, Value};
 use crate::rest::{put_rest, take_rest};
 
@@ -124,8 +124,7 @@ fn put_order(out: &mut Vec<u8>, readings: &Readings) {
     put_varint(out, stamps.floor());
     put_varint(out, stamps.oldest().saturating_sub(stamps.floor()));
     put_varint(out, stamps.greatest() - stamps.floor());
-    put_varint(out, kept.len() as u64);
-    out.extend_from_slice(&kept);
+    put_bytes(out, &kept);
 }
 
 pub(super) fn put_parts(out: &mut Vec<u8>, sensor: &Sensor) {
@@ -340,8 +339,7 @@ pub(super) fn sensor(key: &str, lengths: &[u64]) -> Result<Sensor, NoPage> {
 fn order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, NoPage> {
     let floor = bytes.varint()?;
     let (oldest, last) = (floor.saturating_add(bytes.varint()?), floor.saturating_add(bytes.varint()?));
-    let length = usize::try_from(bytes.varint()?).unwrap_or(usize::MAX);
-    Ok(StampOrder { floor, oldest, last, stamps: bytes.take(length)?.into() })
+    Ok(StampOrder { floor, oldest, last, stamps: bytes.counted()?.into() })
 }
 
 /// The lengths of the parts of a sensor's key.

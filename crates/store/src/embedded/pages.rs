@@ -193,9 +193,10 @@ impl PageStore for EmbeddedStore {
         extent: Extent,
     ) -> Result<Scanned> {
         let (sensor, wanted) = (sensor.to_owned(), projection.clone());
-        let scan =
-            move |keys: &Keys, pages: &DocumentRows| Ok(scan(keys, pages, &sensor, hours, order, &wanted, extent)?.0);
-        self.read_table((PAGES, database), scan).await
+        let scanned = self.read_table((PAGES, database), move |keys, pages| {
+            scan(keys, pages, &sensor, hours, order, &wanted, extent)
+        });
+        Ok(scanned.await?.0)
     }
 
     async fn scan_sensors(

@@ -43,7 +43,7 @@ fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailur
 }
 
 fn unsealed<'v>(key: &[u8], value: &'v [u8]) -> Result<&'v RawDocument> {
-    unseal_document(key, value, || Keys::any_sensor_of(key).unwrap_or_default().to_owned())
+    unseal_document(key, value, || Keys::sensor_of(key).unwrap_or_default().to_owned())
 }
 
 pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {

@@ -145,9 +145,13 @@ pub(super) fn read_registry(database: &Database) -> Result<MemberRegistry, FileF
 }
 
 fn registry_of(bytes: &[u8]) -> Result<MemberRegistry> {
-    let unreadable =
-        |e: bson::error::Error| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: e.to_string() };
-    decode_registry(&bson::Document::from_reader(bytes).map_err(unreadable)?)
+    decode_registry(&whole(REGISTRY, bytes)?)
+}
+
+/// Decodes a document that has no checksum.
+fn whole(id: &str, bytes: &[u8]) -> Result<bson::Document> {
+    let unreadable = |e: bson::error::Error| StorageError::Unreadable { id: id.to_owned(), detail: e.to_string() };
+    bson::Document::from_reader(bytes).map_err(unreadable)
 }
 
 /// Writes the registry by compare-and-set on its rev.
@@ -190,9 +194,7 @@ pub(super) fn read_settings(database: &Database) -> Result<Vec<(String, Database
 }
 
 fn settings_of(bytes: &[u8]) -> Result<(String, DatabaseSettings)> {
-    let unreadable =
-        |e: bson::error::Error| StorageError::Unreadable { id: "settings".to_owned(), detail: e.to_string() };
-    decode_settings(&bson::Document::from_reader(bytes).map_err(unreadable)?)
+    decode_settings(&whole("settings", bytes)?)
 }
 
 /// Replaces or removes the settings of a database by compare-and-set.

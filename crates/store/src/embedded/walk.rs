@@ -25,7 +25,7 @@ impl EmbeddedStore {
         from: Option<&Cursor>,
         rows_max: usize,
         continues: fn(&T, &[u8]) -> bool,
-        add: fn(&mut Vec<T>, &Keys, &[u8], &[u8]),
+        add: fn(&mut Vec<T>, &[u8], &[u8]),
     ) -> Result<Walked<T>> {
         let from = from.cloned();
         self.read_table(table, move |keys, rows_of_table| {
@@ -42,7 +42,7 @@ impl EmbeddedStore {
                 }
                 rows += 1;
                 bytes += value.len();
-                add(&mut walked.found, keys, key, value);
+                add(&mut walked.found, key, value);
             }
             Ok(walked)
         })
@@ -54,36 +54,24 @@ impl EmbeddedStore {
 impl WalkStore for EmbeddedStore {
     async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
         let continues = |last: &RawBucket, key: &[u8]| last.from.0 == Keys::bucket_of(key);
-        self.walk((PAGES, database), from, pages_max, continues, |found, keys, key, value| {
+        self.walk((PAGES, database), from, pages_max, continues, |found, key, value| {
             let bucket = Keys::bucket_of(key);
             if found.last().is_none_or(|last| last.from.0 != bucket) {
                 found.push(RawBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
             }
-            found.last_mut().into_iter().for_each(|last| last.pages.push(page(keys, key, value)));
+            found.last_mut().into_iter().for_each(|last| last.pages.push(page(key, value)));
         })
         .await
     }
 
     async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
-        self.walk(
-            (SENSORS, database),
-            from,
-            max,
-            |_, _| false,
-            |found, keys, key, value| {
-                let sensor = keys.sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
-                found.push(match unseal_document(key, value, || sensor.clone()) {
-                    Ok(document) => decode_raw_sensor(document, sensor),
-                    Err(error) => RawSensor { key: sensor, document: Err(error) },
-                });
-            },
-        )
-        .await
+        self.walk((SENSORS, database), from, max, |_, _| false, |found, key, value| found.push(sensor(key, value)))
+            .await
     }
 
     async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
-        let add = |found: &mut Vec<RawDay>, _: &Keys, key: &[u8], value: &[u8]| found.push(days::raw(key, value));
-        self.walk((DAYS, database), from, max, |_, _| false, add).await
+        self.walk((DAYS, database), from, max, |_, _| false, |found, key, value| found.push(days::raw(key, value)))
+            .await
     }
 
     /// Exact in this store.
@@ -96,10 +84,18 @@ impl WalkStore for EmbeddedStore {
     }
 }
 
-fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<RawPage> {
+fn sensor(key: &[u8], value: &[u8]) -> RawSensor {
+    let sensor = Keys::sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
+    match unseal_document(key, value, || sensor.clone()) {
+        Ok(document) => decode_raw_sensor(document, sensor),
+        Err(error) => RawSensor { key: sensor, document: Err(error) },
+    }
+}
+
+fn page(key: &[u8], value: &[u8]) -> Result<RawPage> {
     // An hour beyond the range of timestamps cannot be formatted.
     let hours = Hour::of(i64::MIN)..=Hour::of(i64::MAX);
-    let Some((hour, sensor, number)) = keys.page_of(key).filter(|(hour, ..)| hours.contains(hour)) else {
+    let Some((hour, sensor, number)) = Keys::any_page_of(key).filter(|(hour, ..)| hours.contains(hour)) else {
         let detail = "its key is not a page key".to_owned();
         return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });
     };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::Collection;
 
-use super::outcome::classify;
+use super::outcome::{checked, classify};
 use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
@@ -69,10 +69,7 @@ impl MongoStore {
             return Ok((0, false));
         }
         let reply = reply.map_err(|error| classify(&error))?;
-        if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
-            let detail = format!("copies of metadata were not set: {error}");
-            return Err(StorageError::Failing(detail.chars().take(200).collect()));
-        }
+        checked(&reply, "copies of metadata were not set")?;
         if reply.contains_key("writeConcernError") {
             return Err(StorageError::Unknown("copies of metadata are not durable yet".to_owned()));
         }

@@ -123,20 +123,19 @@ impl DayStore for MongoStore {
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
         // Claims, removals and changes of parts that are stored make no database anew that is gone since.
         let is_new = |day: &DayWrite<'_>| day.rev == 0 && day.readings.is_some_and(|readings| !readings.is_empty());
-        let collections = match days.iter().any(is_new) {
-            true => self.created(database).await,
-            false => Ok(Collections::of(&self.mongo, database)),
-        };
-        let collections = match collections {
-            Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); days.len()],
-        };
-        let form = self.seal_form(database).await;
         let new = days.iter().filter(|day| day.rev == 0).map(|day| &*day.id.sensor.key);
-        let copies = match self.new_copies(database, new).await {
+        let prepared = async {
+            if days.iter().any(is_new) {
+                self.created(database).await?;
+            }
+            self.new_copies(database, new).await
+        };
+        let copies = match prepared.await {
             Ok(copies) => copies,
             Err(error) => return vec![Written::Failed(error); days.len()],
         };
+        let collections = Collections::of(&self.mongo, database);
+        let form = self.seal_form(database).await;
         let outcomes = Mutex::new(vec![Written::Yes; days.len()]);
         let (mut changes, mut removals) = (Vec::new(), Vec::new());
         for (place, day) in days.iter().enumerate() {

@@ -14,7 +14,7 @@ use mongodb::{Client, ClientSession, Collection, Database};
 use parking_lot::Mutex;
 
 use super::MongoStore;
-use super::outcome::{classify, of_transaction};
+use super::outcome::{checked, classify, of_transaction};
 use super::reads::Query;
 use super::setup::{self, Collections, prefix};
 use super::writes::{COMMAND_BYTES, durable};
@@ -27,6 +27,8 @@ use crate::faults;
 
 /// Most sensors that are noted. Beyond them, a walk through the sensors' documents finds what is left.
 const NOTED: usize = 1_000_000;
+/// What an error says.
+const WHAT: &str = "groups' documents were not set";
 /// Most ranges of `_id`s that one query looks into.
 const RANGES: usize = 100;
 
@@ -215,7 +217,7 @@ impl Turn {
             let updates: Vec<Document> = marks.iter().map(update).collect();
             let command = doc! { "update": self.collections.sensors.name(), "updates": updates };
             let reply = self.mongo.run_command(command).session(&mut *session).await;
-            checked(&reply.map_err(|e| failed(&e))?)?;
+            checked(&reply.map_err(|e| failed(&e))?, WHAT)?;
         }
         Ok(changed as u64)
     }
@@ -342,20 +344,9 @@ async fn write(
         w.end();
         let command = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| failed(&Error::from(e)))?;
         let reply = mongo.run_raw_command(command).session(&mut *session).await;
-        checked(&reply.map_err(|e| failed(&e))?)?;
+        checked(&reply.map_err(|e| failed(&e))?, WHAT)?;
     }
     Ok(())
-}
-
-/// Fails if a statement of a command failed.
-fn checked(reply: &Document) -> Result<()> {
-    match reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
-        None => Ok(()),
-        Some(error) => {
-            let detail = format!("groups' documents were not set: {error}");
-            Err(StorageError::Failing(detail.chars().take(200).collect()))
-        }
-    }
 }
 
 #[cfg(test)]

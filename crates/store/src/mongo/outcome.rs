@@ -6,7 +6,7 @@ use mongodb::error::{Error, ErrorKind, InsertManyError, WriteFailure};
 
 use super::told;
 use crate::bucket::store::Written;
-use crate::bucket::{StorageError, Unusable};
+use crate::bucket::{Result, StorageError, Unusable};
 
 /// Duplicate key: the document exists already, or an upsert's `rev` did not match.
 const DUPLICATE_KEY: i32 = 11_000;
@@ -96,6 +96,12 @@ pub fn has_code(error: &Error, codes: &[i32]) -> bool {
 /// The errors of single statements in a reply.
 pub fn write_errors(reply: &Document) -> impl Iterator<Item = &Document> {
     reply.get_array("writeErrors").into_iter().flatten().filter_map(|error| error.as_document())
+}
+
+/// Fails, and says what was not done, if a statement of a command failed.
+pub fn checked(reply: &Document, what: &str) -> Result<()> {
+    let Some(error) = write_errors(reply).next() else { return Ok(()) };
+    Err(StorageError::Failing(format!("{what}: {error}").chars().take(200).collect()))
 }
 
 /// Per-document outcomes of an unordered insert of `count` documents.

@@ -18,20 +18,22 @@ use crate::bucket::page::StoredPage;
 use crate::bucket::store::{
     BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, SensorStore, Written,
 };
-use crate::bucket::{Result, SensorDocument, StorageError};
+use crate::bucket::{Result, SensorDocument, StorageError, WriteKind};
 use crate::reading::{Hour, Stamp};
 use crate::{ScanBudget, document};
 
 #[async_trait]
 impl PageStore for MongoStore {
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
-        let collections = match self.created(database).await {
-            Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); writes.len()],
-        };
-        let new = writes.iter().filter(|write| writes::has_new_page(write)).map(|write| &*write.id.sensor.key);
-        let copies = match self.new_copies(database, new).await {
-            Ok(copies) => copies,
+        let has_pending =
+            |write: &PageWrite<'_>, index: usize, kind| write.bucket.pages()[index].pending() == Some(kind);
+        let has_new_page =
+            |write: &&PageWrite<'_>| write.group.iter().any(|index| has_pending(write, *index, WriteKind::Insert));
+        let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor.key);
+        let prepared =
+            async { Ok::<_, StorageError>((self.created(database).await?, self.new_copies(database, new).await?)) };
+        let (collections, copies) = match prepared.await {
+            Ok(prepared) => prepared,
             Err(error) => return vec![Written::Failed(error); writes.len()],
         };
         let outcomes = Mutex::new(vec![Written::Yes; writes.len()]);
@@ -39,7 +41,7 @@ impl PageStore for MongoStore {
         for (place, write) in writes.iter().enumerate() {
             let in_buckets = |index: &usize| write.bucket.pages()[*index].number == 0;
             match write.group[..] {
-                [index] if !writes::is_removal(write, index) => {
+                [index] if !has_pending(write, index, WriteKind::Remove) => {
                     let list = if in_buckets(&index) { &mut buckets } else { &mut overflow };
                     list.push((place, writes::page_change(write, index, &copies)));
                 }

@@ -89,16 +89,8 @@ pub async fn create_groups(mongo: &Database, collections: &Collections) -> Resul
 
 /// Lists a database.
 pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
-    databases(mongo)
-        .update_one(
-            doc! { "_id": database },
-            doc! {
-                "$max": { "schemaVersion": versions::own() }, "$unset": { "dropped": 1 },
-            },
-        )
-        .upsert(true)
-        .await?;
-    Ok(())
+    let listed = doc! { "$max": { "schemaVersion": versions::own() }, "$unset": { "dropped": 1 } };
+    databases(mongo).update_one(doc! { "_id": database }, listed).upsert(true).await.map(drop)
 }
 
 /// The indexes that the collections lack, in words. Collections that do not exist lack all of theirs.
@@ -106,11 +98,8 @@ pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for (collection, index) in indexes_of(collections) {
         if !indexes::exists(collection, &index).await? {
-            missing.push(format!(
-                "collection {} lacks the index {}: a restart makes it",
-                collection.name(),
-                index.keys
-            ));
+            let name = collection.name();
+            missing.push(format!("collection {name} lacks the index {}: a restart makes it", index.keys));
         }
     }
     Ok(missing)

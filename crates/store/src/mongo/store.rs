@@ -101,12 +101,9 @@ impl Coordination for MongoStore {
     }
 
     async fn clock_ms(&self) -> Result<Option<u64>> {
-        Ok(self
-            .hello()
-            .await?
-            .get_datetime("localTime")
-            .ok()
-            .and_then(|time| u64::try_from(time.timestamp_millis()).ok()))
+        let hello = self.hello().await?;
+        let time = hello.get_datetime("localTime").ok();
+        Ok(time.and_then(|time| u64::try_from(time.timestamp_millis()).ok()))
     }
 
     async fn revisit(&self, database: &str) -> Result<()> {

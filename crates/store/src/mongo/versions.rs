@@ -20,16 +20,10 @@ impl MongoStore {
         let (databases, filter) =
             (setup::databases(&self.mongo), doc! { "_id": database, "schemaVersion": { "$gt": own() } });
         let found = async move { databases.find_one(filter).await.map_err(|error| classify(&error)) };
-        match self.read(found).await? {
-            None => Ok(()),
-            Some(found) => Err(StorageError::Newer {
-                id: format!("{database} of databases"),
-                detail: format!(
-                    "the database has version {}, this program knows only {SCHEMA_VERSION}",
-                    found.get_i64("schemaVersion").unwrap_or_default()
-                ),
-            }),
-        }
+        let Some(found) = self.read(found).await? else { return Ok(()) };
+        let version = found.get_i64("schemaVersion").unwrap_or_default();
+        let detail = format!("the database has version {version}, this program knows only {SCHEMA_VERSION}");
+        Err(StorageError::Newer { id: format!("{database} of databases"), detail })
     }
 
     /// What a collection's validator refuses may only lack what a later version requires: it waits for that version.
@@ -38,10 +32,9 @@ impl MongoStore {
         if outcomes.iter().any(is_refused)
             && let Err(error) = self.refuse_newer_database(database).await
         {
-            outcomes
-                .iter_mut()
-                .filter(|written| is_refused(written))
-                .for_each(|one| *one = Written::Failed(error.clone()));
+            for refused in outcomes.iter_mut().filter(|written| is_refused(written)) {
+                *refused = Written::Failed(error.clone());
+            }
         }
         outcomes
     }

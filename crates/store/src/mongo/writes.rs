@@ -65,30 +65,20 @@ pub fn inserted(change: MongoWrite) -> Option<RawDocumentBuf> {
     }
 }
 
-/// Whether a page of the group is a new document.
-pub fn has_new_page(write: &PageWrite<'_>) -> bool {
-    write.group.iter().any(|index| write.bucket.pages()[*index].pending() == Some(WriteKind::Insert))
-}
-
 /// The write that a page needs; a new one gets these copies of metadata.
 pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> MongoWrite {
     let page = &write.bucket.pages()[index];
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
     let shard = || (write.id.sensor.key.to_string(), write.id.hour.start_ms());
-    match page.write_in_group() {
-        WriteKind::Insert => insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key),
-        WriteKind::Append { from } => {
-            let update = document::append_update(page, from);
-            MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
+    let update = match page.write_in_group() {
+        WriteKind::Insert => {
+            return insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key);
         }
-        WriteKind::Replace => MongoWrite::Update {
-            id: id(),
-            shard: Some(shard()),
-            rev: page.rev(),
-            update: document::replace_update(page),
-        },
-        WriteKind::Remove => MongoWrite::Remove { id: id(), shard: shard(), rev: page.rev() },
-    }
+        WriteKind::Remove => return MongoWrite::Remove { id: id(), shard: shard(), rev: page.rev() },
+        WriteKind::Append { from } => document::append_update(page, from),
+        WriteKind::Replace => document::replace_update(page),
+    };
+    MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
 }
 
 /// The insert of a document encoded by this program.
@@ -103,11 +93,6 @@ pub fn insertion_with(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> Mo
         Some(copies) => document::with_copies(document, copies),
         None => document,
     })
-}
-
-/// Whether the page's pending write is its removal.
-pub fn is_removal(write: &PageWrite<'_>, index: usize) -> bool {
-    write.bucket.pages()[index].pending() == Some(WriteKind::Remove)
 }
 
 /// The writes that a group of pages needs, per collection.
