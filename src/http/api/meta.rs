@@ -16,7 +16,7 @@ use crate::clock::now_ns;
 use crate::http::App;
 use crate::http::errors::{ApiError, WARNING_HEADER, add_texts};
 use crate::http::parameters::{InPath, Parameters};
-use crate::http::render::json::{end_with_next, pair, string};
+use crate::http::render::json::{end_with_next, pair};
 use crate::http::render::text::Text;
 use crate::http::server::body;
 use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
@@ -40,7 +40,7 @@ pub async fn show(
 ) -> Result<Response, ApiError> {
     let sensor = parameters.pinned(Parameters::key(&app, &key)?)?;
     let database = parameters.database()?;
-    Ok(told(app.ingest.sensor_meta(&database, &sensor).await?.json(string)))
+    Ok(told(app.ingest.sensor_meta(&database, &sensor).await?.json()))
 }
 
 /// The answer that tells metadata, with its ETag.
@@ -59,7 +59,7 @@ fn tag_of(text: &str) -> String {
 
 /// Whether metadata is as the request's conditions say; it is without one.
 fn is_as_known(headers: &HeaderMap, meta: &Meta) -> bool {
-    let tag = tag_of(&meta.json(string));
+    let tag = tag_of(&meta.json());
     let sent = |name: HeaderName| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim)
@@ -391,7 +391,7 @@ pub async fn export(State(app): State<Arc<App>>, parameters: Parameters) -> Resu
             out.push('{');
             pair(out, SENSOR, &sensor.key);
             out.push_str(",\"meta\":");
-            out.push_str(&meta.json(string));
+            out.push_str(&meta.json());
             out.push('}');
         })
         .await?;

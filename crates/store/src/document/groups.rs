@@ -65,9 +65,7 @@ impl GroupedSensor {
             let (sensor, meta) = (identity(document)?, meta::read(document));
             let part = |name: &str| document.get(name).ok().flatten();
             let has_fields = part("fields").and_then(RawBsonRef::as_document).is_some_and(|fields| !fields.is_empty());
-            let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
-            let place =
-                |rule: &&GroupRule| Some((rule.name.clone(), Box::from(&*rule.value(&sensor, &meta, unquoted)?)));
+            let place = |rule: &&GroupRule| Some((rule.name.clone(), Box::from(&*rule.value(&sensor, &meta)?)));
             let places: Vec<Place> = rules.iter().filter(|_| has_fields).filter_map(place).collect();
             let said = part("groups").and_then(RawBsonRef::as_document).into_iter().flatten().flatten();
             let said = said.map(|(name, value)| {
