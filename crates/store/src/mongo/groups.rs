@@ -188,9 +188,8 @@ impl Turn {
         let mut keys: BTreeSet<&str> = self.keys.iter().map(String::as_str).collect();
         let mut sensors = Vec::new();
         let needed: Document = GROUPED_FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
-        for document in
-            all(session, &self.collections.sensors, doc! { "_id": { "$in": &self.keys } }, Some(needed)).await?
-        {
+        let documents = Query::of(doc! { "_id": { "$in": &self.keys } }).sending(needed);
+        for document in all(session, &self.collections.sensors, documents).await? {
             match GroupedSensor::of(&document, &rules) {
                 Ok(sensor) => sensors.push(sensor),
                 // One that cannot be read stays where it is.
@@ -202,7 +201,8 @@ impl Turn {
         }
         let mut pages = BTreeMap::new();
         let groups = &self.collections.groups;
-        for document in all(session, groups, doc! { "members.sensor": { "$in": &self.keys } }, None).await? {
+        let with_members = Query::of(doc! { "members.sensor": { "$in": &self.keys } });
+        for document in all(session, groups, with_members).await? {
             let page = GroupPage::of(&document)?;
             pages.insert(page.id(), page);
         }
@@ -259,7 +259,7 @@ impl Turn {
         }
         if !missing.is_empty() {
             let filter = doc! { "_id": { "$in": missing.into_iter().collect::<Vec<_>>() } };
-            for document in all(session, &self.collections.groups, filter, None).await? {
+            for document in all(session, &self.collections.groups, Query::of(filter)).await? {
                 let page = GroupPage::of(&document)?;
                 pages.insert(page.id(), page);
             }
@@ -280,17 +280,13 @@ impl Turn {
             let start = place_prefix(place);
             let (Some(first), Some(last)) = (keys.first(), keys.last()) else { continue };
             let range = doc! { "$gte": &start, "$lte": start.clone() + first };
-            let mut nearest = groups.find(doc! { "_id": range }).sort(doc! { "_id": -1 }).limit(1);
-            nearest = nearest.projection(sent.clone());
-            let mut found = nearest.session(&mut *session).await.map_err(|e| failed(&e))?;
-            if found.advance(&mut *session).await.map_err(|e| failed(&e))? {
-                ids.insert(id(found.current().to_owned()));
-            }
+            let nearest = Query::of(doc! { "_id": range }).sorted(doc! { "_id": -1 }).within(Extent::pages(1));
+            ids.extend(all(session, groups, nearest.sending(sent.clone())).await?.into_iter().map(id));
             ranges.push(doc! { "_id": { "$gt": start.clone() + first, "$lte": start + last } });
         }
         for ranges in ranges.chunks(RANGES) {
-            let found = all(session, groups, doc! { "$or": ranges }, Some(sent.clone())).await?;
-            ids.extend(found.into_iter().map(id));
+            let within = Query::of(doc! { "$or": ranges }).sending(sent.clone());
+            ids.extend(all(session, groups, within).await?.into_iter().map(id));
         }
         Ok(ids)
     }
@@ -299,13 +295,9 @@ impl Turn {
 async fn all(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
-    filter: Document,
-    projection: Option<Document>,
+    query: Query,
 ) -> Result<Vec<RawDocumentBuf>> {
-    let mut find = collection.find(filter);
-    if let Some(projection) = projection {
-        find = find.projection(projection);
-    }
+    let (find, _) = query.find(collection);
     let mut cursor = find.session(&mut *session).await.map_err(|e| failed(&e))?;
     let mut documents = Vec::new();
     while cursor.advance(&mut *session).await.map_err(|e| failed(&e))? {

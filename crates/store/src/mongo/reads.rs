@@ -44,7 +44,8 @@ impl Query {
         Self { extent, ..self }
     }
 
-    fn find<'a>(self, collection: &'a Collection<RawDocumentBuf>) -> (Find<'a, RawDocumentBuf>, Extent) {
+    /// The search, and its extent, whose bytes the driver does not know.
+    pub fn find<'a>(self, collection: &'a Collection<RawDocumentBuf>) -> (Find<'a, RawDocumentBuf>, Extent) {
         let Self { filter, sort, projection, extent, per_reply } = self;
         let options = FindOptions::builder()
             .sort(sort)

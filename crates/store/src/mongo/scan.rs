@@ -68,11 +68,8 @@ pub async fn first_pages(
 ) -> Result<Option<Vec<FoundPage>>> {
     let keys: Vec<&String> = sensors.iter().filter(|(_, place)| asked.contains(place)).map(|(key, _)| key).collect();
     let filter = doc! { "sensor": { "$in": keys }, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
-    let mut find = collection.find(filter).batch_size(10_000);
-    if let Some(sent) = sent(&projection) {
-        find = find.projection(sent);
-    }
-    let mut cursor = find.await.map_err(|e| classify(&e))?;
+    let (find, _) = Query::of(filter).sending(sent(&projection)).find(&collection);
+    let mut cursor = find.batch_size(10_000).await.map_err(|e| classify(&e))?;
     let mut found = Vec::new();
     while cursor.advance().await.map_err(|e| classify(&e))? {
         let page = cursor.current();
