@@ -42,7 +42,7 @@ impl MongoStore {
     ) -> Result<T> {
         let mut at_work = AtWork::new(self.spawn(&self.writes, command).await?, of, &self.given_up);
         let ended = tokio::time::timeout(self.options.command_timeout, at_work.end()).await;
-        ended.map_err(|_| self.unanswered())?.map_err(|detail| StorageError::Unknown(detail))
+        ended.map_err(|_| self.unanswered())?.map_err(StorageError::Unknown)
     }
 
     /// Waits for a permit, until the deadline, and starts a command as a task that keeps it.
@@ -219,12 +219,7 @@ async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite
 /// Upserts by compare-and-set. Changes that the validator stopped are sent once more as plain updates: one that it
 /// stops again is invalid by its content; any other result means that the stored document has changed.
 async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
-    let command = |changes: &[MongoWrite], updates| writes::update_command(collection.name(), changes, updates);
-    let reply = match command(&changes, Updates::Upserts) {
-        Ok(command) => mongo.run_raw_command(command).await,
-        Err(error) => Err(error),
-    };
-    let reply = match reply {
+    let reply = match writes::update(mongo, collection.name(), &changes, Updates::Upserts).await {
         Ok(reply) => reply,
         Err(error) => return Sent::whole(&error, changes),
     };
@@ -233,10 +228,7 @@ async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, chang
     let mut results = of_updates(Ok(reply), changes.len());
     if !stopped.is_empty() {
         let again: Vec<MongoWrite> = stopped.iter().filter_map(|place| changes.get(*place).cloned()).collect();
-        let proof = match command(&again, Updates::Plain) {
-            Ok(command) => mongo.run_raw_command(command).await,
-            Err(error) => Err(error),
-        };
+        let proof = writes::update(mongo, collection.name(), &again, Updates::Plain).await;
         for (place, refusal) in proof.iter().flat_map(proven_invalid) {
             if let Some(result) = stopped.get(place).and_then(|place| results.get_mut(*place)) {
                 *result = Written::Failed(refusal);

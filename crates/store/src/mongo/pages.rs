@@ -26,7 +26,7 @@ use crate::{ScanBudget, document};
 impl PageStore for MongoStore {
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
         let has_pending =
-            |write: &PageWrite<'_>, index: usize, kind| write.bucket.pages()[index].pending() == Some(kind);
+            |write: &PageWrite<'_>, index: usize, kind: WriteKind| write.bucket.pages()[index].pending() == Some(kind);
         let has_new_page =
             |write: &&PageWrite<'_>| write.group.iter().any(|index| has_pending(write, *index, WriteKind::Insert));
         let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor.key);

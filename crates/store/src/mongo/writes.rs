@@ -132,6 +132,11 @@ pub async fn insert(collection: &Collection<RawDocumentBuf>, documents: &[RawDoc
     collection.insert_many(documents).ordered(false).write_concern(durable()).await.map(drop)
 }
 
+/// Sends one `update` command, unordered.
+pub async fn update(mongo: &Database, into: &str, changes: &[MongoWrite], how: Updates) -> Result<Document, Error> {
+    mongo.run_raw_command(update_command(into, changes, how)?).await
+}
+
 /// How the reply reports a compare-and-set that did not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Updates {
@@ -144,7 +149,7 @@ pub enum Updates {
 }
 
 /// One raw `update` command of compare-and-set statements, unordered.
-pub fn update_command(collection: &str, changes: &[MongoWrite], updates: Updates) -> Result<RawDocumentBuf, Error> {
+fn update_command(collection: &str, changes: &[MongoWrite], updates: Updates) -> Result<RawDocumentBuf, Error> {
     let (upsert, in_transaction) = (updates == Updates::Upserts, updates == Updates::InTransaction);
     let capacity = changes.iter().map(MongoWrite::bytes).sum::<usize>() + 256;
     let mut w = BsonWriter::document(capacity);
