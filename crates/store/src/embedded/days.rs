@@ -26,7 +26,7 @@ use super::file::FileFailure;
 use super::keys::Keys;
 use super::page_form::{NoPage, put_names, put_parts, sensor, take_parts};
 use super::remove::remove_all;
-use super::tables::{CHUNKS, DAYS, MONTHS, Put, Tables, checksum, unseal, write_each};
+use super::tables::{CHUNKS, DAYS, DocumentRows, MONTHS, Put, Tables, checksum, unseal, write_each};
 use super::{EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
