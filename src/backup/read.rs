@@ -214,7 +214,7 @@ impl<'a> Parts<'a> {
         if let Some(part) = found.iter().find(had_some) {
             self.ready.clear();
             self.large = None;
-            return Err(StorageError::ReadAgain { id: part.of.sensor.key.to_string() });
+            return Err(StorageError::ReadAgain(part.of.sensor.key.to_string()));
         }
         self.ready.extend(found.into_iter().map(Piece::Expired));
         Ok(())

@@ -180,7 +180,7 @@ impl Deleter {
 
     async fn delete(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
         if !self.context.registry_view.is_known() {
-            return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
+            return Err(StorageError::Unavailable("the registry was not read yet".to_owned()));
         }
         // Carried out before a restart, with everything logged before it. Records logged later may be stored too: a
         // second run could remove them, and they are not merged again.
@@ -267,7 +267,7 @@ impl Deleter {
             self.context.metrics.registry(registry.logs.len(), registry.deletions.len(), registry.floor);
             return Ok(());
         }
-        Err(StorageError::Contended { detail: "the registry".to_owned() })
+        Err(StorageError::Contended("the registry".to_owned()))
     }
 
     /// Removes once more what a deletion covers, after every WAL has passed it.
@@ -282,7 +282,7 @@ impl Deleter {
             return self.delete_paced(&gone, &turn).await;
         }
         let Ok(_turn) = turn.try_lock() else {
-            return Err(StorageError::Contended { detail: format!("a deletion in {}", deletion.database) });
+            return Err(StorageError::Contended(format!("a deletion in {}", deletion.database)));
         };
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
         // A process that cannot parse the statement has never hidden any reading by it either.
@@ -416,7 +416,7 @@ impl Deleter {
                 return Ok(());
             }
         }
-        Err(StorageError::Contended { detail: ids[0].sensor.key.to_string() })
+        Err(StorageError::Contended(ids[0].sensor.key.to_string()))
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use crate::faults;
 use crate::members::member::Member;
 use crate::members::positions::WalPositions;
-use crate::wal::{TruncateError, Wal};
+use crate::wal::{DiskError, Wal};
 
 /// How often the WAL is truncated.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub async fn regularly(log: Arc<Wal>, positions: Arc<WalPositions>, budget: u64)
 ///
 /// # Errors
 /// If the checkpoint cannot be written, or a segment cannot be removed.
-pub async fn truncate(log: &Arc<Wal>, positions: &WalPositions) -> Result<(), TruncateError> {
+pub async fn truncate(log: &Arc<Wal>, positions: &WalPositions) -> Result<(), DiskError> {
     let (through, log) = (positions.truncatable(), log.clone());
     let truncated = tokio::task::spawn_blocking(move || {
         faults::point("before_truncate");

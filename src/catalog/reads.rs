@@ -56,7 +56,7 @@ pub async fn read_needed(
             return Ok(bucket);
         }
     }
-    Err(StorageError::Contended { detail: id.sensor.key.to_string() })
+    Err(StorageError::Contended(id.sensor.key.to_string()))
 }
 
 /// The documents of those sensors that have one. An unreadable document is the error of its own sensor only.

@@ -12,6 +12,7 @@ use crate::backup::manifest::{Kept, KeptDay, date};
 use crate::backup::{Fill, Folder, Manifest, StoreDigest};
 use crate::config::Settings;
 use crate::faults;
+use crate::files;
 use crate::ingest::settings_of_json;
 use crate::reading::Day;
 use crate::reading::stamp::first_of;

@@ -261,7 +261,7 @@ pub async fn unlist_dropped(
 }
 
 fn contended(database: &str) -> StorageError {
-    StorageError::Contended { detail: format!("the settings of {database:?}") }
+    StorageError::Contended(format!("the settings of {database:?}"))
 }
 
 /// The settings as JSON: an array of rows.

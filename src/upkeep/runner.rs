@@ -204,7 +204,7 @@ mod tests {
     use crate::bucket::StorageError;
 
     fn away() -> JobError {
-        StorageError::Unavailable { detail: "away".to_owned() }.into()
+        StorageError::Unavailable("away".to_owned()).into()
     }
 
     /// Runs only on demand; its second run fails.
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn retries_are_rarer_with_each_failure() {
-        let refused = || JobError::from(StorageError::Refused { detail: String::new() });
+        let refused = || JobError::from(StorageError::Refused(String::new()));
         let hour = Duration::from_secs(3600);
         let waits = |error: &JobError| [0, 1, 2, 3, 100].map(|failures| retry_after(error, failures, hour).as_secs());
         assert_eq!(waits(&away()), [1, 2, 4, 8, 60]);

@@ -146,9 +146,9 @@ fn values_of_every_type() {
 
 #[test]
 fn values_that_are_none() {
-    let invalid = |text: &str| Reason::InvalidNumber { text: text.to_owned() };
-    let not_finite = |text: &str| Reason::NotFinite { text: text.to_owned() };
-    let out_of_range = |text: &str| Reason::NumberOutOfRange { text: text.to_owned() };
+    let invalid = |text: &str| Reason::InvalidNumber(text.to_owned());
+    let not_finite = |text: &str| Reason::NotFinite(text.to_owned());
+    let out_of_range = |text: &str| Reason::NumberOutOfRange(text.to_owned());
     let mut cases = Vec::new();
     cases.extend(["+1", "0x10", "1_000", "tRue", "yes", "1.5i", "1i1", "--1", ".", "-", "1e"].map(|t| (t, invalid(t))));
     cases.extend(["NaN", "nan", "Inf", "-inf", "+Infinity", "INFINITY"].map(|t| (t, not_finite(t))));
@@ -202,7 +202,7 @@ fn names_with_backslashes() {
 
 #[test]
 fn bad_syntax_has_its_place() {
-    let invalid_timestamp = |text: &str| Reason::InvalidTimestamp { text: text.to_owned() };
+    let invalid_timestamp = |text: &str| Reason::InvalidTimestamp(text.to_owned());
     check(vec![
         (b",a=b f=1", vec![expected(1, 1, "a measurement", ',')]),
         (b"m, f=1", vec![expected(1, 3, "a tag key", ' ')]),
@@ -213,8 +213,8 @@ fn bad_syntax_has_its_place() {
         (b"m,a= f=1", vec![expected(1, 5, "a tag value", ' ')]),
         (b"m,a=,b=c f=1", vec![expected(1, 5, "a tag value", ',')]),
         (b"m,a=b=c f=1", vec![expected(1, 6, "',' or a space after the tag value", '=')]),
-        (b"  m,a=b,a=c f=1", vec![Bad(1, 9, Reason::DuplicateTag { key: "a".to_owned() })]),
-        (b"m,c=1,a\\ b=2,a\\ b=3 f=1", vec![Bad(1, 14, Reason::DuplicateTag { key: "a b".to_owned() })]),
+        (b"  m,a=b,a=c f=1", vec![Bad(1, 9, Reason::DuplicateTag("a".to_owned()))]),
+        (b"m,c=1,a\\ b=2,a\\ b=3 f=1", vec![Bad(1, 14, Reason::DuplicateTag("a b".to_owned()))]),
         (b"m", vec![Bad(1, 2, Reason::MissingFields)]),
         (b"cpu,a=x\r\nm f=1", vec![Bad(1, 8, Reason::MissingFields), good("2 m f=1.0 -")]),
         (b"cpu,a=x  \n", vec![Bad(1, 10, Reason::MissingFields)]),
@@ -240,7 +240,7 @@ fn bad_syntax_has_its_place() {
 
 #[test]
 fn control_characters_and_bytes_that_are_no_text() {
-    let control = |column, code| vec![Bad(1, column, Reason::ControlCharacter { code })];
+    let control = |column, code| vec![Bad(1, column, Reason::ControlCharacter(code))];
     check(vec![
         (b"\tm f=1", control(1, 9)),
         (b"m\x00x f=1", control(2, 0)),
@@ -280,7 +280,7 @@ fn control_characters_and_bytes_that_are_no_text() {
 fn timestamps_in_every_precision() {
     use Precision::{Auto, Hours, Microseconds, Milliseconds, Minutes, Nanoseconds, Seconds};
     let at = |ts: i64| good(&format!("1 m f=1.0 {ts}"));
-    let outside = |text: &str| Bad(1, 7, Reason::TimeOutOfRange { text: text.to_owned() });
+    let outside = |text: &str| Bad(1, 7, Reason::TimeOutOfRange(text.to_owned()));
     for (precision, sent, outcome) in [
         (Nanoseconds, "-1", at(-1)),
         (Nanoseconds, "00012", at(12)),
@@ -307,7 +307,7 @@ const OPEN: &str = "a closing '\"' for the string that starts here";
 
 #[test]
 fn one_bad_line_hides_no_good_one() {
-    let invalid = |text: &str| Reason::InvalidNumber { text: text.to_owned() };
+    let invalid = |text: &str| Reason::InvalidNumber(text.to_owned());
     let two = || good("2 m f=2.0 -");
     check(vec![
         (
@@ -339,11 +339,7 @@ fn one_bad_line_hides_no_good_one() {
         (b"m f=\"abc\\\"\nm f=2", vec![expected(1, 5, OPEN, None), two()]),
         (
             b"m f=\"abc\nm f=\"abc\" x\nm f=3",
-            vec![
-                expected(1, 5, OPEN, None),
-                Bad(2, 11, Reason::InvalidTimestamp { text: "x".to_owned() }),
-                good("3 m f=3.0 -"),
-            ],
+            vec![expected(1, 5, OPEN, None), Bad(2, 11, Reason::InvalidTimestamp("x".to_owned())), good("3 m f=3.0 -")],
         ),
     ]);
     let (_, rejections) = read(b"m f=\"abc\r\nm f=2\n  m f=x \r\n", Precision::Nanoseconds, Limits::default());

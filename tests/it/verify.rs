@@ -343,7 +343,7 @@ fn records_of_the_log_that_are_not_released_are_counted() {
     let (tell, told) = std::sync::mpsc::channel();
     for _ in 0..5 {
         let tell = tell.clone();
-        log.append(1, vec![7; 100], move |appended| tell.send(appended.unwrap()).unwrap()).unwrap();
+        log.append(0, 1, vec![7; 100], move |appended| tell.send(appended.unwrap()).unwrap()).unwrap();
     }
     let sequences: Vec<u64> = told.iter().take(5).collect();
     log.truncate(sequences[1]).unwrap();

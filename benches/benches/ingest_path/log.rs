@@ -17,7 +17,7 @@ fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
     let (record, log) = (path::record(&Fleet::new(1000).body(readings)), log());
     bencher.counter(ItemsCount::new(readings)).with_inputs(|| record.clone()).bench_local_values(|record| {
         let (done, durable) = mpsc::channel();
-        log.append(KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
+        log.append(0, KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
         durable.recv()
     });
 }
@@ -35,7 +35,7 @@ fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
             // Blocks until the other end is dropped.
             let _ = wait.recv();
         };
-        log.append(KIND, vec![0], hold).expect("room in the queue");
+        log.append(0, KIND, vec![0], hold).expect("room in the queue");
         holding.recv().expect("the callback runs");
         (let_go, vec![record.clone(); 64])
     };
@@ -43,7 +43,7 @@ fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
         let (done, durable) = mpsc::channel();
         for record in records {
             let done = done.clone();
-            log.append(KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
+            log.append(0, KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
         }
         drop((done, let_go));
         durable.iter().count()

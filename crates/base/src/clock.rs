@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::faults;
@@ -169,13 +169,13 @@ impl StampClock {
     /// Milliseconds since the epoch by this machine's clock.
     #[must_use]
     pub fn own_ms(&self) -> i64 {
-        self.lock().own_ms()
+        self.state.lock().own_ms()
     }
 
     /// Milliseconds since the epoch by the store's clock, as far as it is known.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let own = state.own_ms();
         let room = (own - state.at_ms).max(0) / SLEW;
         let rest = state.target_ms.unwrap_or_default() - state.applied_ms;
@@ -203,7 +203,7 @@ impl StampClock {
     /// plus the sample's uncertainty becomes the believed offset. Stamps adopt the first offset within `max_offset` at
     /// once, and later ones gradually.
     pub fn observe(&self, sample: ClockSample) {
-        self.lock().observe(sample, self.bounds);
+        self.state.lock().observe(sample, self.bounds);
     }
 
     /// Restarts from the current wall clock, after it was corrected. `sample` must compare that wall clock with the
@@ -213,7 +213,7 @@ impl StampClock {
     }
 
     fn set(&self, wall_ns: i64, sample: ClockSample) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         *state = State::anchored_at(wall_ns);
         state.observe(sample, self.bounds);
     }
@@ -221,13 +221,13 @@ impl StampClock {
     /// Whether the store's clock was ever sampled.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        self.lock().seen_ms.is_some()
+        self.state.lock().seen_ms.is_some()
     }
 
     /// The believed offset: how many milliseconds the store's clock is ahead; 0 before the first sample.
     #[must_use]
     pub fn offset_ms(&self) -> i64 {
-        self.lock().seen_ms.unwrap_or_default()
+        self.state.lock().seen_ms.unwrap_or_default()
     }
 
     /// The offset beyond which writes are rejected (`clock.max_offset`).
@@ -250,7 +250,7 @@ impl StampClock {
     /// Why there is none that can be trusted. The first time in a row, that is logged.
     pub fn trusted_ns(&self, has_other: bool) -> Result<i64, ClockDoubt> {
         let now_ms = self.now_ms();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let wall_ns = wall_ns();
         let trusted = match has_other {
             true => state.agreed_ns(i64::try_from(now_ms).unwrap_or(i64::MAX), wall_ns, self.bounds.max_offset),
@@ -264,10 +264,6 @@ impl StampClock {
         }
         state.told = trusted.is_err_and(|doubt| doubt != ClockDoubt::Unknown);
         trusted
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -415,7 +411,7 @@ mod tests {
         let (clock, wall) = (clock(), wall_ns());
         let own = |state: &State| state.own_ms();
         let trusted = |by_ms: i64| {
-            let state = clock.lock();
+            let state = clock.state.lock();
             state.agreed_ns(own(&state), wall + by_ms * MILLI_NS, MAX)
         };
         assert_eq!(trusted(0), Err(ClockDoubt::Unknown));

@@ -4,30 +4,27 @@
 #[cfg(feature = "faults")]
 mod active {
     use std::path::Path;
-    use std::sync::OnceLock;
+    use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     /// `FAULT_KILL_AT=point:n`: the process kills itself the nth time it comes to that point.
-    fn kill() -> Option<&'static (String, u64)> {
-        static KILL: OnceLock<Option<(String, u64)>> = OnceLock::new();
-        let parse = || {
-            let text = std::env::var("FAULT_KILL_AT").ok()?;
-            let (point, times) = text.split_once(':')?;
-            Some((point.to_owned(), times.parse().ok()?))
-        };
-        KILL.get_or_init(parse).as_ref()
-    }
+    static KILL: LazyLock<Option<(String, u64)>> = LazyLock::new(|| {
+        let (point, times) = point_of("FAULT_KILL_AT")?;
+        Some((point, times.parse().ok()?))
+    });
 
     /// `FAULT_HALT_AT=point:file`: every thread that comes to that point waits there while the file is there.
-    fn halt() -> Option<&'static (String, String)> {
-        static HALT: OnceLock<Option<(String, String)>> = OnceLock::new();
-        let parse = || {
-            let text = std::env::var("FAULT_HALT_AT").ok()?;
-            let (point, file) = text.split_once(':')?;
-            Some((point.to_owned(), file.to_owned()))
-        };
-        HALT.get_or_init(parse).as_ref()
+    static HALT: LazyLock<Option<(String, String)>> = LazyLock::new(|| point_of("FAULT_HALT_AT"));
+
+    /// The point in a variable, and what follows it.
+    fn point_of(variable: &str) -> Option<(String, String)> {
+        let text = std::env::var(variable).ok()?;
+        text.split_once(':').map(|(point, rest)| (point.to_owned(), rest.to_owned()))
+    }
+
+    fn millis(variable: &str) -> Option<i64> {
+        std::env::var(variable).ok()?.parse().ok()
     }
 
     /// Whether a thread must wait here. Creates the file with the extension `met` if so, so that the test knows that one
@@ -43,13 +40,13 @@ mod active {
 
     /// Waits, or kills the process as SIGKILL does, when a test asked for it here.
     pub fn point(name: &str) {
-        if let Some((_, file)) = halt().filter(|(at, _)| at == name) {
+        if let Some((_, file)) = HALT.as_ref().filter(|(at, _)| at == name) {
             while is_halted(file) {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
         static PASSED: AtomicU64 = AtomicU64::new(0);
-        let Some((at, times)) = kill() else { return };
+        let Some((at, times)) = &*KILL else { return };
         if at == name && PASSED.fetch_add(1, Ordering::SeqCst) + 1 == *times {
             // Nothing is flushed or dropped, which is what makes it a kill.
             let _ = std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
@@ -61,7 +58,7 @@ mod active {
 
     /// As [`point`] where it halts, for a task that must not keep its thread from others meanwhile.
     pub async fn halt_at(name: &str) {
-        let Some((_, file)) = halt().filter(|(at, _)| at == name) else { return };
+        let Some((_, file)) = HALT.as_ref().filter(|(at, _)| at == name) else { return };
         while is_halted(file) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -69,21 +66,23 @@ mod active {
 
     /// `FAULT_CLOCK_MS`: by how many milliseconds this machine's clock is ahead of what it should say.
     pub fn clock_ms() -> i64 {
-        std::env::var("FAULT_CLOCK_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or_default()
+        millis("FAULT_CLOCK_MS").unwrap_or_default()
     }
 
     /// `FAULT_LATER_MS`: how many milliseconds later it is than all clocks say, so that a test has a time of day of its own.
     pub fn later() -> Duration {
-        static LATER: OnceLock<Duration> = OnceLock::new();
-        let parse = || std::env::var("FAULT_LATER_MS").ok().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-        *LATER.get_or_init(|| parse().unwrap_or_default())
+        static LATER: LazyLock<Duration> = LazyLock::new(|| {
+            let later = millis("FAULT_LATER_MS").and_then(|ms| u64::try_from(ms).ok());
+            Duration::from_millis(later.unwrap_or_default())
+        });
+        *LATER
     }
 
     /// `FAULT_STEP=file`: by how many milliseconds the wall clock was set forward, or back, as the file says at any moment. What
     /// counts from the start of the machine does not notice.
     pub fn step_ms() -> i64 {
-        static FILE: OnceLock<Option<String>> = OnceLock::new();
-        let Some(file) = FILE.get_or_init(|| std::env::var("FAULT_STEP").ok()) else { return 0 };
+        static FILE: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("FAULT_STEP").ok());
+        let Some(file) = &*FILE else { return 0 };
         std::fs::read_to_string(file).ok().and_then(|ms| ms.trim().parse().ok()).unwrap_or_default()
     }
 }
@@ -91,36 +90,30 @@ mod active {
 #[cfg(feature = "faults")]
 pub use active::{clock_ms, halt_at, later, point, step_ms};
 
-/// Nothing: the feature `faults` is off.
 #[cfg(not(feature = "faults"))]
-#[inline(always)]
-pub fn point(_name: &str) {}
+pub use inactive::{clock_ms, halt_at, later, point, step_ms};
 
-/// Nothing: the feature `faults` is off.
+/// Without the feature `faults`: no point does anything, and the clocks are right.
 #[cfg(not(feature = "faults"))]
-#[inline(always)]
-pub async fn halt_at(_name: &str) {}
+mod inactive {
+    #[inline(always)]
+    pub fn point(_name: &str) {}
 
-/// The clock is right: the feature `faults` is off.
-#[cfg(not(feature = "faults"))]
-#[inline(always)]
-#[must_use]
-pub fn clock_ms() -> i64 {
-    0
-}
+    #[inline(always)]
+    pub async fn halt_at(_name: &str) {}
 
-/// It is as late as the clocks say: the feature `faults` is off.
-#[cfg(not(feature = "faults"))]
-#[inline(always)]
-#[must_use]
-pub fn later() -> std::time::Duration {
-    std::time::Duration::ZERO
-}
+    #[inline(always)]
+    pub fn clock_ms() -> i64 {
+        0
+    }
 
-/// Nobody sets the clock: the feature `faults` is off.
-#[cfg(not(feature = "faults"))]
-#[inline(always)]
-#[must_use]
-pub fn step_ms() -> i64 {
-    0
+    #[inline(always)]
+    pub fn later() -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
+
+    #[inline(always)]
+    pub fn step_ms() -> i64 {
+        0
+    }
 }

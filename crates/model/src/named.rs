@@ -1,6 +1,7 @@
 //! Names of variants.
 
 /// Gives a plain enum `name` and `from_name`: the names by which people and stores know its variants.
+#[macro_export]
 macro_rules! named {
     ($type:ident: $($variant:ident $name:literal),+) => {
         impl $type {

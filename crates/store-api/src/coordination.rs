@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::StorageError;
+use super::Result;
 use super::pages::Written;
 use hourglass_model::bucket::registry::MemberRegistry;
 
@@ -19,7 +19,7 @@ pub struct StoreSpace {
 #[async_trait]
 pub trait Coordination: Send + Sync {
     /// Reads the member registry; an empty one if none is stored yet.
-    async fn read_registry(&self) -> Result<MemberRegistry, StorageError>;
+    async fn read_registry(&self) -> Result<MemberRegistry>;
 
     /// Writes the member registry by compare-and-set on its rev, which grows by one.
     async fn write_registry(&self, registry: &MemberRegistry) -> Written;
@@ -29,16 +29,16 @@ pub trait Coordination: Send + Sync {
     fn has_other_writers(&self) -> bool;
 
     /// The store's clock in milliseconds since the epoch; `None` for a store without a clock of its own.
-    async fn clock_ms(&self) -> Result<Option<u64>, StorageError>;
+    async fn clock_ms(&self) -> Result<Option<u64>>;
 
     /// Drops what this store cached about a database and checks it again, after another process deleted from it.
-    async fn revisit(&self, database: &str) -> Result<(), StorageError>;
+    async fn revisit(&self, database: &str) -> Result<()>;
 
     /// Whether the store answers.
-    async fn check(&self) -> Result<(), StorageError>;
+    async fn check(&self) -> Result<()>;
 
     /// The space that the store takes and has. May be slow: ask seldom.
-    async fn space(&self) -> Result<StoreSpace, StorageError>;
+    async fn space(&self) -> Result<StoreSpace>;
 
     /// Closes the connection or the file. No method may be called afterwards.
     async fn close(&self);

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::StorageError;
+use super::Result;
 use super::pages::Written;
 use hourglass_model::bucket::settings::DatabaseSettings;
 
@@ -10,19 +10,19 @@ use hourglass_model::bucket::settings::DatabaseSettings;
 #[async_trait]
 pub trait DatabaseStore: Send + Sync {
     /// Lists the databases in name order.
-    async fn databases(&self) -> Result<Vec<String>, StorageError>;
+    async fn databases(&self) -> Result<Vec<String>>;
 
     /// Creates the database. On return it is listed. Idempotent.
-    async fn create_database(&self, database: &str) -> Result<(), StorageError>;
+    async fn create_database(&self, database: &str) -> Result<()>;
 
     /// Removes all content of a database, which stays on the list, even if other processes write to it meanwhile.
-    async fn drop_database(&self, database: &str) -> Result<(), StorageError>;
+    async fn drop_database(&self, database: &str) -> Result<()>;
 
     /// Unlists a database without removing its content.
-    async fn unlist_database(&self, database: &str) -> Result<(), StorageError>;
+    async fn unlist_database(&self, database: &str) -> Result<()>;
 
     /// Reads the settings of all databases that have any, in any order.
-    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError>;
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>>;
 
     /// Replaces the settings of a database by compare-and-set: `held` is the rev that the store must hold, 0 for none;
     /// `None` removes them. The database need not exist.

@@ -4,59 +4,41 @@
 use super::pages::Extent;
 use hourglass_model::reading::Hour;
 
+/// The result of a store operation.
+pub type Result<T, E = StorageError> = std::result::Result<T, E>;
+
 /// Why a store operation failed. The text goes to clients and into the log: what happened, then what to do. It names no
 /// host, user or database of the store, and nothing of what its driver said beyond a code and a short message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
     /// The store is unreachable or has no primary; nothing was written.
-    #[error("the store is unavailable: {detail}; retry later, and look at the store if it lasts")]
-    Unavailable {
-        /// The cause.
-        detail: String,
-    },
+    #[error("the store is unavailable: {0}; retry later, and look at the store if it lasts")]
+    Unavailable(String),
     /// The connection broke, the deadline passed, or the primary changed during the command, which may have been
     /// applied. Sending it again is safe, because merging is idempotent.
-    #[error("the store did not confirm the command: {detail}; retry: sending it again is safe")]
-    Unknown {
-        /// The cause.
-        detail: String,
-    },
+    #[error("the store did not confirm the command: {0}; retry: sending it again is safe")]
+    Unknown(String),
     /// Every attempt lost the compare-and-set to another writer; nothing was written.
-    #[error("the document was not written, because other writers kept changing it: {detail}; retry later")]
-    Contended {
-        /// The document.
-        detail: String,
-    },
+    #[error("the document was not written, because other writers kept changing it: {0}; retry later")]
+    Contended(String),
     /// Readings expired while they were read piece by piece.
-    #[error("readings of {id} expired while they were read: read them again")]
-    ReadAgain {
-        /// The sensor's key.
-        id: String,
-    },
+    #[error("readings of {0} expired while they were read: read them again")]
+    ReadAgain(String),
     /// Another transaction has locked the document or committed first; nothing was written. The condition is
     /// temporary: MongoDB aborts transactions that nobody commits.
-    #[error("the document is locked by another transaction: {detail}; retry later")]
-    Busy {
-        /// The cause.
-        detail: String,
-    },
+    #[error("the document is locked by another transaction: {0}; retry later")]
+    Busy(String),
     /// The store did not write this one document, for an unrecognized and possibly temporary reason; nothing was
     /// written.
     #[error(
-        "the store failed to write the document: {detail}; it is tried again, and until then the WAL keeps the readings"
+        "the store failed to write the document: {0}; it is tried again, and until then the WAL keeps the readings"
     )]
-    Failing {
-        /// The cause.
-        detail: String,
-    },
+    Failing(String),
     /// The store permanently refuses this document because of its content: the document is too large, or the
     /// collection's validator rejected it. No other failure may be reported as this variant: refused readings go to
     /// the dead letters.
-    #[error("the store refused the document: {detail}; look at the dead letters (GET /api/v1/dead-letters)")]
-    Refused {
-        /// The cause.
-        detail: String,
-    },
+    #[error("the store refused the document: {0}; look at the dead letters (GET /api/v1/dead-letters)")]
+    Refused(String),
     /// The store answers, and cannot be used as it is configured. Only an operator can mend this.
     #[error("store: {cause}; {}", cause.advice())]
     Unusable {
@@ -66,18 +48,12 @@ pub enum StorageError {
         detail: String,
     },
     /// The store's address is not one that can be used.
-    #[error("store.uri: {detail}; correct the address (see docs/reference/configuration.md)")]
-    Address {
-        /// What is wrong with it, without the address itself.
-        detail: String,
-    },
+    #[error("store.uri: {0}; correct the address (see docs/reference/configuration.md)")]
+    Address(String),
     /// The store reported that this database's collections are not as expected, or are not usable at present. A write
     /// may have been applied in part.
-    #[error("the store failed on this database: {detail}; mend its collections, until then the WAL keeps the readings")]
-    Database {
-        /// The cause.
-        detail: String,
-    },
+    #[error("the store failed on this database: {0}; mend its collections, until then the WAL keeps the readings")]
+    Database(String),
     /// An hour of the sensor is larger than [`Extent::hour_bytes`].
     #[error("one hour of a sensor has more than {limit} bytes of readings")]
     HourTooLarge {
@@ -162,7 +138,7 @@ impl StorageError {
     /// would most likely fail too.
     #[must_use]
     pub fn is_away(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Unknown { .. } | Self::Unusable { .. } | Self::Database { .. })
+        matches!(self, Self::Unavailable(_) | Self::Unknown(_) | Self::Unusable { .. } | Self::Database(_))
     }
 
     /// Whether one document cannot be read, now or ever: its neighbours can.
@@ -174,30 +150,30 @@ impl StorageError {
     /// Whether the cause is only a concurrent writer: a retry succeeds in time.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Contended { .. } | Self::Busy { .. } | Self::ReadAgain { .. })
+        matches!(self, Self::Contended(_) | Self::Busy(_) | Self::ReadAgain(_))
     }
 
     /// Whether the whole store is unreachable, and not just one database. Every other error may concern one database
     /// only: a deadline, for example, may pass because one collection is locked.
     #[must_use]
     pub fn is_of_store(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable(_))
     }
 
     /// The value of the metric label `class`.
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {
-            Self::Unavailable { .. } => "unavailable",
-            Self::Unknown { .. } => "unknown",
-            Self::Contended { .. } => "contended",
-            Self::Busy { .. } | Self::ReadAgain { .. } => "busy",
-            Self::Failing { .. } => "failing",
-            Self::Refused { .. } => "refused",
+            Self::Unavailable(_) => "unavailable",
+            Self::Unknown(_) => "unknown",
+            Self::Contended(_) => "contended",
+            Self::Busy(_) | Self::ReadAgain(_) => "busy",
+            Self::Failing(_) => "failing",
+            Self::Refused(_) => "refused",
             Self::Unusable { cause: Unusable::NotAuthorised | Unusable::WrongCredentials, .. } => "denied",
             Self::Unusable { cause: Unusable::NotReplicaSet | Unusable::TooOld | Unusable::Older, .. } => "unsupported",
-            Self::Address { .. } => "address",
-            Self::Database { .. } => "database",
+            Self::Address(_) => "address",
+            Self::Database(_) => "database",
             Self::HourTooLarge { .. } => "large",
             Self::Unreadable { .. } => "unreadable",
             Self::Newer { .. } => "newer",

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{DatabaseStore, StorageError};
+use super::{DatabaseStore, Result};
 use hourglass_model::bucket::copies::{CopiesRefreshed, CopyScope};
 use hourglass_model::bucket::groups::Regrouped;
 
@@ -14,12 +14,7 @@ pub trait MongoExtras: DatabaseStore {
 
     /// Sets the copies in pages and days of these sensors as their documents say now. Changes nothing else of them, no rev
     /// either: whoever writes readings never writes copies, except into new documents.
-    async fn refresh_copies(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        scope: CopyScope,
-    ) -> Result<CopiesRefreshed, StorageError>;
+    async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopiesRefreshed>;
 
     /// Of the next `most` sensors after a key, those whose documents do not say that all copies are as the metadata; and the
     /// last key that was looked at, if there may be more.
@@ -28,25 +23,20 @@ pub trait MongoExtras: DatabaseStore {
         database: &str,
         after: &str,
         most: usize,
-    ) -> Result<(Vec<String>, Option<String>), StorageError>;
+    ) -> Result<(Vec<String>, Option<String>)>;
 
     /// Whether sensors stand in groups' documents, by the rules that the store was opened with.
     fn keeps_groups(&self) -> bool;
 
     /// Sets groups' documents as the documents of some sensors say now that were written or removed through this store and not
     /// looked at since: at most `most` of one database.
-    async fn regroup(&self, most: usize) -> Result<Regrouped, StorageError>;
+    async fn regroup(&self, most: usize) -> Result<Regrouped>;
 
     /// Does the same for the next `most` sensors after a key, whoever wrote them, and for those between them that only groups'
     /// documents know. Also returns the last key that was looked at, if there may be more.
-    async fn regroup_after(
-        &self,
-        database: &str,
-        after: &str,
-        most: usize,
-    ) -> Result<(Regrouped, Option<String>), StorageError>;
+    async fn regroup_after(&self, database: &str, after: &str, most: usize) -> Result<(Regrouped, Option<String>)>;
 
     /// Makes the indexes of a database that the configuration declares and drops those that it does not declare any more; returns
     /// how many it made and dropped. Takes as long as the store needs, and holds up nobody else.
-    async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError>;
+    async fn settle_indexes(&self, database: &str) -> Result<u64>;
 }

@@ -15,7 +15,7 @@ pub mod walks;
 pub use coordination::{Coordination, StoreSpace};
 pub use databases::DatabaseStore;
 pub use days::DayStore;
-pub use error::{StorageError, Unusable};
+pub use error::{Result, StorageError, Unusable};
 pub use extras::MongoExtras;
 pub use pages::{Extent, Order, PageStore, PageWrite, Scanned, Written};
 pub use sensors::{SensorFilter, SensorStore};

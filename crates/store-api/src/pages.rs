@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 
-use super::StorageError;
+use super::{Result, StorageError};
 use hourglass_model::bucket::Bucket;
 use hourglass_model::bucket::page::StoredPage;
 use hourglass_model::bucket::stored::{BucketId, Projection, ScannedPage};
@@ -37,7 +37,7 @@ impl Written {
     ///
     /// # Errors
     /// If the write failed, or its outcome is unknown.
-    pub fn applied(self) -> Result<bool, StorageError> {
+    pub fn applied(self) -> Result<bool> {
         match self {
             Self::Yes => Ok(true),
             Self::Conflict => Ok(false),
@@ -96,17 +96,11 @@ pub trait PageStore: Send + Sync {
     /// Reads all pages of each bucket, in the order given; no pages for a bucket that is not stored. `ids` holds no
     /// duplicates. The result contains every write confirmed before the call. Of a bucket with more than `pages_max`
     /// pages, the readings of all pages are left out ([`StoredPage::left_out`]); with 0, of every bucket.
-    async fn read_buckets(
-        &self,
-        database: &str,
-        ids: &[BucketId],
-        pages_max: usize,
-    ) -> Result<Vec<Vec<StoredPage>>, StorageError>;
+    async fn read_buckets(&self, database: &str, ids: &[BucketId], pages_max: usize) -> Result<Vec<Vec<StoredPage>>>;
 
     /// Reads these pages of a bucket with their readings, in any order; those that are not stored are missing in the
     /// result. The pages may be from different moments: their revs tell.
-    async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32])
-    -> Result<Vec<StoredPage>, StorageError>;
+    async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32]) -> Result<Vec<StoredPage>>;
 
     /// Reads pages of one sensor in this order of hours, starting at one end of `hours`, until the other end or the extent is
     /// reached. Returns whole hours only, all pages of an hour together and in ascending order.
@@ -118,7 +112,7 @@ pub trait PageStore: Send + Sync {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError>;
+    ) -> Result<Scanned>;
 
     /// Reads all pages of several sensors in a range of hours: per sensor in the order given, each in hour order like
     /// [`PageStore::scan`]. Returns `None` if the stored pages exceed `bytes_max` bytes; the caller then asks for fewer
@@ -130,10 +124,10 @@ pub trait PageStore: Send + Sync {
         hours: Range<Hour>,
         projection: &Projection,
         bytes_max: usize,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError>;
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>>;
 
     /// Removes page 0 of those buckets that the store still holds with this rev, and that have no other page.
-    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError>;
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<()>;
 
     /// The hours and sensors of stored buckets after one of them and before an hour, in that order: at most `most`.
     async fn next_buckets(
@@ -142,16 +136,10 @@ pub trait PageStore: Send + Sync {
         from: &(Hour, String),
         until: Hour,
         most: usize,
-    ) -> Result<Vec<(Hour, String)>, StorageError>;
+    ) -> Result<Vec<(Hour, String)>>;
 
     /// Removes the buckets of these sensors and hours in which every cell's stamp is below `before`. An implementation
     /// may leave out buckets of several pages; the caller cuts those page by page. A failed call may have removed some
     /// buckets; calling again continues.
-    async fn remove_buckets(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-        before: Stamp,
-    ) -> Result<(), StorageError>;
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()>;
 }

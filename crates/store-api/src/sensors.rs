@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::StorageError;
+use super::Result;
 use super::pages::Written;
 use hourglass_model::bucket::stored::SensorDocument;
 
@@ -21,14 +21,14 @@ pub struct SensorFilter {
 #[async_trait]
 pub trait SensorStore: Send + Sync {
     /// Reads the documents of these sensors, in any order; sensors without a document are left out.
-    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError>;
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>>;
 
     /// Lists sensor documents in key order.
-    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError>;
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>>;
 
     /// Writes sensor documents, each by compare-and-set on its rev. Returns the outcomes in the order given.
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written>;
 
     /// Removes the documents of these sensors that exist: those with a rev only if the store still holds it.
-    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError>;
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<()>;
 }

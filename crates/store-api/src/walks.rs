@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::StorageError;
+use super::Result;
 use hourglass_model::bucket::day::{DayId, StoredDay};
 use hourglass_model::bucket::readings::Reading;
 use hourglass_model::bucket::stamps::StampOrder;
@@ -38,7 +38,7 @@ pub struct RawBucket {
     /// The bucket's position: a walk from here returns it again.
     pub from: Cursor,
     /// The pages in key order; an unreadable page is an error.
-    pub pages: Vec<Result<RawPage, StorageError>>,
+    pub pages: Vec<Result<RawPage>>,
 }
 
 /// One page's document.
@@ -98,7 +98,7 @@ pub struct RawDay {
     /// The day's id according to the store's key.
     pub key: String,
     /// The day, or why it cannot be read.
-    pub document: Result<DayDocument, StorageError>,
+    pub document: Result<DayDocument>,
 }
 
 /// A sealed day, and what its document says of it.
@@ -129,7 +129,7 @@ pub struct RawSensor {
     /// The sensor key according to the store's key.
     pub key: String,
     /// The document, or why it is unreadable.
-    pub document: Result<SensorDocument, StorageError>,
+    pub document: Result<SensorDocument>,
 }
 
 /// Everything that is stored, as it is stored, for checks.
@@ -138,29 +138,14 @@ pub trait WalkStore: Send + Sync {
     /// Reads whole buckets exactly as stored, in key order, starting at the cursor: about `pages_max` pages or a few
     /// megabytes, and at least one bucket unless none is left. The pages of a bucket come from one snapshot. An
     /// unreadable document is an error of its own and does not hide others.
-    async fn walk_buckets(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        pages_max: usize,
-    ) -> Result<Walked<RawBucket>, StorageError>;
+    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>>;
 
     /// Like [`WalkStore::walk_buckets`], for at most `max` sensor documents.
-    async fn walk_sensors(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawSensor>, StorageError>;
+    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>>;
 
     /// Like [`WalkStore::walk_sensors`], for at most `max` sealed days, or a few megabytes of them.
-    async fn walk_days(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawDay>, StorageError>;
+    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>>;
 
     /// The approximate number of pages and sealed days in all databases; a walk reports its progress with it.
-    async fn estimate_pages(&self) -> Result<u64, StorageError>;
+    async fn estimate_pages(&self) -> Result<u64>;
 }

@@ -15,7 +15,7 @@ use crate::bucket::Summary;
 use crate::bucket::columns::{Cell, ColumnsDamage, PackedBytes, put_cells, skip_numbers, take_numbers};
 use crate::bucket::exact::SumRest;
 use crate::bucket::summary::{Figures, Number};
-use crate::reading::varint::put_varint;
+use crate::reading::varint::{put_bytes, put_varint};
 use crate::reading::{Day, Hour, Value};
 
 /// Most numbers.
@@ -57,12 +57,6 @@ impl NumberSet {
     /// Adds a number; those above 31 are left out.
     pub fn insert(&mut self, number: u8) {
         self.0 |= 1_u32.checked_shl(number.into()).unwrap_or_default();
-    }
-
-    /// Whether it has a number.
-    #[must_use]
-    pub fn has(self, number: u8) -> bool {
-        self.0 & 1_u32.checked_shl(number.into()).unwrap_or_default() != 0
     }
 
     /// Appends it.
@@ -121,8 +115,7 @@ pub fn put_fields(out: &mut Vec<u8>, span: Span, set: NumberSet, fields: &[Field
         field.set.put(span, out);
         room.clear();
         put_figures(&mut room, &field.figures);
-        put_varint(out, room.len() as u64);
-        out.extend_from_slice(&room);
+        put_bytes(out, &room);
     }
 }
 
@@ -217,8 +210,7 @@ impl<'a> PackedFigures<'a> {
             let number = bytes.varint()?;
             let field = usize::try_from(number).ok().filter(|field| *field < fields).ok_or(NoFigures::Name(number))?;
             let set = NumberSet::take(self.span, &mut bytes)?;
-            let length = usize::try_from(bytes.varint()?).unwrap_or(usize::MAX);
-            let figures = bytes.take(length)?;
+            let figures = bytes.counted()?;
             if is_wanted(field) {
                 take_figures((figures, only_sums), set, room, |number, summary| take(field, number, summary))?;
             }

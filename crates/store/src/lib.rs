@@ -28,7 +28,7 @@ mod bucket {
     pub use hourglass_model::bucket::*;
     pub use hourglass_store_api as store;
     pub use hourglass_store_api::walks as raw;
-    pub use hourglass_store_api::{StorageError, Store, StoreSpace, Unusable};
+    pub use hourglass_store_api::{Result, StorageError, Store, StoreSpace, Unusable};
 }
 
 /// Bytes that this process may still write on the disk of a file or folder. May block.

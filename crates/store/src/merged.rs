@@ -12,7 +12,7 @@ use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage, SensorFilter, Written};
 #[cfg(doc)]
 use crate::bucket::store::{DayStore, PageStore, SensorStore};
-use crate::bucket::{DayId, DayWrite, MonthId, SensorDocument, StorageError, Store, StoredDay, StoredMonth};
+use crate::bucket::{DayId, DayWrite, MonthId, Result, SensorDocument, Store, StoredDay, StoredMonth};
 use crate::clock::{latest_ns, note_passed, now_ns};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Day, Hour, Month, Sensor};
@@ -68,7 +68,7 @@ impl MergedView {
         database: &str,
         ids: &[BucketId],
         pages_max: usize,
-    ) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+    ) -> Result<Vec<Vec<StoredPage>>> {
         let deletions = self.masks.now();
         let mut buckets = self.store.read_buckets(database, ids, pages_max).await?;
         if deletions.is_about(database) {
@@ -89,12 +89,7 @@ impl MergedView {
     ///
     /// # Errors
     /// As the store's method.
-    pub async fn read_pages(
-        &self,
-        database: &str,
-        id: &BucketId,
-        numbers: &[u32],
-    ) -> Result<Vec<StoredPage>, StorageError> {
+    pub async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32]) -> Result<Vec<StoredPage>> {
         let deletions = self.masks.now();
         let mut pages = self.store.read_pages(database, id, numbers).await?;
         if deletions.is_about(database) {
@@ -115,7 +110,7 @@ impl MergedView {
         hours: Range<Hour>,
         projection: &Projection,
         bytes_max: usize,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let deletions = self.masks.now();
         let scanned = self.store.scan_sensors(database, sensors, hours.clone(), projection, bytes_max).await?;
         let Some(scanned) = scanned else { return Ok(None) };
@@ -138,7 +133,7 @@ impl MergedView {
     ///
     /// # Errors
     /// As the store's method.
-    pub async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
+    pub async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>> {
         let deletions = self.masks.now();
         let mut days = self.store.read_days(database, ids).await?;
         if deletions.is_about(database) {
@@ -179,7 +174,7 @@ impl MergedView {
         sensors: &[&str],
         months: Range<Month>,
         projection: &Projection,
-    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
+    ) -> Result<Vec<(MonthId, StoredMonth)>> {
         // No other month is over.
         let months = months.start..months.end.min(Month::of(Day::of(Hour::of(now_ns()))));
         if months.is_empty() {
@@ -224,7 +219,7 @@ impl MergedView {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
+    ) -> Result<Scanned> {
         let deletions = self.masks.now();
         let scanned = self.store.scan_days(database, sensor, hours.clone(), order, projection, extent).await?;
         let pages =
@@ -236,7 +231,7 @@ impl MergedView {
     ///
     /// # Errors
     /// As the store's method.
-    pub async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
+    pub async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>> {
         Ok(self.without_deleted_meta(database, self.store.read_sensors(database, keys).await?))
     }
 
@@ -244,16 +239,12 @@ impl MergedView {
     ///
     /// # Errors
     /// As the store's method.
-    pub async fn list_sensors(
-        &self,
-        database: &str,
-        filter: &SensorFilter,
-    ) -> Result<Vec<SensorDocument>, StorageError> {
+    pub async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>> {
         Ok(self.without_deleted_meta(database, self.store.list_sensors(database, filter).await?))
     }
 
     /// The sensor of a key, from its document if there is one: the document has its exact parts.
-    async fn sensor(&self, database: &str, key: &str) -> Result<Option<Arc<Sensor>>, StorageError> {
+    async fn sensor(&self, database: &str, key: &str) -> Result<Option<Arc<Sensor>>> {
         match self.store.read_sensors(database, &[key]).await {
             Ok(found) => {
                 let found = found.into_iter().next().map(|document| document.sensor);
@@ -284,7 +275,7 @@ impl MergedView {
         hours: &Range<Hour>,
         (projection, source): (&Projection, Source),
         pages: Vec<ScannedPage>,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Vec<ScannedPage>> {
         if pages.is_empty() || !deletions.is_about_hours(database, hours) {
             return Ok(pages);
         }
@@ -315,7 +306,7 @@ impl MergedView {
         hour: Hour,
         projection: &Projection,
         source: Source,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Vec<ScannedPage>> {
         let hours = hour..hour.next();
         Ok(match source {
             Source::Pages => {
@@ -335,7 +326,7 @@ impl MergedView {
         projection: &Projection,
         mut pages: Vec<ScannedPage>,
         mut days: Vec<ScannedPage>,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Vec<ScannedPage>> {
         if days.is_empty() {
             return Ok(pages);
         }
@@ -372,7 +363,7 @@ impl MergedView {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
+    ) -> Result<Scanned> {
         let deletions = self.masks.now();
         let of = (database, sensor);
         // A part without pages means that nothing is left, so a part that a deletion emptied is skipped.

@@ -26,24 +26,15 @@ pub enum AppendError {
         records_limit: usize,
     },
     /// The disk budget is used up. Passes once segments are truncated.
-    #[error("the WAL's disk budget of {limit} bytes is used up; wait for the store or raise wal.budget_bytes")]
-    Full {
-        /// The budget in bytes.
-        limit: u64,
-    },
+    #[error("the WAL's disk budget of {0} bytes is used up; wait for the store or raise wal.budget_bytes")]
+    Full(u64),
     /// The disk is full or fails. Passes by itself once a fresh segment can be made again, which the log keeps trying.
-    #[error("the WAL cannot be written: {why}; it tries again by itself")]
-    Unwritable {
-        /// What the disk reported.
-        why: String,
-    },
+    #[error("the WAL cannot be written: {0}; it tries again by itself")]
+    Unwritable(String),
     /// The record was written, then written again to another segment, and both writes failed. After a crash it may be
     /// in the log, whole; it is not acked.
-    #[error("writing the record to the WAL failed twice: {why}; the write is not acknowledged: retry")]
-    Failed {
-        /// What the disk reported the second time.
-        why: String,
-    },
+    #[error("writing the record to the WAL failed twice: {0}; the write is not acknowledged: retry")]
+    Failed(String),
     /// The log is closed.
     #[error("the WAL is closed")]
     Closed,
@@ -88,39 +79,26 @@ pub enum WalOpenError {
     },
     /// The folder holds segments of two logs.
     #[error(
-        "two WALs are mixed here: segment {segment} belongs to another one than the newest segment; keep both: put the files \
+        "two WALs are mixed here: segment {0} belongs to another one than the newest segment; keep both: put the files \
          of one into a folder of their own and run wal flush on each"
     )]
-    Mixed {
-        /// File name of a segment of the other log.
-        segment: String,
-    },
+    Mixed(String),
     /// The folder or a file in it cannot be read, locked or synced.
-    #[error("{attempt}: {error}")]
-    Io {
-        /// The operation that failed.
-        attempt: String,
-        /// What the system reported.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] DiskError),
 }
 
-/// Why the next record cannot be read now. The reader keeps its position; reading may be tried again.
-#[derive(Debug, Error)]
-#[error("reading segment {segment}: {error}")]
-pub struct ReadError {
-    /// The file's name.
-    pub segment: String,
-    /// What the system reported.
-    pub error: io::Error,
-}
-
-/// Why a truncation was not finished. What was removed stays removed; the next truncation goes on.
+/// A disk operation that failed. A reader keeps its position, and what a truncation removed stays removed: both may be
+/// tried again.
 #[derive(Debug, Error)]
 #[error("{attempt}: {error}")]
-pub struct TruncateError {
-    /// The operation that failed.
+pub struct DiskError {
+    /// The operation.
     pub attempt: String,
     /// What the system reported.
     pub error: io::Error,
+}
+
+pub(super) fn attempted(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> DiskError {
+    move |error| DiskError { attempt: attempt.into(), error }
 }

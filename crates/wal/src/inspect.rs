@@ -5,8 +5,8 @@ use std::io;
 
 use super::damage::Damage;
 use super::disk::Disk;
-use super::error::WalOpenError;
-use super::open::{attempted, classify, take_inventory};
+use super::error::{WalOpenError, attempted};
+use super::open::{classify, take_inventory};
 use super::scan::{ScanItem, SegmentScanner};
 use super::shared::Segment;
 use super::{Sequence, checkpoint};
@@ -40,7 +40,7 @@ pub fn inspect(disk: &impl Disk) -> Result<Inspected, WalOpenError> {
     let mut tail_before = Vec::new();
     for _ in 1..ATTEMPTS_MAX {
         match look(disk) {
-            Err(WalOpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(WalOpenError::Io(failed)) if failed.error.kind() == io::ErrorKind::NotFound => {}
             // A write in progress looks like a damaged tail, and is gone at the next attempt.
             Ok((_, tail)) if tail != tail_before => tail_before = tail,
             looked => return looked.map(with_tail),
@@ -73,7 +73,7 @@ fn look(disk: &dyn Disk) -> Result<(Inspected, Vec<Damage>), WalOpenError> {
         inspected.store = Some(classified.store);
         if classified.segment.last > truncated {
             let counted = inspected.count(disk, &classified.segment, &mut damage);
-            counted.map_err(attempted(&format!("reading segment {}", classified.segment.name)))?;
+            counted.map_err(attempted(format!("reading segment {}", classified.segment.name)))?;
         }
     }
     inspected.damage = damage;

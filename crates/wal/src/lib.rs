@@ -54,7 +54,7 @@ mod tests;
 
 pub use self::damage::{Counts, Damage, Verdict};
 pub use self::disk::{Disk, DiskFile};
-pub use self::error::{AppendError, ReadError, TruncateError, WalOpenError};
+pub use self::error::{AppendError, DiskError, WalOpenError};
 pub use self::folder::Folder;
 pub use self::inspect::{Inspected, inspect};
 pub use self::log::Wal;

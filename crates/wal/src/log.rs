@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::damage::Damage;
 use super::disk::Disk;
-use super::error::{AppendError, TruncateError, WalOpenError};
+use super::error::{AppendError, DiskError, WalOpenError, attempted};
 use super::format::{EncodedPayload, HEADER_BYTES, RECORD_BYTES};
 use super::open;
 use super::options::{Sequence, WalOptions};
@@ -60,7 +60,7 @@ impl Wal {
     ) -> Result<(Self, Recovery), WalOpenError> {
         let lock = disk.lock(LOCK).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => WalOpenError::Locked,
-            _ => WalOpenError::Io { attempt: "locking the log".into(), error },
+            _ => attempted("locking the log")(error).into(),
         })?;
         let open::Opened { shared, next, mut recovery, headless } = open::open(disk, options, &mut ids)?;
         let mut writer = WalWriter::new(Arc::clone(&shared), ids, next);
@@ -77,32 +77,19 @@ impl Wal {
             let _ = catch_unwind(AssertUnwindSafe(|| writer.run()));
             refuse_the_rest(&of_thread);
         });
-        let thread = spawned.map_err(|error| WalOpenError::Io { attempt: "starting the writer".into(), error })?;
+        let thread = spawned.map_err(attempted("starting the writer"))?;
         let quiet = Mutex::new(Quiet { since: Instant::now(), appended: 0 });
         let releases = Mutex::new(releases);
         Ok((Self { shared, releases, quiet, thread: Some(thread), _lock: lock }, recovery))
     }
 
-    /// Queues a record for the disk. `done` is called once: with the record's sequence when it is durable and visible
+    /// Queues a record for the disk, whose sequence will be greater than `above`. `done` is called once: with the record's sequence when it is durable and visible
     /// to readers, or with the reason why it is not. The callbacks run on the writer thread in log order, and hold up
     /// all appends while they run.
     ///
     /// # Errors
     /// The record was not queued, and `done` is dropped without being called. Never waits for the disk.
     pub fn append(
-        &self,
-        kind: u8,
-        payload: Vec<u8>,
-        done: impl FnOnce(Result<Sequence, AppendError>) + Send + 'static,
-    ) -> Result<(), AppendError> {
-        self.append_above(0, kind, payload, done)
-    }
-
-    /// As [`Wal::append`], with a sequence greater than `above`.
-    ///
-    /// # Errors
-    /// As [`Wal::append`].
-    pub fn append_above(
         &self,
         above: Sequence,
         kind: u8,
@@ -149,7 +136,7 @@ impl Wal {
     /// # Errors
     /// The checkpoint was not written, or a segment not removed. Nothing needed was lost; the next truncation tries
     /// again.
-    pub fn truncate(&self, through: Sequence) -> Result<(), TruncateError> {
+    pub fn truncate(&self, through: Sequence) -> Result<(), DiskError> {
         self.releases.lock().truncate(&self.shared, through)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::damage::{Damage, DamageRegister};
 use super::disk::{Disk, DiskFile, read_padded};
-use super::error::WalOpenError;
+use super::error::{DiskError, WalOpenError, attempted};
 use super::format::{
     HEADER_BYTES, NoHeader, PreviousSegment, RECORD_BYTES, STORE_BYTES_MAX, SegmentHeader, opening_of,
     parse_segment_name,
@@ -148,7 +148,7 @@ pub(super) fn take_inventory(disk: &dyn Disk) -> Result<Inventory, WalOpenError>
     for name in disk.list().map_err(attempted("listing the log's folder"))? {
         let Some(first) = parse_segment_name(&name) else { continue };
         inventory.next = inventory.next.max(first);
-        let failed = |error| WalOpenError::Io { attempt: format!("reading the header of {name}"), error };
+        let failed = |error| DiskError { attempt: format!("reading the header of {name}"), error };
         let file = disk.open(&name).map_err(failed)?;
         let bytes = file.size().map_err(failed)?;
         let mut block = vec![0; HEADER_BYTES as usize];
@@ -169,7 +169,7 @@ impl Inventory {
         let Some(newest) = self.headed.last() else { return Ok(None) };
         let log = newest.header.log;
         match self.headed.iter().find(|headed| headed.header.log != log) {
-            Some(other) => Err(WalOpenError::Mixed { segment: other.name.clone() }),
+            Some(other) => Err(WalOpenError::Mixed(other.name.clone())),
             None => Ok(Some(log)),
         }
     }
@@ -197,7 +197,7 @@ pub(super) fn classify(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, Wal
         if let Some(known) = told.iter().find(|previous| previous.segment == id) {
             (segment.end, segment.sure, segment.last) = (known.end, known.sure, known.last);
         } else {
-            let tail = read_tail(file, &segment).map_err(attempted(&format!("reading segment {}", segment.name)))?;
+            let tail = read_tail(file, &segment).map_err(attempted(format!("reading segment {}", segment.name)))?;
             (segment.end, segment.sure) = (tail.end, tail.sure.min(tail.end));
             segment.last = tail.last.unwrap_or(before);
             read = Some(tail);
@@ -232,7 +232,7 @@ fn read_tail(file: Box<dyn DiskFile>, segment: &Segment) -> io::Result<Tail> {
 impl InspectedSegment {
     /// Registers damage, cuts the tail, and syncs what was read: after a process was killed, it may be in the page
     /// cache only.
-    fn tidy(&mut self, disk: &dyn Disk, damage: &DamageRegister) -> Result<(), WalOpenError> {
+    fn tidy(&mut self, disk: &dyn Disk, damage: &DamageRegister) -> Result<(), DiskError> {
         let Some(tail) = self.read.take() else { return Ok(()) };
         let mut is_kept = true;
         for hole in &tail.holes {
@@ -243,7 +243,7 @@ impl InspectedSegment {
         if is_kept && self.segment.bytes > tail.end && tail.file.set_len(tail.end).is_ok() {
             self.segment.bytes = tail.end;
         }
-        tail.file.sync().map_err(attempted(&format!("syncing segment {}", self.segment.name)))
+        tail.file.sync().map_err(attempted(format!("syncing segment {}", self.segment.name)))
     }
 
     /// The damage behind the last record that [`InspectedSegment::tidy`] would register, for a log that is only
@@ -263,8 +263,4 @@ pub(super) fn put_away(shared: &WalShared, headless: Vec<(String, u64)>) {
         let kept_as = if has_newer { quarantine::put_away(&*shared.disk, &segment).ok() } else { None };
         shared.damage.add(Damage::of_segment(segment, bytes, kept_as));
     }
-}
-
-pub(super) fn attempted(attempt: &str) -> impl FnOnce(io::Error) -> WalOpenError {
-    move |error| WalOpenError::Io { attempt: attempt.to_owned(), error }
 }

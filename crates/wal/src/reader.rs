@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Sequence;
 use super::damage::Damage;
-use super::error::ReadError;
+use super::error::DiskError;
 use super::scan::{Hole, ScanItem, ScannedRecord, SegmentScanner};
 use super::shared::{Segment, WalShared};
 
@@ -40,12 +40,12 @@ impl WalReader {
     /// # Errors
     /// The disk cannot be read. The reader keeps its position; the call may be repeated.
     #[expect(clippy::should_implement_trait, reason = "after None there may be more records, and an error may pass")]
-    pub fn next(&mut self) -> Result<Option<Record>, ReadError> {
+    pub fn next(&mut self) -> Result<Option<Record>, DiskError> {
         loop {
             let Some((segment, mut scanner)) = self.take_place()? else { return Ok(None) };
             let item = scanner.next();
             let (segment, scanner) = self.at.insert((segment, scanner));
-            let failed = |error| ReadError { segment: segment.name.clone(), error };
+            let failed = |error| failure(&segment.name, error);
             match item.map_err(failed)? {
                 Some(ScanItem::Record(found)) if found.head.sequence < self.next => {}
                 Some(ScanItem::Record(found)) => {
@@ -70,7 +70,7 @@ impl WalReader {
     }
 
     /// Takes the segment and scanner to read from; `None` when nothing more is durable.
-    fn take_place(&mut self) -> Result<Option<(Segment, SegmentScanner)>, ReadError> {
+    fn take_place(&mut self) -> Result<Option<(Segment, SegmentScanner)>, DiskError> {
         while self.at.is_none() {
             let found = self.shared.lock().segments.iter().find(|segment| segment.last >= self.next).cloned();
             let Some(segment) = found else { return Ok(None) };
@@ -80,7 +80,7 @@ impl WalReader {
                     self.at = Some((segment, scanner));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.is_gone(&segment),
-                Err(error) => return Err(ReadError { segment: segment.name, error }),
+                Err(error) => return Err(failure(&segment.name, error)),
             }
         }
         Ok(self.at.take())
@@ -126,6 +126,10 @@ impl WalReader {
             self.shared.damage.hole(&*self.shared.disk, scanner.file(), name, *sure, hole);
         }
     }
+}
+
+fn failure(segment: &str, error: io::Error) -> DiskError {
+    DiskError { attempt: format!("reading segment {segment}"), error }
 }
 
 fn record(scanner: &SegmentScanner, found: &ScannedRecord) -> Option<Record> {

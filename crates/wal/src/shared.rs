@@ -235,7 +235,7 @@ impl WalState {
             return Err(AppendError::Closed);
         }
         if let Some(why) = &self.unwritable {
-            return Err(AppendError::Unwritable { why: why.clone() });
+            return Err(AppendError::Unwritable(why.clone()));
         }
         // A record larger than the queue is admitted when nothing else waits.
         let is_over = self.unresolved > 0 && self.unresolved_bytes + size > options.queue_bytes;
@@ -245,11 +245,11 @@ impl WalState {
         }
         self.no_room_for = Some(size);
         if let Some(why) = self.cramped.as_ref().filter(|_| self.plan.needs_more(size)) {
-            return Err(AppendError::Unwritable { why: why.clone() });
+            return Err(AppendError::Unwritable(why.clone()));
         }
         let kept = self.kept();
         if !self.plan.place(size, options.segment_bytes, kept, options.budget_bytes) {
-            return Err(AppendError::Full { limit: options.budget_bytes });
+            return Err(AppendError::Full(options.budget_bytes));
         }
         self.no_room_for = None;
         Ok(())
@@ -265,7 +265,7 @@ impl WalState {
             return self.cramped.clone();
         }
         let has_room = self.plan.clone().place(size, options.segment_bytes, self.kept(), options.budget_bytes);
-        (!has_room).then(|| AppendError::Full { limit: options.budget_bytes }.to_string())
+        (!has_room).then(|| AppendError::Full(options.budget_bytes).to_string())
     }
 
     /// Plans again for the queued records, from what is left of the current segment. The budget does not apply here:

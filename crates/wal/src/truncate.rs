@@ -1,9 +1,7 @@
 //! Truncation: removes segments that are no longer needed, strictly oldest first, so that after any crash the log
 //! begins at one place and has no gap behind it.
 
-use std::io;
-
-use super::error::TruncateError;
+use super::error::{DiskError, attempted};
 use super::shared::WalShared;
 use super::{Sequence, checkpoint};
 
@@ -21,7 +19,7 @@ impl Truncations {
         Self { written, unsynced: false }
     }
 
-    pub(super) fn truncate(&mut self, shared: &WalShared, through: Sequence) -> Result<(), TruncateError> {
+    pub(super) fn truncate(&mut self, shared: &WalShared, through: Sequence) -> Result<(), DiskError> {
         let truncated = {
             let mut state = shared.lock();
             state.truncated = state.truncated.max(through.min(state.durable));
@@ -33,7 +31,7 @@ impl Truncations {
         marked
     }
 
-    fn mark(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), TruncateError> {
+    fn mark(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), DiskError> {
         if truncated > self.written {
             checkpoint::write(&*shared.disk, shared.log, truncated).map_err(attempted("writing the checkpoint"))?;
             self.written = truncated;
@@ -43,7 +41,7 @@ impl Truncations {
 
     /// Every removal is made durable before the next one: otherwise a power cut might keep an older segment and lose a
     /// newer one, and replay would bring back values that were overwritten since.
-    fn delete(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), TruncateError> {
+    fn delete(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), DiskError> {
         loop {
             if self.unsynced {
                 shared.disk.sync_dir().map_err(attempted("syncing the log's folder"))?;
@@ -60,16 +58,12 @@ impl Truncations {
             };
             let Some(name) = oldest else { break };
             self.unsynced = true;
-            let attempt = format!("removing segment {name}");
-            checkpoint::remove_if_there(&*shared.disk, &name).map_err(|error| TruncateError { attempt, error })?;
+            let removed = checkpoint::remove_if_there(&*shared.disk, &name);
+            removed.map_err(attempted(format!("removing segment {name}")))?;
             shared.lock().segments.pop_front();
         }
         // The writer may have space again.
         shared.wake();
         Ok(())
     }
-}
-
-fn attempted(attempt: &str) -> impl FnOnce(io::Error) -> TruncateError {
-    move |error| TruncateError { attempt: attempt.to_owned(), error }
 }

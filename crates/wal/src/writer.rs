@@ -227,7 +227,7 @@ impl WalWriter {
         }
         self.retry_later();
         for entry in batch {
-            call(entry, Err(AppendError::Failed { why: why.to_owned() }));
+            call(entry, Err(AppendError::Failed(why.to_owned())));
         }
     }
 

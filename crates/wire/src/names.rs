@@ -26,7 +26,7 @@ impl Name {
             return Err(Reason::Syntax { expected: self.wanted, found: Some('#') });
         }
         if let Some((_, code)) = control_character(name) {
-            return Err(Reason::ControlCharacter { code });
+            return Err(Reason::ControlCharacter(code));
         }
         if name.ends_with('\\') {
             return Err(Reason::TrailingBackslash);

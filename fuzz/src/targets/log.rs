@@ -146,7 +146,7 @@ fn payload(seed: usize, bytes: usize) -> Vec<u8> {
 
 fn append(log: &Wal, kind: u8, payload: &[u8]) -> u64 {
     let (done, durable) = mpsc::channel();
-    log.append(kind, payload.to_vec(), move |sequence| drop(done.send(sequence))).expect("room in the queue");
+    log.append(0, kind, payload.to_vec(), move |sequence| drop(done.send(sequence))).expect("room in the queue");
     durable.recv().expect("a callback").expect("memory takes it")
 }
 

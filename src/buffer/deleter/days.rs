@@ -44,7 +44,7 @@ impl Deleter {
                 return Ok(());
             }
         }
-        Err(StorageError::Contended { detail: left[0].sensor.key.to_string() })
+        Err(StorageError::Contended(left[0].sensor.key.to_string()))
     }
 
     /// Removes what is deleted from these parts; returns those that others changed meanwhile. Every part is written, changed or not:

@@ -79,7 +79,7 @@ impl Deleter {
                 return Ok(dropped);
             }
         }
-        Err(StorageError::Contended { detail: left[0].0.key.to_string() })
+        Err(StorageError::Contended(left[0].0.key.to_string()))
     }
 
     /// Removes documents of sensors that have no readings left, as they were read. Returns the sensors whose documents others

@@ -78,13 +78,13 @@ mod tests {
             }
             None
         };
-        assert_eq!(tries(StorageError::Busy { detail: detail() }), None);
-        assert_eq!(tries(StorageError::Contended { detail: detail() }), None);
-        assert_eq!(tries(StorageError::Unavailable { detail: detail() }), None);
+        assert_eq!(tries(StorageError::Busy(detail())), None);
+        assert_eq!(tries(StorageError::Contended(detail())), None);
+        assert_eq!(tries(StorageError::Unavailable(detail())), None);
         assert_eq!(tries(StorageError::Newer { id: detail(), detail: detail() }), None);
-        let (_, waited) = tries(StorageError::Failing { detail: detail() }).expect("gives up");
+        let (_, waited) = tries(StorageError::Failing(detail())).expect("gives up");
         assert!((FAILING_MAX..FAILING_MAX + RETRY.end).contains(&waited), "{waited:?}");
-        let refused = tries(StorageError::Refused { detail: detail() }).map(|(tries, _)| tries);
+        let refused = tries(StorageError::Refused(detail())).map(|(tries, _)| tries);
         assert_eq!(refused, Some(REFUSALS_MAX));
     }
 }

@@ -26,7 +26,7 @@ use crate::faults;
 use crate::members::marks::Marks;
 use crate::members::positions::{LoggedRequest, Tracked, WalPositions};
 use crate::reading::{Hour, Sensor, Value};
-use crate::wal::{ReadError, Record, Sequence, Wal, WalReader};
+use crate::wal::{DiskError, Record, Sequence, Wal, WalReader};
 
 /// Most records that are read back as one chunk, and the bytes that end it; the last record may exceed them.
 const LOT: usize = 256;
@@ -300,7 +300,7 @@ impl Replay {
 }
 
 /// Reads a chunk of records on a blocking thread.
-async fn read_chunk(mut reader: WalReader) -> (WalReader, Result<Vec<Record>, ReadError>) {
+async fn read_chunk(mut reader: WalReader) -> (WalReader, Result<Vec<Record>, DiskError>) {
     let read = tokio::task::spawn_blocking(move || {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while chunk.len() < LOT && bytes < LOT_BYTES {

@@ -112,7 +112,7 @@ pub async fn write(context: &FlushContext, database: &Database, runs: &mut [Buck
         left = take_up(context, database, runs, again).await;
     }
     for chunk in left {
-        fail(runs, &chunk.places, &StorageError::Contended { detail: chunk.id.sensor.key.to_string() });
+        fail(runs, &chunk.places, &StorageError::Contended(chunk.id.sensor.key.to_string()));
     }
 }
 

@@ -220,7 +220,7 @@ impl Documents<'_> {
                 return Ok(());
             }
         }
-        Err(StorageError::Contended { detail: open[0].known.sensor.key.to_string() })
+        Err(StorageError::Contended(open[0].known.sensor.key.to_string()))
     }
 
     /// Reads, updates and writes documents; returns those that others changed meanwhile.

@@ -164,13 +164,7 @@ mod tests {
     #[test]
     fn a_store_that_is_away_is_no_databases_own_failure() {
         let failing = FailingDatabases::default();
-        failing.note(
-            0,
-            "one",
-            &StorageError::Unavailable { detail: "no primary".to_owned() },
-            WaitingReadings::default(),
-            1,
-        );
+        failing.note(0, "one", &StorageError::Unavailable("no primary".to_owned()), WaitingReadings::default(), 1);
         assert!(failing.list().is_empty() && failing.get("one").is_none());
         assert!(failing.note(0, "one", &denied(), WaitingReadings::default(), 2), "another class is news");
         assert_eq!(failing.list().len(), 1);

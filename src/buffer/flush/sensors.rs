@@ -57,7 +57,7 @@ impl Documents<'_> {
             }
             open = self.store_fields(documents, &mut failed).await;
         }
-        let contended = |known: &KnownSensor| StorageError::Contended { detail: known.sensor.key.to_string() };
+        let contended = |known: &KnownSensor| StorageError::Contended(known.sensor.key.to_string());
         failed.extend(open.iter().map(|known| (known.id, contended(known))));
         failed
     }

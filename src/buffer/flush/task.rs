@@ -146,10 +146,10 @@ impl FlushContext {
             // No page is stored before its sensor's document. Here the store refused that document, not the page.
             run.state = match failed.get(&run.known.id) {
                 None => continue,
-                Some(StorageError::Refused { detail }) => {
+                Some(StorageError::Refused(detail)) => {
                     let detail =
                         format!("the document of sensor {} must be stored first: {detail}", run.known.sensor.key);
-                    BucketFlushState::Failed(StorageError::Failing { detail })
+                    BucketFlushState::Failed(StorageError::Failing(detail))
                 }
                 Some(error) => BucketFlushState::Failed(error.clone()),
             };
@@ -230,7 +230,7 @@ impl FlushContext {
             let wanted = |place| run.set_aside.contains(&place);
             let kept = self.dead_letters.keep(database, &run.load, wanted, SET_ASIDE).await;
             if let Err(io) = kept {
-                run.state = BucketFlushState::Failed(StorageError::Failing { detail: format!("dead letters: {io}") });
+                run.state = BucketFlushState::Failed(StorageError::Failing(format!("dead letters: {io}")));
             }
         }
     }

@@ -181,7 +181,7 @@ async fn digest_of(
 /// Runs what takes long where it keeps no request waiting.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StorageError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| StorageError::Unavailable { detail: error.to_string() })
+    done.map_err(|error| StorageError::Unavailable(error.to_string()))
 }
 
 /// Sends a day until it ends, or nobody listens any more.

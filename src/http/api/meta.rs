@@ -14,7 +14,7 @@ use crate::bucket::Meta;
 use crate::clock::now_ns;
 use crate::http::errors::{ApiError, ApiResult, WARNING_HEADER, add_texts};
 use crate::http::parameters::{InPath, Parameters};
-use crate::http::render::json::{end_with_next, pair, string};
+use crate::http::render::json::{end_with_next, pair};
 use crate::http::render::text::Text;
 use crate::http::server::body;
 use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
@@ -34,7 +34,7 @@ const SENSOR: &str = "sensor";
 pub async fn show(InPath(key): InPath<String>, parameters: Parameters) -> ApiResult<Response> {
     let sensor = parameters.pinned(parameters.key(&key)?)?;
     let database = parameters.database()?;
-    Ok(told(parameters.app.ingest.sensor_meta(&database, &sensor).await?.json(string)))
+    Ok(told(parameters.app.ingest.sensor_meta(&database, &sensor).await?.json()))
 }
 
 /// The answer that tells metadata, with its ETag.
@@ -53,7 +53,7 @@ fn tag_of(text: &str) -> String {
 
 /// Whether metadata is as the request's conditions say; it is without one.
 fn is_as_known(headers: &HeaderMap, meta: &Meta) -> bool {
-    let tag = tag_of(&meta.json(string));
+    let tag = tag_of(&meta.json());
     let sent = |name: HeaderName| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim)
@@ -363,7 +363,7 @@ pub async fn export(parameters: Parameters) -> ApiResult<Response> {
             out.push('{');
             pair(out, SENSOR, &sensor.key);
             out.push_str(",\"meta\":");
-            out.push_str(&meta.json(string));
+            out.push_str(&meta.json());
             out.push('}');
         })
         .await?;

@@ -233,11 +233,10 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
 /// Whether the sensor's key, or a text of its metadata, contains a text in lower case. Costs as much as the document has bytes,
 /// which also bound how many are looked at before others get their turn.
 fn has_text(document: &SensorDocument, part: &str) -> bool {
-    let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
     let is_text = |json: &str| json.starts_with('"');
     let mut names = document.meta.values().filter(|(_, json)| is_text(json)).map(|(name, _)| name);
     document.sensor.key.to_lowercase().contains(part)
-        || names.any(|name| document.meta.text(name, unquoted).is_some_and(|text| text.to_lowercase().contains(part)))
+        || names.any(|name| document.meta.text(name).is_some_and(|text| text.to_lowercase().contains(part)))
 }
 
 /// Whether a sensor's latest reading is older than its kind, or else the configuration, lets one be.

@@ -170,7 +170,7 @@ pub fn sensor(
     }
     if !document.meta.is_without_values() {
         out.push_str(",\"meta\":");
-        out.push_str(&document.meta.json(string));
+        out.push_str(&document.meta.json());
     }
     if let Some(kind) = kind {
         out.push(',');
@@ -181,8 +181,7 @@ pub fn sensor(
             out.push('}');
         }
     }
-    let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
-    let of = |rule: &GroupRule| rule.value(&document.sensor, &document.meta, unquoted).map(Cow::into_owned);
+    let of = |rule: &GroupRule| rule.value(&document.sensor, &document.meta).map(Cow::into_owned);
     // Without a field it has had no reading.
     let named = groups.iter().filter(|_| !document.fields.is_empty()).filter_map(|rule| Some((&*rule.name, of(rule)?)));
     let named: Vec<(&str, String)> = named.collect();

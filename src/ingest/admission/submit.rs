@@ -312,7 +312,7 @@ impl Submitter {
             // The receiver is gone if the client disconnected; its readings are kept all the same.
             let _ = ack.send(appended);
         };
-        self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error))?;
+        self.wal.append(above, kind, record, done).map_err(|error| self.refused(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
             Some(AppendDeadline { at, waited, key }) => {
@@ -349,7 +349,7 @@ impl Submitter {
             AppendError::QueueFull { bytes_limit, .. } => {
                 IngestError::Overloaded { limit: whole(bytes_limit), key: "wal.queue_bytes" }
             }
-            AppendError::Full { limit } => IngestError::Overloaded { limit: whole(limit), key: "wal.budget_bytes" },
+            AppendError::Full(limit) => IngestError::Overloaded { limit: whole(limit), key: "wal.budget_bytes" },
             AppendError::Closed => IngestError::Stopping,
             AppendError::Unwritable { .. } | AppendError::Failed { .. } => {
                 tracing::warn!(%error, "WAL append failed; request refused");

@@ -78,7 +78,7 @@ async fn the_lines_outlive_the_process() {
     let path = folder.path().join("rejections");
     let rejections = Rejections::open(path.clone(), &SETTINGS);
     let evil = "evil\u{9b}2J\u{202e}\u{1b}[2J\n v=1";
-    let hidden = Reason::InvalidTimestamp { text: "hg_0123456789ab_00ff".to_owned() };
+    let hidden = Reason::InvalidTimestamp("hg_0123456789ab_00ff".to_owned());
     for (address, text, reason) in [
         ("192.0.2.7", evil, Reason::NotUtf8),
         ("2001:db8::1", "AUTH hg_0123456789ab_00ff more", Reason::MissingFields),

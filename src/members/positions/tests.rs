@@ -36,7 +36,7 @@ fn pending_acks(positions: &Arc<WalPositions>, count: Sequence) -> Vec<Option<Tr
 }
 
 fn refusal() -> StorageError {
-    StorageError::Refused { detail: "never".to_owned() }
+    StorageError::Refused("never".to_owned())
 }
 
 fn waiter(positions: &WalPositions, sequence: Sequence) -> oneshot::Receiver<Answer> {

@@ -64,7 +64,7 @@ impl DirectoryEntry {
 /// The value of metadata that a name with the prefix `meta.` means.
 #[must_use]
 pub fn meta_text<'a>(meta: &'a Meta, name: &str) -> Option<Cow<'a, str>> {
-    meta.text(name.strip_prefix(META_PREFIX)?, |json| serde_json::from_str(json).unwrap_or_default())
+    meta.text(name.strip_prefix(META_PREFIX)?)
 }
 
 pub type Sensors = Arc<SensorList>;

@@ -82,6 +82,5 @@ impl Query {
 }
 
 fn value<'a>(rule: &GroupRule, entry: &'a DirectoryEntry, none: &'a Meta) -> Option<std::borrow::Cow<'a, str>> {
-    let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
-    rule.value(&entry.sensor, entry.meta.as_deref().unwrap_or(none), unquoted)
+    rule.value(&entry.sensor, entry.meta.as_deref().unwrap_or(none))
 }

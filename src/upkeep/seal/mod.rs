@@ -191,10 +191,10 @@ impl Seal {
     async fn seal_all(&self, run: &Run) -> Result<Left, StorageError> {
         let context = &self.sealer.context;
         if !context.registry_view.is_known() {
-            return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
+            return Err(StorageError::Unavailable("the registry was not read yet".to_owned()));
         }
         let trusted = context.trusted_ns();
-        let now = trusted.map_err(|doubt| StorageError::Unavailable { detail: doubt.to_string() })?;
+        let now = trusted.map_err(|doubt| StorageError::Unavailable(doubt.to_string()))?;
         // From the store: no day may be sealed before its database's settings are known.
         let by_database = context.store.raw().read_settings().await?.into_iter().collect();
         let settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };

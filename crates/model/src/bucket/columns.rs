@@ -24,7 +24,7 @@ pub use self::packed_bytes::PackedBytes;
 use super::summary::Number;
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
-use crate::reading::varint::{put_varint, unzigzag, zigzag};
+use crate::reading::varint::{put_bytes, put_varint, unzigzag, zigzag};
 
 /// A reading's value in one column; `None` if the reading lacks the field.
 pub type Cell = Option<Value>;
@@ -64,11 +64,8 @@ pub enum ColumnsDamage {
         len: usize,
     },
     /// Bytes follow the end of the set.
-    #[error("{left} unexpected bytes follow the end")]
-    Left {
-        /// The number of extra bytes.
-        left: usize,
-    },
+    #[error("{0} unexpected bytes follow the end")]
+    Left(usize),
     /// The declared readings and fields do not fit into the bytes, or exceed the bound.
     #[error("the declared size, {readings} readings of {columns} fields, is too large")]
     Large {
@@ -182,10 +179,7 @@ fn put_run(out: &mut Vec<u8>, cells: &[Cell]) -> usize {
             }
             Value::Unsigned(v) => put_varint(out, *v),
             Value::Boolean(v) => out.push(u8::from(*v)),
-            Value::String(v) => {
-                put_varint(out, v.len() as u64);
-                out.extend_from_slice(v.as_bytes());
-            }
+            Value::String(v) => put_bytes(out, v.as_bytes()),
             // Unreachable: floats are another kind.
             Value::Float(_) => {}
         }
@@ -220,7 +214,8 @@ fn put_head(out: &mut Vec<u8>, run: usize, kind: u64) {
     put_varint(out, (run as u64).wrapping_sub(1) << 3 | kind);
 }
 
-fn put_float(out: &mut Vec<u8>, value: f64) {
+/// Appends a number of bytes, and a float without its trailing zero bytes.
+pub(super) fn put_float(out: &mut Vec<u8>, value: f64) {
     let bytes = value.to_bits().to_be_bytes();
     let count = 8 - value.to_bits().trailing_zeros() as usize / 8;
     out.push(u8::try_from(count).unwrap_or_default());

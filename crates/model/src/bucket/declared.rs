@@ -38,12 +38,6 @@ impl IndexRules {
         Self(rules.into_iter().collect())
     }
 
-    /// Whether no index is declared anywhere.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The rules that apply to a database.
     pub fn of<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a IndexOf> {
         let applies = |rule: &&IndexRule| rule.database.as_deref().is_none_or(|name| name == owner(database));

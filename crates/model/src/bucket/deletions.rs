@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use super::readings::Readings;
+use super::snapshot::Snapshot;
 use crate::reading::{Hour, Sensor, Stamp};
 
 /// A deletion, as listed in the member registry.
@@ -71,21 +72,7 @@ impl std::fmt::Debug for Deletions {
 }
 
 /// The current remembered deletions, shared by readers and writers of the store.
-#[derive(Debug, Clone, Default)]
-pub struct Masks(Arc<RwLock<Arc<Deletions>>>);
-
-impl Masks {
-    /// The current snapshot.
-    #[must_use]
-    pub fn now(&self) -> Arc<Deletions> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Replaces the snapshot.
-    pub fn set(&self, deletions: Deletions) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(deletions);
-    }
-}
+pub type Masks = Snapshot<Deletions>;
 
 /// The deleted parts of one sensor: ranges of times in nanoseconds, each with the stamp below which cells are deleted.
 pub type Covers = Vec<(Range<i64>, Stamp)>;
@@ -108,16 +95,10 @@ impl Deletions {
         Self { by_database }
     }
 
-    /// Whether there are no deletions.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_database.is_empty()
-    }
-
     /// Whether there are deletions in a database.
     #[must_use]
     pub fn is_about(&self, database: &str) -> bool {
-        !self.by_database.is_empty() && self.by_database.contains_key(database)
+        self.by_database.contains_key(database)
     }
 
     /// Whether there are deletions of some of these hours in a database.

@@ -61,15 +61,10 @@ impl GroupRules {
 }
 
 impl GroupRule {
-    /// The value that a sensor has, by which it belongs to others; `None` if it belongs to none. `unquoted` reads a JSON string.
+    /// The value that a sensor has, by which it belongs to others; `None` if it belongs to none.
     #[must_use]
-    pub fn value<'a>(
-        &self,
-        sensor: &'a Sensor,
-        meta: &'a Meta,
-        unquoted: impl FnOnce(&'a str) -> String,
-    ) -> Option<Cow<'a, str>> {
-        let of_meta = || meta.text(self.by.strip_prefix(META_PREFIX)?, unquoted);
+    pub fn value<'a>(&self, sensor: &'a Sensor, meta: &'a Meta) -> Option<Cow<'a, str>> {
+        let of_meta = || meta.text(self.by.strip_prefix(META_PREFIX)?);
         sensor.tag(&self.by).map(Cow::Borrowed).or_else(of_meta).filter(|value| !value.is_empty())
     }
 }
@@ -98,18 +93,17 @@ mod tests {
 
     #[test]
     fn a_tag_wins_over_metadata_and_what_is_no_text_is_its_json() {
-        let unquoted = |json: &str| json.trim_matches('"').to_owned();
         let meta = |json: &str| Meta::change(1, false, [("site".into(), Some(Arc::from(json)))]);
         let tagged = Sensor::new("m", [("meta.site", "roof"), ("gw", "g1")]).unwrap();
         let plain = Sensor::new("m", [("s", "1")]).unwrap();
         let site = rule("site", "meta.site", None);
-        let value = |sensor: &Sensor, json: &str| site.value(sensor, &meta(json), unquoted).map(Cow::into_owned);
+        let value = |sensor: &Sensor, json: &str| site.value(sensor, &meta(json)).map(Cow::into_owned);
         assert_eq!(value(&tagged, "\"lab\"").as_deref(), Some("roof"));
         assert_eq!(value(&plain, "\"lab\"").as_deref(), Some("lab"));
         assert_eq!(value(&plain, "3").as_deref(), Some("3"));
         assert_eq!(value(&plain, "\"\""), None);
         let gateway = rule("gateway", "gw", None);
-        assert_eq!(gateway.value(&tagged, &Meta::default(), unquoted).as_deref(), Some("g1"));
-        assert_eq!(gateway.value(&plain, &Meta::default(), unquoted), None);
+        assert_eq!(gateway.value(&tagged, &Meta::default()).as_deref(), Some("g1"));
+        assert_eq!(gateway.value(&plain, &Meta::default()), None);
     }
 }

@@ -148,13 +148,14 @@ impl Meta {
         self.entries[self.place(name).ok()?].1.value.as_ref()
     }
 
-    /// The value of a name as text: of a string, the string itself, else the JSON. `unquoted` reads a JSON string.
-    pub fn text<'a>(&'a self, name: &str, unquoted: impl FnOnce(&'a str) -> String) -> Option<Cow<'a, str>> {
+    /// The value of a name as text: of a string, the string itself, else the JSON.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
         let json: &str = self.get(name)?;
         Some(match json.strip_prefix('"') {
             // Most texts have nothing escaped.
             Some(text) if !text.contains('\\') => Cow::Borrowed(text.strip_suffix('"').unwrap_or(text)),
-            Some(_) => Cow::Owned(unquoted(json)),
+            Some(_) => Cow::Owned(serde_json::from_str(json).unwrap_or_default()),
             None => Cow::Borrowed(json),
         })
     }
@@ -173,13 +174,14 @@ impl Meta {
 
     /// The values as a JSON object.
     #[must_use]
-    pub fn json(&self, quoted: impl Fn(&mut String, &str)) -> String {
+    pub fn json(&self) -> String {
         let mut out = String::from("{");
         for (number, (name, value)) in self.values().enumerate() {
             if number > 0 {
                 out.push(',');
             }
-            quoted(&mut out, name);
+            // Serializing a string cannot fail.
+            out.push_str(&serde_json::to_string(name).unwrap_or_default());
             out.push(':');
             out.push_str(value);
         }

@@ -19,6 +19,7 @@ pub mod readings;
 pub mod registry;
 pub mod rename;
 pub mod settings;
+pub mod snapshot;
 pub mod stamps;
 pub mod stored;
 pub mod summary;

@@ -13,9 +13,10 @@
 
 use std::iter;
 
+use super::columns::put_float;
 use super::merge::Row;
 use crate::reading::stamp::{first_of, low_of, millis_of};
-use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
+use crate::reading::varint::{put_bytes, put_varint, take_varint, unzigzag, zigzag};
 use crate::reading::{Stamp, Value};
 
 /// Packed readings in push order, each with its record's stamp.
@@ -127,19 +128,11 @@ impl Packed {
 
     fn put_value(&mut self, value: &Value) {
         match value {
-            Value::Float(v) => {
-                let bytes = v.to_bits().to_be_bytes();
-                let count = 8 - v.to_bits().trailing_zeros() as usize / 8;
-                self.bytes.push(u8::try_from(count).unwrap_or_default());
-                self.bytes.extend_from_slice(&bytes[..count]);
-            }
+            Value::Float(v) => put_float(&mut self.bytes, *v),
             Value::Integer(v) => put_varint(&mut self.bytes, zigzag(*v)),
             Value::Unsigned(v) => put_varint(&mut self.bytes, *v),
             Value::Boolean(v) => self.bytes.push(u8::from(*v)),
-            Value::String(v) => {
-                put_varint(&mut self.bytes, v.len() as u64);
-                self.bytes.extend_from_slice(v.as_bytes());
-            }
+            Value::String(v) => put_bytes(&mut self.bytes, v.as_bytes()),
         }
     }
 

@@ -57,17 +57,11 @@ struct FieldColumn {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoSet {
     /// A reading's time is not after that of the reading before it.
-    #[error("the reading at {time} ns is out of order or a duplicate")]
-    Order {
-        /// The reading's time, in nanoseconds.
-        time: i64,
-    },
+    #[error("the reading at {0} ns is out of order or a duplicate")]
+    Order(i64),
     /// Two columns have the same name.
-    #[error("duplicate field {name}")]
-    Twice {
-        /// The duplicate name.
-        name: Arc<str>,
-    },
+    #[error("duplicate field {0}")]
+    Twice(Arc<str>),
 }
 
 /// Bytes that a reading takes in a stored page, by the BSON specification: an array element (type, index, document)
@@ -206,14 +200,14 @@ impl Readings {
         columns: impl IntoIterator<Item = (Arc<str>, Vec<Cell>)>,
     ) -> Result<Self, NoSet> {
         if let Some(pair) = times.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(NoSet::Order { time: pair[1] });
+            return Err(NoSet::Order(pair[1]));
         }
         let bytes = times.iter().map(|time| reading_bytes(*time, std::iter::empty())).sum();
         let stamps = Stamps::settled(times.len(), SETTLED);
         let mut set = Self { bytes, settled: times.len(), times, stamps, ..Self::default() };
         for (name, cells) in columns {
             if set.columns.iter().any(|column| column.name == name) {
-                return Err(NoSet::Twice { name });
+                return Err(NoSet::Twice(name));
             }
             set.bytes += cells.iter().flatten().map(|value| cell_bytes(&name, value)).sum::<usize>();
             set.texts += cells.iter().flatten().map(text_bytes).sum::<usize>();

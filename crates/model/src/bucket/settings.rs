@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock};
 
 use super::rename::Renames;
+use super::snapshot::Snapshot;
 use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;
 
@@ -346,29 +346,15 @@ pub fn is_policy_name(name: &str) -> bool {
 }
 
 /// The settings as last read, shared by all who need them.
-#[derive(Debug, Clone, Default)]
-pub struct KnownSettings(Arc<RwLock<Arc<Settings>>>);
+pub type KnownSettings = Snapshot<Settings>;
 
 impl KnownSettings {
-    /// The current snapshot.
-    #[must_use]
-    pub fn now(&self) -> Arc<Settings> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Replaces the snapshot.
-    pub fn set(&self, settings: Settings) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
-    }
-
     /// Replaces the row of a database; `None` removes it.
     pub fn put(&self, database: &str, row: Option<DatabaseSettings>) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let by_database = &mut Arc::make_mut(&mut known).by_database;
-        match row {
-            Some(row) => drop(by_database.insert(database.to_owned(), row)),
-            None => drop(by_database.remove(database)),
-        }
+        self.change(|known| match row {
+            Some(row) => drop(known.by_database.insert(database.to_owned(), row)),
+            None => drop(known.by_database.remove(database)),
+        });
     }
 }
 

@@ -200,14 +200,6 @@ impl Number {
     }
 }
 
-fn as_integer(value: &Value) -> Option<i128> {
-    match value {
-        Value::Integer(v) => Some(i128::from(*v)),
-        Value::Unsigned(v) => Some(i128::from(*v)),
-        Value::Float(_) | Value::Boolean(_) | Value::String(_) => None,
-    }
-}
-
 /// An integer as the [`Value`] variant that readings use for it.
 fn whole_value(integer: i128) -> Value {
     match (i64::try_from(integer), u64::try_from(integer)) {
@@ -241,7 +233,7 @@ impl Summary {
     fn of(value: &Value) -> Option<Self> {
         match value {
             Value::Float(v) => Some(Self::Floats(Fold::<f64, ExactSum>::of(*v))),
-            other => Some(Self::Integers(Fold::<i128>::of(as_integer(other)?))),
+            other => Some(Self::Integers(Fold::<i128>::of(Number::of(other).integer()?))),
         }
     }
 
@@ -283,8 +275,8 @@ impl Summary {
                 floats.push(*v);
                 *self = Self::Floats(floats);
             }
-            (Self::Integers(fold), value) => as_integer(value).into_iter().for_each(|v| fold.push(v)),
-            (Self::Floats(fold), value) => as_integer(value).into_iter().for_each(|v| fold.push_integer(v)),
+            (Self::Integers(fold), value) => Number::of(value).integer().into_iter().for_each(|v| fold.push(v)),
+            (Self::Floats(fold), value) => Number::of(value).integer().into_iter().for_each(|v| fold.push_integer(v)),
         }
     }
 

@@ -27,17 +27,11 @@ const SHOWN_UNITS: [(&str, u64); 4] = [("h", 60 * 60 * 1000), ("m", 60 * 1000), 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationFault {
     /// The part before a unit is empty or not all digits, such as `1.5` or `-3`.
-    #[error("{}", not_whole(number))]
-    NotWhole {
-        /// The text before the unit.
-        number: String,
-    },
+    #[error("{}", not_whole(.0))]
+    NotWhole(String),
     /// A number without a unit.
-    #[error("no unit ({known})")]
-    NoUnit {
-        /// The known units, comma-separated.
-        known: String,
-    },
+    #[error("no unit ({0})")]
+    NoUnit(String),
     /// An unknown unit. Units are case-sensitive and follow the number without a space.
     #[error("unknown unit {unit:?} (known are {known})")]
     UnknownUnit {
@@ -67,12 +61,12 @@ pub fn parse_duration(text: &str, units: &[DurationUnit]) -> Result<i64, Duratio
         let (number, from_unit) = rest.split_at(rest.find(char::is_alphabetic).unwrap_or(rest.len()));
         // The error for "30 s" quotes the number as "30 ", to show the space.
         if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(DurationFault::NotWhole { number: number.to_owned() });
+            return Err(DurationFault::NotWhole(number.to_owned()));
         }
         let (unit, after) =
             from_unit.split_at(from_unit.find(|found: char| !found.is_alphabetic()).unwrap_or(from_unit.len()));
         if unit.is_empty() {
-            return Err(DurationFault::NoUnit { known: names(units) });
+            return Err(DurationFault::NoUnit(names(units)));
         }
         let Some((_, length)) = units.iter().find(|(name, _)| *name == unit) else {
             return Err(DurationFault::UnknownUnit { unit: unit.to_owned(), known: names(units) });

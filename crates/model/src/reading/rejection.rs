@@ -66,35 +66,20 @@ pub enum Reason {
     #[error("missing fields: a line is 'measurement[,tag=value…] field=value[,…] [timestamp]'")]
     MissingFields,
     /// A tag key appears twice.
-    #[error("duplicate tags: the key {key:?} appears twice")]
-    DuplicateTag {
-        /// The key, unescaped.
-        key: String,
-    },
+    #[error("duplicate tags: the key {0:?} appears twice")]
+    DuplicateTag(String),
     /// A malformed number.
-    #[error("invalid number {text:?}: write 1.5 or 1 (float), 1i (integer), 1u (unsigned), true or false, or \"text\"")]
-    InvalidNumber {
-        /// The text found instead of a number.
-        text: String,
-    },
+    #[error("invalid number {0:?}: write 1.5 or 1 (float), 1i (integer), 1u (unsigned), true or false, or \"text\"")]
+    InvalidNumber(String),
     /// An integer or float beyond its type's range.
-    #[error("number out of range: {text}")]
-    NumberOutOfRange {
-        /// The text of the number.
-        text: String,
-    },
+    #[error("number out of range: {0}")]
+    NumberOutOfRange(String),
     /// NaN or an infinity; summaries cannot include them.
-    #[error("{text} is not a finite number: leave the field out instead")]
-    NotFinite {
-        /// The text of the number.
-        text: String,
-    },
+    #[error("{0} is not a finite number: leave the field out instead")]
+    NotFinite(String),
     /// A timestamp that is neither an integer nor (in JSON) RFC 3339.
-    #[error("bad timestamp {text:?}: use an integer in the request's precision; JSON also allows RFC 3339")]
-    InvalidTimestamp {
-        /// The text found instead of a timestamp.
-        text: String,
-    },
+    #[error("bad timestamp {0:?}: use an integer in the request's precision; JSON also allows RFC 3339")]
+    InvalidTimestamp(String),
     /// A JSON timestamp without a zone: which instant it means is unknown.
     #[error("the time {text:?} has no zone: send {in_utc} if it is in UTC, else its offset, such as +01:00, for the Z")]
     NoZone {
@@ -104,20 +89,14 @@ pub enum Reason {
         in_utc: String,
     },
     /// A timestamp that does not fit into `i64` nanoseconds.
-    #[error("time outside range: {text} does not fit 1677-09-21 to 2262-04-11; is the precision right?")]
-    TimeOutOfRange {
-        /// The text of the timestamp.
-        text: String,
-    },
+    #[error("time outside range: {0} does not fit 1677-09-21 to 2262-04-11; is the precision right?")]
+    TimeOutOfRange(String),
     /// Bytes that are not UTF-8.
     #[error("the line is not valid UTF-8")]
     NotUtf8,
     /// A control character where none is allowed.
-    #[error("control character U+{code:04X} is not allowed here")]
-    ControlCharacter {
-        /// The code point.
-        code: u32,
-    },
+    #[error("control character U+{0:04X} is not allowed here")]
+    ControlCharacter(u32),
     /// A name that ends in a backslash, which would escape the following separator.
     #[error("a name may not end in a backslash")]
     TrailingBackslash,
@@ -218,11 +197,8 @@ pub enum Reason {
         what: Box<str>,
     },
     /// Invalid JSON, or JSON that is not a reading.
-    #[error("{message}")]
-    Json {
-        /// The explanation.
-        message: String,
-    },
+    #[error("{0}")]
+    Json(String),
 }
 
 impl Reason {
@@ -232,13 +208,13 @@ impl Reason {
         match self {
             Self::Syntax { .. }
             | Self::MissingFields
-            | Self::DuplicateTag { .. }
-            | Self::InvalidNumber { .. }
+            | Self::DuplicateTag(_)
+            | Self::InvalidNumber(_)
             | Self::TrailingBackslash => "syntax",
-            Self::NumberOutOfRange { .. } => "number_range",
-            Self::NotFinite { .. } => "not_finite",
-            Self::InvalidTimestamp { .. } | Self::NoZone { .. } | Self::TimeOutOfRange { .. } => "timestamp",
-            Self::NotUtf8 | Self::ControlCharacter { .. } => "encoding",
+            Self::NumberOutOfRange(_) => "number_range",
+            Self::NotFinite(_) => "not_finite",
+            Self::InvalidTimestamp(_) | Self::NoZone { .. } | Self::TimeOutOfRange(_) => "timestamp",
+            Self::NotUtf8 | Self::ControlCharacter(_) => "encoding",
             Self::Limit { .. } | Self::TooManyFields { .. } | Self::NoMemoryForField { .. } => "limit",
             Self::FamilyConflict { .. } => "family",
             Self::TooManySensors { .. } => "sensors",
@@ -247,7 +223,7 @@ impl Reason {
             Self::Expired { .. } => "retention",
             Self::UndeclaredUnit { .. } => "unit",
             Self::Kind { .. } => "kind",
-            Self::Json { .. } => "json",
+            Self::Json(_) => "json",
         }
     }
 

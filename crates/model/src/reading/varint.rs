@@ -14,16 +14,16 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a text behind its length.
-pub fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_varint(out, text.len() as u64);
-    out.extend_from_slice(text.as_bytes());
+/// Appends bytes behind their length.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
 }
 
 /// Appends texts behind their number.
 pub fn put_texts<'t>(out: &mut Vec<u8>, texts: impl ExactSizeIterator<Item = &'t str>) {
     put_varint(out, texts.len() as u64);
-    texts.for_each(|text| put_text(out, text));
+    texts.for_each(|text| put_bytes(out, text.as_bytes()));
 }
 
 /// Reads a varint at `at` and advances `at`; `None` if the bytes end early or the number exceeds 64 bits.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
+use hourglass_model::named;
 
 use super::columns::columns_document;
 use super::decode::{Trouble, get};
@@ -93,10 +94,9 @@ pub(super) enum Kind {
     Expired,
 }
 
-impl Kind {
-    const ALL: [(Self, &str); 4] =
-        [(Self::Packed, "packed"), (Self::Columns, "columns"), (Self::Chunk, "chunk"), (Self::Expired, "expired")];
+named!(Kind: Packed "packed", Columns "columns", Chunk "chunk", Expired "expired");
 
+impl Kind {
     fn of_write(write: &DayWrite<'_>, in_columns: bool) -> Self {
         match write.id.part {
             _ if write.expired.is_some() => Self::Expired,
@@ -109,12 +109,7 @@ impl Kind {
     /// Reads the kind of a document of a known version.
     pub(super) fn of_document(document: &RawDocument) -> Result<Self, Trouble> {
         let name = get(document, KIND)?.as_str().unwrap_or_default();
-        let known = Self::ALL.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind);
-        known.ok_or_else(|| format!("it has the unknown kind {name:?}"))
-    }
-
-    fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+        Self::from_name(name).ok_or_else(|| format!("it has the unknown kind {name:?}"))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, StoredOtherwise};
 use crate::bucket::store::{PageSummaries, Projection, ScannedPage};
 use crate::bucket::summary::Number;
-use crate::bucket::{DayId, DayPart, DayWrite, Readings, SealForm, StorageError, StoredDay, Summary};
+use crate::bucket::{DayId, DayPart, DayWrite, Readings, Result, SealForm, StoredDay, Summary};
 use crate::names::{from_key, key};
 use crate::reading::{Day, Hour, Value};
 use crate::sealed;
@@ -29,8 +29,8 @@ const ARRAYS: [&str; 7] = ["min", "max", "first", "last", "sum", "count", "rest"
 /// A day with its readings.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`] for another schema version or a damaged document.
-pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
+/// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
+pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
     named(document, stored_day)
 }
 
@@ -38,7 +38,7 @@ pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
 ///
 /// # Errors
 /// As [`decode_day`].
-pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageError> {
+pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
     named(document, |document| {
         let part = part(document)?;
         let day = stored_day(document)?;
@@ -74,8 +74,8 @@ fn shown(value: Option<String>) -> String {
 /// Which part of its day a document is.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`] for another schema version or a damaged document.
-pub fn decode_part(document: &RawDocument) -> Result<DayPart, StorageError> {
+/// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
+pub fn decode_part(document: &RawDocument) -> Result<DayPart> {
     named(document, part)
 }
 
@@ -152,7 +152,7 @@ pub fn decode_day_scanned(
     document: &RawDocument,
     hours: &std::ops::Range<Hour>,
     projection: &Projection,
-) -> Result<Vec<ScannedPage>, StorageError> {
+) -> Result<Vec<ScannedPage>> {
     named(document, |document| {
         let kind = Kind::of_document(document)?;
         let day = Day::of(Hour::of_ms(date(document, "start")?));

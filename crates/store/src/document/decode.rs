@@ -14,7 +14,7 @@ use crate::bucket::page::{LeftOut, StoredPage};
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{Outlier, Projection, ScannedPage};
 use crate::bucket::summary::Number;
-use crate::bucket::{Reading, Readings, SensorDocument, StorageError, Summary};
+use crate::bucket::{Reading, Readings, Result, SensorDocument, StorageError, Summary};
 use crate::names::from_key;
 use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
@@ -29,7 +29,7 @@ pub(super) type Trouble = String;
 ///
 /// # Errors
 /// [`StorageError::Unreadable`] for another schema version or a damaged document.
-pub fn decode_page(document: &RawDocument) -> Result<StoredPage, StorageError> {
+pub fn decode_page(document: &RawDocument) -> Result<StoredPage> {
     named(document, |document| stored(document, stamped(document)?, None))
 }
 
@@ -44,7 +44,7 @@ pub const PAGE_SIZE: &str = "size";
 ///
 /// # Errors
 /// As [`decode_page`].
-pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage, StorageError> {
+pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage> {
     named(document, |document| {
         let count = usize::try_from(whole(document, "count")?).map_err(|e| e.to_string())?;
         let bytes = match document.get(PAGE_SIZE).map_err(|e| e.to_string())? {
@@ -60,7 +60,7 @@ pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage, StorageEr
 ///
 /// # Errors
 /// [`StorageError::Unreadable`] if its sensor or start was changed.
-pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(), StorageError> {
+pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<()> {
     named(document, |document| {
         let (found, start) = (get(document, "sensor")?.as_str().unwrap_or_default(), date(document, "start")?);
         if found != sensor || start != hour.start_ms() {
@@ -74,7 +74,7 @@ pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(
 ///
 /// # Errors
 /// As [`decode_page`].
-pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<ScannedPage, StorageError> {
+pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<ScannedPage> {
     named(document, |document| {
         let stored = get(document, "summary")?.as_document().ok_or("summary is not a document")?;
         let mut summary = summaries(stored)?;
@@ -94,7 +94,7 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
 ///
 /// # Errors
 /// As [`decode_page`].
-pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
+pub fn document_rev(document: &RawDocument) -> Result<u64> {
     named(document, |document| whole(document, "rev"))
 }
 
@@ -102,7 +102,7 @@ pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
 ///
 /// # Errors
 /// As [`decode_page`].
-pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
+pub fn document_last(document: &RawDocument) -> Result<Stamp> {
     named(document, |document| Ok(order(document)?.last))
 }
 
@@ -110,7 +110,7 @@ pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
 ///
 /// # Errors
 /// As [`decode_page`].
-pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument, StorageError> {
+pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument> {
     named(document, |document| {
         let mut fields = Vec::new();
         for element in get(document, "fields")?.as_document().ok_or("fields is not a document")? {
@@ -136,10 +136,7 @@ pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument, StorageEr
 }
 
 /// Reads a document of this program's version.
-pub(super) fn named<T>(
-    document: &RawDocument,
-    read: impl Fn(&RawDocument) -> Result<T, Trouble>,
-) -> Result<T, StorageError> {
+pub(super) fn named<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Trouble>) -> Result<T> {
     of_any_version(document, |document| check_version(document).and_then(|()| read(document)))
 }
 
@@ -147,7 +144,7 @@ pub(super) fn named<T>(
 pub(super) fn of_any_version<T>(
     document: &RawDocument,
     read: impl Fn(&RawDocument) -> Result<T, Trouble>,
-) -> Result<T, StorageError> {
+) -> Result<T> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
         let is_newer = whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION);
@@ -193,7 +190,7 @@ fn check_version(document: &RawDocument) -> Result<(), Trouble> {
 }
 
 /// As [`named`], for the registry and settings, which the driver reads as whole documents.
-pub(super) fn of_version(document: &Document, id: impl Fn() -> String) -> Result<(), StorageError> {
+pub(super) fn of_version(document: &Document, id: impl Fn() -> String) -> Result<()> {
     let version = match document.get("schemaVersion") {
         Some(Bson::Int32(version)) => i64::from(*version),
         Some(Bson::Int64(version)) => *version,

@@ -19,7 +19,7 @@ use super::decode::{array, identity, named, text};
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::BsonWriter;
-use crate::bucket::{GroupRule, StorageError};
+use crate::bucket::{GroupRule, Result};
 use crate::names::{from_key, key};
 
 /// What is needed of a sensor's document.
@@ -60,14 +60,12 @@ impl GroupedSensor {
     ///
     /// # Errors
     /// If the document cannot be read.
-    pub fn of(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self, StorageError> {
+    pub fn of(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self> {
         named(document, |document| {
             let (sensor, meta) = (identity(document)?, meta::read(document));
             let part = |name: &str| document.get(name).ok().flatten();
             let has_fields = part("fields").and_then(RawBsonRef::as_document).is_some_and(|fields| !fields.is_empty());
-            let unquoted = |json: &str| serde_json::from_str(json).unwrap_or_default();
-            let place =
-                |rule: &&GroupRule| Some((rule.name.clone(), Box::from(&*rule.value(&sensor, &meta, unquoted)?)));
+            let place = |rule: &&GroupRule| Some((rule.name.clone(), Box::from(&*rule.value(&sensor, &meta)?)));
             let places: Vec<Place> = rules.iter().filter(|_| has_fields).filter_map(place).collect();
             let said = part("groups").and_then(RawBsonRef::as_document).into_iter().flatten().flatten();
             let said = said.map(|(name, value)| {
@@ -119,7 +117,7 @@ impl GroupPage {
     ///
     /// # Errors
     /// If it cannot be read, or a later version wrote it.
-    pub fn of(document: &RawDocument) -> Result<Self, StorageError> {
+    pub fn of(document: &RawDocument) -> Result<Self> {
         named(document, |document| {
             let mut members = Vec::new();
             for member in array(document, "members")? {

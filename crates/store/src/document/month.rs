@@ -6,7 +6,7 @@ use super::BsonWriter;
 use super::decode::{date, get, text, whole};
 use super::encode::SCHEMA_VERSION;
 use crate::bucket::store::Projection;
-use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, StoredMonth};
+use crate::bucket::{MonthId, MonthTotals, MonthWrite, Result, StoredMonth};
 use crate::figures::Room;
 use crate::months;
 use crate::reading::{Day, Hour, Month};
@@ -49,8 +49,8 @@ fn content(w: &mut BsonWriter, write: &MonthWrite<'_>) {
 /// A month with the totals of the projected fields; those of another form, or damaged ones, are as good as none.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`] for a document without sensor, start or rev.
-pub fn decode_month(document: &RawDocument, projection: &Projection) -> Result<(MonthId, StoredMonth), StorageError> {
+/// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for a document without sensor, start or rev.
+pub fn decode_month(document: &RawDocument, projection: &Projection) -> Result<(MonthId, StoredMonth)> {
     super::decode::of_any_version(document, |document| {
         let month = Month::of(Day::of(Hour::of_ms(date(document, "start")?)));
         let sensor = text(document, "sensor")?;

@@ -10,10 +10,10 @@ use super::decode::{
     whole,
 };
 use super::page_id;
-use crate::bucket::StorageError;
 use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::summary::{Figures, Number};
+use crate::bucket::{Result, StorageError};
 use crate::names::from_key;
 use crate::reading::Hour;
 
@@ -22,7 +22,7 @@ use crate::reading::Hour;
 /// # Errors
 /// [`StorageError::Newer`], by its key, for a later schema version, and [`StorageError::Unreadable`] for a document that lacks
 /// a field which cannot be computed.
-pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, StorageError> {
+pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage> {
     let page = named(document, |document| page(document, key, in_overflow));
     page.map_err(|error| match error {
         StorageError::Unreadable { detail, .. } => StorageError::Unreadable { id: key.to_owned(), detail },

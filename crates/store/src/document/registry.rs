@@ -11,9 +11,9 @@ use bson::{Bson, Document, doc};
 
 use super::decode::of_version;
 use super::encode::{SCHEMA_VERSION, signed};
-use crate::bucket::StorageError;
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::{MemberRegistry, Registered, TakenOver};
+use crate::bucket::{Result, StorageError};
 
 /// The document's `_id`.
 pub const REGISTRY: &str = "registry";
@@ -59,7 +59,7 @@ pub fn registry_document(registry: &MemberRegistry) -> Document {
 /// # Errors
 /// [`StorageError::Newer`] if a later version wrote it, which may say more than this program would write back;
 /// [`StorageError::Unreadable`] if a field is missing or has another type than this program writes.
-pub fn decode_registry(document: &Document) -> Result<MemberRegistry, StorageError> {
+pub fn decode_registry(document: &Document) -> Result<MemberRegistry> {
     of_version(document, || REGISTRY.to_owned())?;
     let detail = || "a field is missing or has an unexpected type".to_owned();
     decode(document).ok_or_else(|| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: detail() })

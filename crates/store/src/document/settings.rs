@@ -12,7 +12,7 @@ use bson::{Bson, Document, doc};
 use super::decode::of_version;
 use super::encode::{SCHEMA_VERSION, signed};
 use crate::bucket::settings::{Drift, ExpiredReadings};
-use crate::bucket::{DatabaseSettings, Keep, Rename, Renames, SealForm, StorageError};
+use crate::bucket::{DatabaseSettings, Keep, Rename, Renames, Result, SealForm, StorageError};
 
 /// Fields that may be before the epoch.
 const TIMES: [&str; 3] = ["expired", "readingsBefore", "readingsDone"];
@@ -76,7 +76,7 @@ fn decode_renames(document: &Document) -> Option<Renames> {
 /// # Errors
 /// [`StorageError::Newer`] if a later version wrote them, which may say more than this program would write back;
 /// [`StorageError::Unreadable`] if a field has another type than this program writes: a retention must not be mistaken.
-pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings), StorageError> {
+pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)> {
     let id = document.get_str("_id").unwrap_or("?").to_owned();
     of_version(document, || format!("settings of {id}"))?;
     let unreadable = || StorageError::Unreadable {
@@ -99,7 +99,7 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         }
         _ => return Err(unreadable()),
     };
-    let stamp = |name: &str| -> Result<u64, StorageError> {
+    let stamp = |name: &str| -> Result<u64> {
         Ok(number(name)?.and_then(|stamp| u64::try_from(stamp).ok()).unwrap_or_default())
     };
     let settings = DatabaseSettings {

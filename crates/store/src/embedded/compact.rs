@@ -43,13 +43,8 @@ pub enum CompactError {
     #[error("compacting the embedded file: {0}")]
     Storage(#[from] StorageError),
     /// The system refused something.
-    #[error("compacting the embedded file: {attempt}: {source}")]
-    Io {
-        /// What was attempted.
-        attempt: &'static str,
-        /// What the system reported.
-        source: io::Error,
-    },
+    #[error("compacting the embedded file: {0}: {1}")]
+    Io(&'static str, #[source] io::Error),
     /// The disk has no room for the copy.
     #[error(
         "compacting the embedded file takes {needed} bytes for a while, and the disk has {free} bytes free: make room, or stop the service and run `hourglass compact`"
@@ -85,7 +80,7 @@ fn failed<E: Into<FileFailure>>(error: E) -> CompactError {
 }
 
 fn io_failed(attempt: &'static str) -> impl FnOnce(io::Error) -> CompactError {
-    move |source| CompactError::Io { attempt, source }
+    move |error| CompactError::Io(attempt, error)
 }
 
 /// The name of the new file until it is complete.
@@ -266,7 +261,7 @@ impl Copying<'_> {
             Err(source) => {
                 drop(new);
                 self.file.reopen_later(format!("the folder could not be synced: {source}"));
-                return Err(CompactError::Io { attempt: "syncing the folder", source });
+                return Err(CompactError::Io("syncing the folder", source));
             }
         }
         drop(turn);

@@ -18,14 +18,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redb::{Database, ReadOnlyTable, ReadableDatabase};
+use redb::ReadableDatabase;
 
 use self::scan::{next, scan};
 
 use super::file::FileFailure;
 use super::keys::Keys;
 use super::page_form::{NoPage, put_names, put_parts, sensor, take_parts};
-use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal, write_each};
+use super::remove::remove_all;
+use super::tables::{CHUNKS, DAYS, DocumentRows, MONTHS, Put, Tables, checksum, unseal, write_each};
 use super::{EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
@@ -33,11 +34,11 @@ use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
 use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
 use crate::bucket::{
-    DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, StorageError, StoredDay, StoredMonth, Summary,
+    DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, Result, StorageError, StoredDay, StoredMonth, Summary,
 };
 use crate::document::day_id;
 use crate::figures::{HourColumns, PackedFigures, Room, Span};
-use crate::reading::varint::{put_texts, put_varint};
+use crate::reading::varint::{put_bytes, put_texts, put_varint};
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::sealed::{self, NoSealed};
 
@@ -60,8 +61,6 @@ struct DayPut {
     removed: bool,
     is_chunk: bool,
 }
-
-type Days = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// An hour's summaries by field.
 type HourSummaries = Vec<(Arc<str>, Summary)>;
@@ -153,17 +152,12 @@ fn with_sum(key: &[u8], kind: u8, head: &[u8], rest: &[u8]) -> Vec<u8> {
     out
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
 /// Writes a part, unless it has another rev than expected.
 fn write(tables: &mut Tables<'_>, day: &DayPut) -> Result<bool, FileFailure> {
     if !day.put.fits(&tables.days, rev)? {
         return Ok(false);
     }
-    months::remove(tables, &day.month)?;
+    remove_all(&mut tables.months, std::slice::from_ref(&day.month))?;
     if day.removed {
         tables.days.remove(&*day.put.key)?;
     } else {
@@ -183,7 +177,7 @@ fn shown(key: &[u8]) -> String {
     Keys::any_day_of(key).map_or_else(|| key.escape_ascii().to_string(), of)
 }
 
-pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
     let bytes = unseal(key, value, || shown(key))?;
     let mut bytes = PackedBytes::new(bytes);
     let mut rev = || {
@@ -213,10 +207,6 @@ fn unreadable(id: String, why: &(dyn std::error::Error + 'static)) -> StorageErr
     if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
 }
 
-fn length(bytes: &mut PackedBytes<'_>) -> Result<usize, NoPage> {
-    Ok(usize::try_from(bytes.varint()?).unwrap_or(usize::MAX))
-}
-
 impl<'a> DayHead<'a> {
     /// Reads all but the readings, which are what is left.
     fn read(key: &[u8], bytes: &'a [u8]) -> Result<Self, NoPage> {
@@ -225,13 +215,11 @@ impl<'a> DayHead<'a> {
         if kind == CHUNK {
             let (rev, floor, oldest) = (rest.varint()?, rest.varint()?, rest.varint()?);
             let parts = take_parts(&mut rest)?;
-            let length = length(&mut rest)?;
-            let stamps = rest.take(length)?;
+            let stamps = rest.counted()?;
             let readings = rest.rest();
             return Ok(Self { kind, rev, floor, oldest, parts, names: Vec::new(), summaries: None, stamps, readings });
         }
-        let length = length(&mut rest)?;
-        let mut head = PackedBytes::new(rest.take(length)?);
+        let mut head = PackedBytes::new(rest.counted()?);
         let before = &bytes[..bytes.len() - rest.left()];
         if rest.take(SUM)? != checksum(key, before).to_le_bytes() {
             return Err(NoPage::Sum);
@@ -336,9 +324,7 @@ fn document(
 }
 
 /// The parts that are stored, in the order of `ids`.
-fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, FileFailure> {
-    let keys = Keys::of(name);
-    let days = database.begin_read()?.open_table(DAYS)?;
+fn read(keys: &Keys, days: &DocumentRows, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, FileFailure> {
     let read = |id: &DayId| {
         let key = keys.day(id.day, &id.sensor.key, id.part);
         let Some(value) = days.get(&*key)? else { return Ok(None) };
@@ -352,20 +338,13 @@ fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec<Option<Sto
 
 #[async_trait]
 impl DayStore for EmbeddedStore {
-    async fn parts_of(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        days: Range<Day>,
-    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
-        let (name, sensors) = (database.to_owned(), sensors.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
-        self.read(move |db| {
-            let keys = Keys::of(&name);
-            let table = db.begin_read()?.open_table(DAYS)?;
+    async fn parts_of(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
+        let sensors: Vec<String> = sensors.iter().map(|key| (*key).to_owned()).collect();
+        self.read_table((DAYS, database), move |keys, table| {
             let mut found = Vec::new();
             for (place, sensor) in sensors.iter().enumerate() {
                 let mut left = days.clone();
-                while let Some(day) = next(&table, &keys, sensor, Order::Ascending, &left)? {
+                while let Some(day) = next(table, keys, sensor, Order::Ascending, &left)? {
                     for row in
                         table.range::<&[u8]>(&*keys.day(day, sensor, DayPart::Whole)..&*keys.day_end(day, sensor))?
                     {
@@ -380,9 +359,9 @@ impl DayStore for EmbeddedStore {
         .await
     }
 
-    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
-        let (name, ids) = (database.to_owned(), ids.to_vec());
-        self.read(move |db| read(db, &name, &ids)).await
+    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>> {
+        let ids = ids.to_vec();
+        self.read_table((DAYS, database), move |keys, days| read(keys, days, &ids)).await
     }
 
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
@@ -403,9 +382,11 @@ impl DayStore for EmbeddedStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
-        let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
-        self.read(move |db| Ok(scan(db, &name, &sensor, &hours, order, &wanted, extent)?.0)).await
+    ) -> Result<Scanned> {
+        let (sensor, wanted) = (sensor.to_owned(), projection.clone());
+        let scanned = self
+            .read_table((DAYS, database), move |keys, days| scan(keys, days, &sensor, &hours, order, &wanted, extent));
+        Ok(scanned.await?.0)
     }
 
     async fn scan_days_of(
@@ -415,11 +396,11 @@ impl DayStore for EmbeddedStore {
         hours: Range<Hour>,
         projection: &Projection,
         bytes_max: usize,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let wanted = projection.clone();
-        self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
+        self.scan_each((DAYS, database), sensors, bytes_max, move |keys, days, sensor, left| {
             let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
-            let (scanned, bytes) = scan(db, name, sensor, &hours, Order::Ascending, &wanted, extent)?;
+            let (scanned, bytes) = scan(keys, days, sensor, &hours, Order::Ascending, &wanted, extent)?;
             Ok(Some((scanned.pages, bytes)))
         })
         .await
@@ -431,7 +412,7 @@ impl DayStore for EmbeddedStore {
         from: &(Day, String),
         until: Day,
         most: usize,
-    ) -> Result<Vec<(Day, String)>, StorageError> {
+    ) -> Result<Vec<(Day, String)>> {
         let (name, from) = (database.to_owned(), from.clone());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -450,10 +431,8 @@ impl DayStore for EmbeddedStore {
     }
 
     /// A key begins with its day.
-    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
-        let name = database.to_owned();
-        self.read(move |db| {
-            let (keys, days) = (Keys::of(&name), db.begin_read()?.open_table(DAYS)?);
+    async fn last_day(&self, database: &str) -> Result<Option<Day>> {
+        self.read_table((DAYS, database), |keys, days| {
             let all = keys.all();
             let last = days.range::<&[u8]>(&*all.start..&*all.end)?.next_back();
             Ok(last.transpose()?.and_then(|(key, _)| keys.day_of(key.value())))
@@ -467,12 +446,12 @@ impl DayStore for EmbeddedStore {
         sensors: &[&str],
         months: Range<Month>,
         projection: &Projection,
-    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
+    ) -> Result<Vec<(MonthId, StoredMonth)>> {
         let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
         let lots = sensors.chunks(lot).map(|lot| {
-            let (name, wanted, months) = (database.to_owned(), projection.clone(), months.clone());
+            let (wanted, months) = (projection.clone(), months.clone());
             let lot: Vec<Arc<str>> = lot.iter().map(|sensor| Arc::from(*sensor)).collect();
-            self.read(move |db| months::read(db, &name, &lot, &months, &wanted))
+            self.read_table((MONTHS, database), move |keys, rows| months::read(keys, rows, &lot, &months, &wanted))
         });
         Ok(futures_util::future::try_join_all(lots).await?.into_iter().flatten().collect())
     }

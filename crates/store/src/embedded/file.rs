@@ -8,7 +8,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use redb::{Database, DatabaseError};
 
 use super::journal::Journal;
-use crate::bucket::StorageError;
+use crate::bucket::{Result, StorageError};
 
 /// Name of the file in the folder.
 pub const FILE_NAME: &str = "hourglass.redb";
@@ -59,7 +59,7 @@ impl DatabaseFile {
     }
 
     /// Runs work on the open file, which stays open meanwhile. Blocks.
-    pub(super) fn run<T>(&self, work: impl FnOnce(&Database) -> Result<T, FileFailure>) -> Result<T, StorageError> {
+    pub(super) fn run<T>(&self, work: impl FnOnce(&Database) -> Result<T, FileFailure>) -> Result<T> {
         let (result, generation) = {
             let slot = self.opened()?;
             let Slot::Open { database, generation } = &*slot else { return Err(closed()) };
@@ -83,7 +83,7 @@ impl DatabaseFile {
         &self,
         bytes: usize,
         work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let mut turn = self.journal.turn(bytes);
         let work = Arc::new(work);
         let result = self.run(|database| work(database));
@@ -128,7 +128,7 @@ impl DatabaseFile {
     }
 
     /// A read lock on the slot with the file open, reopened if necessary.
-    fn opened(&self) -> Result<RwLockReadGuard<'_, Slot>, StorageError> {
+    fn opened(&self) -> Result<RwLockReadGuard<'_, Slot>> {
         loop {
             let slot = self.slot.read();
             match &*slot {
@@ -172,10 +172,10 @@ impl From<FileFailure> for StorageError {
     fn from(failure: FileFailure) -> Self {
         match failure {
             FileFailure::Before(redb::Error::Corrupted(detail)) => Self::Unreadable { id: FILE_NAME.into(), detail },
-            FileFailure::Before(error @ redb::Error::ValueTooLarge(_)) => Self::Refused { detail: error.to_string() },
+            FileFailure::Before(error @ redb::Error::ValueTooLarge(_)) => Self::Refused(error.to_string()),
             FileFailure::Before(error) => unavailable(error.to_string()),
-            FileFailure::Commit(error) => Self::Unknown { detail: format!("the commit failed: {error}") },
-            FileFailure::Panicked => Self::Unknown { detail: "redb panicked; the file may be damaged".into() },
+            FileFailure::Commit(error) => Self::Unknown(format!("the commit failed: {error}")),
+            FileFailure::Panicked => Self::Unknown("redb panicked; the file may be damaged".into()),
             FileFailure::Document(error) => error,
         }
     }
@@ -216,5 +216,5 @@ fn closed() -> StorageError {
 }
 
 fn unavailable(detail: String) -> StorageError {
-    StorageError::Unavailable { detail }
+    StorageError::Unavailable(detail)
 }

@@ -135,8 +135,8 @@ impl Keys {
         Self { prefix: key[..text_end(key)?].to_vec() }.page_of(key)
     }
 
-    /// As [`Keys::sensor_of`], for a sensor key of any database.
-    pub(super) fn any_sensor_of(key: &[u8]) -> Option<&str> {
+    /// The sensor of a sensor key of any database.
+    pub(super) fn sensor_of(key: &[u8]) -> Option<&str> {
         std::str::from_utf8(&key[text_end(key)?..]).ok()
     }
 
@@ -150,11 +150,6 @@ impl Keys {
         let mut key = self.prefix.clone();
         key.extend_from_slice(sensor.as_bytes());
         key
-    }
-
-    /// The sensor of a sensor key of this database.
-    pub(super) fn sensor_of<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        std::str::from_utf8(key.strip_prefix(&*self.prefix)?).ok()
     }
 
     /// The range of all keys of this database.
@@ -283,8 +278,7 @@ mod tests {
         let sensors = NAMES.map(|name| keys.sensor(name));
         assert!(sensors.is_sorted_by(|a, b| a < b));
         for (name, key) in NAMES.iter().zip(&sensors) {
-            assert_eq!(keys.sensor_of(key), Some(*name));
-            assert_eq!(Keys::any_sensor_of(key), Some(*name));
+            assert_eq!(Keys::sensor_of(key), Some(*name));
             assert!(keys.all().contains(key));
         }
     }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redb::{Database, DatabaseError};
+use redb::{Database, DatabaseError, ReadableDatabase};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -31,9 +31,11 @@ pub use self::compact::{CompactError, FileSpace};
 pub use self::file::FILE_NAME;
 
 use self::file::{DatabaseFile, FileFailure};
+use self::keys::Keys;
+use self::tables::{DocumentRows, DocumentTable};
 use crate::ScanBudget;
-use crate::bucket::StorageError;
 use crate::bucket::store::{ScannedPage, Written};
+use crate::bucket::{Result, StorageError};
 
 /// How long a caller waits for the disk. A write continues after that.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -61,53 +63,27 @@ impl fmt::Debug for EmbeddedStore {
     }
 }
 
-/// Why the file could not be opened.
+/// Why the file, or its folder, could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum FileOpenError {
     /// The folder cannot be made or synced.
-    #[error("making the data folder {}: {source}", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// What the system reported.
-        source: io::Error,
-    },
+    #[error("making the data folder {path}: {1}", path = .0.display())]
+    Folder(PathBuf, #[source] io::Error),
     /// The file is locked.
-    #[error("another process has {} open; one process at a time can use a data folder", path.display())]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file was written by a later hourglass.
-    #[error("{} has version {found}, this program knows {}: use the version that wrote it", path.display(), tables::VERSION)]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// The file's version.
-        found: u64,
-    },
+    #[error("another process has {} open; one process at a time can use a data folder", .0.display())]
+    InUse(PathBuf),
+    /// The file was written by a later hourglass; it has this version.
+    #[error("{path} has version {1}, this program knows {known}: use the version that wrote it", path = .0.display(), known = tables::VERSION)]
+    Newer(PathBuf, u64),
     /// The file was written before version 1.
-    #[error("{} is older than version 1 of the file, which no hourglass reads any more: use another data folder", path.display())]
-    Older {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{} is older than version 1 of the file, which no hourglass reads any more: use another data folder", .0.display())]
+    Older(PathBuf),
     /// The system refused to read or write the file.
-    #[error("opening {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system reported.
-        source: io::Error,
-    },
+    #[error("opening {path}: {1}", path = .0.display())]
+    Io(PathBuf, #[source] io::Error),
     /// The file is damaged, or is not a file of this store.
-    #[error("{} is damaged, or is not a file of hourglass: {detail}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        detail: String,
-    },
+    #[error("{path} is damaged, or is not a file of hourglass: {1}", path = .0.display())]
+    Unreadable(PathBuf, String),
 }
 
 impl EmbeddedStore {
@@ -119,7 +95,7 @@ impl EmbeddedStore {
     pub fn open(folder: &Path, cache_bytes: usize) -> Result<Self, FileOpenError> {
         let new_folder = !folder.exists();
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|source| FileOpenError::Folder { path: folder.to_owned(), source })?;
+        made.map_err(|source| FileOpenError::Folder(folder.to_owned(), source))?;
         let path = folder.join(FILE_NAME);
         let new_file = !path.exists();
         if new_file {
@@ -136,14 +112,14 @@ impl EmbeddedStore {
         let mut store = Self::over(database, Box::new(reopen), &path)?;
         store.cache_bytes = cache_bytes;
         compact::remove_if_there(&compact::unfinished(&path))
-            .map_err(|source| FileOpenError::Io { path: path.clone(), source })?;
+            .map_err(|source| FileOpenError::Io(path.clone(), source))?;
         // Until the folder is synced, a power cut can lose the file's name, and with it everything synced into the
         // file.
         let parent = || folder.canonicalize().ok()?.parent().map(Path::to_owned);
         let nameless = new_file.then(|| folder.to_owned()).into_iter().chain(new_folder.then(parent).flatten());
         for folder in nameless {
             let synced = File::open(&folder).and_then(|folder| folder.sync_all());
-            synced.map_err(|source| FileOpenError::Folder { path: folder, source })?;
+            synced.map_err(|source| FileOpenError::Folder(folder, source))?;
         }
         Ok(store)
     }
@@ -156,7 +132,7 @@ impl EmbeddedStore {
     pub fn compact(folder: &Path, cache_bytes: usize) -> Result<(u64, u64), FileOpenError> {
         let path = folder.join(FILE_NAME);
         let bytes = || std::fs::metadata(&path).map(|file| file.len());
-        let failed = |source| FileOpenError::Io { path: path.clone(), source };
+        let failed = |source| FileOpenError::Io(path.clone(), source);
         let before = bytes().map_err(failed)?;
         // As it opens any file: one of a later version is refused.
         let store = Self::open(folder, cache_bytes)?;
@@ -198,7 +174,7 @@ impl EmbeddedStore {
     /// a file that cannot be opened.
     fn make(path: &Path, builder: &redb::Builder) -> Result<(), FileOpenError> {
         let unfinished = path.with_extension("redb.new");
-        let failed = |source| FileOpenError::Io { path: unfinished.clone(), source };
+        let failed = |source| FileOpenError::Io(unfinished.clone(), source);
         compact::remove_if_there(&unfinished).map_err(failed)?;
         let mut options = OpenOptions::new();
         let made = options.read(true).write(true).create_new(true).mode(0o600).open(&unfinished).map_err(failed)?;
@@ -224,12 +200,10 @@ impl EmbeddedStore {
                 let readers = Arc::new(Semaphore::new(2 * cores));
                 Ok(Self { path: path.to_owned(), file: Arc::new(file), cache_bytes: 0, readers, cores })
             }
-            Ok(Err(0)) => Err(FileOpenError::Older { path: path.to_owned() }),
-            Ok(Err(found)) => Err(FileOpenError::Newer { path: path.to_owned(), found }),
-            Err(StorageError::Unreadable { detail, .. }) => {
-                Err(FileOpenError::Unreadable { path: path.to_owned(), detail })
-            }
-            Err(other) => Err(FileOpenError::Io { path: path.to_owned(), source: io::Error::other(other) }),
+            Ok(Err(0)) => Err(FileOpenError::Older(path.to_owned())),
+            Ok(Err(found)) => Err(FileOpenError::Newer(path.to_owned(), found)),
+            Err(StorageError::Unreadable { detail, .. }) => Err(FileOpenError::Unreadable(path.to_owned(), detail)),
+            Err(other) => Err(FileOpenError::Io(path.to_owned(), io::Error::other(other))),
         }
     }
 
@@ -239,19 +213,17 @@ impl EmbeddedStore {
         &self,
         bytes: usize,
         work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let file = self.file.clone();
         Self::within_deadline(move || file.change(bytes, work)).await
     }
 
-    async fn within_deadline<T: Send + 'static>(
-        work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
-    ) -> Result<T, StorageError> {
+    async fn within_deadline<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         match tokio::time::timeout(DEADLINE, spawn_blocking(work)).await {
             Ok(Ok(result)) => result,
             // The runtime is shutting down.
-            Ok(Err(error)) => Err(StorageError::Unknown { detail: error.to_string() }),
-            Err(_) => Err(StorageError::Unknown { detail: format!("the disk did not answer within {DEADLINE:?}") }),
+            Ok(Err(error)) => Err(StorageError::Unknown(error.to_string())),
+            Err(_) => Err(StorageError::Unknown(format!("the disk did not answer within {DEADLINE:?}"))),
         }
     }
 
@@ -259,17 +231,17 @@ impl EmbeddedStore {
     async fn run_to_its_end<T: Send + 'static>(
         &self,
         work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let file = self.file.clone();
         let done = spawn_blocking(move || file.change(SMALL_BYTES, work)).await;
-        done.unwrap_or_else(|error| Err(StorageError::Unknown { detail: error.to_string() }))
+        done.unwrap_or_else(|error| Err(StorageError::Unknown(error.to_string())))
     }
 
     /// As [`Self::run`], for work that writes nothing, and is not ordered with what does: its outcome is never unknown.
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, FileFailure> + Send + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let reader = self.readers.clone().acquire_owned().await;
         let work = move |database: &Database| {
             let _reader = reader;
@@ -277,31 +249,41 @@ impl EmbeddedStore {
         };
         let file = self.file.clone();
         Self::within_deadline(move || file.run(work)).await.map_err(|error| match error {
-            StorageError::Unknown { detail } => StorageError::Unavailable { detail },
+            StorageError::Unknown(detail) => StorageError::Unavailable(detail),
             other => other,
         })
+    }
+
+    /// As [`Self::read`], of the rows of a database in one table.
+    async fn read_table<T: Send + 'static>(
+        &self,
+        (table, database): (DocumentTable, &str),
+        work: impl FnOnce(&Keys, &DocumentRows) -> Result<T, FileFailure> + Send + 'static,
+    ) -> Result<T> {
+        let keys = Keys::of(database);
+        self.read(move |db| work(&keys, &db.begin_read()?.open_table(table)?)).await
     }
 
     /// Scans several sensors on several threads; `scan` gets the bytes that are left, and returns what it found with its
     /// bytes. `None` if these are more than `bytes_max`, or a scan returns `None`.
     async fn scan_each(
         &self,
-        database: &str,
+        table: (DocumentTable, &str),
         sensors: &[&str],
         bytes_max: usize,
-        scan: impl Fn(&Database, &str, &str, usize) -> Result<Option<(Vec<ScannedPage>, usize)>, FileFailure>
+        scan: impl Fn(&Keys, &DocumentRows, &str, usize) -> Result<Option<(Vec<ScannedPage>, usize)>, FileFailure>
         + Clone
         + Send
         + 'static,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let room = ScanBudget::new(bytes_max);
         let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
         let batches = sensors.chunks(lot).map(|lot| {
-            let (name, room, scan) = (database.to_owned(), room.clone(), scan.clone());
+            let (room, scan) = (room.clone(), scan.clone());
             let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
-            self.read(move |db| {
+            self.read_table(table, move |keys, rows| {
                 let of_sensor = |sensor: &String| {
-                    let scanned = scan(db, &name, sensor, room.left())?;
+                    let scanned = scan(keys, rows, sensor, room.left())?;
                     Ok(scanned.and_then(|(pages, bytes)| room.take(bytes).then_some(pages)))
                 };
                 lot.iter().map(of_sensor).collect::<Result<Option<Vec<_>>, FileFailure>>()
@@ -334,12 +316,12 @@ fn builder(cache_bytes: usize) -> redb::Builder {
 fn refusal(error: DatabaseError, path: &Path) -> FileOpenError {
     let path = path.to_owned();
     match error {
-        DatabaseError::DatabaseAlreadyOpen => FileOpenError::InUse { path },
+        DatabaseError::DatabaseAlreadyOpen => FileOpenError::InUse(path),
         // redb reports bytes that are not its own with this kind.
         DatabaseError::Storage(redb::StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
-            FileOpenError::Io { path, source }
+            FileOpenError::Io(path, source)
         }
-        other => FileOpenError::Unreadable { path, detail: other.to_string() },
+        other => FileOpenError::Unreadable(path, other.to_string()),
     }
 }
 

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::Database;
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::tables::{MONTHS, Put, Tables, unseal, write_each};
+use super::tables::{DocumentRows, Put, unseal, write_each};
 use crate::bucket::columns::PackedBytes;
 use crate::bucket::store::{Projection, Written};
 use crate::bucket::{MonthId, MonthWrite, StorageError, StoredMonth};
@@ -42,25 +42,15 @@ pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec
     })
 }
 
-/// Removes the month with this key, if there is one.
-pub(super) fn remove(tables: &mut Tables<'_>, key: &[u8]) -> Result<(), FileFailure> {
-    // A redb removal changes the table even if the key is missing.
-    if tables.months.get(key)?.is_some() {
-        tables.months.remove(key)?;
-    }
-    Ok(())
-}
-
 /// Implements `Store::read_months`.
 pub(super) fn read(
-    database: &Database,
-    name: &str,
+    keys: &Keys,
+    table: &DocumentRows,
     sensors: &[Arc<str>],
     range: &Range<Month>,
     projection: &Projection,
 ) -> Result<Vec<(MonthId, StoredMonth)>, FileFailure> {
-    let (keys, mut room, mut found) = (Keys::of(name), Room::default(), Vec::new());
-    let table = database.begin_read()?.open_table(MONTHS)?;
+    let (mut room, mut found) = (Room::default(), Vec::new());
     for number in range.start.0..range.end.0 {
         let month = Month(number);
         for sensor in sensors {

@@ -29,14 +29,14 @@ use crate::bucket::raw::RawPage;
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{BucketId, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
-use crate::bucket::{Page, Reading, Readings, StorageError, StoredPage, Summary};
+use crate::bucket::{Page, Reading, Readings, Result, StorageError, StoredPage, Summary};
 use crate::document::{
     decode_page, decode_page_marks, decode_raw_page, decode_scanned, document_last, document_rev, page_document,
     page_id,
 };
 use crate::figures::NoFigures;
 use crate::reading::time::MILLI_NS;
-use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
+use crate::reading::varint::{put_bytes, put_texts, put_varint, unzigzag, zigzag};
 use crate::reading::{Hour, Sensor, Stamp, Value};
 use crate::rest::{put_rest, take_rest};
 
@@ -124,8 +124,7 @@ fn put_order(out: &mut Vec<u8>, readings: &Readings) {
     put_varint(out, stamps.floor());
     put_varint(out, stamps.oldest().saturating_sub(stamps.floor()));
     put_varint(out, stamps.greatest() - stamps.floor());
-    put_varint(out, kept.len() as u64);
-    out.extend_from_slice(&kept);
+    put_bytes(out, &kept);
 }
 
 pub(super) fn put_parts(out: &mut Vec<u8>, sensor: &Sensor) {
@@ -153,17 +152,17 @@ fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
 }
 
 /// The rev of a stored page. Reads nothing else of a packed page.
-pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64, StorageError> {
+pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64> {
     read(bytes, id, document_rev, |packed| Ok(PackedBytes::new(packed).varint()?))
 }
 
 /// The greatest stamp of a stored page.
-pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp, StorageError> {
+pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp> {
     read(bytes, id, document_last, |packed| Ok(PackedHead::read(packed)?.order.last))
 }
 
 /// Decodes a page with its readings; summaries are computed again from them.
-pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
+pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage> {
     read(
         bytes,
         || key.id(),
@@ -176,7 +175,7 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, Stora
 }
 
 /// Decodes a page without its readings.
-pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
+pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage> {
     read(
         bytes,
         || key.id(),
@@ -191,11 +190,7 @@ pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage,
 }
 
 /// Decodes the parts of a page that a query wants; `None` if it wants none of the page's times.
-pub(super) fn decode_for_scan(
-    bytes: &[u8],
-    key: PageKey<'_>,
-    projection: &Projection,
-) -> Result<Option<ScannedPage>, StorageError> {
+pub(super) fn decode_for_scan(bytes: &[u8], key: PageKey<'_>, projection: &Projection) -> Result<Option<ScannedPage>> {
     let of_document = |document: &RawDocument| decode_scanned(document, projection).map(Some);
     read(
         bytes,
@@ -217,7 +212,7 @@ pub(super) fn decode_for_scan(
 }
 
 /// Decodes a page for checks, every field as it is stored.
-pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage, StorageError> {
+pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage> {
     let id = key.id();
     read(bytes, || id.clone(), |document| decode_raw_page(document, &id, None), |packed| kept(packed, key, &id))
 }
@@ -226,9 +221,9 @@ pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage,
 fn read<T>(
     bytes: &[u8],
     id: impl Fn() -> String,
-    of_document: impl FnOnce(&RawDocument) -> Result<T, StorageError>,
+    of_document: impl FnOnce(&RawDocument) -> Result<T>,
     of_packed: impl FnOnce(&[u8]) -> Result<T, NoPage>,
-) -> Result<T, StorageError> {
+) -> Result<T> {
     let read = match bytes.split_last() {
         Some((&DOCUMENT, _)) => {
             let document = RawDocument::from_bytes(bytes);
@@ -344,8 +339,7 @@ pub(super) fn sensor(key: &str, lengths: &[u64]) -> Result<Sensor, NoPage> {
 fn order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, NoPage> {
     let floor = bytes.varint()?;
     let (oldest, last) = (floor.saturating_add(bytes.varint()?), floor.saturating_add(bytes.varint()?));
-    let length = usize::try_from(bytes.varint()?).unwrap_or(usize::MAX);
-    Ok(StampOrder { floor, oldest, last, stamps: bytes.take(length)?.into() })
+    Ok(StampOrder { floor, oldest, last, stamps: bytes.counted()?.into() })
 }
 
 /// The lengths of the parts of a sensor's key.

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use async_trait::async_trait;
-use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
+use redb::ReadableTable;
 
 use super::file::FileFailure;
 use super::keys::Keys;
 use super::page_form::{self, PageKey};
-use super::tables::{PAGES, Put, Tables, begin, unseal, write_each};
+use super::tables::{DocumentRows, PAGES, Put, Tables, begin, unseal, write_each};
 use super::{EmbeddedStore, remove};
 use crate::bucket::store::{BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, Written};
-use crate::bucket::{StorageError, StoredPage, WriteKind};
+use crate::bucket::{Result, StorageError, StoredPage, WriteKind};
 use crate::reading::{Hour, Stamp};
 
 /// A page to be written or removed.
@@ -19,8 +19,6 @@ struct PagePut {
     put: Put,
     removed: bool,
 }
-
-type Pages = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Encodes a group's pages, each as a whole: redb cannot append to a value, so even an append writes the complete page.
 fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
@@ -51,7 +49,7 @@ fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Result<bool, Fi
     Ok(true)
 }
 
-pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
     let id = || match Keys::any_page_of(key) {
         Some((hour, sensor, number)) => PageKey { sensor: &sensor, hour, number }.id(),
         None => key.escape_ascii().to_string(),
@@ -68,16 +66,14 @@ fn number_of(key: &[u8]) -> u32 {
 /// Keys sort by hour before sensor, so this goes from one stored hour to the next and looks for the sensor in each: at
 /// most two searches per hour that has pages of any sensor, and none for other hours.
 fn scan(
-    database: &Database,
-    name: &str,
+    keys: &Keys,
+    pages: &DocumentRows,
     sensor: &str,
     hours: Range<Hour>,
     order: Order,
     projection: &Projection,
     extent: Extent,
 ) -> Result<(Scanned, usize), FileFailure> {
-    let keys = Keys::of(name);
-    let pages = database.begin_read()?.open_table(PAGES)?;
     let (start, end) = (keys.hour(hours.start), keys.hour(hours.end));
     let (mut found, mut size, mut rest) = (Vec::new(), 0, hours);
     while rest.start < rest.end && found.len() < extent.pages && size < extent.bytes {
@@ -92,7 +88,7 @@ fn scan(
                 let (key, _) = row?;
                 if key.value().starts_with(&bucket) {
                     let before = size;
-                    for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
+                    for_each_page(pages, keys, hour, sensor, |bytes, page| {
                         if let Some(page) = page_form::decode_for_scan(bytes, page, projection)? {
                             size += page.bytes(bytes.len());
                             found.push(page);
@@ -123,7 +119,7 @@ fn scan(
 }
 
 fn for_each_page(
-    pages: &Pages,
+    pages: &DocumentRows,
     keys: &Keys,
     hour: Hour,
     sensor: &str,
@@ -147,24 +143,16 @@ impl PageStore for EmbeddedStore {
         self.write(size, move |db| write_each(db, (&name, true), &groups, write_group)).await
     }
 
-    async fn read_buckets(
-        &self,
-        database: &str,
-        ids: &[BucketId],
-        pages_max: usize,
-    ) -> Result<Vec<Vec<StoredPage>>, StorageError> {
-        let (name, ids) = (database.to_owned(), ids.to_vec());
-        self.read(move |db| {
-            let keys = Keys::of(&name);
-            let transaction = db.begin_read()?;
-            let pages = transaction.open_table(PAGES)?;
+    async fn read_buckets(&self, database: &str, ids: &[BucketId], pages_max: usize) -> Result<Vec<Vec<StoredPage>>> {
+        let ids = ids.to_vec();
+        self.read_table((PAGES, database), move |keys, pages| {
             let read = |id: &BucketId| {
                 let (hour, sensor) = (id.hour, &*id.sensor.key);
                 let mut found = Vec::new();
                 let last = pages.range(&*keys.page(hour, sensor, 0)..=&*keys.page(hour, sensor, u32::MAX))?.next_back();
                 let last = last.transpose()?.map_or(0, |(key, _)| number_of(key.value()));
                 let is_large = usize::try_from(last).is_ok_and(|last| last >= pages_max);
-                for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
+                for_each_page(pages, keys, hour, sensor, |bytes, page| {
                     found.push(if is_large {
                         page_form::decode_marks(bytes, page)?
                     } else {
@@ -179,17 +167,9 @@ impl PageStore for EmbeddedStore {
         .await
     }
 
-    async fn read_pages(
-        &self,
-        database: &str,
-        id: &BucketId,
-        numbers: &[u32],
-    ) -> Result<Vec<StoredPage>, StorageError> {
-        let (name, id, numbers) = (database.to_owned(), id.clone(), numbers.to_vec());
-        self.read(move |db| {
-            let keys = Keys::of(&name);
-            let transaction = db.begin_read()?;
-            let pages = transaction.open_table(PAGES)?;
+    async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32]) -> Result<Vec<StoredPage>> {
+        let (id, numbers) = (id.clone(), numbers.to_vec());
+        self.read_table((PAGES, database), move |keys, pages| {
             let (sensor, hour) = (&*id.sensor.key, id.hour);
             let mut found = Vec::with_capacity(numbers.len());
             for number in numbers {
@@ -211,9 +191,12 @@ impl PageStore for EmbeddedStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
-        let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
-        self.read(move |db| Ok(scan(db, &name, &sensor, hours, order, &wanted, extent)?.0)).await
+    ) -> Result<Scanned> {
+        let (sensor, wanted) = (sensor.to_owned(), projection.clone());
+        let scanned = self.read_table((PAGES, database), move |keys, pages| {
+            scan(keys, pages, &sensor, hours, order, &wanted, extent)
+        });
+        Ok(scanned.await?.0)
     }
 
     async fn scan_sensors(
@@ -223,11 +206,11 @@ impl PageStore for EmbeddedStore {
         hours: Range<Hour>,
         projection: &Projection,
         bytes_max: usize,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let wanted = projection.clone();
-        self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
+        self.scan_each((PAGES, database), sensors, bytes_max, move |keys, pages, sensor, left| {
             let extent = Extent { pages: usize::MAX, bytes: left.saturating_add(1), hour_bytes: left };
-            match scan(db, name, sensor, hours.clone(), Order::Ascending, &wanted, extent) {
+            match scan(keys, pages, sensor, hours.clone(), Order::Ascending, &wanted, extent) {
                 Ok((scanned, bytes)) => Ok(Some((scanned.pages, bytes))),
                 Err(FileFailure::Document(StorageError::HourTooLarge { .. })) => Ok(None),
                 Err(error) => Err(error),
@@ -237,7 +220,7 @@ impl PageStore for EmbeddedStore {
     }
 
     /// Whoever adds a second page changes the first one.
-    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<()> {
         if pages.is_empty() {
             return Ok(()); // A transaction without changes would sync the disk, too.
         }
@@ -269,12 +252,9 @@ impl PageStore for EmbeddedStore {
         from: &(Hour, String),
         until: Hour,
         most: usize,
-    ) -> Result<Vec<(Hour, String)>, StorageError> {
-        let (name, from) = (database.to_owned(), from.clone());
-        self.read(move |db| {
-            let keys = Keys::of(&name);
-            let transaction = db.begin_read()?;
-            let pages = transaction.open_table(PAGES)?;
+    ) -> Result<Vec<(Hour, String)>> {
+        let from = from.clone();
+        self.read_table((PAGES, database), move |keys, pages| {
             let mut found: Vec<(Hour, String)> = Vec::new();
             for row in pages.range(&*keys.page(from.0, &from.1, u32::MAX)..&*keys.hour(until))? {
                 let (key, _) = row?;
@@ -294,13 +274,7 @@ impl PageStore for EmbeddedStore {
         .await
     }
 
-    async fn remove_buckets(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-        before: Stamp,
-    ) -> Result<(), StorageError> {
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()> {
         for sensor in sensors {
             let (name, sensor) = (database.to_owned(), (*sensor).to_owned());
             let mut next = Some(hours.start);

@@ -8,7 +8,7 @@ use super::file::FileFailure;
 use super::keys::Keys;
 use super::tables::{PAGES, Tables, begin, unseal};
 use super::{days, page_form, pages, sensors};
-use crate::bucket::StorageError;
+use crate::bucket::{Result, StorageError};
 use crate::reading::{Hour, Stamp};
 
 /// Maximum rows that one transaction removes; the last bucket may exceed it.
@@ -100,18 +100,12 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
     let is_last;
     {
         let mut tables = Tables::open(&transaction)?;
-        let pages = first_keys(&tables.pages, &all)?;
-        refuse_newer(&tables.pages, &pages, pages::rev)?;
-        remove_all(&mut tables.pages, &pages)?;
-        let days = first_keys(&tables.days, &all)?;
-        refuse_newer(&tables.days, &days, days::rev)?;
-        remove_all(&mut tables.days, &days)?;
+        let pages = remove_first(&mut tables.pages, &all, pages::rev)?;
+        let days = remove_first(&mut tables.days, &all, days::rev)?;
         remove_all(&mut tables.chunks, &days)?;
-        let months = first_keys(&tables.months, &all)?;
-        remove_all(&mut tables.months, &months)?;
-        let documents = first_keys(&tables.sensors, &all)?;
-        refuse_newer(&tables.sensors, &documents, sensors::rev)?;
-        remove_all(&mut tables.sensors, &documents)?;
+        // A month of a later version is as good as none.
+        let months = remove_first(&mut tables.months, &all, |_, _| Ok(0))?;
+        let documents = remove_first(&mut tables.sensors, &all, sensors::rev)?;
         remove_all(&mut tables.outliers, &documents)?;
         is_last = pages.len() < ROWS && days.len() < ROWS && months.len() < ROWS && documents.len() < ROWS;
     }
@@ -119,11 +113,24 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
     Ok(is_last)
 }
 
+/// Removes the first rows of a range, and returns their keys. Fails if a later version wrote one of them.
+fn remove_first(
+    table: &mut Table<'_, &'static [u8], &'static [u8]>,
+    range: &Range<Vec<u8>>,
+    rev: impl Fn(&[u8], &[u8]) -> Result<u64>,
+) -> Result<Vec<Vec<u8>>, FileFailure> {
+    let rows = table.range::<&[u8]>(&*range.start..&*range.end)?.take(ROWS);
+    let keys = rows.map(|row| Ok(row?.0.value().to_vec())).collect::<Result<Vec<_>, FileFailure>>()?;
+    refuse_newer(table, &keys, rev)?;
+    remove_all(table, &keys)?;
+    Ok(keys)
+}
+
 /// Fails if a later version wrote one of these rows. `rev` reads the rev of a row; a damaged one may be removed.
 fn refuse_newer(
     table: &Table<'_, &'static [u8], &'static [u8]>,
     keys: &[Vec<u8>],
-    rev: impl Fn(&[u8], &[u8]) -> Result<u64, StorageError>,
+    rev: impl Fn(&[u8], &[u8]) -> Result<u64>,
 ) -> Result<(), FileFailure> {
     for key in keys {
         let held = table.get(&**key)?.map(|value| rev(key, value.value()));
@@ -134,15 +141,8 @@ fn refuse_newer(
     Ok(())
 }
 
-fn first_keys(
-    table: &Table<'_, &'static [u8], &'static [u8]>,
-    range: &Range<Vec<u8>>,
-) -> Result<Vec<Vec<u8>>, FileFailure> {
-    table.range::<&[u8]>(&*range.start..&*range.end)?.take(ROWS).map(|row| Ok(row?.0.value().to_vec())).collect()
-}
-
 /// Looks each key up first: a redb removal changes the table even if the key is missing.
-fn remove_all<V: redb::Value + 'static>(
+pub(super) fn remove_all<V: redb::Value + 'static>(
     table: &mut Table<'_, &'static [u8], V>,
     keys: &[Vec<u8>],
 ) -> Result<(), FileFailure> {

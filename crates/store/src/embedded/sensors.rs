@@ -3,14 +3,15 @@
 use std::ops::Bound;
 
 use async_trait::async_trait;
-use redb::{ReadOnlyTable, ReadableDatabase, ReadableTable};
+use bson::RawDocument;
+use redb::{ReadableDatabase, ReadableTable};
 
 use super::file::FileFailure;
 use super::keys::Keys;
 use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal_document, write_each};
 use super::{EmbeddedStore, SMALL_BYTES, remove};
 use crate::bucket::store::{SensorFilter, SensorStore, Written};
-use crate::bucket::{SensorDocument, StorageError};
+use crate::bucket::{Result, SensorDocument};
 use crate::document::{decode_sensor, document_rev, sensor_document};
 
 /// A sensor document to be written.
@@ -41,33 +42,31 @@ fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailur
     Ok(true)
 }
 
-pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
-    document_rev(unseal_document(key, value, || Keys::any_sensor_of(key).unwrap_or_default().to_owned())?)
+fn unsealed<'v>(key: &[u8], value: &'v [u8]) -> Result<&'v RawDocument> {
+    unseal_document(key, value, || Keys::sensor_of(key).unwrap_or_default().to_owned())
 }
 
-fn get(
-    table: &ReadOnlyTable<&'static [u8], &'static [u8]>,
-    key: &[u8],
-    sensor: &str,
-) -> Result<Option<SensorDocument>, FileFailure> {
-    let Some(value) = table.get(key)? else { return Ok(None) };
-    Ok(Some(decode_sensor(unseal_document(key, value.value(), || sensor.to_owned())?)?))
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
+    document_rev(unsealed(key, value)?)
 }
 
 #[async_trait]
 impl SensorStore for EmbeddedStore {
-    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
-        let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
-        self.read(move |db| {
-            let keys = Keys::of(&name);
-            let transaction = db.begin_read()?;
-            let table = transaction.open_table(SENSORS)?;
-            sensors.iter().filter_map(|sensor| get(&table, &keys.sensor(sensor), sensor).transpose()).collect()
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>> {
+        let sensors: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+        self.read_table((SENSORS, database), move |keys, rows| {
+            let mut found = Vec::with_capacity(sensors.len());
+            for key in sensors.iter().map(|sensor| keys.sensor(sensor)) {
+                if let Some(value) = rows.get(&*key)? {
+                    found.push(decode_sensor(unsealed(&key, value.value())?)?);
+                }
+            }
+            Ok(found)
         })
         .await
     }
 
-    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>> {
         let (name, filter) = (database.to_owned(), filter.clone());
         self.read(move |db| {
             let keys = Keys::of(&name);
@@ -82,17 +81,15 @@ impl SensorStore for EmbeddedStore {
             let mut found = Vec::new();
             if filter.outliers {
                 for row in transaction.open_table(OUTLIERS)?.range::<&[u8]>(range)?.take(filter.limit) {
-                    let (key, ()) = {
-                        let (key, mark) = row?;
-                        (key.value().to_owned(), mark.value())
-                    };
-                    found.extend(get(&sensors, &key, keys.sensor_of(&key).unwrap_or_default())?);
+                    let (key, _) = row?;
+                    if let Some(value) = sensors.get(key.value())? {
+                        found.push(decode_sensor(unsealed(key.value(), value.value())?)?);
+                    }
                 }
             } else {
                 for row in sensors.range::<&[u8]>(range)?.take(filter.limit) {
                     let (key, value) = row?;
-                    let id = || keys.sensor_of(key.value()).unwrap_or_default().to_owned();
-                    found.push(decode_sensor(unseal_document(key.value(), value.value(), id)?)?);
+                    found.push(decode_sensor(unsealed(key.value(), value.value())?)?);
                 }
             }
             Ok(found)
@@ -107,7 +104,7 @@ impl SensorStore for EmbeddedStore {
         self.write(size, move |db| write_each(db, (&name, true), &puts, write)).await
     }
 
-    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError> {
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<()> {
         let name = database.to_owned();
         let sensors: Vec<_> = sensors.iter().map(|(key, rev)| ((*key).to_owned(), *rev)).collect();
         self.run_to_its_end(move |db| remove::sensor_documents(db, &name, &sensors)).await

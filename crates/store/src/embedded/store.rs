@@ -10,7 +10,7 @@ use super::tables::{self, DATABASES, begin};
 use super::{EmbeddedStore, SMALL_BYTES, compact, remove};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{Coordination, DatabaseStore, MongoExtras, Written};
-use crate::bucket::{DatabaseSettings, StorageError, Store, StoreSpace};
+use crate::bucket::{DatabaseSettings, Result, Store, StoreSpace};
 use crate::free_bytes;
 
 impl Store for EmbeddedStore {
@@ -21,11 +21,11 @@ impl Store for EmbeddedStore {
 
 #[async_trait]
 impl DatabaseStore for EmbeddedStore {
-    async fn databases(&self) -> Result<Vec<String>, StorageError> {
+    async fn databases(&self) -> Result<Vec<String>> {
         self.read(tables::databases).await
     }
 
-    async fn create_database(&self, database: &str) -> Result<(), StorageError> {
+    async fn create_database(&self, database: &str) -> Result<()> {
         let name = database.to_owned();
         self.run(SMALL_BYTES, move |db| {
             if db.begin_read()?.open_table(DATABASES)?.get(&*name)?.is_none() {
@@ -38,7 +38,7 @@ impl DatabaseStore for EmbeddedStore {
         .await
     }
 
-    async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
+    async fn drop_database(&self, database: &str) -> Result<()> {
         loop {
             let name = database.to_owned();
             if self.run_to_its_end(move |db| remove::part_of_database(db, &name)).await? {
@@ -47,7 +47,7 @@ impl DatabaseStore for EmbeddedStore {
         }
     }
 
-    async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
+    async fn unlist_database(&self, database: &str) -> Result<()> {
         let name = database.to_owned();
         self.run(SMALL_BYTES, move |db| {
             let transaction = begin(db)?;
@@ -57,7 +57,7 @@ impl DatabaseStore for EmbeddedStore {
         .await
     }
 
-    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>> {
         self.read(tables::read_settings).await
     }
 
@@ -70,7 +70,7 @@ impl DatabaseStore for EmbeddedStore {
 
 #[async_trait]
 impl Coordination for EmbeddedStore {
-    async fn read_registry(&self) -> Result<MemberRegistry, StorageError> {
+    async fn read_registry(&self) -> Result<MemberRegistry> {
         self.read(tables::read_registry).await
     }
 
@@ -86,20 +86,20 @@ impl Coordination for EmbeddedStore {
     }
 
     /// The clock of this machine is the only one.
-    async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {
+    async fn clock_ms(&self) -> Result<Option<u64>> {
         Ok(None)
     }
 
     /// Nobody else deletes from the file.
-    async fn revisit(&self, _database: &str) -> Result<(), StorageError> {
+    async fn revisit(&self, _database: &str) -> Result<()> {
         Ok(())
     }
 
-    async fn check(&self) -> Result<(), StorageError> {
+    async fn check(&self) -> Result<()> {
         self.read(|_| Ok(())).await
     }
 
-    async fn space(&self) -> Result<StoreSpace, StorageError> {
+    async fn space(&self) -> Result<StoreSpace> {
         let path = self.path.clone();
         let measured = tokio::task::spawn_blocking(move || StoreSpace {
             taken: compact::disk_bytes(&path).ok(),

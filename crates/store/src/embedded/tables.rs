@@ -3,18 +3,20 @@
 
 use bson::RawDocument;
 use redb::{
-    Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError, TransactionError,
-    WriteTransaction,
+    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError,
+    TransactionError, WriteTransaction,
 };
 
 use super::file::FileFailure;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::Written;
-use crate::bucket::{DatabaseSettings, StorageError};
+use crate::bucket::{DatabaseSettings, Result, StorageError};
 use crate::document::{REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
 
 /// A table of pages or sensor documents: the value is the bytes, then a checksum of key and bytes.
 pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
+/// Such a table at one moment.
+pub(super) type DocumentRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Page key to page, in the forms of [`super::form`].
 pub(super) const PAGES: DocumentTable = TableDefinition::new("pages");
@@ -72,7 +74,7 @@ impl Put {
     pub(super) fn fits(
         &self,
         table: &impl ReadableTable<&'static [u8], &'static [u8]>,
-        held: impl Fn(&[u8], &[u8]) -> Result<u64, StorageError>,
+        held: impl Fn(&[u8], &[u8]) -> Result<u64>,
     ) -> Result<bool, FileFailure> {
         let Some(found) = table.get(&*self.key)? else { return Ok(self.rev == 0) };
         Ok(held(&self.key, found.value())? == self.rev)
@@ -142,10 +144,14 @@ pub(super) fn read_registry(database: &Database) -> Result<MemberRegistry, FileF
     Ok(registry_of(value.value())?)
 }
 
-fn registry_of(bytes: &[u8]) -> Result<MemberRegistry, StorageError> {
-    let unreadable =
-        |e: bson::error::Error| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: e.to_string() };
-    decode_registry(&bson::Document::from_reader(bytes).map_err(unreadable)?)
+fn registry_of(bytes: &[u8]) -> Result<MemberRegistry> {
+    decode_registry(&whole(REGISTRY, bytes)?)
+}
+
+/// Decodes a document that has no checksum.
+fn whole(id: &str, bytes: &[u8]) -> Result<bson::Document> {
+    let unreadable = |e: bson::error::Error| StorageError::Unreadable { id: id.to_owned(), detail: e.to_string() };
+    bson::Document::from_reader(bytes).map_err(unreadable)
 }
 
 /// Writes the registry by compare-and-set on its rev.
@@ -159,7 +165,7 @@ fn write_whole(
     database: &Database,
     table: TableDefinition<'static, &'static str, &'static [u8]>,
     id: &str,
-    (held, rev): (u64, impl Fn(&[u8]) -> Result<u64, StorageError>),
+    (held, rev): (u64, impl Fn(&[u8]) -> Result<u64>),
     document: Option<bson::Document>,
 ) -> Result<Written, FileFailure> {
     let transaction = begin(database)?;
@@ -170,7 +176,7 @@ fn write_whole(
         fits = stored == held;
         match document {
             Some(document) if fits => {
-                let unwritable = |e: bson::error::Error| StorageError::Refused { detail: e.to_string() };
+                let unwritable = |e: bson::error::Error| StorageError::Refused(e.to_string());
                 table.insert(id, &*document.to_vec().map_err(unwritable)?)?;
             }
             None if fits => drop(table.remove(id)?),
@@ -187,10 +193,8 @@ pub(super) fn read_settings(database: &Database) -> Result<Vec<(String, Database
     table.iter()?.map(|row| Ok(settings_of(row?.1.value())?)).collect()
 }
 
-fn settings_of(bytes: &[u8]) -> Result<(String, DatabaseSettings), StorageError> {
-    let unreadable =
-        |e: bson::error::Error| StorageError::Unreadable { id: "settings".to_owned(), detail: e.to_string() };
-    decode_settings(&bson::Document::from_reader(bytes).map_err(unreadable)?)
+fn settings_of(bytes: &[u8]) -> Result<(String, DatabaseSettings)> {
+    decode_settings(&whole("settings", bytes)?)
 }
 
 /// Replaces or removes the settings of a database by compare-and-set.
@@ -213,7 +217,7 @@ pub(super) fn databases(database: &Database) -> Result<Vec<String>, FileFailure>
 }
 
 /// The bytes of a stored value, with its checksum verified.
-pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v [u8], StorageError> {
+pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v [u8]> {
     let unreadable = |detail: &str| StorageError::Unreadable { id: id(), detail: detail.to_owned() };
     let (bytes, sum) = value.split_last_chunk::<4>().ok_or_else(|| unreadable("it has no checksum"))?;
     if u32::from_le_bytes(*sum) != checksum(key, bytes) {
@@ -223,11 +227,7 @@ pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -
 }
 
 /// A stored document, with its checksum verified.
-pub(super) fn unseal_document<'v>(
-    key: &[u8],
-    value: &'v [u8],
-    id: impl Fn() -> String,
-) -> Result<&'v RawDocument, StorageError> {
+pub(super) fn unseal_document<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v RawDocument> {
     let bytes = unseal(key, value, &id)?;
     RawDocument::from_bytes(bytes).map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })
 }

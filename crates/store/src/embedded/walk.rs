@@ -7,9 +7,9 @@ use super::keys::Keys;
 use super::page_form::{self, PageKey};
 use super::tables::{DAYS, DocumentTable, PAGES, SENSORS, unseal, unseal_document};
 use super::{EmbeddedStore, days};
-use crate::bucket::StorageError;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, Walked};
 use crate::bucket::store::WalkStore;
+use crate::bucket::{Result, StorageError};
 use crate::document::decode_raw_sensor;
 use crate::reading::Hour;
 
@@ -21,19 +21,18 @@ impl EmbeddedStore {
     /// a row to what was found. The part does not end before a row that `continues` what was found last.
     async fn walk<T: Send + 'static>(
         &self,
-        (table, database): (DocumentTable, &str),
+        table: (DocumentTable, &str),
         from: Option<&Cursor>,
         rows_max: usize,
         continues: fn(&T, &[u8]) -> bool,
-        add: fn(&mut Vec<T>, &Keys, &[u8], &[u8]),
-    ) -> Result<Walked<T>, StorageError> {
-        let (keys, from) = (Keys::of(database), from.cloned());
-        self.read(move |db| {
+        add: fn(&mut Vec<T>, &[u8], &[u8]),
+    ) -> Result<Walked<T>> {
+        let from = from.cloned();
+        self.read_table(table, move |keys, rows_of_table| {
             let all = keys.all();
             let start = from.as_ref().map_or(&*all.start, |from| &*from.0);
-            let table = db.begin_read()?.open_table(table)?;
             let (mut walked, mut rows, mut bytes) = (Walked::default(), 0, 0);
-            for row in table.range::<&[u8]>(start..&*all.end)? {
+            for row in rows_of_table.range::<&[u8]>(start..&*all.end)? {
                 let (key, value) = row?;
                 let (key, value) = (key.value(), value.value());
                 let is_full = rows >= rows_max.max(1) || bytes >= PART_BYTES;
@@ -43,7 +42,7 @@ impl EmbeddedStore {
                 }
                 rows += 1;
                 bytes += value.len();
-                add(&mut walked.found, &keys, key, value);
+                add(&mut walked.found, key, value);
             }
             Ok(walked)
         })
@@ -53,57 +52,30 @@ impl EmbeddedStore {
 
 #[async_trait]
 impl WalkStore for EmbeddedStore {
-    async fn walk_buckets(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        pages_max: usize,
-    ) -> Result<Walked<RawBucket>, StorageError> {
+    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
         let continues = |last: &RawBucket, key: &[u8]| last.from.0 == Keys::bucket_of(key);
-        self.walk((PAGES, database), from, pages_max, continues, |found, keys, key, value| {
+        self.walk((PAGES, database), from, pages_max, continues, |found, key, value| {
             let bucket = Keys::bucket_of(key);
             if found.last().is_none_or(|last| last.from.0 != bucket) {
                 found.push(RawBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
             }
-            found.last_mut().into_iter().for_each(|last| last.pages.push(page(keys, key, value)));
+            found.last_mut().into_iter().for_each(|last| last.pages.push(page(key, value)));
         })
         .await
     }
 
-    async fn walk_sensors(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawSensor>, StorageError> {
-        self.walk(
-            (SENSORS, database),
-            from,
-            max,
-            |_, _| false,
-            |found, keys, key, value| {
-                let sensor = keys.sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
-                found.push(match unseal_document(key, value, || sensor.clone()) {
-                    Ok(document) => decode_raw_sensor(document, sensor),
-                    Err(error) => RawSensor { key: sensor, document: Err(error) },
-                });
-            },
-        )
-        .await
+    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
+        self.walk((SENSORS, database), from, max, |_, _| false, |found, key, value| found.push(sensor(key, value)))
+            .await
     }
 
-    async fn walk_days(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawDay>, StorageError> {
-        let add = |found: &mut Vec<RawDay>, _: &Keys, key: &[u8], value: &[u8]| found.push(days::raw(key, value));
-        self.walk((DAYS, database), from, max, |_, _| false, add).await
+    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
+        self.walk((DAYS, database), from, max, |_, _| false, |found, key, value| found.push(days::raw(key, value)))
+            .await
     }
 
     /// Exact in this store.
-    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+    async fn estimate_pages(&self) -> Result<u64> {
         self.read(|db| {
             let transaction = db.begin_read()?;
             Ok(transaction.open_table(PAGES)?.len()? + transaction.open_table(DAYS)?.len()?)
@@ -112,10 +84,18 @@ impl WalkStore for EmbeddedStore {
     }
 }
 
-fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<RawPage, StorageError> {
+fn sensor(key: &[u8], value: &[u8]) -> RawSensor {
+    let sensor = Keys::sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
+    match unseal_document(key, value, || sensor.clone()) {
+        Ok(document) => decode_raw_sensor(document, sensor),
+        Err(error) => RawSensor { key: sensor, document: Err(error) },
+    }
+}
+
+fn page(key: &[u8], value: &[u8]) -> Result<RawPage> {
     // An hour beyond the range of timestamps cannot be formatted.
     let hours = Hour::of(i64::MIN)..=Hour::of(i64::MAX);
-    let Some((hour, sensor, number)) = keys.page_of(key).filter(|(hour, ..)| hours.contains(hour)) else {
+    let Some((hour, sensor, number)) = Keys::any_page_of(key).filter(|(hour, ..)| hours.contains(hour)) else {
         let detail = "its key is not a page key".to_owned();
         return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });
     };

@@ -16,8 +16,8 @@ use super::reads::{self, Query};
 use super::remove;
 use super::setup::prefix;
 use super::writes::{self, MongoWrite, Together, Updates, chunks};
-use crate::bucket::StorageError;
 use crate::bucket::store::{Extent, Written};
+use crate::bucket::{Result, StorageError};
 use crate::document::document_rev;
 
 impl MongoStore {
@@ -27,10 +27,10 @@ impl MongoStore {
         &self,
         gate: &Arc<Semaphore>,
         command: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let task = self.spawn(gate, command).await?;
         let ended = tokio::time::timeout(self.options.command_timeout, task).await;
-        ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })
+        ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown(failed.to_string()))
     }
 
     /// Runs a command that changes something in a database; `of` is the prefix of its collections' names. A command
@@ -39,10 +39,10 @@ impl MongoStore {
         &self,
         of: &str,
         command: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, StorageError> {
+    ) -> Result<T> {
         let mut at_work = AtWork::new(self.spawn(&self.writes, command).await?, of, &self.given_up);
         let ended = tokio::time::timeout(self.options.command_timeout, at_work.end()).await;
-        ended.map_err(|_| self.unanswered())?.map_err(|detail| StorageError::Unknown { detail })
+        ended.map_err(|_| self.unanswered())?.map_err(StorageError::Unknown)
     }
 
     /// Waits for a permit, until the deadline, and starts a command as a task that keeps it.
@@ -50,7 +50,7 @@ impl MongoStore {
         &self,
         gate: &Arc<Semaphore>,
         command: impl Future<Output = T> + Send + 'static,
-    ) -> Result<JoinHandle<T>, StorageError> {
+    ) -> Result<JoinHandle<T>> {
         let permit = tokio::time::timeout(self.options.command_timeout, gate.clone().acquire_owned()).await;
         let permit = permit.map_err(|_| busy())?.map_err(|_| busy())?;
         Ok(tokio::spawn(async move {
@@ -62,14 +62,14 @@ impl MongoStore {
 
     fn unanswered(&self) -> StorageError {
         let timeout = self.options.command_timeout;
-        StorageError::Unknown { detail: format!("no answer within {timeout:?} (store.command_timeout)") }
+        StorageError::Unknown(format!("no answer within {timeout:?} (store.command_timeout)"))
     }
 
     /// Runs a read, under a limit separate from the writes.
     pub(super) async fn read<T: Send + 'static>(
         &self,
-        command: impl Future<Output = Result<T, StorageError>> + Send + 'static,
-    ) -> Result<T, StorageError> {
+        command: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         self.run(&self.reads, command).await?
     }
 
@@ -78,7 +78,7 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         query: Query,
-    ) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    ) -> Result<Vec<RawDocumentBuf>> {
         let collection = collection.clone();
         self.read(async move { reads::find(&collection, query).await }).await
     }
@@ -134,11 +134,7 @@ impl MongoStore {
     /// Removes all documents that match a filter. Each command has a time limit on the server that is shorter than the
     /// deadline here, so that none outlives this call and removes what is written after it; what it has removed by then
     /// stays removed.
-    pub(super) async fn remove(
-        &self,
-        collection: &Collection<RawDocumentBuf>,
-        filter: Document,
-    ) -> Result<(), StorageError> {
+    pub(super) async fn remove(&self, collection: &Collection<RawDocumentBuf>, filter: Document) -> Result<()> {
         let most = self.options.command_timeout / 2;
         self.quiet(prefix(collection)).await?;
         loop {
@@ -158,7 +154,7 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         mut filter: Document,
-    ) -> Result<(), StorageError> {
+    ) -> Result<()> {
         filter.extend(remove::is_newer());
         let query = Query::of(filter).sending(doc! { "_id": 1, "schemaVersion": 1 }).within(Extent::pages(1));
         let newer = self.find(collection, query).await?;
@@ -166,13 +162,13 @@ impl MongoStore {
     }
 
     /// Waits until no abandoned write of a database is still running: it must not bring data back after a removal.
-    pub(super) async fn quiet(&self, of: &str) -> Result<(), StorageError> {
+    pub(super) async fn quiet(&self, of: &str) -> Result<()> {
         tokio::time::timeout(self.options.command_timeout, self.given_up.quiet(of)).await.map_err(|_| busy())
     }
 
     /// Returns the error of a removal; if its outcome is unknown, only after the server's time limit for it has passed.
     pub(super) async fn at_rest(&self, error: StorageError) -> StorageError {
-        if matches!(error, StorageError::Unknown { .. }) {
+        if matches!(error, StorageError::Unknown(_)) {
             tokio::time::sleep(self.options.command_timeout / 2).await;
         }
         error
@@ -191,7 +187,7 @@ impl MongoStore {
 }
 
 fn busy() -> StorageError {
-    StorageError::Unavailable { detail: "earlier commands are still unanswered after store.command_timeout".to_owned() }
+    StorageError::Unavailable("earlier commands are still unanswered after store.command_timeout".to_owned())
 }
 
 /// Outcome of the changes of one command.
@@ -205,7 +201,7 @@ impl Sent {
     fn whole(error: &Error, changes: Vec<MongoWrite>) -> Self {
         let class = classify(error);
         let results = vec![Written::Failed(class.clone()); changes.len()];
-        let may_be_one = matches!(class, StorageError::Refused { .. } | StorageError::Failing { .. });
+        let may_be_one = matches!(class, StorageError::Refused(_) | StorageError::Failing(_));
         Self { results, returned: if may_be_one { changes } else { Vec::new() } }
     }
 }
@@ -223,12 +219,7 @@ async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite
 /// Upserts by compare-and-set. Changes that the validator stopped are sent once more as plain updates: one that it
 /// stops again is invalid by its content; any other result means that the stored document has changed.
 async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
-    let command = |changes: &[MongoWrite], updates| writes::update_command(collection.name(), changes, updates);
-    let reply = match command(&changes, Updates::Upserts) {
-        Ok(command) => mongo.run_raw_command(command).await,
-        Err(error) => Err(error),
-    };
-    let reply = match reply {
+    let reply = match writes::update(mongo, collection.name(), &changes, Updates::Upserts).await {
         Ok(reply) => reply,
         Err(error) => return Sent::whole(&error, changes),
     };
@@ -237,10 +228,7 @@ async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, chang
     let mut results = of_updates(Ok(reply), changes.len());
     if !stopped.is_empty() {
         let again: Vec<MongoWrite> = stopped.iter().filter_map(|place| changes.get(*place).cloned()).collect();
-        let proof = match command(&again, Updates::Plain) {
-            Ok(command) => mongo.run_raw_command(command).await,
-            Err(error) => Err(error),
-        };
+        let proof = writes::update(mongo, collection.name(), &again, Updates::Plain).await;
         for (place, refusal) in proof.iter().flat_map(proven_invalid) {
             if let Some(result) = stopped.get(place).and_then(|place| results.get_mut(*place)) {
                 *result = Written::Failed(refusal);

@@ -14,7 +14,7 @@ use super::groups::NotedSensors;
 use super::settings::SealForms;
 use super::writes::durable;
 use super::{MongoStore, told};
-use crate::bucket::{CopyRules, GroupRules, IndexRules, SealForm, StorageError};
+use crate::bucket::{CopyRules, GroupRules, IndexRules, Result, SealForm, StorageError};
 
 /// Maximum concurrent write commands; the same number of reads may run beside them.
 pub const COMMANDS_IN_FLIGHT: u32 = 4;
@@ -60,10 +60,10 @@ impl MongoStore {
     ///
     /// # Errors
     /// [`StorageError::Address`] if the driver rejects the URI.
-    pub async fn open(uri: &str, options: MongoOptions) -> Result<Self, StorageError> {
+    pub async fn open(uri: &str, options: MongoOptions) -> Result<Self> {
         let refused = |e: Error| {
             tracing::debug!(error = %e, "the MongoDB driver refused the address");
-            StorageError::Address { detail: told::by_driver(&e) }
+            StorageError::Address(told::by_driver(&e))
         };
         let mut client_options = ClientOptions::parse(uri).await.map_err(refused)?;
         client_options.app_name.get_or_insert_with(|| "hourglass".to_owned());

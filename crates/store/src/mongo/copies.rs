@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::Collection;
 
-use super::outcome::classify;
+use super::outcome::{checked, classify};
 use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
 use super::{MongoStore, READ_SENSORS, date};
-use crate::bucket::{CopyScope, StorageError};
+use crate::bucket::{CopyScope, Result, StorageError};
 use crate::document::{COPIED_FIELDS, SensorCopies};
 
 /// The `meta` of new documents, by sensor, encoded.
@@ -23,7 +23,7 @@ impl MongoStore {
         &self,
         database: &str,
         sensors: impl Iterator<Item = &'a str>,
-    ) -> Result<NewCopies, StorageError> {
+    ) -> Result<NewCopies> {
         let names = self.options.copies.names(database);
         if names.is_empty() {
             return Ok(NewCopies::new());
@@ -36,7 +36,7 @@ impl MongoStore {
         Ok(found.into_iter().filter_map(copies).collect())
     }
 
-    pub(super) async fn sensor_copies(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorCopies>, StorageError> {
+    pub(super) async fn sensor_copies(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorCopies>> {
         let mut found = Vec::with_capacity(keys.len());
         for keys in keys.chunks(READ_SENSORS) {
             let sensors = Collections::of(&self.mongo, database).sensors;
@@ -53,7 +53,7 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         updates: Vec<Bson>,
-    ) -> Result<(u64, bool), StorageError> {
+    ) -> Result<(u64, bool)> {
         if updates.is_empty() {
             return Ok((0, true));
         }
@@ -69,12 +69,9 @@ impl MongoStore {
             return Ok((0, false));
         }
         let reply = reply.map_err(|error| classify(&error))?;
-        if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
-            let detail = format!("copies of metadata were not set: {error}");
-            return Err(StorageError::Failing { detail: detail.chars().take(200).collect() });
-        }
+        checked(&reply, "copies of metadata were not set")?;
         if reply.contains_key("writeConcernError") {
-            return Err(StorageError::Unknown { detail: "copies of metadata are not durable yet".to_owned() });
+            return Err(StorageError::Unknown("copies of metadata are not durable yet".to_owned()));
         }
         let changed = reply.get_i32("nModified").map(i64::from).or_else(|_| reply.get_i64("nModified"));
         Ok((changed.ok().and_then(|changed| u64::try_from(changed).ok()).unwrap_or_default(), true))
@@ -85,7 +82,7 @@ pub(super) fn needed() -> Document {
     COPIED_FIELDS.iter().map(|field| ((*field).to_owned(), Bson::Int32(1))).collect()
 }
 
-pub(super) fn of_document(document: &RawDocumentBuf) -> Result<SensorCopies, StorageError> {
+pub(super) fn of_document(document: &RawDocumentBuf) -> Result<SensorCopies> {
     let id = || document.get_str("_id").unwrap_or_default().to_owned();
     SensorCopies::of(document).map_err(|detail| StorageError::Unreadable { id: id(), detail })
 }

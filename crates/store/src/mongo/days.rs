@@ -15,7 +15,7 @@ use super::writes::{MongoWrite, insertion, insertion_with};
 use super::{MongoStore, READ_BUCKETS, date};
 use crate::bucket::day::within;
 use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
-use crate::bucket::{DayId, DayPart, DayWrite, MonthId, MonthWrite, StorageError, StoredDay, StoredMonth};
+use crate::bucket::{DayId, DayPart, DayWrite, MonthId, MonthWrite, Result, StorageError, StoredDay, StoredMonth};
 use crate::document;
 use crate::faults;
 use crate::reading::{Day, Hour, Month};
@@ -36,7 +36,7 @@ pub(super) const REMOVED: usize = 50;
 
 impl MongoStore {
     /// Documents of the collection at one moment: sealing writes a part before it removes chunks.
-    async fn parts(&self, database: &str, query: Query) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    async fn parts(&self, database: &str, query: Query) -> Result<Vec<RawDocumentBuf>> {
         self.settled(|| {
             let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
             let query = query.clone();
@@ -46,14 +46,14 @@ impl MongoStore {
     }
 
     /// A read at one moment. Just after a collection or an index was made, MongoDB has no moment to read at: it is asked again.
-    async fn settled<T, F>(&self, read: impl Fn() -> F) -> Result<T, StorageError>
+    async fn settled<T, F>(&self, read: impl Fn() -> F) -> Result<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, StorageError>> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         for _ in 0..UNSETTLED_MAX {
             match self.read(read()).await {
-                Err(StorageError::Busy { .. }) => tokio::time::sleep(UNSETTLED_WAIT).await,
+                Err(StorageError::Busy(_)) => tokio::time::sleep(UNSETTLED_WAIT).await,
                 settled => return settled,
             }
         }
@@ -61,7 +61,7 @@ impl MongoStore {
     }
 
     /// Removes the months of these days.
-    async fn remove_months(&self, collections: &Collections, days: &[DayWrite<'_>]) -> Result<(), StorageError> {
+    async fn remove_months(&self, collections: &Collections, days: &[DayWrite<'_>]) -> Result<()> {
         let of = |day: &DayWrite<'_>| document::month_id(&day.id.sensor.key, Month::of(day.id.day));
         let names: Vec<String> = days.iter().map(of).collect::<BTreeSet<String>>().into_iter().collect();
         for names in names.chunks(MONTHS) {
@@ -92,12 +92,7 @@ impl MongoStore {
 
 #[async_trait]
 impl DayStore for MongoStore {
-    async fn parts_of(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        days: Range<Day>,
-    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
+    async fn parts_of(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
         let days = doc! { "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start) };
         let mut found = Vec::new();
         for (lot, keys) in sensors.chunks(super::scan::SENSORS).enumerate() {
@@ -113,7 +108,7 @@ impl DayStore for MongoStore {
         Ok(found)
     }
 
-    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
+    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>> {
         let collection = Collections::of(&self.mongo, database).days;
         let mut found: HashMap<String, StoredDay> = HashMap::with_capacity(ids.len());
         let names: Vec<String> = ids.iter().map(|id| document::day_id(&id.sensor.key, id.day, id.part)).collect();
@@ -128,20 +123,19 @@ impl DayStore for MongoStore {
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
         // Claims, removals and changes of parts that are stored make no database anew that is gone since.
         let is_new = |day: &DayWrite<'_>| day.rev == 0 && day.readings.is_some_and(|readings| !readings.is_empty());
-        let collections = match days.iter().any(is_new) {
-            true => self.created(database).await,
-            false => Ok(Collections::of(&self.mongo, database)),
-        };
-        let collections = match collections {
-            Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); days.len()],
-        };
-        let form = self.seal_form(database).await;
         let new = days.iter().filter(|day| day.rev == 0).map(|day| &*day.id.sensor.key);
-        let copies = match self.new_copies(database, new).await {
+        let prepared = async {
+            if days.iter().any(is_new) {
+                self.created(database).await?;
+            }
+            self.new_copies(database, new).await
+        };
+        let copies = match prepared.await {
             Ok(copies) => copies,
             Err(error) => return vec![Written::Failed(error); days.len()],
         };
+        let collections = Collections::of(&self.mongo, database);
+        let form = self.seal_form(database).await;
         let outcomes = Mutex::new(vec![Written::Yes; days.len()]);
         let (mut changes, mut removals) = (Vec::new(), Vec::new());
         for (place, day) in days.iter().enumerate() {
@@ -156,7 +150,7 @@ impl DayStore for MongoStore {
             };
             if change.bytes() > PART_BYTES_MAX {
                 let detail = format!("a part of a day of {} bytes is larger than MongoDB takes", change.bytes());
-                let refused = Written::Failed(StorageError::Refused { detail });
+                let refused = Written::Failed(StorageError::Refused(detail));
                 outcomes.lock()[place] = refused;
                 continue;
             }
@@ -184,7 +178,7 @@ impl DayStore for MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
+    ) -> Result<Scanned> {
         self.settled(|| {
             let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
             let (sensor, hours, projection) = (sensor.to_owned(), hours.clone(), projection.clone());
@@ -203,7 +197,7 @@ impl DayStore for MongoStore {
         hours: Range<Hour>,
         projection: &Projection,
         bytes_max: usize,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let days = Day::of_hours(&hours);
         let range = doc! { "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start) };
         let mut found: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
@@ -232,7 +226,7 @@ impl DayStore for MongoStore {
         from: &(Day, String),
         until: Day,
         most: usize,
-    ) -> Result<Vec<(Day, String)>, StorageError> {
+    ) -> Result<Vec<(Day, String)>> {
         let (day, sensor) = from;
         let mut found: Vec<(Day, String)> = Vec::new();
         let mut after = document::chunks_of(sensor, *day);
@@ -253,7 +247,7 @@ impl DayStore for MongoStore {
     }
 
     /// An id begins with its day.
-    async fn last_day(&self, database: &str) -> Result<Option<Day>, StorageError> {
+    async fn last_day(&self, database: &str) -> Result<Option<Day>> {
         let days = Collections::of(&self.mongo, database).days;
         let query = Query::of(Document::new()).sorted(doc! { "_id": -1 }).sending(doc! { "_id": 1, "start": 1 });
         Ok(self.find(&days, query.within(Extent::pages(1))).await?.first().and_then(day_of))
@@ -265,7 +259,7 @@ impl DayStore for MongoStore {
         sensors: &[&str],
         months: Range<Month>,
         projection: &Projection,
-    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
+    ) -> Result<Vec<(MonthId, StoredMonth)>> {
         let mut names = Vec::with_capacity(sensors.len());
         for month in (months.start.0..months.end.0).map(Month) {
             names.extend(sensors.iter().map(|sensor| document::month_id(sensor, month)));
@@ -309,13 +303,7 @@ struct Together {
 }
 
 impl PartsScan {
-    async fn run(
-        &mut self,
-        sensor: &str,
-        hours: Range<Hour>,
-        order: Order,
-        extent: Extent,
-    ) -> Result<Scanned, StorageError> {
+    async fn run(&mut self, sensor: &str, hours: Range<Hour>, order: Order, extent: Extent) -> Result<Scanned> {
         let (mut pages, mut bytes) = (Vec::new(), 0);
         let most = (extent.pages / HOURS).clamp(1, DAYS);
         let mut left = self.list(sensor, &hours, order, most).await?.into_iter().peekable();
@@ -345,13 +333,7 @@ impl PartsScan {
     }
 
     /// The sensor's parts that have some of the hours, in the scan's order, at most `most` days together.
-    async fn list(
-        &mut self,
-        sensor: &str,
-        hours: &Range<Hour>,
-        order: Order,
-        most: usize,
-    ) -> Result<Vec<Together>, StorageError> {
+    async fn list(&mut self, sensor: &str, hours: &Range<Hour>, order: Order, most: usize) -> Result<Vec<Together>> {
         let days = Day::of_hours(hours);
         let filter = doc! { "sensor": sensor, "start": {
             "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start),

@@ -12,8 +12,8 @@ use super::MongoStore;
 use super::indexes;
 use super::outcome::classify;
 use super::setup::Collections;
-use crate::bucket::StorageError;
 use crate::bucket::declared::IndexOf;
+use crate::bucket::{Result, StorageError};
 use crate::names::key;
 
 /// What the name of each index begins with that is declared, and of no other one.
@@ -92,7 +92,7 @@ impl MongoStore {
     }
 
     /// Makes what is missing and drops what is not declared; returns how many indexes it made and dropped.
-    pub(super) async fn settled_indexes(&self, database: &str) -> Result<u64, StorageError> {
+    pub(super) async fn settled_indexes(&self, database: &str) -> Result<u64> {
         let mut changed = 0;
         for (collection, wanted) in self.wanted_of(database) {
             let found = self.owned(&collection).await?;
@@ -123,10 +123,7 @@ impl MongoStore {
     }
 
     /// The declared indexes that a collection has.
-    async fn owned(
-        &self,
-        collection: &Collection<RawDocumentBuf>,
-    ) -> Result<BTreeMap<String, IndexModel>, StorageError> {
+    async fn owned(&self, collection: &Collection<RawDocumentBuf>) -> Result<BTreeMap<String, IndexModel>> {
         let collection = collection.clone();
         let listed = async move { indexes::list(&collection).await.map_err(|e| classify(&e)) };
         let owned = |found: IndexModel| {
@@ -138,8 +135,8 @@ impl MongoStore {
 }
 
 /// Waits for a command that runs as a task: the driver must not be interrupted.
-async fn ended(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<(), StorageError> {
-    let ended = task.await.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })?;
+async fn ended(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<()> {
+    let ended = task.await.map_err(|failed| StorageError::Unknown(failed.to_string()))?;
     ended.map_err(|error| classify(&error))
 }
 

@@ -11,7 +11,7 @@ use super::copies::{needed, of_document, refreshing};
 use super::reads::Query;
 use super::setup::Collections;
 use crate::bucket::store::{Extent, MongoExtras};
-use crate::bucket::{CopiesRefreshed, CopyScope, Regrouped, StorageError};
+use crate::bucket::{CopiesRefreshed, CopyScope, Regrouped, Result, StorageError};
 use crate::document::GroupPage;
 
 #[async_trait]
@@ -20,12 +20,7 @@ impl MongoExtras for MongoStore {
         !self.options.copies.is_empty()
     }
 
-    async fn refresh_copies(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        scope: CopyScope,
-    ) -> Result<CopiesRefreshed, StorageError> {
+    async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopiesRefreshed> {
         let names = self.options.copies.names(database);
         let collections = Collections::of(&self.mongo, database);
         let of = if names.is_empty() { Vec::new() } else { self.sensor_copies(database, sensors).await? };
@@ -59,7 +54,7 @@ impl MongoExtras for MongoStore {
         database: &str,
         after: &str,
         most: usize,
-    ) -> Result<(Vec<String>, Option<String>), StorageError> {
+    ) -> Result<(Vec<String>, Option<String>)> {
         let names = self.options.copies.names(database);
         if names.is_empty() {
             return Ok((Vec::new(), None));
@@ -77,7 +72,7 @@ impl MongoExtras for MongoStore {
         !self.options.groups.is_empty()
     }
 
-    async fn regroup(&self, most: usize) -> Result<Regrouped, StorageError> {
+    async fn regroup(&self, most: usize) -> Result<Regrouped> {
         let mut done = Regrouped::default();
         if let Some((database, keys)) = self.noted.take(most) {
             done.sensors = keys.len() as u64;
@@ -93,12 +88,7 @@ impl MongoExtras for MongoStore {
         Ok(done)
     }
 
-    async fn regroup_after(
-        &self,
-        database: &str,
-        after: &str,
-        most: usize,
-    ) -> Result<(Regrouped, Option<String>), StorageError> {
+    async fn regroup_after(&self, database: &str, after: &str, most: usize) -> Result<(Regrouped, Option<String>)> {
         let rules = self.options.groups.of(database);
         if rules.is_empty() {
             return Ok((Regrouped::default(), None));
@@ -126,7 +116,7 @@ impl MongoExtras for MongoStore {
         Ok((Regrouped { sensors: looked_at, documents, left: self.noted.left(), is_incomplete: false }, last))
     }
 
-    async fn settle_indexes(&self, database: &str) -> Result<u64, StorageError> {
+    async fn settle_indexes(&self, database: &str) -> Result<u64> {
         self.settled_indexes(database).await
     }
 }

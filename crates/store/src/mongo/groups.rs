@@ -14,12 +14,12 @@ use mongodb::{Client, ClientSession, Collection, Database};
 use parking_lot::Mutex;
 
 use super::MongoStore;
-use super::outcome::{classify, of_transaction};
+use super::outcome::{checked, classify, of_transaction};
 use super::reads::Query;
 use super::setup::{self, Collections, prefix};
 use super::writes::{COMMAND_BYTES, durable};
 use crate::bucket::store::{Extent, Written};
-use crate::bucket::{GroupRules, StorageError};
+use crate::bucket::{GroupRules, Result, StorageError};
 use crate::document::{
     BsonWriter, GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, place_prefix, settled,
 };
@@ -27,6 +27,8 @@ use crate::faults;
 
 /// Most sensors that are noted. Beyond them, a walk through the sensors' documents finds what is left.
 const NOTED: usize = 1_000_000;
+/// What an error says.
+const WHAT: &str = "groups' documents were not set";
 /// Most ranges of `_id`s that one query looks into.
 const RANGES: usize = 100;
 
@@ -97,7 +99,7 @@ impl NotedSensors {
 fn failed(error: &Error) -> StorageError {
     match of_transaction(error) {
         Written::Failed(error) => error,
-        Written::Yes | Written::Conflict => StorageError::Busy { detail: "groups' documents".to_owned() },
+        Written::Yes | Written::Conflict => StorageError::Busy("groups' documents".to_owned()),
     }
 }
 
@@ -110,7 +112,7 @@ impl MongoStore {
     }
 
     /// Sets the groups' documents of these sensors as their documents say; returns how many it changed.
-    pub(super) async fn regroup_keys(&self, database: &str, keys: Vec<String>) -> Result<u64, StorageError> {
+    pub(super) async fn regroup_keys(&self, database: &str, keys: Vec<String>) -> Result<u64> {
         if keys.is_empty() {
             return Ok(0);
         }
@@ -128,7 +130,7 @@ impl MongoStore {
 
     /// Makes the collection of groups' documents if there is none and one of these sensors has a document: nothing is made for a
     /// database that was dropped.
-    async fn make_groups(&self, database: &str, keys: &[String]) -> Result<(), StorageError> {
+    async fn make_groups(&self, database: &str, keys: &[String]) -> Result<()> {
         if self.grouped.lock().contains(database) {
             return Ok(());
         }
@@ -157,7 +159,7 @@ struct Turn {
 }
 
 impl Turn {
-    async fn run(&self, client: &Client) -> Result<u64, StorageError> {
+    async fn run(&self, client: &Client) -> Result<u64> {
         let mut session = client.start_session().await.map_err(|e| classify(&e))?;
         let started = session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(durable()).await;
         started.map_err(|e| classify(&e))?;
@@ -173,7 +175,7 @@ impl Turn {
         settled
     }
 
-    async fn commit(&self, session: &mut ClientSession) -> Result<(), StorageError> {
+    async fn commit(&self, session: &mut ClientSession) -> Result<()> {
         faults::point("before_groups");
         session.commit_transaction().await.map_err(|e| failed(&e))?;
         faults::point("after_groups");
@@ -181,14 +183,13 @@ impl Turn {
     }
 
     /// Returns how many documents it changed.
-    async fn settle(&self, session: &mut ClientSession) -> Result<u64, StorageError> {
+    async fn settle(&self, session: &mut ClientSession) -> Result<u64> {
         let rules = self.rules.of(&self.database);
         let mut keys: BTreeSet<&str> = self.keys.iter().map(String::as_str).collect();
         let mut sensors = Vec::new();
         let needed: Document = GROUPED_FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
-        for document in
-            all(session, &self.collections.sensors, doc! { "_id": { "$in": &self.keys } }, Some(needed)).await?
-        {
+        let documents = Query::of(doc! { "_id": { "$in": &self.keys } }).sending(needed);
+        for document in all(session, &self.collections.sensors, documents).await? {
             match GroupedSensor::of(&document, &rules) {
                 Ok(sensor) => sensors.push(sensor),
                 // One that cannot be read stays where it is.
@@ -200,7 +201,8 @@ impl Turn {
         }
         let mut pages = BTreeMap::new();
         let groups = &self.collections.groups;
-        for document in all(session, groups, doc! { "members.sensor": { "$in": &self.keys } }, None).await? {
+        let with_members = Query::of(doc! { "members.sensor": { "$in": &self.keys } });
+        for document in all(session, groups, with_members).await? {
             let page = GroupPage::of(&document)?;
             pages.insert(page.id(), page);
         }
@@ -215,7 +217,7 @@ impl Turn {
             let updates: Vec<Document> = marks.iter().map(update).collect();
             let command = doc! { "update": self.collections.sensors.name(), "updates": updates };
             let reply = self.mongo.run_command(command).session(&mut *session).await;
-            checked(&reply.map_err(|e| failed(&e))?)?;
+            checked(&reply.map_err(|e| failed(&e))?, WHAT)?;
         }
         Ok(changed as u64)
     }
@@ -226,7 +228,7 @@ impl Turn {
         session: &mut ClientSession,
         sensors: &'a [GroupedSensor],
         pages: &mut BTreeMap<String, GroupPage>,
-    ) -> Result<BTreeMap<(&'a str, &'a Place), String>, StorageError> {
+    ) -> Result<BTreeMap<(&'a str, &'a Place), String>> {
         let mut homes = BTreeMap::new();
         let mut open: BTreeMap<&Place, BTreeSet<&str>> = BTreeMap::new();
         for sensor in sensors {
@@ -257,7 +259,7 @@ impl Turn {
         }
         if !missing.is_empty() {
             let filter = doc! { "_id": { "$in": missing.into_iter().collect::<Vec<_>>() } };
-            for document in all(session, &self.collections.groups, filter, None).await? {
+            for document in all(session, &self.collections.groups, Query::of(filter)).await? {
                 let page = GroupPage::of(&document)?;
                 pages.insert(page.id(), page);
             }
@@ -270,7 +272,7 @@ impl Turn {
         &self,
         session: &mut ClientSession,
         open: &BTreeMap<&Place, BTreeSet<&str>>,
-    ) -> Result<BTreeSet<String>, StorageError> {
+    ) -> Result<BTreeSet<String>> {
         let (mut ids, groups, sent) = (BTreeSet::new(), &self.collections.groups, doc! { "_id": 1 });
         let id = |document: RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
         let mut ranges = Vec::new();
@@ -278,17 +280,13 @@ impl Turn {
             let start = place_prefix(place);
             let (Some(first), Some(last)) = (keys.first(), keys.last()) else { continue };
             let range = doc! { "$gte": &start, "$lte": start.clone() + first };
-            let mut nearest = groups.find(doc! { "_id": range }).sort(doc! { "_id": -1 }).limit(1);
-            nearest = nearest.projection(sent.clone());
-            let mut found = nearest.session(&mut *session).await.map_err(|e| failed(&e))?;
-            if found.advance(&mut *session).await.map_err(|e| failed(&e))? {
-                ids.insert(id(found.current().to_owned()));
-            }
+            let nearest = Query::of(doc! { "_id": range }).sorted(doc! { "_id": -1 }).within(Extent::pages(1));
+            ids.extend(all(session, groups, nearest.sending(sent.clone())).await?.into_iter().map(id));
             ranges.push(doc! { "_id": { "$gt": start.clone() + first, "$lte": start + last } });
         }
         for ranges in ranges.chunks(RANGES) {
-            let found = all(session, groups, doc! { "$or": ranges }, Some(sent.clone())).await?;
-            ids.extend(found.into_iter().map(id));
+            let within = Query::of(doc! { "$or": ranges }).sending(sent.clone());
+            ids.extend(all(session, groups, within).await?.into_iter().map(id));
         }
         Ok(ids)
     }
@@ -297,13 +295,9 @@ impl Turn {
 async fn all(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
-    filter: Document,
-    projection: Option<Document>,
-) -> Result<Vec<RawDocumentBuf>, StorageError> {
-    let mut find = collection.find(filter);
-    if let Some(projection) = projection {
-        find = find.projection(projection);
-    }
+    query: Query,
+) -> Result<Vec<RawDocumentBuf>> {
+    let (find, _) = query.find(collection);
     let mut cursor = find.session(&mut *session).await.map_err(|e| failed(&e))?;
     let mut documents = Vec::new();
     while cursor.advance(&mut *session).await.map_err(|e| failed(&e))? {
@@ -317,7 +311,7 @@ async fn write(
     mongo: &Database,
     groups: &Collection<RawDocumentBuf>,
     changes: &GroupChanges,
-) -> Result<(), StorageError> {
+) -> Result<()> {
     if !changes.removed.is_empty() {
         let removed = groups.delete_many(doc! { "_id": { "$in": &changes.removed } }).session(&mut *session).await;
         removed.map_err(|e| failed(&e))?;
@@ -342,20 +336,9 @@ async fn write(
         w.end();
         let command = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| failed(&Error::from(e)))?;
         let reply = mongo.run_raw_command(command).session(&mut *session).await;
-        checked(&reply.map_err(|e| failed(&e))?)?;
+        checked(&reply.map_err(|e| failed(&e))?, WHAT)?;
     }
     Ok(())
-}
-
-/// Fails if a statement of a command failed.
-fn checked(reply: &Document) -> Result<(), StorageError> {
-    match reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
-        None => Ok(()),
-        Some(error) => {
-            let detail = format!("groups' documents were not set: {error}");
-            Err(StorageError::Failing { detail: detail.chars().take(200).collect() })
-        }
-    }
 }
 
 #[cfg(test)]

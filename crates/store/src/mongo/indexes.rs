@@ -6,7 +6,7 @@ use mongodb::options::IndexOptions;
 use mongodb::{Collection, IndexModel};
 
 use super::outcome::{classify, has_code};
-use crate::bucket::StorageError;
+use crate::bucket::Result;
 
 const OPTIONS_CONFLICT: i32 = 85;
 const KEY_SPECS_CONFLICT: i32 = 86;
@@ -41,7 +41,7 @@ pub async fn create(collection: &Collection<RawDocumentBuf>, index: &Index) -> R
 ///
 /// # Errors
 /// The server does not answer or refuses.
-pub async fn exists(collection: &Collection<RawDocumentBuf>, index: &Index) -> Result<bool, StorageError> {
+pub async fn exists(collection: &Collection<RawDocumentBuf>, index: &Index) -> Result<bool> {
     Ok(list(collection).await.map_err(|e| classify(&e))?.iter().any(|found| serves(found, index)))
 }
 

@@ -44,7 +44,7 @@ use self::groups::NotedSensors;
 use self::outcome::classify;
 use self::settings::SealForms;
 use self::setup::Collections;
-use crate::bucket::StorageError;
+use crate::bucket::Result;
 use crate::names::collection_prefix;
 use crate::reading::Hour;
 
@@ -80,7 +80,7 @@ pub struct MongoStore {
 
 impl MongoStore {
     /// Ensures that the database's collections exist, once per process.
-    async fn created(&self, database: &str) -> Result<Collections, StorageError> {
+    async fn created(&self, database: &str) -> Result<Collections> {
         let known = self.created.lock().contains(database);
         if !known {
             let (mongo, name) = (self.mongo.clone(), database.to_owned());

@@ -6,7 +6,7 @@ use mongodb::error::{Error, ErrorKind, InsertManyError, WriteFailure};
 
 use super::told;
 use crate::bucket::store::Written;
-use crate::bucket::{StorageError, Unusable};
+use crate::bucket::{Result, StorageError, Unusable};
 
 /// Duplicate key: the document exists already, or an upsert's `rev` did not match.
 const DUPLICATE_KEY: i32 = 11_000;
@@ -27,7 +27,7 @@ pub fn classify(error: &Error) -> StorageError {
     tracing::debug!(%error, "the MongoDB driver reported an error");
     let detail = told::by_driver(error);
     if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
-        return StorageError::Unknown { detail };
+        return StorageError::Unknown(detail);
     }
     // Elections, lost connections, transactions in conflict: with these labels the error is temporary, whatever its
     // code.
@@ -35,21 +35,21 @@ pub fn classify(error: &Error) -> StorageError {
     match error.kind.as_ref() {
         ErrorKind::Command(command) if passes.into_iter().any(|label| error.contains_label(label)) => {
             match classify_code(command.code, detail) {
-                StorageError::Database { detail } => StorageError::Unknown { detail },
+                StorageError::Database(detail) => StorageError::Unknown(detail),
                 class => class,
             }
         }
-        ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } => StorageError::Unavailable { detail },
+        ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } => StorageError::Unavailable(detail),
         ErrorKind::Authentication { .. } => unusable(Unusable::WrongCredentials, detail),
         ErrorKind::Command(command) => classify_code(command.code, detail),
         ErrorKind::Write(WriteFailure::WriteError(write)) => classify_code(write.code, detail),
         // The request itself is malformed, which says nothing about a document.
         ErrorKind::InvalidArgument { .. } | ErrorKind::Bson(_) | ErrorKind::BsonSerialization(_) => {
-            StorageError::Failing { detail }
+            StorageError::Failing(detail)
         }
         // Lost connections, cleared pools, unconfirmed write concerns and unknown kinds: the write may have been
         // applied, and sending it again is safe.
-        _ => StorageError::Unknown { detail },
+        _ => StorageError::Unknown(detail),
     }
 }
 
@@ -73,18 +73,18 @@ pub fn classify_code(code: i32, detail: String) -> StorageError {
         // Authentication failed.
         18 => unusable(Unusable::WrongCredentials, detail),
         // Overload (refused before execution), not primary at dispatch, out of disk space.
-        462 | 10_107 | 13_435 | 13_436 | 14_031 => StorageError::Unavailable { detail },
-        WRITE_CONFLICT => StorageError::Busy { detail },
-        code if TRANSACTION_LOST.contains(&code) => StorageError::Busy { detail },
-        VALIDATION => StorageError::Refused { detail },
-        code if TOO_LARGE.contains(&code) => StorageError::Refused { detail },
+        462 | 10_107 | 13_435 | 13_436 | 14_031 => StorageError::Unavailable(detail),
+        WRITE_CONFLICT => StorageError::Busy(detail),
+        code if TRANSACTION_LOST.contains(&code) => StorageError::Busy(detail),
+        VALIDATION => StorageError::Refused(detail),
+        code if TOO_LARGE.contains(&code) => StorageError::Refused(detail),
         // Bad value or type mismatch: in an option, a command, or a stored document that was changed from outside.
-        2 | 14 => StorageError::Failing { detail },
+        2 | 14 => StorageError::Failing(detail),
         // Part of the command may have run, here and in the last case.
-        code if PASSING.contains(&code) => StorageError::Unknown { detail },
+        code if PASSING.contains(&code) => StorageError::Unknown(detail),
         // The server processed the command: for example a view where a collection should be (166), an index that
         // conflicts with another (85), a collection being dropped (215).
-        _ => StorageError::Database { detail },
+        _ => StorageError::Database(detail),
     }
 }
 
@@ -96,6 +96,12 @@ pub fn has_code(error: &Error, codes: &[i32]) -> bool {
 /// The errors of single statements in a reply.
 pub fn write_errors(reply: &Document) -> impl Iterator<Item = &Document> {
     reply.get_array("writeErrors").into_iter().flatten().filter_map(|error| error.as_document())
+}
+
+/// Fails, and says what was not done, if a statement of a command failed.
+pub fn checked(reply: &Document, what: &str) -> Result<()> {
+    let Some(error) = write_errors(reply).next() else { return Ok(()) };
+    Err(StorageError::Failing(format!("{what}: {error}").chars().take(200).collect()))
 }
 
 /// Per-document outcomes of an unordered insert of `count` documents.
@@ -111,9 +117,8 @@ pub fn of_insert(result: Result<(), Error>, count: usize) -> Vec<Written> {
 
 fn of_partial_insert(partial: &InsertManyError, count: usize) -> Vec<Written> {
     let unconfirmed = partial.write_concern_error.as_ref();
-    let rest = unconfirmed.map_or(Written::Yes, |e| {
-        Written::Failed(StorageError::Unknown { detail: told::write_concern(e.code, &e.message) })
-    });
+    let rest = unconfirmed
+        .map_or(Written::Yes, |e| Written::Failed(StorageError::Unknown(told::write_concern(e.code, &e.message))));
     let mut outcomes = vec![rest; count];
     for error in partial.write_errors.iter().flatten() {
         if let Some(outcome) = outcomes.get_mut(error.index) {
@@ -136,7 +141,7 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
     let rest = match reply.get_document("writeConcernError") {
         Ok(error) => {
             let (code, message) = (error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or(""));
-            Written::Failed(StorageError::Unknown { detail: told::write_concern(code, message) })
+            Written::Failed(StorageError::Unknown(told::write_concern(code, message)))
         }
         Err(_) => Written::Yes,
     };
@@ -160,8 +165,8 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
 fn of_one(code: i32, message: &str) -> StorageError {
     let detail = told::by_server(code, message);
     match classify_code(code, detail) {
-        StorageError::Unknown { detail } | StorageError::Database { detail } if !PRIMARY_CHANGES.contains(&code) => {
-            StorageError::Failing { detail }
+        StorageError::Unknown(detail) | StorageError::Database(detail) if !PRIMARY_CHANGES.contains(&code) => {
+            StorageError::Failing(detail)
         }
         class => class,
     }
@@ -193,7 +198,7 @@ pub fn proven_invalid(reply: &Document) -> Vec<(usize, StorageError)> {
     let errors = write_errors(reply).filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION));
     let told = |error: &Document| {
         let detail = told::by_server(VALIDATION, error.get_str("errmsg").unwrap_or(""));
-        Some((statement(error)?, StorageError::Refused { detail }))
+        Some((statement(error)?, StorageError::Refused(detail)))
     };
     errors.filter_map(told).collect()
 }
@@ -227,15 +232,15 @@ pub fn of_transaction(error: &Error) -> Written {
         Some((DUPLICATE_KEY, _)) => return Written::Conflict,
         Some((code, _)) if PRIMARY_CHANGES.contains(&code) => {}
         Some((code, message)) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
-            return Written::Failed(StorageError::Busy { detail: told::by_server(code, message) });
+            return Written::Failed(StorageError::Busy(told::by_server(code, message)));
         }
         Some((code, message)) => return Written::Failed(of_one(code, message)),
         None => {}
     }
     // The connection or the primary was lost before the commit was sent.
     Written::Failed(match classify(error) {
-        StorageError::Unknown { detail } if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
-            StorageError::Unavailable { detail }
+        StorageError::Unknown(detail) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
+            StorageError::Unavailable(detail)
         }
         other => other,
     })

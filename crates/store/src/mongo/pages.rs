@@ -18,20 +18,22 @@ use crate::bucket::page::StoredPage;
 use crate::bucket::store::{
     BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, SensorStore, Written,
 };
-use crate::bucket::{SensorDocument, StorageError};
+use crate::bucket::{Result, SensorDocument, StorageError, WriteKind};
 use crate::reading::{Hour, Stamp};
 use crate::{ScanBudget, document};
 
 #[async_trait]
 impl PageStore for MongoStore {
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
-        let collections = match self.created(database).await {
-            Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); writes.len()],
-        };
-        let new = writes.iter().filter(|write| writes::has_new_page(write)).map(|write| &*write.id.sensor.key);
-        let copies = match self.new_copies(database, new).await {
-            Ok(copies) => copies,
+        let has_pending =
+            |write: &PageWrite<'_>, index: usize, kind: WriteKind| write.bucket.pages()[index].pending() == Some(kind);
+        let has_new_page =
+            |write: &&PageWrite<'_>| write.group.iter().any(|index| has_pending(write, *index, WriteKind::Insert));
+        let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor.key);
+        let prepared =
+            async { Ok::<_, StorageError>((self.created(database).await?, self.new_copies(database, new).await?)) };
+        let (collections, copies) = match prepared.await {
+            Ok(prepared) => prepared,
             Err(error) => return vec![Written::Failed(error); writes.len()],
         };
         let outcomes = Mutex::new(vec![Written::Yes; writes.len()]);
@@ -39,7 +41,7 @@ impl PageStore for MongoStore {
         for (place, write) in writes.iter().enumerate() {
             let in_buckets = |index: &usize| write.bucket.pages()[*index].number == 0;
             match write.group[..] {
-                [index] if !writes::is_removal(write, index) => {
+                [index] if !has_pending(write, index, WriteKind::Remove) => {
                     let list = if in_buckets(&index) { &mut buckets } else { &mut overflow };
                     list.push((place, writes::page_change(write, index, &copies)));
                 }
@@ -64,12 +66,7 @@ impl PageStore for MongoStore {
         self.wait_for_newer(database, outcomes.into_inner()).await
     }
 
-    async fn read_buckets(
-        &self,
-        database: &str,
-        ids: &[BucketId],
-        pages_max: usize,
-    ) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+    async fn read_buckets(&self, database: &str, ids: &[BucketId], pages_max: usize) -> Result<Vec<Vec<StoredPage>>> {
         let collections = Collections::of(&self.mongo, database);
         let page_ids: Vec<String> = ids.iter().map(|id| document::page_id(&id.sensor.key, id.hour, 0)).collect();
         let mut places: HashMap<String, usize> = HashMap::with_capacity(ids.len());
@@ -102,12 +99,7 @@ impl PageStore for MongoStore {
         Ok(buckets)
     }
 
-    async fn read_pages(
-        &self,
-        database: &str,
-        id: &BucketId,
-        numbers: &[u32],
-    ) -> Result<Vec<StoredPage>, StorageError> {
+    async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32]) -> Result<Vec<StoredPage>> {
         let collections = Collections::of(&self.mongo, database);
         let (first, others): (Vec<u32>, Vec<u32>) = numbers.iter().partition(|number| **number == 0);
         let mut pages = Vec::with_capacity(numbers.len());
@@ -133,7 +125,7 @@ impl PageStore for MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
+    ) -> Result<Scanned> {
         let collections = Collections::of(&self.mongo, database);
         let mut rest = hours;
         loop {
@@ -153,7 +145,7 @@ impl PageStore for MongoStore {
         hours: Range<Hour>,
         projection: &Projection,
         bytes_max: usize,
-    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
         let room = ScanBudget::new(bytes_max);
         let collections = Collections::of(&self.mongo, database);
         let places: HashMap<String, usize> =
@@ -187,7 +179,7 @@ impl PageStore for MongoStore {
         Ok(Some(pages))
     }
 
-    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<()> {
         let buckets = Collections::of(&self.mongo, database).buckets;
         for lot in pages.chunks(REMOVED) {
             let one = |(id, rev): &(BucketId, u64)| {
@@ -206,7 +198,7 @@ impl PageStore for MongoStore {
         from: &(Hour, String),
         until: Hour,
         most: usize,
-    ) -> Result<Vec<(Hour, String)>, StorageError> {
+    ) -> Result<Vec<(Hour, String)>> {
         let buckets = Collections::of(&self.mongo, database).buckets;
         // An id begins with its hour: the first one of an hour sorts behind the hour alone.
         let range = doc! { "$gt": document::page_id(&from.1, from.0, 0), "$lt": document::page_id("", until, 0) };
@@ -219,13 +211,7 @@ impl PageStore for MongoStore {
         Ok(self.find(&buckets, query.within(Extent::pages(most))).await?.iter().filter_map(of).collect())
     }
 
-    async fn remove_buckets(
-        &self,
-        database: &str,
-        sensors: &[&str],
-        hours: Range<Hour>,
-        before: Stamp,
-    ) -> Result<(), StorageError> {
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()> {
         let collections = Collections::of(&self.mongo, database);
         let hours = doc! { "$gte": date(hours.start), "$lt": date(hours.end) };
         for lot in sensors.chunks(remove::SENSORS) {
@@ -243,7 +229,7 @@ impl PageStore for MongoStore {
 
 #[async_trait]
 impl SensorStore for MongoStore {
-    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>> {
         let collection = Collections::of(&self.mongo, database).sensors;
         let mut sensors = Vec::with_capacity(keys.len());
         for keys in keys.chunks(READ_SENSORS) {
@@ -254,7 +240,7 @@ impl SensorStore for MongoStore {
         Ok(sensors)
     }
 
-    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>> {
         if filter.limit == 0 {
             // To MongoDB, 0 means no limit.
             return Ok(Vec::new());
@@ -289,7 +275,7 @@ impl SensorStore for MongoStore {
         self.wait_for_newer(database, outcomes.into_inner()).await
     }
 
-    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<(), StorageError> {
+    async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<()> {
         let documents = Collections::of(&self.mongo, database).sensors;
         for lot in sensors.chunks(REMOVE_SENSORS) {
             let one = |(key, rev): &(&str, Option<u64>)| match rev {

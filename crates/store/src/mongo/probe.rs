@@ -11,7 +11,7 @@ use super::MongoStore;
 use super::outcome::classify;
 use super::setup::{self, Collections};
 use crate::bucket::store::DatabaseStore;
-use crate::bucket::{StorageError, Unusable};
+use crate::bucket::{Result, StorageError, Unusable};
 
 /// The wire version of MongoDB 5.0, the first with snapshot reads outside transactions.
 const WIRE_VERSION_MIN: i32 = 13;
@@ -21,7 +21,7 @@ const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
 impl MongoStore {
     /// Asks the server whether it answers, is new enough and a replica set or a cluster, and takes this user's reads and
     /// writes.
-    pub(super) async fn probe(&self) -> Result<(), StorageError> {
+    pub(super) async fn probe(&self) -> Result<()> {
         self.probe_server().await.map_err(|error| match error {
             StorageError::Unusable { cause, detail } => {
                 StorageError::Unusable { cause, detail: format!("{}: {detail}", self.whom) }
@@ -31,16 +31,16 @@ impl MongoStore {
     }
 
     /// What the server says of itself, its time included.
-    pub(super) async fn hello(&self) -> Result<Document, StorageError> {
+    pub(super) async fn hello(&self) -> Result<Document> {
         let mongo = self.mongo.clone();
         let hello = async move { mongo.run_command(doc! { "hello": 1 }).await };
         self.run(&self.checks, hello).await?.map_err(|e| classify(&e))
     }
 
-    async fn probe_server(&self) -> Result<(), StorageError> {
+    async fn probe_server(&self) -> Result<()> {
         match self.hello().await {
             Ok(hello) => judge(&hello, None)?,
-            Err(error @ StorageError::Unavailable { .. }) => {
+            Err(error @ StorageError::Unavailable(_)) => {
                 return Err(diagnose(&self.address).await.unwrap_or(error));
             }
             Err(error) => return Err(error),
@@ -70,7 +70,7 @@ impl MongoStore {
     ///
     /// # Errors
     /// If the server does not answer or refuses.
-    pub async fn about(&self) -> Result<About, StorageError> {
+    pub async fn about(&self) -> Result<About> {
         let mongo = self.mongo.clone();
         let info = self.read(async move { mongo.run_command(doc! { "buildInfo": 1 }).await.map_err(|e| classify(&e)) });
         let version = info.await?.get_str("version").unwrap_or("?").to_owned();
@@ -85,7 +85,7 @@ impl MongoStore {
 }
 
 /// Reads and writes nothing, with the rights that both need; refuses a store from before version 1.
-async fn touch(mongo: &Database) -> Result<(), StorageError> {
+async fn touch(mongo: &Database) -> Result<()> {
     let nothing = || doc! { "_id": { "$in": [] } };
     let update = doc! { "q": nothing(), "u": { "$set": { "probed": true } } };
     for command in [
@@ -107,7 +107,7 @@ async fn touch(mongo: &Database) -> Result<(), StorageError> {
 }
 
 /// Whether a server with this answer to `hello` can be used, and belongs to the set that is wanted.
-fn judge(hello: &Document, wanted: Option<&str>) -> Result<(), StorageError> {
+fn judge(hello: &Document, wanted: Option<&str>) -> Result<()> {
     let unusable = |cause, detail: String| Err(StorageError::Unusable { cause, detail });
     let wire = hello.get_i32("maxWireVersion").unwrap_or(0);
     if wire < WIRE_VERSION_MIN {

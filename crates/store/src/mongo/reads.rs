@@ -7,7 +7,7 @@ use mongodb::{Client, ClientSession, Collection};
 
 use super::outcome::classify;
 use super::setup::Collections;
-use crate::bucket::StorageError;
+use crate::bucket::Result;
 use crate::bucket::store::Extent;
 
 /// Pages are large: the server's own choice, up to 16 MiB per reply, would be held beside what is decoded of it.
@@ -44,7 +44,8 @@ impl Query {
         Self { extent, ..self }
     }
 
-    fn find<'a>(self, collection: &'a Collection<RawDocumentBuf>) -> (Find<'a, RawDocumentBuf>, Extent) {
+    /// The search, and its extent, whose bytes the driver does not know.
+    pub fn find<'a>(self, collection: &'a Collection<RawDocumentBuf>) -> (Find<'a, RawDocumentBuf>, Extent) {
         let Self { filter, sort, projection, extent, per_reply } = self;
         let options = FindOptions::builder()
             .sort(sort)
@@ -57,7 +58,7 @@ impl Query {
 }
 
 /// Reads documents.
-pub async fn find(collection: &Collection<RawDocumentBuf>, query: Query) -> Result<Vec<RawDocumentBuf>, StorageError> {
+pub async fn find(collection: &Collection<RawDocumentBuf>, query: Query) -> Result<Vec<RawDocumentBuf>> {
     let (find, extent) = query.find(collection);
     let mut cursor = find.await.map_err(|e| classify(&e))?;
     let (mut documents, mut bytes) = (Vec::new(), 0);
@@ -69,7 +70,7 @@ pub async fn find(collection: &Collection<RawDocumentBuf>, query: Query) -> Resu
 }
 
 /// A session in which every find sees the same moment.
-pub async fn snapshot_session(client: &Client) -> Result<ClientSession, StorageError> {
+pub async fn snapshot_session(client: &Client) -> Result<ClientSession> {
     client.start_session().snapshot(true).await.map_err(|e| classify(&e))
 }
 
@@ -78,7 +79,7 @@ pub async fn find_in_session(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
     query: Query,
-) -> Result<Vec<RawDocumentBuf>, StorageError> {
+) -> Result<Vec<RawDocumentBuf>> {
     let (find, extent) = query.find(collection);
     // Repeated here, because the client's read concern would otherwise override the session's.
     let find = find.read_concern(ReadConcern::snapshot());
@@ -98,7 +99,7 @@ pub async fn snapshot(
     collections: &Collections,
     query: Query,
     bytes_max: usize,
-) -> Result<Option<Vec<RawDocumentBuf>>, StorageError> {
+) -> Result<Option<Vec<RawDocumentBuf>>> {
     let mut session = snapshot_session(client).await?;
     let (mut pages, mut left) = (Vec::new(), bytes_max);
     for collection in [&collections.buckets, &collections.overflow] {

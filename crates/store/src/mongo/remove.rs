@@ -10,8 +10,8 @@ use super::indexes::is_no_collection;
 use super::outcome::{has_code, of_updates, write_errors};
 use super::setup::Collections;
 use super::versions;
-use crate::bucket::StorageError;
 use crate::bucket::store::Written;
+use crate::bucket::{Result, StorageError};
 use crate::reading::Stamp;
 
 /// Maximum sensors per command that removes pages.
@@ -37,16 +37,14 @@ pub fn is_expired(reply: &Result<Document, Error>) -> bool {
 }
 
 /// Returns true if no matching document is left according to the server's reply, false if the time limit passed before.
-pub fn outcome(reply: Result<Document, Error>) -> Result<bool, StorageError> {
+pub fn outcome(reply: Result<Document, Error>) -> Result<bool> {
     if is_expired(&reply) {
         return Ok(false);
     }
     match of_updates(reply, 1).pop() {
         Some(Written::Yes) => Ok(true),
         Some(Written::Failed(error)) => Err(error),
-        Some(Written::Conflict) | None => {
-            Err(StorageError::Failing { detail: "some documents could not be removed".to_owned() })
-        }
+        Some(Written::Conflict) | None => Err(StorageError::Failing("some documents could not be removed".to_owned())),
     }
 }
 

@@ -13,7 +13,7 @@ use super::reads::{self, Query};
 use super::setup::Collections;
 use super::{MongoStore, date};
 use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage};
-use crate::bucket::{StorageError, StoredPage};
+use crate::bucket::{Result, StorageError, StoredPage};
 use crate::names::key;
 use crate::reading::Hour;
 use crate::{ScanBudget, document};
@@ -65,14 +65,11 @@ pub async fn first_pages(
     hours: Range<Hour>,
     projection: Projection,
     room: ScanBudget,
-) -> Result<Option<Vec<FoundPage>>, StorageError> {
+) -> Result<Option<Vec<FoundPage>>> {
     let keys: Vec<&String> = sensors.iter().filter(|(_, place)| asked.contains(place)).map(|(key, _)| key).collect();
     let filter = doc! { "sensor": { "$in": keys }, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
-    let mut find = collection.find(filter).batch_size(10_000);
-    if let Some(sent) = sent(&projection) {
-        find = find.projection(sent);
-    }
-    let mut cursor = find.await.map_err(|e| classify(&e))?;
+    let (find, _) = Query::of(filter).sending(sent(&projection)).find(&collection);
+    let mut cursor = find.batch_size(10_000).await.map_err(|e| classify(&e))?;
     let mut found = Vec::new();
     while cursor.advance().await.map_err(|e| classify(&e))? {
         let page = cursor.current();
@@ -108,7 +105,7 @@ impl MongoStore {
         sensor: &str,
         hour: Hour,
         projection: Option<Document>,
-    ) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    ) -> Result<Vec<RawDocumentBuf>> {
         let query = Query::of(doc! { "sensor": sensor, "start": date(hour) }).sending(projection);
         let (client, collections) = (self.client.clone(), collections.clone());
         let pages = self.read(async move { reads::snapshot(&client, &collections, query, usize::MAX).await }).await?;
@@ -121,7 +118,7 @@ impl MongoStore {
         collections: &Collections,
         id: &BucketId,
         pages_max: usize,
-    ) -> Result<Vec<StoredPage>, StorageError> {
+    ) -> Result<Vec<StoredPage>> {
         let (sensor, hour) = (&*id.sensor.key, id.hour);
         if pages_max < usize::MAX {
             let pages = self.spilled(collections, sensor, hour, Some(marks())).await?;
@@ -141,7 +138,7 @@ impl MongoStore {
         hour: Hour,
         projection: &Projection,
         hour_bytes: usize,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Vec<ScannedPage>> {
         let mut filter = doc! { "sensor": sensor, "start": date(hour) };
         if let Some((from, to)) = projection.span_ms() {
             filter.insert("last", doc! { "$gte": DateTime::from_millis(from) });
@@ -163,7 +160,7 @@ impl MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned, StorageError> {
+    ) -> Result<Scanned> {
         let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
         let sort = doc! { "start": if order == Order::Ascending { 1 } else { -1 } };
         let query = Query::of(filter).sorted(sort).sending(sent(projection)).within(extent);

@@ -10,7 +10,7 @@ use super::MongoStore;
 use super::outcome::{classify, is_duplicate_key};
 use super::writes::durable;
 use crate::bucket::store::{DatabaseStore, Written};
-use crate::bucket::{DatabaseSettings, SealForm, StorageError};
+use crate::bucket::{DatabaseSettings, Result, SealForm};
 use crate::document::decode_settings;
 
 pub fn collection(mongo: &Database) -> Collection<Document> {
@@ -52,7 +52,7 @@ impl MongoStore {
 }
 
 /// Reads the settings of all databases.
-pub async fn read(collection: &Collection<Document>) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
+pub async fn read(collection: &Collection<Document>) -> Result<Vec<(String, DatabaseSettings)>> {
     let mut cursor = collection.find(doc! {}).await.map_err(|error| classify(&error))?;
     let mut found = Vec::new();
     while cursor.advance().await.map_err(|error| classify(&error))? {

@@ -8,7 +8,7 @@ use super::indexes::{self, Index};
 use super::outcome::has_code;
 use super::told;
 use super::versions;
-use crate::bucket::StorageError;
+use crate::bucket::Result;
 use crate::names::collection_prefix;
 
 const NAMESPACE_EXISTS: i32 = 48;
@@ -89,28 +89,17 @@ pub async fn create_groups(mongo: &Database, collections: &Collections) -> Resul
 
 /// Lists a database.
 pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
-    databases(mongo)
-        .update_one(
-            doc! { "_id": database },
-            doc! {
-                "$max": { "schemaVersion": versions::own() }, "$unset": { "dropped": 1 },
-            },
-        )
-        .upsert(true)
-        .await?;
-    Ok(())
+    let listed = doc! { "$max": { "schemaVersion": versions::own() }, "$unset": { "dropped": 1 } };
+    databases(mongo).update_one(doc! { "_id": database }, listed).upsert(true).await.map(drop)
 }
 
 /// The indexes that the collections lack, in words. Collections that do not exist lack all of theirs.
-pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>, StorageError> {
+pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for (collection, index) in indexes_of(collections) {
         if !indexes::exists(collection, &index).await? {
-            missing.push(format!(
-                "collection {} lacks the index {}: a restart makes it",
-                collection.name(),
-                index.keys
-            ));
+            let name = collection.name();
+            missing.push(format!("collection {name} lacks the index {}: a restart makes it", index.keys));
         }
     }
     Ok(missing)

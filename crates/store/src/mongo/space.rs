@@ -4,14 +4,14 @@ use bson::{Document, doc};
 
 use super::MongoStore;
 use super::outcome::classify;
-use crate::bucket::StorageError;
+use crate::bucket::Result;
 
 impl MongoStore {
     /// Per collection: its name, its bytes on the disk with indexes, and how many of them its node could give back.
     ///
     /// # Errors
     /// If MongoDB fails.
-    pub async fn reusable(&self) -> Result<Vec<(String, u64, u64)>, StorageError> {
+    pub async fn reusable(&self) -> Result<Vec<(String, u64, u64)>> {
         let mongo = self.mongo.clone();
         let ask = async move {
             let mut found = Vec::new();
@@ -40,7 +40,7 @@ impl MongoStore {
     ///
     /// # Errors
     /// If MongoDB fails.
-    pub async fn compact(&self, collection: &str) -> Result<u64, StorageError> {
+    pub async fn compact(&self, collection: &str) -> Result<u64> {
         let done = self.mongo.run_command(doc! { "compact": collection }).await.map_err(|error| classify(&error))?;
         Ok(number(&done, "bytesFreed").unwrap_or(0))
     }

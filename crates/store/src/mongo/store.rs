@@ -11,7 +11,7 @@ use super::setup::Collections;
 use super::{MongoStore, remove, settings, setup, space};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, Written};
-use crate::bucket::{DatabaseSettings, StorageError, Store, StoreSpace};
+use crate::bucket::{DatabaseSettings, Result, Store, StoreSpace};
 use crate::document::{self, REGISTRY};
 use crate::names::collection_prefix;
 
@@ -23,13 +23,13 @@ impl Store for MongoStore {
 
 #[async_trait]
 impl DatabaseStore for MongoStore {
-    async fn databases(&self) -> Result<Vec<String>, StorageError> {
+    async fn databases(&self) -> Result<Vec<String>> {
         let query = Query::of(doc! { "dropped": { "$ne": true } }).sorted(doc! { "_id": 1 });
         let found = self.find(&setup::databases(&self.mongo).clone_with_type(), query).await?;
         Ok(found.iter().filter_map(|listed| listed.get_str("_id").ok().map(str::to_owned)).collect())
     }
 
-    async fn create_database(&self, database: &str) -> Result<(), StorageError> {
+    async fn create_database(&self, database: &str) -> Result<()> {
         self.created(database).await?;
         // Another process may have taken it off the list since this one found its collections.
         let (mongo, name) = (self.mongo.clone(), database.to_owned());
@@ -37,7 +37,7 @@ impl DatabaseStore for MongoStore {
         self.run_write(&collection_prefix(database), list).await?.map_err(|e| classify(&e))
     }
 
-    async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
+    async fn drop_database(&self, database: &str) -> Result<()> {
         let (mongo, name, most) = (self.mongo.clone(), database.to_owned(), self.options.command_timeout / 2);
         self.forget(database);
         self.refuse_newer_database(database).await?;
@@ -53,7 +53,7 @@ impl DatabaseStore for MongoStore {
         }
     }
 
-    async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
+    async fn unlist_database(&self, database: &str) -> Result<()> {
         let (databases, name) = (setup::databases(&self.mongo), doc! { "_id": database });
         let update = doc! { "$set": { "dropped": true } };
         let unlisted = async move { databases.update_one(name, update).await.map(drop) };
@@ -63,7 +63,7 @@ impl DatabaseStore for MongoStore {
         unlisted
     }
 
-    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>> {
         let collection = settings::collection(&self.mongo);
         let rows = self.read(async move { settings::read(&collection).await }).await?;
         self.seal_forms.note(&rows);
@@ -83,7 +83,7 @@ impl DatabaseStore for MongoStore {
 
 #[async_trait]
 impl Coordination for MongoStore {
-    async fn read_registry(&self) -> Result<MemberRegistry, StorageError> {
+    async fn read_registry(&self) -> Result<MemberRegistry> {
         let collection = self.mongo.collection::<Document>(REGISTRY);
         let found = async move { collection.find_one(doc! { "_id": REGISTRY }).await.map_err(|e| classify(&e)) };
         self.read(found).await?.map_or_else(|| Ok(MemberRegistry::default()), |found| document::decode_registry(&found))
@@ -100,16 +100,13 @@ impl Coordination for MongoStore {
         true
     }
 
-    async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {
-        Ok(self
-            .hello()
-            .await?
-            .get_datetime("localTime")
-            .ok()
-            .and_then(|time| u64::try_from(time.timestamp_millis()).ok()))
+    async fn clock_ms(&self) -> Result<Option<u64>> {
+        let hello = self.hello().await?;
+        let time = hello.get_datetime("localTime").ok();
+        Ok(time.and_then(|time| u64::try_from(time.timestamp_millis()).ok()))
     }
 
-    async fn revisit(&self, database: &str) -> Result<(), StorageError> {
+    async fn revisit(&self, database: &str) -> Result<()> {
         self.forget(database);
         let buckets = Collections::of(&self.mongo, database).buckets;
         let any = Query::of(doc! {}).sending(doc! { "_id": 1 }).within(Extent::pages(1));
@@ -120,11 +117,11 @@ impl Coordination for MongoStore {
         Ok(())
     }
 
-    async fn check(&self) -> Result<(), StorageError> {
+    async fn check(&self) -> Result<()> {
         self.probe().await
     }
 
-    async fn space(&self) -> Result<StoreSpace, StorageError> {
+    async fn space(&self) -> Result<StoreSpace> {
         let mongo = self.mongo.clone();
         let stats = async move { mongo.run_command(doc! { "dbStats": 1 }).await.map_err(|e| classify(&e)) };
         let stats = self.read(stats).await?;

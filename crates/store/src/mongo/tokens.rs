@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::MongoStore;
 use super::outcome::{classify, is_duplicate_key};
 use super::reads::Query;
-use crate::bucket::StorageError;
+use crate::bucket::{Result, StorageError};
 
 const TOKENS: &str = "tokens";
 /// The field of a token's last use, in seconds since the epoch, which is no part of the token.
@@ -26,7 +26,7 @@ impl MongoStore {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn read_tokens<T: DeserializeOwned + Send + 'static>(&self) -> Result<Vec<T>, StorageError> {
+    pub async fn read_tokens<T: DeserializeOwned + Send + 'static>(&self) -> Result<Vec<T>> {
         let collection = self.tokens_collection();
         let read = async move {
             let mut cursor = collection.find(doc! {}).sort(doc! { "_id": 1 }).await.map_err(|e| classify(&e))?;
@@ -47,13 +47,8 @@ impl MongoStore {
     ///
     /// # Errors
     /// If the store does not answer, or refuses.
-    pub async fn put_token<T: Serialize>(
-        &self,
-        name: &str,
-        token: &T,
-        replaces: Option<i64>,
-    ) -> Result<bool, StorageError> {
-        let unwritable = |e: bson::error::Error| StorageError::Refused { detail: e.to_string() };
+    pub async fn put_token<T: Serialize>(&self, name: &str, token: &T, replaces: Option<i64>) -> Result<bool> {
+        let unwritable = |e: bson::error::Error| StorageError::Refused(e.to_string());
         let mut stored = doc! { "_id": name };
         stored.extend(bson::serialize_to_document(token).map_err(unwritable)?);
         let collection = self.tokens_collection();
@@ -79,7 +74,7 @@ impl MongoStore {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn token_uses(&self) -> Result<HashMap<String, i64>, StorageError> {
+    pub async fn token_uses(&self) -> Result<HashMap<String, i64>> {
         let query = Query::of(doc! { (USED): { "$exists": true } }).sending(doc! { (USED): 1 });
         let found = self.find(&self.tokens_collection().clone_with_type(), query).await?;
         let used = |stored: &RawDocumentBuf| Some((stored.get_str("_id").ok()?.to_owned(), stored.get_i64(USED).ok()?));
@@ -90,7 +85,7 @@ impl MongoStore {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn note_token_uses(&self, uses: &[(String, i64)]) -> Result<(), StorageError> {
+    pub async fn note_token_uses(&self, uses: &[(String, i64)]) -> Result<()> {
         let update = |(name, last): &(String, i64)| doc! { "q": { "_id": name }, "u": { "$max": { (USED): *last } } };
         let updates: Vec<Document> = uses.iter().map(update).collect();
         let command = doc! { "update": TOKENS, "updates": updates, "ordered": false };

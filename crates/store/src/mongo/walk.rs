@@ -11,7 +11,7 @@ use super::MongoStore;
 use super::outcome::classify;
 use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
-use crate::bucket::StorageError;
+use crate::bucket::Result;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::store::{DatabaseStore, Extent, WalkStore};
 use crate::document::{decode_raw_day, decode_raw_page, decode_raw_sensor};
@@ -21,12 +21,7 @@ const PART_BYTES: usize = 8 << 20;
 
 #[async_trait]
 impl WalkStore for MongoStore {
-    async fn walk_buckets(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        pages_max: usize,
-    ) -> Result<Walked<RawBucket>, StorageError> {
+    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
         let (client, collections) = (self.client.clone(), Collections::of(&self.mongo, database));
         let (from, mut pages, mut bytes) = (text_of(from), pages_max.max(1), PART_BYTES);
         self.read(async move {
@@ -45,22 +40,12 @@ impl WalkStore for MongoStore {
         .await
     }
 
-    async fn walk_sensors(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawSensor>, StorageError> {
+    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
         let sensors = Collections::of(&self.mongo, database).sensors;
         self.walk(&sensors, from, max, |document, key| decode_raw_sensor(document, key)).await
     }
 
-    async fn walk_days(
-        &self,
-        database: &str,
-        from: Option<&Cursor>,
-        max: usize,
-    ) -> Result<Walked<RawDay>, StorageError> {
+    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
         let days = Collections::of(&self.mongo, database).days;
         let day = |document: &RawDocumentBuf, key: String| RawDay {
             from: Cursor(key.clone().into_bytes()),
@@ -70,7 +55,7 @@ impl WalkStore for MongoStore {
         self.walk(&days, from, max, day).await
     }
 
-    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+    async fn estimate_pages(&self) -> Result<u64> {
         let (mongo, databases) = (self.mongo.clone(), self.databases().await?);
         self.read(async move {
             let mut pages = 0;
@@ -94,7 +79,7 @@ impl MongoStore {
         from: Option<&Cursor>,
         max: usize,
         decode: impl Fn(&RawDocumentBuf, String) -> T,
-    ) -> Result<Walked<T>, StorageError> {
+    ) -> Result<Walked<T>> {
         let extent = Extent { pages: max.max(1), bytes: PART_BYTES, hour_bytes: usize::MAX };
         let query = Query::of(doc! { "_id": { "$gte": text_of(from) } }).sorted(doc! { "_id": 1 }).within(extent);
         let documents = self.find(collection, query).await?;
@@ -125,7 +110,7 @@ async fn part(
     from: &str,
     pages: usize,
     bytes: usize,
-) -> Result<CollectionWalk, StorageError> {
+) -> Result<CollectionWalk> {
     // One more than wanted shows whether there are more.
     let extent = Extent { pages: pages.saturating_add(1), bytes, ..Extent::ALL };
     let query = Query::of(doc! { "_id": { "$gte": from } }).sorted(doc! { "_id": 1 }).within(extent);

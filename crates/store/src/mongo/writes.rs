@@ -65,30 +65,20 @@ pub fn inserted(change: MongoWrite) -> Option<RawDocumentBuf> {
     }
 }
 
-/// Whether a page of the group is a new document.
-pub fn has_new_page(write: &PageWrite<'_>) -> bool {
-    write.group.iter().any(|index| write.bucket.pages()[*index].pending() == Some(WriteKind::Insert))
-}
-
 /// The write that a page needs; a new one gets these copies of metadata.
 pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> MongoWrite {
     let page = &write.bucket.pages()[index];
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
     let shard = || (write.id.sensor.key.to_string(), write.id.hour.start_ms());
-    match page.write_in_group() {
-        WriteKind::Insert => insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key),
-        WriteKind::Append { from } => {
-            let update = document::append_update(page, from);
-            MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
+    let update = match page.write_in_group() {
+        WriteKind::Insert => {
+            return insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key);
         }
-        WriteKind::Replace => MongoWrite::Update {
-            id: id(),
-            shard: Some(shard()),
-            rev: page.rev(),
-            update: document::replace_update(page),
-        },
-        WriteKind::Remove => MongoWrite::Remove { id: id(), shard: shard(), rev: page.rev() },
-    }
+        WriteKind::Remove => return MongoWrite::Remove { id: id(), shard: shard(), rev: page.rev() },
+        WriteKind::Append { from } => document::append_update(page, from),
+        WriteKind::Replace => document::replace_update(page),
+    };
+    MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
 }
 
 /// The insert of a document encoded by this program.
@@ -103,11 +93,6 @@ pub fn insertion_with(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> Mo
         Some(copies) => document::with_copies(document, copies),
         None => document,
     })
-}
-
-/// Whether the page's pending write is its removal.
-pub fn is_removal(write: &PageWrite<'_>, index: usize) -> bool {
-    write.bucket.pages()[index].pending() == Some(WriteKind::Remove)
 }
 
 /// The writes that a group of pages needs, per collection.
@@ -147,6 +132,11 @@ pub async fn insert(collection: &Collection<RawDocumentBuf>, documents: &[RawDoc
     collection.insert_many(documents).ordered(false).write_concern(durable()).await.map(drop)
 }
 
+/// Sends one `update` command, unordered.
+pub async fn update(mongo: &Database, into: &str, changes: &[MongoWrite], how: Updates) -> Result<Document, Error> {
+    mongo.run_raw_command(update_command(into, changes, how)?).await
+}
+
 /// How the reply reports a compare-and-set that did not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Updates {
@@ -159,7 +149,7 @@ pub enum Updates {
 }
 
 /// One raw `update` command of compare-and-set statements, unordered.
-pub fn update_command(collection: &str, changes: &[MongoWrite], updates: Updates) -> Result<RawDocumentBuf, Error> {
+fn update_command(collection: &str, changes: &[MongoWrite], updates: Updates) -> Result<RawDocumentBuf, Error> {
     let (upsert, in_transaction) = (updates == Updates::Upserts, updates == Updates::InTransaction);
     let capacity = changes.iter().map(MongoWrite::bytes).sum::<usize>() + 256;
     let mut w = BsonWriter::document(capacity);

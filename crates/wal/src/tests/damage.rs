@@ -262,5 +262,5 @@ fn a_foreign_segment_is_left_alone() {
     let file = disk.create("0000000000000000.segment").unwrap();
     file.write_at(&other.bytes(name), 0).unwrap();
     let mixed = open(&disk, options()).err().unwrap();
-    assert!(matches!(&mixed, WalOpenError::Mixed { .. }), "{mixed}");
+    assert!(matches!(&mixed, WalOpenError::Mixed(_)), "{mixed}");
 }

@@ -68,8 +68,8 @@ impl History {
                 tell.send((number, result)).unwrap();
             };
             // The append may be refused; a refused record must never be read back.
-            let taken = log.append(number as u8, payload(number, *size), done);
-            self.is_full = matches!(taken, Err(AppendError::Full { .. }));
+            let taken = log.append(0, number as u8, payload(number, *size), done);
+            self.is_full = matches!(taken, Err(AppendError::Full(_)));
         }
         drop((open_gate, tell));
         let mut before = 0;

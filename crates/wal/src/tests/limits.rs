@@ -26,7 +26,7 @@ fn the_budget_is_kept_exactly_and_release_makes_room() {
             }
             assert!(disk.used(is_segment) as u64 <= options.budget_bytes);
         };
-        assert_eq!(error, AppendError::Full { limit: 64 << 10 });
+        assert_eq!(error, AppendError::Full(64 << 10));
         assert!(appended > 10, "round {round}: {appended}");
         assert!(log.bytes() <= options.budget_bytes && log.bytes() > options.budget_bytes / 2);
         log.truncate(last).unwrap();
@@ -42,15 +42,15 @@ fn a_whole_queue_keeps_within_the_budget() {
     let (log, _) = open(&disk, options.clone()).unwrap();
     let (open_gate, gate) = mpsc::channel::<()>();
     let (tell, told) = mpsc::channel();
-    log.append(1, vec![1; 10], move |_| _ = gate.recv()).unwrap();
+    log.append(0, 1, vec![1; 10], move |_| _ = gate.recv()).unwrap();
     let mut admitted = 0;
     for number in 0.. {
         let tell = tell.clone();
-        let taken = log.append(1, payload(number, 3000 + number as usize), move |result| tell.send(result).unwrap());
+        let taken = log.append(0, 1, payload(number, 3000 + number as usize), move |result| tell.send(result).unwrap());
         match taken {
             Ok(()) => admitted += 1,
             Err(error) => {
-                assert_eq!(error, AppendError::Full { limit: 48 << 10 });
+                assert_eq!(error, AppendError::Full(48 << 10));
                 break;
             }
         }
@@ -117,7 +117,7 @@ fn a_log_opens_on_a_full_disk_and_resumes() {
     disk.set_capacity(0);
     let (log, recovery) = open(&disk, small()).unwrap();
     assert!(recovery.unwritable.is_some());
-    assert!(matches!(append(&log, b"none"), Err(AppendError::Unwritable { .. })));
+    assert!(matches!(append(&log, b"none"), Err(AppendError::Unwritable(_))));
     assert_eq!(read_all(&log, 1).len(), 1);
     disk.set_capacity(usize::MAX);
     eventually("resuming", || append(&log, b"after").is_ok());
@@ -142,22 +142,22 @@ fn a_full_queue_refuses_at_once() {
     let (log, _) = open(&Simulated::new(1), options).unwrap();
     let (open_gate, gate) = mpsc::channel::<()>();
     let (entered, has_entered) = mpsc::channel();
-    log.append(1, vec![0; 2000], move |_| {
+    log.append(0, 1, vec![0; 2000], move |_| {
         entered.send(()).unwrap();
         let _ = gate.recv();
     })
     .unwrap();
     has_entered.recv().unwrap();
     for _ in 0..5 {
-        log.append(1, vec![0; 8], |_| ()).unwrap();
+        log.append(0, 1, vec![0; 8], |_| ()).unwrap();
     }
     let full = AppendError::QueueFull { bytes_limit: 1000, records_limit: 5 };
-    assert_eq!(log.append(1, vec![0; 8], |_| ()), Err(full.clone()));
+    assert_eq!(log.append(0, 1, vec![0; 8], |_| ()), Err(full.clone()));
     assert_eq!((log.stats().waiting_records, log.stats().waiting_bytes), (5, 200));
     drop(open_gate);
     eventually("an empty queue", || log.stats().waiting_records == 0);
-    log.append(1, vec![0; 8], |_| ()).unwrap();
-    assert!(matches!(log.append(1, vec![0; 990], |_| ()), Ok(()) | Err(AppendError::QueueFull { .. })));
+    log.append(0, 1, vec![0; 8], |_| ()).unwrap();
+    assert!(matches!(log.append(0, 1, vec![0; 990], |_| ()), Ok(()) | Err(AppendError::QueueFull { .. })));
 }
 
 #[test]

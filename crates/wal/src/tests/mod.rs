@@ -52,7 +52,7 @@ fn read_all(log: &Wal, from: Sequence) -> Vec<Record> {
 /// Appends and waits for the outcome.
 fn append(log: &Wal, payload: &[u8]) -> Result<Sequence, super::AppendError> {
     let (tell, told) = std::sync::mpsc::channel();
-    log.append(1, payload.to_vec(), move |result| tell.send(result).unwrap())?;
+    log.append(0, 1, payload.to_vec(), move |result| tell.send(result).unwrap())?;
     told.recv().unwrap()
 }
 

@@ -15,7 +15,7 @@ fn everything_that_waited_during_a_sync_shares_the_next() {
     let (tell, told) = mpsc::channel();
     let (entered, has_entered) = mpsc::channel();
     let before = (disk.syncs(), log.stats().syncs);
-    log.append(1, vec![0; 8], move |_| {
+    log.append(0, 1, vec![0; 8], move |_| {
         entered.send(()).unwrap();
         let _ = gate.recv();
     })
@@ -23,7 +23,7 @@ fn everything_that_waited_during_a_sync_shares_the_next() {
     has_entered.recv().unwrap();
     for _ in 0..40 {
         let tell = tell.clone();
-        log.append(1, vec![0; 8], move |result| tell.send(result.unwrap()).unwrap()).unwrap();
+        log.append(0, 1, vec![0; 8], move |result| tell.send(result.unwrap()).unwrap()).unwrap();
     }
     drop((open_gate, tell));
     assert_eq!(told.iter().collect::<Vec<_>>(), (2..=41).collect::<Vec<_>>());
@@ -45,7 +45,7 @@ fn nobody_is_told_before_the_bytes_survive_a_power_cut() {
             after.cut(Cut::Lost);
             tell.send((result.unwrap(), after)).unwrap();
         };
-        log.append(1, payload(number, 900), done).unwrap();
+        log.append(0, 1, payload(number, 900), done).unwrap();
     }
     drop(tell);
     for (sequence, after) in told.iter().take(30) {
@@ -99,7 +99,7 @@ fn compressed_and_plain_records_come_back_alike_and_compression_saves() {
 #[test]
 fn a_panic_in_a_callback_does_not_end_the_log() {
     let (log, _) = open(&Simulated::new(1), small()).unwrap();
-    log.append(1, b"one".to_vec(), |_| panic!("a callback's own trouble, on purpose")).unwrap();
+    log.append(0, 1, b"one".to_vec(), |_| panic!("a callback's own trouble, on purpose")).unwrap();
     append(&log, b"two").unwrap();
     assert_eq!(read_all(&log, 1).len(), 2);
 }
@@ -111,7 +111,7 @@ fn closing_writes_what_waits() {
     let (tell, told) = mpsc::channel();
     for number in 0..50 {
         let tell = tell.clone();
-        log.append(1, payload(number, 300), move |result| tell.send(result.is_ok()).unwrap()).unwrap();
+        log.append(0, 1, payload(number, 300), move |result| tell.send(result.is_ok()).unwrap()).unwrap();
     }
     log.close();
     drop(tell);

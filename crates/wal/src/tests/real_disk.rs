@@ -23,7 +23,8 @@ fn a_reader_keeps_up_with_four_appenders_and_a_release() {
                 for number in 0..EACH {
                     let tell = tell.clone();
                     let bytes = payload(appender * EACH + number, 500);
-                    log.append(1, bytes, move |result: Result<u64, AppendError>| tell.send(result).unwrap()).unwrap();
+                    log.append(0, 1, bytes, move |result: Result<u64, AppendError>| tell.send(result).unwrap())
+                        .unwrap();
                     told.recv().unwrap().unwrap();
                 }
             });

@@ -72,7 +72,7 @@ fn what_is_appended_while_the_log_rests_keeps_within_the_budget() {
             number += 1;
             let tell = tell.clone();
             let done = move |result: Result<u64, _>| tell.send(result.unwrap()).unwrap();
-            if log.append(1, payload(number, 100 + 331 * (number as usize % 37)), done).is_err() {
+            if log.append(0, 1, payload(number, 100 + 331 * (number as usize % 37)), done).is_err() {
                 break;
             }
             admitted += 1;

@@ -107,7 +107,7 @@ impl<'a> Elements<'a> {
         self.layout = Layout::Done;
         let rest = &self.body[at..];
         let consequence = if rest.len() > 1 { "; the body was not read from here on" } else { "" };
-        Rejection::new(self.number, 0, rest, Reason::Json { message: format!("{why}{consequence}") })
+        Rejection::new(self.number, 0, rest, Reason::Json(format!("{why}{consequence}")))
     }
 }
 

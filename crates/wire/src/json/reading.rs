@@ -43,7 +43,7 @@ impl JsonFault {
     }
 
     fn json(at: usize, message: String) -> Self {
-        Self::new(at, Reason::Json { message })
+        Self::new(at, Reason::Json(message))
     }
 }
 
@@ -133,7 +133,7 @@ fn sensor(measurement: &str, parts: &Parts<'_>, limits: &Limits) -> Result<Senso
     }
     Sensor::new(measurement, tags.iter().map(|(key, value)| (*key, &**value))).map_err(|twice| {
         let second = entries.iter().filter(|entry| entry.key == twice).nth(1);
-        JsonFault { at: second.map(|entry| entry.at), reason: Reason::DuplicateTag { key: twice } }
+        JsonFault { at: second.map(|entry| entry.at), reason: Reason::DuplicateTag(twice) }
     })
 }
 
@@ -165,7 +165,7 @@ fn fields<'a>(parts: &Parts<'a>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, R
         } else {
             "expected \"fields\", \"value\" or a number under a name of its own"
         };
-        return Err(JsonFault { at: None, reason: Reason::Json { message: format!("missing fields: {why}") } });
+        return Err(JsonFault { at: None, reason: Reason::Json(format!("missing fields: {why}")) });
     }
     Ok(fields)
 }
@@ -273,7 +273,7 @@ impl<'a> JsonValue<'a> {
     /// A number is a float, as in line protocol; an integer that no float represents exactly stays an integer. The
     /// standard library parses the digits, since the JSON decoder rounds some floats to a neighbour.
     fn number(self) -> Result<RawValue<'a>, JsonFault> {
-        let out_of_range = || JsonFault::new(self.at, Reason::NumberOutOfRange { text: names::shown(self.text) });
+        let out_of_range = || JsonFault::new(self.at, Reason::NumberOutOfRange(names::shown(self.text)));
         let float = self.text.parse().ok().filter(|float: &f64| float.is_finite()).ok_or_else(out_of_range)?;
         if let Ok(integer) = self.text.parse::<i64>() {
             // Compared as i128, to which a float of this size converts exactly.
@@ -289,7 +289,7 @@ impl<'a> JsonValue<'a> {
     }
 
     fn timestamp(self, key: &str, precision: Precision) -> Result<Option<i64>, JsonFault> {
-        let invalid = |text: &str| JsonFault::new(self.at, Reason::InvalidTimestamp { text: names::shown(text) });
+        let invalid = |text: &str| JsonFault::new(self.at, Reason::InvalidTimestamp(names::shown(text)));
         match self.text.as_bytes().first() {
             Some(b'n') => Ok(None),
             Some(b'"') => {
@@ -304,7 +304,7 @@ impl<'a> JsonValue<'a> {
             }
             Some(b'-' | b'0'..=b'9') if !self.text.contains(['.', 'e', 'E']) => {
                 let ns = self.text.parse().ok().and_then(|value| precision.to_ns(value));
-                let reason = || Reason::TimeOutOfRange { text: names::shown(self.text) };
+                let reason = || Reason::TimeOutOfRange(names::shown(self.text));
                 ns.map(Some).ok_or_else(|| JsonFault::new(self.at, reason()))
             }
             _ => Err(invalid(self.text)),
@@ -324,7 +324,7 @@ impl<'a> JsonValue<'a> {
         };
         let offset = offset.min(self.text.len());
         if let Some((start, word)) = not_finite_word(self.text, offset) {
-            return JsonFault::new(self.at + start, Reason::NotFinite { text: word.to_owned() });
+            return JsonFault::new(self.at + start, Reason::NotFinite(word.to_owned()));
         }
         let message = error.to_string();
         let message = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);

@@ -31,7 +31,7 @@ pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue
     };
     match value {
         Some(value) => Ok((value, end)),
-        None => Err(LineFault::new(start, Reason::NumberOutOfRange { text: names::shown(token) })),
+        None => Err(LineFault::new(start, Reason::NumberOutOfRange(names::shown(token)))),
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) fn timestamp(
     match (time.and_then(|time| precision.to_ns(time)), line_end) {
         (None, _) => {
             let text = names::shown(scanner.str(start, token_end)?);
-            Err(LineFault::new(start, Reason::TimeOutOfRange { text }))
+            Err(LineFault::new(start, Reason::TimeOutOfRange(text)))
         }
         (_, None) => Err(scanner.expected("the end of the line after the timestamp", after)),
         (timestamp, Some(line_end)) => Ok((timestamp, line_end)),
@@ -165,14 +165,14 @@ fn no_value(scanner: &Scanner<'_>, start: usize) -> LineFault {
         let magnitude = text.strip_prefix(['+', '-']).unwrap_or(text);
         let not_finite = ["nan", "inf", "infinity"].iter().any(|word| magnitude.eq_ignore_ascii_case(word));
         let text = names::shown(text);
-        if not_finite { Reason::NotFinite { text } } else { Reason::InvalidNumber { text } }
+        if not_finite { Reason::NotFinite(text) } else { Reason::InvalidNumber(text) }
     })
 }
 
 #[cold]
 fn no_timestamp(scanner: &Scanner<'_>, start: usize) -> LineFault {
     let end = token_end(scanner, start, |byte| matches!(byte, b' ' | b'\n'));
-    bad_token(scanner, start, end, |text| Reason::InvalidTimestamp { text: names::shown(text) })
+    bad_token(scanner, start, end, |text| Reason::InvalidTimestamp(names::shown(text)))
 }
 
 /// The end of an invalid value or timestamp.
@@ -191,7 +191,7 @@ fn bad_token(scanner: &Scanner<'_>, start: usize, end: usize, reason: impl Fn(&s
         Err(fault) => return fault,
     };
     match names::control_character(text) {
-        Some((offset, code)) => LineFault::new(start + offset, Reason::ControlCharacter { code }),
+        Some((offset, code)) => LineFault::new(start + offset, Reason::ControlCharacter(code)),
         None => LineFault::new(start, reason(text)),
     }
 }

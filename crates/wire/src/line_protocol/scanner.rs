@@ -180,12 +180,12 @@ impl<'a> Scanner<'a> {
                 // U+0080 to U+009F are the control characters beyond ASCII: C2 80 to C2 9F.
                 Some(0xc2) => match self.byte(at + 1) {
                     Some(code @ 0x80..=0x9f) => {
-                        return Err(LineFault::new(at, Reason::ControlCharacter { code: u32::from(code) }));
+                        return Err(LineFault::new(at, Reason::ControlCharacter(u32::from(code))));
                     }
                     _ => at += 1,
                 },
                 Some(code) if code.is_ascii_control() && self.line_ends_at(at).is_none() => {
-                    return Err(LineFault::new(at, Reason::ControlCharacter { code: u32::from(code) }));
+                    return Err(LineFault::new(at, Reason::ControlCharacter(u32::from(code))));
                 }
                 _ if at == start => return Err(self.expected(names::FIELD_KEY.wanted, at)),
                 _ => return Err(self.expected("'=' after the field key", at)),

@@ -48,7 +48,7 @@ pub fn parse_series(text: &str, limits: &Limits) -> Result<Sensor, SeriesError> 
     names::check_tags(count, limits).map_err(|reason| SeriesError { column: 0, reason })?;
     Sensor::new(&measurement, tags.iter().map(|(key, value)| (&**key, &**value))).map_err(|twice| {
         let second = tags.iter().zip(&key_starts).filter(|((key, _), _)| *key == twice).nth(1);
-        SeriesError { column: second.map_or(0, |(_, start)| start + 1), reason: Reason::DuplicateTag { key: twice } }
+        SeriesError { column: second.map_or(0, |(_, start)| start + 1), reason: Reason::DuplicateTag(twice) }
     })
 }
 
@@ -74,7 +74,7 @@ fn name<'t>(
     }
     let sent = &text[start..end];
     if let Some((offset, code)) = names::control_character(sent) {
-        return Err(SeriesError { column: start + offset + 1, reason: Reason::ControlCharacter { code } });
+        return Err(SeriesError { column: start + offset + 1, reason: Reason::ControlCharacter(code) });
     }
     // Before a separator the backslash would be an escape, so it is at the end of the text.
     if sent.ends_with('\\') {

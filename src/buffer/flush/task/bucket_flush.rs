@@ -237,7 +237,7 @@ impl BucketFlush {
                 let contended = self.conflicts >= CONFLICTS_MAX || self.unseen >= UNSEEN_MAX;
                 let detail = || self.id.sensor.key.to_string();
                 self.state = match contended {
-                    true => BucketFlushState::Failed(StorageError::Contended { detail: detail() }),
+                    true => BucketFlushState::Failed(StorageError::Contended(detail())),
                     false => BucketFlushState::Stale,
                 };
             }

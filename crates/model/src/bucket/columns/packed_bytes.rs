@@ -36,7 +36,7 @@ impl<'a> PackedBytes<'a> {
     pub fn end(&self) -> Result<(), ColumnsDamage> {
         match self.left() {
             0 => Ok(()),
-            left => Err(ColumnsDamage::Left { left }),
+            left => Err(ColumnsDamage::Left(left)),
         }
     }
 
@@ -90,13 +90,21 @@ impl<'a> PackedBytes<'a> {
         Ok(taken)
     }
 
+    /// Reads length-prefixed bytes.
+    ///
+    /// # Errors
+    /// [`ColumnsDamage::Cut`] if they end early.
+    pub fn counted(&mut self) -> Result<&'a [u8], ColumnsDamage> {
+        let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
+        self.take(length)
+    }
+
     /// Reads a length-prefixed text.
     ///
     /// # Errors
     /// [`ColumnsDamage::Cut`] if it ends early, [`ColumnsDamage::Text`] if it is not UTF-8.
     pub fn text(&mut self) -> Result<&'a str, ColumnsDamage> {
-        let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
-        std::str::from_utf8(self.take(length)?).map_err(|_| ColumnsDamage::Text)
+        std::str::from_utf8(self.counted()?).map_err(|_| ColumnsDamage::Text)
     }
 
     /// Reads a number, and as many texts.

@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use redb::{AccessGuard, Database, ReadableDatabase};
+use redb::AccessGuard;
 
-use super::{CHUNK, DayHead, Days, EXPIRED, shown, unreadable};
+use super::{CHUNK, DayHead, EXPIRED, shown, unreadable};
 use crate::bucket::day::within;
 use crate::bucket::store::{Extent, Order, PageSummaries, Projection, Scanned, ScannedPage};
 use crate::bucket::{DayPart, Summary};
 use crate::embedded::file::FileFailure;
 use crate::embedded::keys::Keys;
 use crate::embedded::page_form::NoPage;
-use crate::embedded::tables::{DAYS, unseal};
+use crate::embedded::tables::{DocumentRows, unseal};
 use crate::figures::Room;
 use crate::reading::{Day, Hour};
 
@@ -21,20 +21,18 @@ const RESERVED: usize = 31 * 24;
 
 /// Implements `Store::scan_days`; also returns the bytes of what was found.
 pub(in crate::embedded) fn scan(
-    database: &Database,
-    name: &str,
+    keys: &Keys,
+    days: &DocumentRows,
     sensor: &str,
     hours: &Range<Hour>,
     order: Order,
     projection: &Projection,
     extent: Extent,
 ) -> Result<(Scanned, usize), FileFailure> {
-    let keys = Keys::of(name);
-    let days = database.begin_read()?.open_table(DAYS)?;
     let (mut found, mut size, mut rest) = (Vec::new(), 0, hours.clone());
     let mut scan = PartScan { projection: &projection.apart(), room: Room::default() };
     while !rest.is_empty() && found.len() < extent.pages && size < extent.bytes {
-        let Some((day, rows)) = next_rows(&days, &keys, sensor, order, &rest)? else {
+        let Some((day, rows)) = next_rows(days, keys, sensor, order, &rest)? else {
             rest = rest.end..rest.end;
             break;
         };
@@ -48,7 +46,7 @@ pub(in crate::embedded) fn scan(
         parts.sort_by_key(|row| matches!(row.part, DayPart::Hour(_)));
         let mut hourly = parts.split_off(parts.partition_point(|row| !matches!(row.part, DayPart::Hour(_))));
         for row in parts {
-            size += scan.part(&days, row, day, &of_day, &mut found)?;
+            size += scan.part(days, row, day, &of_day, &mut found)?;
         }
         if order == Order::Descending {
             hourly.reverse();
@@ -59,7 +57,7 @@ pub(in crate::embedded) fn scan(
                 stop = Some(row.part.hours(day));
                 break;
             }
-            size += scan.part(&days, row, day, &of_day, &mut found)?;
+            size += scan.part(days, row, day, &of_day, &mut found)?;
         }
         let left = match (&stop, order) {
             (None, Order::Ascending) => day.next().hours().start.min(rest.end)..rest.end,
@@ -97,7 +95,7 @@ struct PartRow {
 
 /// The next day in these hours, in this order, of which the sensor has parts, and these.
 fn next_rows(
-    days: &Days,
+    days: &DocumentRows,
     keys: &Keys,
     sensor: &str,
     order: Order,
@@ -116,7 +114,7 @@ fn next_rows(
     Ok(Some((day, rows_of(days, keys, sensor, day)?)))
 }
 
-fn rows_of(days: &Days, keys: &Keys, sensor: &str, day: Day) -> Result<Vec<PartRow>, FileFailure> {
+fn rows_of(days: &DocumentRows, keys: &Keys, sensor: &str, day: Day) -> Result<Vec<PartRow>, FileFailure> {
     let (whole, mut rows) = (keys.day(day, sensor, DayPart::Whole), Vec::new());
     for row in days.range::<&[u8]>(&*whole..&*Keys::end_of(&whole))? {
         let (key, value) = row?;
@@ -139,7 +137,7 @@ fn size_of_pages(pages: &[ScannedPage]) -> usize {
 
 /// The next day in a range, in this order, of which the sensor has a part.
 pub(super) fn next(
-    days: &Days,
+    days: &DocumentRows,
     keys: &Keys,
     sensor: &str,
     order: Order,
@@ -184,7 +182,7 @@ impl PartScan<'_> {
     /// Adds the hours of a part that lie in a range; returns the bytes that they count for.
     fn part(
         &mut self,
-        days: &Days,
+        days: &DocumentRows,
         row: PartRow,
         day: Day,
         hours: &Range<Hour>,

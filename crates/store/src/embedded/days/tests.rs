@@ -2,8 +2,8 @@
 //!  does not look at the readings.
 
 use proptest::prelude::*;
-use redb::ReadableTable;
 use redb::backends::InMemoryBackend;
+use redb::{Database, ReadableTable};
 
 use super::*;
 use crate::bucket::columns::Cell;
@@ -65,6 +65,10 @@ fn file(id: &DayId, bytes: Vec<u8>) -> Database {
     database
 }
 
+fn stored_days(database: &Database) -> DocumentRows {
+    database.begin_read().expect("a snapshot").open_table(DAYS).expect("a table")
+}
+
 fn scanned(
     database: &Database,
     id: &DayId,
@@ -72,7 +76,7 @@ fn scanned(
     order: Order,
     projection: &Projection,
 ) -> Result<String, String> {
-    let scanned = scan(database, DB, &id.sensor.key, hours, order, projection, Extent::ALL);
+    let scanned = scan(&Keys::of(DB), &stored_days(database), &id.sensor.key, hours, order, projection, Extent::ALL);
     scanned.map(|(scanned, _)| format!("{scanned:?}")).map_err(|error| format!("{error:?}"))
 }
 
@@ -127,7 +131,7 @@ fn a_damaged_byte_is_found_by_whoever_reads_it() {
         let scanned = |projection| scanned(&database, &id, &DAY.hours(), Order::Ascending, projection);
         assert_eq!(scanned(&Projection::SUMMARIES).is_ok(), at >= sealed, "byte {at} of {sealed}");
         assert!(scanned(&Projection::ALL).is_err(), "byte {at}");
-        assert!(read(&database, DB, std::slice::from_ref(&id)).is_err(), "byte {at}");
+        assert!(read(&Keys::of(DB), &stored_days(&database), std::slice::from_ref(&id)).is_err(), "byte {at}");
     }
 }
 

@@ -51,7 +51,7 @@ fn key(id: &BucketId) -> PageKey<'_> {
 }
 
 /// Everything that each decoder reads of a page.
-fn read(bytes: &[u8], key: PageKey<'_>) -> [Result<String, StorageError>; 4] {
+fn read(bytes: &[u8], key: PageKey<'_>) -> [Result<String>; 4] {
     [
         rev(bytes, || key.id()).map(|rev| rev.to_string()),
         decode(bytes, key).map(|page| format!("{page:?}")),
