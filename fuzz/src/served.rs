@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -86,7 +86,6 @@ fn start() -> Addresses {
                 audit: app.audit.clone(),
                 metrics,
                 http: format!("http://{}", addresses.http),
-                told_token: AtomicBool::new(false),
             });
             let protocol = http::Protocol { http2: true, ..http::Protocol::default() };
             let service = http::HttpService::new(app, Serves::All, Arc::default());
