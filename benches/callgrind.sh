@@ -72,9 +72,9 @@ stages() {
             printf "%s: %.0f instructions per reading\n", name, total
             stage("parse", "<hourglass_wire::line_protocol::Lines as hourglass_wire::point::Points>::next")
             stage("validate", "hourglass::ingest::admission::validate::Validator::point")
-            stage("encode the record", "hourglass::ingest::record::encode")
+            stage("encode the record", "hourglass::buffer::record::encode")
             stage("compress, checksum", "hourglass_wal::format::EncodedPayload::new")
-            stage("memtable", "hourglass::ingest::memtable::MemtableBuckets::add")
+            stage("memtable", "hourglass::buffer::memtable::MemtableBuckets::add")
             row("all else", rest)
         }
     '

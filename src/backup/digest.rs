@@ -1,6 +1,6 @@
 //! The digest of everything that a database has: readings, summaries whose readings have expired, metadata of sensors. It is
 //! the same for both stores, whatever is in hour pages, overflow pages or sealed days, and in whatever order it is read.
-//! docs/how-to/backup.md describes it, so that anybody can compute it.
+//! With this description anybody can compute it.
 //!
 //! ```text
 //! place    := SHA-256(length of the sensor's key: u64  key  name)
@@ -12,9 +12,11 @@
 //! hour     := SHA-256(place of an empty name  hour: i64 since 1970  6: u8  count: u64  first: i64  last: i64)
 //! metadata := SHA-256(place of the name  0: i64  7: u8  JSON)
 //! sum      := the first 16 bytes of each as a number, added modulo 2^128
+//! total    := the sum of SHA-256(length of the database's name: u64  name  its digest: 16 bytes), in the same way
 //! ```
 //!
-//! All numbers are big-endian.
+//! All numbers are big-endian. A sensor's key is its measurement and its sorted tags, as in line protocol. An unsigned
+//! number that fits into an i64 counts as signed. JSON is without spaces, with names in order. Hours count from 1970.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -262,7 +264,7 @@ mod tests {
         readings.iter().map(reading).collect()
     }
 
-    /// What the form of docs/how-to/backup.md gives, computed by Python's hashlib.
+    /// The digest by the description above, computed by Python's hashlib.
     #[test]
     fn the_digest_is_the_documented_one() {
         let one = set(&[(1_768_435_200_000_000_000, &[("temp", Value::Float(21.5)), ("n", Value::Integer(-3))])]);

@@ -1,5 +1,5 @@
 //! The form in which a backup keeps what a database has of a UTC day, and its sensors, and in which the service sends them.
-//! docs/how-to/backup.md describes it byte by byte.
+//! docs/how-to/backup.md describes it, too.
 //!
 //! ```text
 //! file    := "hourglass backup 1\n"  frame…          the last frame is an end

@@ -44,17 +44,15 @@ macro_rules! sections {
 
         /// Returns the descriptions of all keys and constants, in the order of this file.
         pub fn keys() -> Vec<Key> {
-            let mut keys = Vec::new();
-            $(
-                $( keys.push(Key {
+            vec![$(
+                $( Key {
                     name: concat!(stringify!($section), ".", stringify!($key)),
                     doc: &[$($doc),+],
                     default: stringify!($default),
                     expected: $kind.expected,
                     is_constant: false $(|| stringify!($constant) == "constant")?,
-                }); )*
-            )*
-            keys
+                }, )*
+            )*]
         }
 
         /// Reads every key. A size or count that is "auto" is [`AUTO`](super::value::AUTO) until the memory is divided.

@@ -125,7 +125,7 @@ fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
     let failed = endpoint.failed();
     let shaped = |content: &'static [MediaType]| if content == FAILED { failed } else { content };
     let own = endpoint.answers.iter().copied().flatten();
-    let own = own.map(|(status, what, content)| (*status, *what, shaped(*content)));
+    let own = own.map(|(status, what, content)| (*status, *what, shaped(content)));
     let refused: &[(u16, &'static str)] = if endpoint.needs == Needs::Nothing { &[] } else { REFUSED };
     let refused = refused.iter().map(|(status, what)| (*status, *what, failed));
     let unread = UNREAD.iter().map(|(status, what)| (*status, *what, FAILED));

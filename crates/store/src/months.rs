@@ -1,8 +1,9 @@
-//! The bytes in which both stores keep the totals of a sensor's month. docs/reference/stored-forms.md describes them.
+//! The bytes in which both stores keep the totals of a sensor's month.
 //!
 //! ```text
 //! month := 1:u8  overlapping:set  names  figures
 //! names := count:varint (length:varint bytes)…
+//! overlapping: the days whose parts overlap, so that their hours must be read
 //! set, figures: see `figures`; days are numbered from 0. A day without numeric fields is in the set of the figures, too.
 //! ```
 
