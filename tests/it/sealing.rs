@@ -320,7 +320,7 @@ fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
         let write = |server: &Server, fields: &str| {
             let line = format!("climate,s=0 {fields} {}\n", START + 60);
             post(&server.url("/write?db=d&precision=s&ack=store"), line, &[]).expect(204);
-            flush(&server);
+            flush(server);
         };
         write(&server, "temp=1,hum=2");
         jobs::seal(&server);
