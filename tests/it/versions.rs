@@ -26,7 +26,8 @@ fn impatient(store: &str) -> Launch {
 fn both() -> [(Server, Stored); 2] {
     stores().map(|store| {
         let mut server = impatient(&store).start();
-        post(&server.url("/write?db=d&ack=store"), LINES, &[]).expect(204);
+        post(&server.url("/write?db=d"), LINES, &[]).expect(204);
+        flush(&server);
         assert!(server.stop().success());
         let stored = Stored::of(&server, "d");
         (server, stored)
