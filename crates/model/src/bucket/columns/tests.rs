@@ -104,7 +104,8 @@ proptest! {
         put_cells(&mut bytes, &cells, &mut Vec::new());
         let length = bytes.len();
         bytes.extend(&behind);
-        let (mut taken, mut skipped) = (vec![Number::default(); cells.len()], vec![Number::default(); cells.len()]);
+        let mut taken = vec![Number::default(); cells.len()];
+        let mut skipped = vec![Number::default(); cells.len()];
         let is_taken = take_numbers(&mut PackedBytes::new(&bytes), &mut taken).is_ok();
         let mut rest = PackedBytes::new(&bytes);
         prop_assert_eq!(skip_numbers(&mut rest, &mut skipped).is_ok(), is_taken);

@@ -15,7 +15,7 @@ const MINUTE: i64 = 60_000_000_000;
 /// A minute, a field and a value.
 type Cell = (i64, u16, i64);
 
-/// What happens to one sensor's day.
+/// An operation on one sensor's day.
 #[derive(Debug, Clone)]
 enum Step {
     /// A record is logged: its readings, as minute, field and value.

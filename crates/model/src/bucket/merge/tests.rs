@@ -142,7 +142,8 @@ proptest! {
         let mut store = SimulatedStore::new(caps);
         let (mut bucket, _) = merged(std::slice::from_ref(&rows), &caps);
         store_all(&mut store, &mut bucket);
-        let (written, once) = (store.writes, union(&bucket));
+        let written = store.writes;
+        let once = union(&bucket);
         for mut again in [bucket, store.load()] {
             let applied = apply(&mut again, &rows, &caps, at(2));
             prop_assert_eq!(applied, Applied { duplicate: rows.len() as u64, ..Applied::default() });
@@ -165,7 +166,8 @@ proptest! {
         for i in (1..shuffled.len()).rev() {
             shuffled.swap(i, choices.below(i + 1));
         }
-        let (mut merges, mut rest) = (Vec::new(), &shuffled[..]);
+        let mut merges = Vec::new();
+        let mut rest = &shuffled[..];
         for cut in cuts {
             let (now, later) = rest.split_at(cut.min(rest.len()));
             merges.push(now.to_vec());

@@ -28,7 +28,8 @@ fn readings() -> impl Strategy<Value = Vec<Given>> {
 }
 
 fn pack(given: &[Given]) -> Packed {
-    let (mut packed, mut sequence) = (Packed::default(), 1_000_000);
+    let mut packed = Packed::default();
+    let mut sequence = 1_000_000;
     for (behind, time, cells) in given {
         sequence += behind;
         packed.push(sequence, *time, cells.iter().map(|(field, value)| (*field, value)));
@@ -85,7 +86,9 @@ proptest! {
     #[test]
     fn parts_are_the_whole_in_pieces(given in readings(), count in 1..5_usize, skipped in 0..3_usize) {
         let packed = pack(&given);
-        let (mut parts, mut part, mut found) = (packed.parts(count), Unpacked::default(), Vec::new());
+        let mut parts = packed.parts(count);
+        let mut part = Unpacked::default();
+        let mut found = Vec::new();
         while parts.next_in_time_order(&mut part) {
             let times: Vec<i64> = part.rows(&[]).map(|row| row.time).collect();
             prop_assert!(times.len() <= count || times.first() == times.last(), "{times:?}");

@@ -96,7 +96,8 @@ fn sets_are_equal_whatever_the_order_of_their_columns() {
         let reading = |time| Reading { time, fields: named(fields) };
         [1, 2].map(reading).into_iter().collect::<Readings>()
     };
-    let (a, b) = (("a", Value::Integer(5)), ("b", Value::Float(0.0)));
+    let a = ("a", Value::Integer(5));
+    let b = ("b", Value::Float(0.0));
     assert_eq!(set(&[a.clone(), b.clone()]), set(&[b.clone(), a.clone()]));
     assert_ne!(set(&[a.clone(), b.clone()]), set(std::slice::from_ref(&a)));
     assert_ne!(set(std::slice::from_ref(&a)), set(&[a.clone(), b]));
@@ -197,7 +198,8 @@ proptest! {
 
     #[test]
     fn a_set_is_what_a_plain_map_is(steps in steps()) {
-        let (mut set, mut model) = (Readings::default(), BTreeMap::new());
+        let mut set = Readings::default();
+        let mut model = BTreeMap::new();
         for (stamp, step) in (1..).zip(steps) {
             match step {
                 Step::Merge(rows) => merge(&mut set, stamp, &mut model, &rows),

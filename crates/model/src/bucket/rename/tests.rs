@@ -1,7 +1,7 @@
 use super::*;
 
 fn sensor(key: &str) -> Sensor {
-    Sensor::of_key(key).expect("a key")
+    Sensor::from_key(key).expect("a key")
 }
 
 fn rename(kind: RenameKind, scope: (&str, &str), from: &str, to: &str) -> Rename {
@@ -133,7 +133,8 @@ proptest::proptest! {
             [RenameKind::Sensor, RenameKind::Measurement, RenameKind::TagKey, RenameKind::TagValue];
         let mut renames = Renames::default();
         for (kind, from, to, is_scoped) in entries {
-            let (from, to) = (NAMES[from], NAMES[to]);
+            let from = NAMES[from];
+            let to = NAMES[to];
             let entry = match KINDS[kind] {
                 RenameKind::Sensor => {
                     rename(RenameKind::Sensor, ("", ""), &format!("a,a={from}"), &format!("b,b={to}"))

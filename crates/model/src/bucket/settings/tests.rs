@@ -146,6 +146,6 @@ fn shard_groups_are_as_long_as_in_influxdb() {
         (2 * HOUR, DAY, 2 * HOUR),
         (1, DAY, HOUR),
     ] {
-        assert_eq!(shard_duration(asked, Keep::of_ns(kept)), long, "{asked} {kept}");
+        assert_eq!(shard_duration(asked, Keep::from_ns(kept)), long, "{asked} {kept}");
     }
 }
