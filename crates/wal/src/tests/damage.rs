@@ -192,7 +192,8 @@ fn whole_records_that_do_not_belong_behind_the_tail_are_not_taken() {
     let (log, _) = open(&disk, options()).unwrap();
     append(&log, b"from another time").unwrap();
     log.close();
-    let (own, other) = (disk.segments().remove(0), disk.segments().remove(1));
+    let own = disk.segments().remove(0);
+    let other = disk.segments().remove(1);
     let end = places(&earlier, &own)[0].0.end;
     // A record with a higher sequence, as a recycled block might hold, and a copy of one of the segment's own records.
     for from in [&other, &own] {

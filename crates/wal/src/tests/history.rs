@@ -13,7 +13,7 @@ pub(super) struct History {
     options: WalOptions,
     log: Option<Wal>,
     sent: u64,
-    /// Whether the last append exceeded the budget.
+    /// True if the last append exceeded the budget.
     is_full: bool,
     acked: BTreeMap<Sequence, u64>,
     /// The highest position passed to `truncate`.
@@ -24,7 +24,8 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn new(disk: Simulated, options: WalOptions) -> Self {
-        let (acked, used) = (BTreeMap::new(), BTreeMap::new());
+        let acked = BTreeMap::new();
+        let used = BTreeMap::new();
         Self { disk, options, log: None, sent: 0, is_full: false, acked, truncated: 0, used }
     }
 
@@ -55,25 +56,27 @@ impl History {
     /// Appends records of these sizes so that all but the first share a sync, and waits for all outcomes.
     pub(super) fn append(&mut self, sizes: &[usize]) {
         let Some(log) = &self.log else { return };
-        let (tell, told) = mpsc::channel();
+        let (sender, outcomes) = mpsc::channel();
         let (open_gate, gate) = mpsc::channel::<()>();
         let mut gate = Some(gate);
         for size in sizes {
             self.sent += 1;
-            let (number, tell, gate) = (self.sent, tell.clone(), gate.take());
+            let number = self.sent;
+            let sender = sender.clone();
+            let gate = gate.take();
             let done = move |result| {
                 if let Some(gate) = gate {
                     let _ = gate.recv();
                 }
-                tell.send((number, result)).unwrap();
+                sender.send((number, result)).unwrap();
             };
             // The append may be refused; a refused record must never be read back.
             let taken = log.append(0, number as u8, payload(number, *size), done);
             self.is_full = matches!(taken, Err(AppendError::Full(_)));
         }
-        drop((open_gate, tell));
+        drop((open_gate, sender));
         let mut before = 0;
-        for (number, result) in told {
+        for (number, result) in outcomes {
             if let Ok(sequence) = result {
                 assert!(sequence > before, "the callback of {sequence} ran after that of {before}");
                 before = sequence;

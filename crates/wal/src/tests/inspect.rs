@@ -26,7 +26,9 @@ fn what_a_reader_would_be_given_is_counted_and_nothing_is_changed() {
     let log = filled(&disk, 60);
     log.truncate(33).unwrap();
     log.close();
-    let (before, syncs, openings) = (everything(&disk), disk.syncs(), disk.openings());
+    let before = everything(&disk);
+    let syncs = disk.syncs();
+    let openings = disk.openings();
     let found = inspect(&disk).unwrap();
     assert_eq!((found.store.as_deref(), found.truncated, found.last), (Some("embedded"), 33, 60));
     assert_eq!((found.records, found.damage.len()), (27, 0));
@@ -78,8 +80,9 @@ fn a_tail_that_a_kill_tore_is_no_damage() {
     assert_eq!((all.records, found.records, found.last), (5, 4, 4));
     assert_eq!(found.damage.iter().map(|damage| damage.verdict).collect::<Vec<_>>(), [Verdict::Torn]);
     let (log, recovery) = open(&disk, small()).unwrap();
-    let (told, kept) = (&found.damage[0], &recovery.damage[0]);
-    assert_eq!((told.offset, told.bytes, told.verdict), (kept.offset, kept.bytes, kept.verdict));
+    let found_damage = &found.damage[0];
+    let kept = &recovery.damage[0];
+    assert_eq!((found_damage.offset, found_damage.bytes, found_damage.verdict), (kept.offset, kept.bytes, kept.verdict));
     assert_eq!((log.stats().found.in_doubt, log.stats().found.torn), (0, 1));
 }
 
@@ -99,7 +102,8 @@ fn a_log_that_is_open_and_written_to_can_be_looked_at() {
         });
         let mut before = 0;
         while !writer.is_finished() {
-            let (durable, found) = (log.durable(), inspect(&Folder::read_only(&path)).unwrap());
+            let durable = log.durable();
+            let found = inspect(&Folder::read_only(&path)).unwrap();
             assert!(found.last >= durable.max(before), "{} was durable, {found:?}", durable);
             assert!(found.records <= found.last - found.truncated, "{found:?}");
             assert_eq!(found.damage, []);

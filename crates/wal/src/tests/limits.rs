@@ -41,12 +41,12 @@ fn a_whole_queue_keeps_within_the_budget() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options.clone()).unwrap();
     let (open_gate, gate) = mpsc::channel::<()>();
-    let (tell, told) = mpsc::channel();
+    let (sender, outcomes) = mpsc::channel();
     log.append(0, 1, vec![1; 10], move |_| _ = gate.recv()).unwrap();
     let mut admitted = 0;
     for number in 0.. {
-        let tell = tell.clone();
-        let taken = log.append(0, 1, payload(number, 3000 + number as usize), move |result| tell.send(result).unwrap());
+        let sender = sender.clone();
+        let taken = log.append(0, 1, payload(number, 3000 + number as usize), move |result| sender.send(result).unwrap());
         match taken {
             Ok(()) => admitted += 1,
             Err(error) => {
@@ -55,8 +55,8 @@ fn a_whole_queue_keeps_within_the_budget() {
             }
         }
     }
-    drop((open_gate, tell));
-    assert_eq!(told.iter().filter(Result::is_ok).count(), admitted);
+    drop((open_gate, sender));
+    assert_eq!(outcomes.iter().filter(Result::is_ok).count(), admitted);
     assert!(admitted >= 8, "{admitted}");
     log.close();
     assert!(disk.used(is_segment) as u64 <= options.budget_bytes);

@@ -51,9 +51,9 @@ fn read_all(log: &Wal, from: Sequence) -> Vec<Record> {
 
 /// Appends and waits for the outcome.
 fn append(log: &Wal, payload: &[u8]) -> Result<Sequence, super::AppendError> {
-    let (tell, told) = std::sync::mpsc::channel();
-    log.append(0, 1, payload.to_vec(), move |result| tell.send(result).unwrap())?;
-    told.recv().unwrap()
+    let (sender, outcomes) = std::sync::mpsc::channel();
+    log.append(0, 1, payload.to_vec(), move |result| sender.send(result).unwrap())?;
+    outcomes.recv().unwrap()
 }
 
 /// Waits until the condition holds; fails the test after 20 s.

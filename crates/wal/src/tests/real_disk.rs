@@ -19,13 +19,13 @@ fn a_reader_keeps_up_with_four_appenders_and_a_release() {
         for appender in 0..4 {
             let log = &log;
             scope.spawn(move || {
-                let (tell, told) = mpsc::channel();
+                let (sender, outcomes) = mpsc::channel();
                 for number in 0..EACH {
-                    let tell = tell.clone();
+                    let sender = sender.clone();
                     let bytes = payload(appender * EACH + number, 500);
-                    log.append(0, 1, bytes, move |result: Result<u64, AppendError>| tell.send(result).unwrap())
+                    log.append(0, 1, bytes, move |result: Result<u64, AppendError>| sender.send(result).unwrap())
                         .unwrap();
-                    told.recv().unwrap().unwrap();
+                    outcomes.recv().unwrap().unwrap();
                 }
             });
         }

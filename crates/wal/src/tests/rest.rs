@@ -66,20 +66,21 @@ fn what_is_appended_while_the_log_rests_keeps_within_the_budget() {
     let options = WalOptions { budget_bytes: 512 << 10, quiet: Duration::ZERO, ..options() };
     let (log, _) = open(&disk, options.clone()).unwrap();
     for round in 0..30 {
-        let (tell, told) = mpsc::channel();
-        let (mut admitted, mut number) = (0, 0);
+        let (sender, outcomes) = mpsc::channel();
+        let mut admitted = 0;
+        let mut number = 0;
         loop {
             number += 1;
-            let tell = tell.clone();
-            let done = move |result: Result<u64, _>| tell.send(result.unwrap()).unwrap();
+            let sender = sender.clone();
+            let done = move |result: Result<u64, _>| sender.send(result.unwrap()).unwrap();
             if log.append(0, 1, payload(number, 100 + 331 * (number as usize % 37)), done).is_err() {
                 break;
             }
             admitted += 1;
             log.rest_if_quiet(Instant::now());
         }
-        drop(tell);
-        let acked: Vec<u64> = told.iter().collect();
+        drop(sender);
+        let acked: Vec<u64> = outcomes.iter().collect();
         assert_eq!(acked.len(), admitted, "round {round}");
         assert!(disk.used(|name| name.ends_with(".segment")) as u64 <= options.budget_bytes);
         log.truncate(acked.last().copied().unwrap_or(0)).unwrap();

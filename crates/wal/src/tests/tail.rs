@@ -20,7 +20,8 @@ fn killed(sizes: &[usize]) -> (Simulated, String, Vec<Range<usize>>) {
     drop(log);
     disk.kill();
     let name = disk.segments().remove(0);
-    let (bytes, mut start) = (disk.bytes(&name), HEADER_BYTES as usize);
+    let bytes = disk.bytes(&name);
+    let mut start = HEADER_BYTES as usize;
     let header = SegmentHeader::decode(&bytes[..start]).unwrap();
     let places = sizes.iter().map(|_| {
         let head = RecordHead::decode(header.segment, &bytes[start..]).unwrap();
@@ -33,7 +34,8 @@ fn killed(sizes: &[usize]) -> (Simulated, String, Vec<Range<usize>>) {
 /// Opens the log, which holds the first `whole` records only. Checks that `inspect` reported the same before, and that
 /// quarantine has an exact copy of all damage.
 fn opened(disk: &Simulated, name: &str, whole: usize, story: &str) -> (Wal, Vec<Damage>) {
-    let (before, looked) = (disk.bytes(name), inspect(disk).unwrap());
+    let before = disk.bytes(name);
+    let looked = inspect(disk).unwrap();
     let (log, recovery) = open(disk, small()).unwrap();
     assert_eq!(read_all(&log, 1).len(), whole, "{story}");
     assert_eq!((looked.records, looked.last), (whole as u64, recovery.last), "{story}");
@@ -53,7 +55,8 @@ fn a_last_record_that_changed_is_in_doubt_and_kept() {
     let (disk, name, places) = killed(&[70, 300, 90, 700]);
     let last = places[3].clone();
     for at in last.start..last.start + 32 + 700 {
-        let (disk, story) = (disk.fork(), format!("byte {at} of {last:?}"));
+        let disk = disk.fork();
+        let story = format!("byte {at} of {last:?}");
         disk.rot(&name, |bytes| bytes[at] ^= 1 << (at % 8));
         let (log, damage) = opened(&disk, &name, 3, &story);
         let [damage] = &damage[..] else { panic!("{story}: {damage:?}") };
@@ -95,7 +98,8 @@ fn a_write_that_was_cut_short_is_torn_and_no_alarm() {
         .collect();
     assert!(sectors.len() >= 6 && sectors.iter().all(|sector| sector.len() >= 24), "{sectors:?}");
     for lost in 1..(1_u32 << sectors.len()) - 1 {
-        let (disk, story) = (disk.fork(), format!("sectors {lost:b} of {last:?}"));
+        let disk = disk.fork();
+        let story = format!("sectors {lost:b} of {last:?}");
         disk.rot(&name, |bytes| {
             let lost = sectors.iter().enumerate().filter(|(number, _)| lost >> number & 1 == 1);
             lost.for_each(|(_, sector)| bytes[sector.clone()].fill(0));
@@ -178,7 +182,8 @@ fn a_changed_sequence_in_a_segment_without_a_header_is_not_believed() {
 
 /// Writes a segment with records of these sequences, each in a group of its own.
 fn write_segment(disk: &Simulated, sequences: &[Sequence]) {
-    let (segment, first) = (0x1234_5678_9abc_def0, sequences[0]);
+    let segment = 0x1234_5678_9abc_def0;
+    let first = sequences[0];
     let header = SegmentHeader { log: 77, opening: 1, segment, first, previous: None, store: "embedded".to_owned() };
     let mut bytes = header.encode();
     for sequence in sequences {
