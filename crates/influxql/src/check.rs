@@ -1,5 +1,5 @@
-//! Checks a SELECT before its data are read: finds InfluxDB's errors in InfluxDB's order, and computes the time range,
-//! condition, windows and tags. Types of fields are unknown here, so a `sum` of strings passes.
+//! Checks a SELECT before data is read. It finds InfluxDB's errors in InfluxDB's order, and computes the time range,
+//! condition, windows and tags. The types of fields are unknown here, so a `sum` of strings passes.
 
 mod functions;
 
@@ -16,16 +16,16 @@ type Check<T> = Result<T, StatementError>;
 pub struct Checked {
     /// The first time, inclusive.
     pub min: i64,
-    /// The last time, inclusive. Without a stated end it is now if there are windows, else the latest possible time.
+    /// The last time, inclusive. Without a stated end, it is now if there are windows, or else the latest possible time.
     pub max: i64,
     /// The condition without its time range.
     pub condition: Option<Expr>,
     /// The dimensions.
     pub grouping: Grouping,
-    /// What empty windows show. In a subquery with windows, `fill(null)` becomes `fill(none)`.
+    /// The content of empty windows. In a subquery with windows, `fill(null)` becomes `fill(none)`.
     pub fill: Fill,
-    /// The same for each subquery among the sources, in order. A subquery's range lies within this one's; a subquery
-    /// without windows of its own inherits these.
+    /// The checked subqueries among the sources, in order. A subquery's range is within this one's, and a subquery without
+    /// windows inherits these.
     pub subqueries: Vec<Checked>,
 }
 
@@ -34,18 +34,18 @@ pub struct Checked {
 pub struct Grouping {
     /// The width of a window in nanoseconds; 0 without windows.
     pub every: i64,
-    /// By how much windows start after multiples of their width; less than the width, and possibly negative.
+    /// The offset of windows from multiples of their width; less than the width, and possibly negative.
     pub offset: i64,
-    /// Whether the windows are inherited from the outer statement.
+    /// True if the windows are inherited from the outer statement.
     pub inherited: bool,
-    /// References, wildcards and regexes that name tags.
+    /// The references, wildcards and regexes that name tags.
     pub tags: Vec<Expr>,
 }
 
-/// Checks a SELECT and its subqueries. The clock's zone is ignored: each SELECT has its own.
+/// Checks a SELECT and its subqueries. The clock's zone is ignored, because each SELECT has its own.
 ///
 /// # Errors
-/// The first error that InfluxDB would report.
+/// The [`StatementError`] that InfluxDB would report first.
 pub fn check(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
     compile(select, prepare(select, clock)?, clock)
 }
@@ -106,7 +106,7 @@ fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Ch
     Ok(checked)
 }
 
-/// Checks a condition: it must not call a function.
+/// Checks that a condition calls no function.
 fn valid_condition(condition: &Expr) -> Check<()> {
     match condition {
         // `a =~ /x/ + 1` parses; InfluxDB panics on it.
@@ -169,8 +169,8 @@ fn window_offset(offset: &Expr, every: i64, clock: &Clock<'_>) -> Check<i64> {
     }
 }
 
-/// How far `time` lies after the last multiple of `every`, counted like Go's `time.Truncate`: from the first day of the
-/// year 1.
+/// The distance of `time` from the last multiple of `every`, counted from the first day of the year 1, as Go's
+/// `time.Truncate` does.
 fn since_window_start(time: i128, every: i64) -> i64 {
     const YEAR_ONE: i128 = -62_135_596_800 * 1_000_000_000;
     if every == 0 {
@@ -179,21 +179,21 @@ fn since_window_start(time: i128, every: i64) -> i64 {
     i64::try_from((time - YEAR_ONE).rem_euclid(every.into())).unwrap_or(0)
 }
 
-/// What was found in the columns of a SELECT, column by column.
+/// The findings about the columns of a SELECT so far.
 #[expect(clippy::struct_excessive_bools, reason = "independent findings")]
 struct ColumnKinds<'s> {
     select: &'s Select,
     checked: &'s Checked,
     calls: usize,
-    /// Whether all functions are selectors, which pick a reading.
+    /// True if all functions are selectors, which choose a reading.
     only_selectors: bool,
-    /// Whether there is a `distinct` that is not an argument of another function.
+    /// True if there is a `distinct` that is not an argument of another function.
     distinct: bool,
-    /// `top` or `bottom`, if one was found.
+    /// The name `top` or `bottom`, if there is such a call.
     top_bottom: Option<&'s str>,
-    /// Whether there is a field or a tag outside of all functions.
+    /// True if there is a field or a tag outside functions.
     bare: bool,
-    /// Whether the current column may contain a wildcard; it may not inside arithmetic.
+    /// True if the current column can contain a wildcard, which is not allowed inside arithmetic.
     wildcard: bool,
 }
 
@@ -211,7 +211,7 @@ impl<'s> ColumnKinds<'s> {
         }
     }
 
-    /// Whether the SELECT needs functions because it has windows of its own.
+    /// Returns true if the SELECT needs functions because it has windows of its own.
     fn has_own_windows(&self) -> bool {
         self.checked.grouping.every != 0 && !self.checked.grouping.inherited
     }

@@ -1,4 +1,4 @@
-//! Checks function calls: how many arguments each function takes, and of what kind.
+//! Checks the number and the kind of the arguments of function calls.
 
 use super::super::ast::{Expr, Literal};
 use super::super::conditions::kind_name;
@@ -6,7 +6,7 @@ use super::super::duration;
 use super::super::error::fault;
 use super::{Check, ColumnKinds};
 
-/// Functions of InfluxDB that hourglass does not have.
+/// The functions of InfluxDB that hourglass does not support.
 const UNSUPPORTED: &str = "abs sin cos tan asin acos atan atan2 exp log ln log2 log10 sqrt pow floor ceil round sample \
     exponential_moving_average double_exponential_moving_average triple_exponential_moving_average \
     relative_strength_index triple_exponential_derivative chande_momentum_oscillator kaufmans_efficiency_ratio \
@@ -34,7 +34,7 @@ fn integer(arg: &Expr) -> Option<i64> {
     }
 }
 
-/// Checks a unit, which is a duration above zero. `not_one` makes the error for any other argument.
+/// Checks a unit, which must be a duration above zero. `not_one` returns the error for any other argument.
 fn unit(arg: Option<&Expr>, not_one: impl Fn(&str) -> String) -> Check<()> {
     match arg {
         Some(Expr::Literal(Literal::Duration(unit))) if *unit <= 0 => {

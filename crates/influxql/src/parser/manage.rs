@@ -1,4 +1,4 @@
-//! Parses statements that change something, and those of which only the keywords are recognized.
+//! Parses statements that change data, and recognizes unsupported statements by their keywords.
 
 use super::super::ast::{Expr, Measurement, NewPolicy, PolicyStatement, Statement};
 use super::super::token::TokenKind;
@@ -41,7 +41,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Skips the rest of a statement that starts with `words`. Its text is not kept: it may contain a password.
+    /// Skips the rest of a statement that starts with `words`. The text is discarded, because it may contain a password.
     pub(super) fn unsupported(&mut self, what: &'static str, words: &[TokenKind]) -> Parsed<Statement> {
         words.iter().try_for_each(|&token| self.expect(token))?;
         loop {
@@ -176,7 +176,7 @@ impl Parser<'_, '_> {
         Ok(Statement::Delete { sources, condition })
     }
 
-    /// `FROM … WHERE …`, of which one may be absent.
+    /// `FROM … WHERE …`, at least one of them.
     fn deleted(&mut self) -> Parsed<(Vec<Measurement>, Option<Expr>)> {
         let first = self.next();
         self.put_back(first.clone());
@@ -190,7 +190,7 @@ impl Parser<'_, '_> {
     }
 }
 
-/// Rejects databases and policies: deletions apply to the request's database and to series of all policies.
+/// Rejects databases and policies. Deletions apply to the request's database and to the series of all policies.
 fn not_qualified(sources: &[Measurement]) -> Parsed<()> {
     let mut problem = None;
     for measurement in sources {
