@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::STORE_UNUSABLE;
 use crate::bucket::store::Coordination;
-use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexTarget, IndexRule, IndexRules, Store, Unusable};
+use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexRule, IndexRules, IndexTarget, Store, Unusable};
 use crate::clock::{ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::http::Health;

@@ -157,7 +157,11 @@ impl RegistryView {
     /// What is deleted of a sensor's hour: ranges of times, each with the stamp below which it is deleted.
     pub fn covers(&self, database: &str, sensor: &Sensor, hour: Hour) -> Covers {
         let deletions = self.masks.now();
-        if deletions.has_database(database) { deletions.of(database, sensor, &(hour..hour.next())) } else { Covers::new() }
+        if deletions.has_database(database) {
+            deletions.of(database, sensor, &(hour..hour.next()))
+        } else {
+            Covers::new()
+        }
     }
 
     /// The stamp below which everything of a sensor is deleted, its metadata too.

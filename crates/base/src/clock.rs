@@ -70,8 +70,8 @@ fn wall_ns() -> i64 {
     now_ns().saturating_add(faults::clock_ms().saturating_mul(MILLI_NS))
 }
 
-/// The stamp clock: the wall clock at process start (the anchor), advanced by the time since boot, plus the offset to the
-/// store's clock if the store has its own. Later changes of the wall clock do not affect it.
+/// The stamp clock: the wall clock at process start (the anchor), advanced by the time since boot, plus the offset to
+/// the store's clock if the store has its own. Later changes of the wall clock do not affect it.
 #[derive(Debug)]
 pub struct StampClock {
     bounds: ClockBounds,
@@ -153,8 +153,9 @@ impl std::fmt::Display for ClockDoubt {
     }
 }
 
-/// The time after which a step of the wall clock is believed if there is no other clock. A day is enough to notice a wrong
-/// clock. It cannot be longer, because machines without a hardware clock start with a wrong time and are set later.
+/// The time after which a step of the wall clock is believed if there is no other clock. A day is enough to notice a
+/// wrong clock. It cannot be longer, because machines without a hardware clock start with a wrong time and are set
+/// later.
 const BELIEVED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// One comparison with the store's clock.
@@ -252,10 +253,10 @@ impl StampClock {
         Duration::from_millis(self.offset_ms().unsigned_abs()) <= self.bounds.max_offset
     }
 
-    /// The time for expiry and sealing, in nanoseconds since the epoch. It must be right, because removed data cannot be
-    /// restored. If the store has a clock of its own (`has_other`), it is the store's time, as long as the wall clock
-    /// agrees within `max_offset`. Otherwise it is the wall clock, as long as it was not set by more than `max_offset`
-    /// since the start.
+    /// The time for expiry and sealing, in nanoseconds since the epoch. It must be right, because removed data cannot
+    /// be restored. If the store has a clock of its own (`has_other`), it is the store's time, as long as the wall
+    /// clock agrees within `max_offset`. Otherwise it is the wall clock, as long as it was not set by more than
+    /// `max_offset` since the start.
     ///
     /// # Errors
     /// [`ClockDoubt`] if no clock can be trusted. The first error in a row is logged.
@@ -418,8 +419,8 @@ mod tests {
     const MAX: Duration = Duration::from_secs(60);
     const YEAR_MS: i64 = 365 * 86_400_000;
 
-    /// Regression: expiry used the wall clock, and only the stamp clock, which ignores steps, was compared with the store's.
-    /// All readings were deleted when a virtual machine was resumed with a clock a year ahead.
+    /// Regression: expiry used the wall clock, and only the stamp clock, which ignores steps, was compared with the
+    /// store's. All readings were deleted when a virtual machine was resumed with a clock a year ahead.
     #[test]
     fn a_step_of_the_wall_clock_is_not_trusted_if_the_store_disagrees() {
         let clock = clock();
@@ -441,8 +442,8 @@ mod tests {
         assert_eq!(trusted(0), Err(ClockDoubt::Off(-120_000)));
     }
 
-    /// Regression: with the embedded store, a wall clock that jumped while the process ran caused the deletion of all data.
-    /// A step is now trusted after a day: a board without a hardware clock gets its time after the start.
+    /// Regression: with the embedded store, a wall clock that jumped while the process ran caused the deletion of all
+    /// data. A step is now trusted after a day: a board without a hardware clock gets its time after the start.
     #[test]
     fn without_another_clock_a_step_of_the_wall_clock_is_trusted_after_a_day() {
         let start = 1_768_485_600_000_000_000;

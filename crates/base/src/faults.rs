@@ -1,5 +1,5 @@
-//! Fault injection for tests: a kill or a halt at a named point, and a wrong clock. It is compiled only with the feature
-//! `faults`, which no release has.
+//! Fault injection for tests: a kill or a halt at a named point, and a wrong clock. It is compiled only with the
+//! feature `faults`, which no release has.
 
 #[cfg(feature = "faults")]
 mod active {

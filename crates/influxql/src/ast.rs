@@ -167,8 +167,8 @@ pub enum Fill {
     Float(f64),
 }
 
-/// `SHOW MEASUREMENTS`, `SERIES`, `TAG KEYS`, `TAG VALUES`, `FIELD KEYS`, or the `CARDINALITY` of one. The parser ensures
-/// that a statement has only clauses that its kind allows.
+/// `SHOW MEASUREMENTS`, `SERIES`, `TAG KEYS`, `TAG VALUES`, `FIELD KEYS`, or the `CARDINALITY` of one. The parser
+/// ensures that a statement has only clauses that its kind allows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Listing {
     /// The listed or counted items.

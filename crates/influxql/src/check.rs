@@ -16,7 +16,8 @@ type Check<T> = Result<T, StatementError>;
 pub struct Checked {
     /// The first time, inclusive.
     pub min: i64,
-    /// The last time, inclusive. Without a stated end, it is now if there are windows, or else the latest possible time.
+    /// The last time, inclusive. Without a stated end, it is now if there are windows, or else the latest possible
+    /// time.
     pub max: i64,
     /// The condition without its time range.
     pub condition: Option<Expr>,
@@ -24,8 +25,8 @@ pub struct Checked {
     pub grouping: Grouping,
     /// The content of empty windows. In a subquery with windows, `fill(null)` becomes `fill(none)`.
     pub fill: Fill,
-    /// The checked subqueries among the sources, in order. A subquery's range is within this one's, and a subquery without
-    /// windows inherits these.
+    /// The checked subqueries among the sources, in order. A subquery's range is within this one's, and a subquery
+    /// without windows inherits these.
     pub subqueries: Vec<Checked>,
 }
 

@@ -31,8 +31,8 @@ impl TimeRange {
     }
 }
 
-/// Returns the time range of a condition and the rest with constants folded. The rest is `None` if it is empty or always
-/// true.
+/// Returns the time range of a condition and the rest with constants folded. The rest is `None` if it is empty or
+/// always true.
 ///
 /// # Errors
 /// As in InfluxDB, for a part that is not a condition, for `time` compared with a value that is not a time, and for

@@ -13,8 +13,8 @@ pub struct Clock<'a> {
     pub now: i64,
     /// The zone of the statement's `tz()`.
     pub zone: Option<&'a str>,
-    /// Converts a local time in a zone to nanoseconds since 1970, including times that do not exist or occur twice. Called
-    /// only for zones of `tz()` that [`ParseOptions::known_zone`](super::ParseOptions::known_zone) accepted.
+    /// Converts a local time in a zone to nanoseconds since 1970, including times that do not exist or occur twice.
+    /// Called only for zones of `tz()` that [`ParseOptions::known_zone`](super::ParseOptions::known_zone) accepted.
     pub resolve: &'a dyn Fn(&str, CivilTime) -> i128,
 }
 

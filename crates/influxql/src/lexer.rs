@@ -1,14 +1,14 @@
-//! Splits text into tokens. The parser requests one token at a time, and requests a regex where one may start, because the
-//! lexer cannot distinguish a regex from a division.
+//! Splits text into tokens. The parser requests one token at a time, and requests a regex where one may start, because
+//! the lexer cannot distinguish a regex from a division.
 //!
 //! Positions are those that InfluxDB reports, including its quirks:
 //!
-//! * A string is placed at the character before its opening quote: in `show measurements on 'db'` at character 21, though
-//!   the quote is character 22.
-//! * An invalid escape is placed at the character after its backslash: in `select value from cpu where host = 'a\qb'` at
-//!   character 39, the `q`.
-//! * The position of the end increases by one after a word, white space or a lookahead has reached it: after `show` it is
-//!   character 6, after `select *` character 9.
+//! * A string is placed at the character before its opening quote: in `show measurements on 'db'` at character 21,
+//!   though the quote is character 22.
+//! * An invalid escape is placed at the character after its backslash: in `select value from cpu where host = 'a\qb'`
+//!   at character 39, the `q`.
+//! * The position of the end increases by one after a word, white space or a lookahead has reached it: after `show` it
+//!   is character 6, after `select *` character 9.
 
 use super::token::{Lexeme, Position, TokenKind};
 

@@ -1,4 +1,5 @@
-//! A parser and checker of InfluxQL, the query language of InfluxDB 1.x. It does not depend on storage, HTTP or a clock.
+//! A parser and checker of InfluxQL, the query language of InfluxDB 1.x. It does not depend on storage, HTTP or a
+//! clock.
 //!
 //! ```
 //! use hourglass_influxql::{Params, ParseOptions, Statement, parse};

@@ -47,7 +47,8 @@ struct WantedName {
 }
 
 /// The names of all columns except time. Wildcards must be expanded and `time` removed before. `top(f, tag, n)` and
-/// `bottom` have an additional column for each tag. Duplicate names get `_1`, `_2` and so on; aliases are assigned first.
+/// `bottom` have an additional column for each tag. Duplicate names get `_1`, `_2` and so on; aliases are assigned
+/// first.
 #[must_use]
 pub fn column_names(columns: &[SelectColumn]) -> Vec<String> {
     let mut wanted: Vec<WantedName> = Vec::with_capacity(columns.len());

@@ -200,8 +200,8 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Parses names joined by dots without white space: `policy.measurement`, `database..measurement`. Stops after a dot
-    /// if a regex or `:MEASUREMENT` follows.
+    /// Parses names joined by dots without white space: `policy.measurement`, `database..measurement`. Stops after a
+    /// dot if a regex or `:MEASUREMENT` follows.
     fn segments(&mut self, first: Option<String>) -> Parsed<Vec<String>> {
         let mut names = vec![match first {
             Some(first) => first,

@@ -1,5 +1,5 @@
-//! The data model of hourglass: readings as they arrive, and buckets, which hold the readings of one sensor in one hour.
-//! All of it is pure code, without clock, disk or network.
+//! The data model of hourglass: readings as they arrive, and buckets, which hold the readings of one sensor in one
+//! hour. All of it is pure code, without clock, disk or network.
 //!
 //! Start with [`Sensor`](reading::Sensor) and [`Value`](reading::Value), then [`Bucket`](bucket::Bucket) with
 //! [`Bucket::apply`](bucket::Bucket::apply), which implements the merge rule, and [`Readings`](bucket::Readings), the

@@ -1,5 +1,5 @@
-//! The small file with the position up to which the log is truncated. It is a hint: if it is lost, damaged or stale, more
-//! records are replayed, never fewer.
+//! The small file with the position up to which the log is truncated. It is a hint: if it is lost, damaged or stale,
+//! more records are replayed, never fewer.
 //!
 //! `checkpoint`, 32 bytes, little endian: magic "hourmark", log id u64, sequence u64, version u32 (1), crc32c of the 28
 //! bytes before it u32.

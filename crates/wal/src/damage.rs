@@ -1,5 +1,5 @@
-//! Damage found since the log was opened. Each place is counted and logged once, and its bytes are copied to quarantine.
-//! A write torn by a power cut looks similar but was never acked, so it is counted separately.
+//! Damage found since the log was opened. Each place is counted and logged once, and its bytes are copied to
+//! quarantine. A write torn by a power cut looks similar but was never acked, so it is counted separately.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use super::disk::{Disk, DiskFile};
 use super::quarantine;
 use super::scan::Hole;
 
-/// Maximum number of places that are listed and copied to quarantine. Further places are only counted, so that a failing
-/// disk does not produce a million files.
+/// Maximum number of places that are listed and copied to quarantine. Further places are only counted, so that a
+/// failing disk does not produce a million files.
 const PLACES_MAX: usize = 1000;
 
 /// The assessment of bytes without a record.
@@ -68,7 +68,13 @@ impl Damage {
         let kept = kept_as.as_deref().unwrap_or("nowhere; the copy to quarantine failed");
         match self.verdict {
             Verdict::Torn => {
-                tracing::info!(segment, offset, bytes, kept, "the WAL ends with an interrupted write; it was not acked");
+                tracing::info!(
+                    segment,
+                    offset,
+                    bytes,
+                    kept,
+                    "the WAL ends with an interrupted write; it was not acked"
+                );
             }
             Verdict::InDoubt => tracing::error!(
                 segment,
@@ -132,7 +138,14 @@ struct FoundDamage {
 impl DamageRegister {
     /// Logs, counts and lists the hole, and copies its bytes to quarantine. Returns true if the copy exists. Everything
     /// before `synced_end` was synced.
-    pub(super) fn hole(&self, disk: &dyn Disk, file: &dyn DiskFile, segment: &str, synced_end: u64, hole: &Hole) -> bool {
+    pub(super) fn hole(
+        &self,
+        disk: &dyn Disk,
+        file: &dyn DiskFile,
+        segment: &str,
+        synced_end: u64,
+        hole: &Hole,
+    ) -> bool {
         let damage = Damage::of_hole(segment, synced_end, hole);
         if !self.enter(&damage) {
             return false;

@@ -10,8 +10,8 @@ pub trait Disk: Send + Sync + 'static {
     /// If the folder cannot be read.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Creates an empty file and opens it. Its name survives a power cut only after [`Disk::sync_dir`]. A missing folder
-    /// in the name is created.
+    /// Creates an empty file and opens it. Its name survives a power cut only after [`Disk::sync_dir`]. A missing
+    /// folder in the name is created.
     ///
     /// # Errors
     /// `AlreadyExists` if the file exists; any other I/O error.
@@ -23,8 +23,8 @@ pub trait Disk: Send + Sync + 'static {
     /// `NotFound` if the file does not exist; any other I/O error.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Renames a file. The new name is visible immediately, and survives a power cut only after [`Disk::sync_dir`]. After
-    /// a power cut the file has one of the two names.
+    /// Renames a file. The new name is visible immediately, and survives a power cut only after [`Disk::sync_dir`].
+    /// After a power cut the file has one of the two names.
     ///
     /// # Errors
     /// Any I/O error. The file may have been renamed.

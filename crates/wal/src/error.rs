@@ -31,8 +31,8 @@ pub enum AppendError {
     /// The disk is full or fails. The log keeps trying to create a fresh segment, and then accepts appends again.
     #[error("the WAL cannot be written: {0}; it tries again by itself")]
     Unwritable(String),
-    /// Two attempts to write the record to different segments failed. The record is not acked, but the complete record may
-    /// be in the log after a crash.
+    /// Two attempts to write the record to different segments failed. The record is not acked, but the complete record
+    /// may be in the log after a crash.
     #[error("writing the record to the WAL failed twice: {0}; the write is not acknowledged: retry")]
     Failed(String),
     /// The log is closed.
@@ -88,8 +88,8 @@ pub enum WalOpenError {
     Io(#[from] DiskError),
 }
 
-/// A failed disk operation. Reads and truncations can be repeated: a reader keeps its position, and removed segments stay
-/// removed.
+/// A failed disk operation. Reads and truncations can be repeated: a reader keeps its position, and removed segments
+/// stay removed.
 #[derive(Debug, Error)]
 #[error("{attempt}: {error}")]
 pub struct DiskError {

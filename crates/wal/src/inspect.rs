@@ -1,5 +1,5 @@
-//! Inspection of a log without any change: no lock, no write, no new segment. It works while another process has the log
-//! open, and then shows the log at some moment during the call.
+//! Inspection of a log without any change: no lock, no write, no new segment. It works while another process has the
+//! log open, and then shows the log at some moment during the call.
 
 use std::io;
 
@@ -27,8 +27,8 @@ pub struct Inspected {
     pub records: u64,
     /// The size of these records in the segments, in bytes.
     pub bytes: u64,
-    /// Places among and after these records that were written but have no record, and segments without a header. Nothing
-    /// is copied to quarantine.
+    /// Places among and after these records that were written but have no record, and segments without a header.
+    /// Nothing is copied to quarantine.
     pub damage: Vec<Damage>,
 }
 

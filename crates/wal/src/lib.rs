@@ -1,5 +1,5 @@
-//! The write-ahead log of hourglass: records in segment files in one folder, each synced before it is acked. A record is
-//! a kind and bytes; the log does not depend on readings, buckets, stores or HTTP.
+//! The write-ahead log of hourglass: records in segment files in one folder, each synced before it is acked. A record
+//! is a kind and bytes; the log does not depend on readings, buckets, stores or HTTP.
 //!
 //! Start with [`Wal`], which appends and truncates, and [`WalReader`], which reads records back. [`WalOptions`] has the
 //! limits, and [`Recovery`] the result of opening a log.
@@ -37,19 +37,19 @@
 //!
 //! # Design
 //! One thread writes (`writer`). All records that arrive during one fdatasync share the next one. After it, their
-//! callbacks run on that thread, in log order. Segments double in size, from a sixteenth of `segment_bytes` up to it. The
-//! next segment is filled with zeros while the current one is in use. A quiet log gives up the preallocated space
+//! callbacks run on that thread, in log order. Segments double in size, from a sixteenth of `segment_bytes` up to it.
+//! The next segment is filled with zeros while the current one is in use. A quiet log gives up the preallocated space
 //! (`Wal::rest_if_quiet`). `format` describes the bytes.
 //!
-//! `open` always begins a new segment, so that nothing is written after a tail that a crash may have torn. Bytes without
-//! a record, before a later record or after the last one, get a verdict (`damage::Verdict`: torn, in doubt, damaged).
-//! They are copied to `quarantine/`, counted, and skipped; then the tail is cut off.
+//! `open` always begins a new segment, so that nothing is written after a tail that a crash may have torn. Bytes
+//! without a record, before a later record or after the last one, get a verdict (`damage::Verdict`: torn, in doubt,
+//! damaged). They are copied to `quarantine/`, counted, and skipped; then the tail is cut off.
 //!
-//! After a failed write or sync, the file descriptor is never used again. The records of the group, whose callbacks have
-//! not run, are written to a fresh segment with new sequences. The header of a segment records the end of the previous
-//! segment at the time of the switch, so bytes that a failed write left after that end are never read as records. A fresh
-//! file gets its segment name only after its header and first records are synced, and callbacks run only after the
-//! folder is synced.
+//! After a failed write or sync, the file descriptor is never used again. The records of the group, whose callbacks
+//! have not run, are written to a fresh segment with new sequences. The header of a segment records the end of the
+//! previous segment at the time of the switch, so bytes that a failed write left after that end are never read as
+//! records. A fresh file gets its segment name only after its header and first records are synced, and callbacks run
+//! only after the folder is synced.
 
 #![warn(missing_docs)]
 

@@ -43,7 +43,8 @@ struct Quiet {
 }
 
 impl Wal {
-    /// Opens the log in the folder, or creates a new one. The tail is verified and cut. A log can be opened on a full disk.
+    /// Opens the log in the folder, or creates a new one. The tail is verified and cut. A log can be opened on a full
+    /// disk.
     ///
     /// # Errors
     /// [`WalOpenError`] if the folder is in use, has files that this program must not change, or cannot be read and
@@ -68,8 +69,8 @@ impl Wal {
         recovery.damage = shared.damage.list();
         recovery.unwritable = shared.lock().unwritable.clone();
         let mut releases = Truncations::new(recovery.truncated);
-        // Remove segments that an earlier process truncated but did not remove. If that fails, the next truncation tries
-        // again.
+        // Remove segments that an earlier process truncated but did not remove. If that fails, the next truncation
+        // tries again.
         let _ = releases.truncate(&shared, recovery.truncated);
         let writer_shared = Arc::clone(&shared);
         let spawned = std::thread::Builder::new().name("log-writer".into()).spawn(move || {
@@ -82,9 +83,9 @@ impl Wal {
         Ok((Self { shared, releases, quiet, thread: Some(thread), _lock: lock }, recovery))
     }
 
-    /// Queues a record, which gets a sequence greater than `above`. Never waits for the disk. `done` is called once: with
-    /// the record's sequence when it is durable and visible to readers, or with an error. Callbacks run on the writer
-    /// thread in log order, and block all appends while they run.
+    /// Queues a record, which gets a sequence greater than `above`. Never waits for the disk. `done` is called once:
+    /// with the record's sequence when it is durable and visible to readers, or with an error. Callbacks run on the
+    /// writer thread in log order, and block all appends while they run.
     ///
     /// # Errors
     /// [`AppendError`] if the record was not queued. `done` is then dropped without a call.
@@ -122,8 +123,8 @@ impl Wal {
         self.shared.options.segment_bytes - HEADER_BYTES - RECORD_BYTES
     }
 
-    /// A reader of all durable records, present and future, from this sequence on. Start after [`Wal::truncated`], because
-    /// some truncated records may still be in their segment.
+    /// A reader of all durable records, present and future, from this sequence on. Start after [`Wal::truncated`],
+    /// because some truncated records may still be in their segment.
     #[must_use]
     pub fn reader(&self, from: Sequence) -> WalReader {
         WalReader::new(Arc::clone(&self.shared), from)
@@ -146,11 +147,11 @@ impl Wal {
         state.segments.len() > 1 && state.segments.front().is_some_and(|oldest| oldest.last <= state.truncated)
     }
 
-    /// Reduces the disk space of a quiet log; call this regularly. A log is quiet if less than a sixteenth of its smallest
-    /// segment was appended during [`WalOptions::quiet`]. If then more than a quarter of a full segment is preallocated or
-    /// no longer needed, the log switches to a new segment of the smallest size and drops the prepared one.
-    /// [`Wal::truncate`] then removes the previous segment. Appends are accepted throughout. Returns true if the switch
-    /// was requested.
+    /// Reduces the disk space of a quiet log; call this regularly. A log is quiet if less than a sixteenth of its
+    /// smallest segment was appended during [`WalOptions::quiet`]. If then more than a quarter of a full segment is
+    /// preallocated or no longer needed, the log switches to a new segment of the smallest size and drops the prepared
+    /// one. [`Wal::truncate`] then removes the previous segment. Appends are accepted throughout. Returns true if the
+    /// switch was requested.
     pub fn rest_if_quiet(&self, now: Instant) -> bool {
         let largest = self.shared.options.segment_bytes;
         let mut quiet = self.quiet.lock();
@@ -227,7 +228,8 @@ impl Wal {
         }
     }
 
-    /// Closes the log: writes or fails the queued records, accepts no more, and unlocks the folder. Readers can continue.
+    /// Closes the log: writes or fails the queued records, accepts no more, and unlocks the folder. Readers can
+    /// continue.
     pub fn close(mut self) {
         self.end();
     }

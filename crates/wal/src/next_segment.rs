@@ -1,6 +1,6 @@
 //! The next segment file, prepared before it is needed. It is filled with zeros and synced, so that a full disk is
-//! detected while there is still space for the admitted records. The zeros are written: extending the length reserves no
-//! space, and the standard library has no `fallocate`.
+//! detected while there is still space for the admitted records. The zeros are written: extending the length reserves
+//! no space, and the standard library has no `fallocate`.
 
 use std::io;
 use std::sync::Arc;

@@ -233,7 +233,14 @@ fn read_tail(file: Box<dyn DiskFile>, segment: &Segment) -> io::Result<Tail> {
     for hole in holes.iter_mut().filter(|hole| hole.start >= end) {
         hole.end = hole.written_end;
     }
-    Ok(Tail { end, last, synced_end: scanner.synced_end(), holes, next: scanner.next_sequence(), file: scanner.into_file() })
+    Ok(Tail {
+        end,
+        last,
+        synced_end: scanner.synced_end(),
+        holes,
+        next: scanner.next_sequence(),
+        file: scanner.into_file(),
+    })
 }
 
 impl InspectedSegment {
@@ -245,8 +252,8 @@ impl InspectedSegment {
         for hole in &tail.holes {
             is_kept &= damage.hole(disk, &*tail.file, &self.segment.name, tail.synced_end, hole);
         }
-        // The cut only saves space, because the next segment's header records the end of this one. Bytes that could not be
-        // copied to quarantine stay here until the segment is truncated.
+        // The cut only saves space, because the next segment's header records the end of this one. Bytes that could not
+        // be copied to quarantine stay here until the segment is truncated.
         if is_kept && self.segment.bytes > tail.end && tail.file.set_len(tail.end).is_ok() {
             self.segment.bytes = tail.end;
         }

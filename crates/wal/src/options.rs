@@ -36,8 +36,8 @@ pub struct WalOptions {
     pub store: String,
     /// Maximum size of a segment file: a multiple of 4096, from 8 KiB to 1 GiB. It also limits the size of a record.
     pub segment_bytes: u64,
-    /// Maximum bytes of all segment files, including preallocated space; at least two segments. The limit is exact, except
-    /// for segments that a failing disk made unusable. Quarantine does not count.
+    /// Maximum bytes of all segment files, including preallocated space; at least two segments. The limit is exact,
+    /// except for segments that a failing disk made unusable. Quarantine does not count.
     pub budget_bytes: u64,
     /// Maximum bytes of records that wait for the disk. A larger record is accepted if no other record waits.
     pub queue_bytes: u64,

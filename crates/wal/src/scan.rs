@@ -86,8 +86,8 @@ impl SegmentScanner {
         self.next
     }
 
-    /// The offset before which everything was synced, according to the heads so far, including those of damaged records.
-    /// A group is written only after everything before it was synced.
+    /// The offset before which everything was synced, according to the heads so far, including those of damaged
+    /// records. A group is written only after everything before it was synced.
     pub(super) fn synced_end(&self) -> u64 {
         self.synced_end
     }

@@ -87,8 +87,8 @@ pub(super) struct WalState {
     pub(super) stats: WalStats,
 }
 
-/// A plan of the segments for all admitted records. The writer fills segments in the same order by the same rule, so the
-/// admitted records stay exactly within the budget.
+/// A plan of the segments for all admitted records. The writer fills segments in the same order by the same rule, so
+/// the admitted records stay exactly within the budget.
 #[derive(Debug, Default, Clone)]
 pub(super) struct SegmentPlan {
     /// The free bytes of the last planned segment.
@@ -145,14 +145,14 @@ impl SegmentPlan {
 /// The approximate size of a record with one reading, rounded up.
 const SMALL_RECORD_BYTES: u64 = 256;
 
-/// The size of the first segment after a start: a sixteenth of the full size, so that a start is quick and a rarely used
-/// log stays small.
+/// The size of the first segment after a start: a sixteenth of the full size, so that a start is quick and a rarely
+/// used log stays small.
 pub(super) fn first_bytes(largest: u64) -> u64 {
     (largest / 16).max(2 * HEADER_BYTES).min(largest)
 }
 
-/// The size of the segment after one of `previous` bytes, with room for a record of this size. Segments double until they
-/// reach the configured size.
+/// The size of the segment after one of `previous` bytes, with room for a record of this size. Segments double until
+/// they reach the configured size.
 pub(super) fn next_bytes(previous: u64, size: u64, largest: u64) -> u64 {
     let needed = (HEADER_BYTES + size).next_multiple_of(HEADER_BYTES);
     (2 * previous).min(largest).max(needed.min(largest))

@@ -29,8 +29,8 @@ pub struct WalStats {
     pub truncated: Sequence,
     /// The damage found so far.
     pub found: Counts,
-    /// The reason that appends are rejected at present: the disk fails, or a record like the latest one has no space on it
-    /// or in the budget.
+    /// The reason that appends are rejected at present: the disk fails, or a record like the latest one has no space on
+    /// it or in the budget.
     pub unwritable: Option<String>,
 }
 

@@ -85,9 +85,9 @@ impl WalWriter {
         }
     }
 
-    /// After a sync of many records, sleeps as long as that sync took, at most 500 µs, so that many records share the next
-    /// sync too. Otherwise quick syncs of a few records each would take a large part of the CPU. A single appender never
-    /// waits.
+    /// After a sync of many records, sleeps as long as that sync took, at most 500 µs, so that many records share the
+    /// next sync too. Otherwise quick syncs of a few records each would take a large part of the CPU. A single appender
+    /// never waits.
     fn gather(&self, records: usize) {
         /// The smallest group that is worth waiting for, measured with 64 connections of one reading per request.
         const GROUP_MIN: usize = 8;
@@ -254,8 +254,12 @@ impl WalWriter {
         self.shared.lock().spare = 0;
         let previous = {
             let state = self.shared.lock();
-            let describe =
-                |last: &Segment| PreviousSegment { segment: last.id, end: last.end, synced_end: last.synced_end, last: last.last };
+            let describe = |last: &Segment| PreviousSegment {
+                segment: last.id,
+                end: last.end,
+                synced_end: last.synced_end,
+                last: last.last,
+            };
             // The last segment may be empty, and two segments must not have the same name.
             self.next = self.next.max(state.segments.back().map_or(0, |last| last.first + 1));
             state.segments.back().map(describe)

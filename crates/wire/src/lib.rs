@@ -1,5 +1,5 @@
-//! Parsers of request bodies: line protocol and JSON. They return points and rejections, and do not depend on databases,
-//! stores or HTTP.
+//! Parsers of request bodies: line protocol and JSON. They return points and rejections, and do not depend on
+//! databases, stores or HTTP.
 //!
 //! Start with [`line_protocol::Lines`] and [`json::Items`], which implement [`Points`].
 //!

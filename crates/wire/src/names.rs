@@ -34,8 +34,8 @@ impl Name {
         self.check_length(name, limits)
     }
 
-    /// Returns true if the name is a measurement that begins with `#`. A sensor's key is the start of a line, so the line
-    /// would be a comment.
+    /// Returns true if the name is a measurement that begins with `#`. A sensor's key is the start of a line, so the
+    /// line would be a comment.
     pub fn starts_a_comment(self, name: &str) -> bool {
         self.wanted == MEASUREMENT.wanted && name.starts_with('#')
     }

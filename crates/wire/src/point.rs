@@ -1,5 +1,5 @@
-//! The common output of all formats: a sequence of points, each with its place in the body. A new format only needs a type
-//! that implements [`Points`], and an endpoint.
+//! The common output of all formats: a sequence of points, each with its place in the body. A new format only needs a
+//! type that implements [`Points`], and an endpoint.
 
 use std::borrow::Cow;
 
@@ -39,8 +39,8 @@ pub enum PointSeries<'s, 'a> {
 
 /// Yields the points of a body.
 pub trait Points<'a> {
-    /// Returns the next point or its rejection; `None` at the end of the body. The point borrows the parser's buffers, so
-    /// this cannot be an [`Iterator`].
+    /// Returns the next point or its rejection; `None` at the end of the body. The point borrows the parser's buffers,
+    /// so this cannot be an [`Iterator`].
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>>;
 }
 

@@ -143,7 +143,8 @@ impl Sealer {
             let keys: Vec<&str> = some.iter().map(|(id, _)| &*id.sensor).collect();
             match store.raw().scan_days_of(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
                 Some(found) => {
-                    totals.extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::from_pages(&pages))));
+                    totals
+                        .extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::from_pages(&pages))));
                 }
                 // A month of one sensor that is larger is not worth adding up: it stays a claim.
                 None if some.len() == 1 => {}

@@ -98,8 +98,8 @@ impl Display for Expr {
     }
 }
 
-/// The sign and the operand of a right operand that was written with a sign. The parser turns `-a` into `-1 * a`. After an
-/// operator that binds at least as tightly, only the form with the sign parses to the same tree.
+/// The sign and the operand of a right operand that was written with a sign. The parser turns `-a` into `-1 * a`. After
+/// an operator that binds at least as tightly, only the form with the sign parses to the same tree.
 fn sign(before: Operator, right: &Expr) -> Option<(char, &Expr)> {
     let Expr::Binary { operator, left, right } = right else { return None };
     match **left {

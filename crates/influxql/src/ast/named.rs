@@ -25,8 +25,8 @@ impl Statement {
         found
     }
 
-    /// Calls `take` with each database and policy that the statement reads: those of each measurement of a SELECT, or the
-    /// database of a listing with the policy of each source. `None` stands for the request's database or policy.
+    /// Calls `take` with each database and policy that the statement reads: those of each measurement of a SELECT, or
+    /// the database of a listing with the policy of each source. `None` stands for the request's database or policy.
     pub fn each_database(&self, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
         match self {
             Self::Select(select) => databases_of(select, take),

@@ -41,7 +41,8 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Skips the rest of a statement that starts with `words`. The text is discarded, because it may contain a password.
+    /// Skips the rest of a statement that starts with `words`. The text is discarded, because it may contain a
+    /// password.
     pub(super) fn unsupported(&mut self, what: &'static str, words: &[TokenKind]) -> Parsed<Statement> {
         words.iter().try_for_each(|&token| self.expect(token))?;
         loop {

@@ -12,8 +12,8 @@ use crate::reading::Hour;
 /// The sensor's number within this process, and the hour.
 pub type CacheKey = (u32, Hour);
 
-/// Buckets by database, sensor and hour. If the budget is exceeded, the least recently put buckets are evicted, and only
-/// their headers stay.
+/// Buckets by database, sensor and hour. If the budget is exceeded, the least recently put buckets are evicted, and
+/// only their headers stay.
 #[derive(Debug, Default)]
 pub struct BucketCache {
     /// Keyed by the database's number within this process.
@@ -117,8 +117,8 @@ impl BucketCache {
         held.memory -= freed;
     }
 
-    /// Removes and returns all buckets of a database. The caller can then free the memory on a thread that nothing waits
-    /// for.
+    /// Removes and returns all buckets of a database. The caller can then free the memory on a thread that nothing
+    /// waits for.
     pub fn remove(&mut self, database: u64) -> Option<CachedDatabase> {
         self.databases.remove(&database)
     }

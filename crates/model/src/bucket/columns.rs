@@ -103,8 +103,8 @@ pub fn pack<'a>(times: &[i64], columns: impl Iterator<Item = &'a [Cell]>) -> Vec
     out
 }
 
-/// Decodes times and `columns` columns. `cells_max` is the maximum number of all cells, empty ones included. It bounds the
-/// memory that damaged bytes can demand; bytes that never left this process need no bound.
+/// Decodes times and `columns` columns. `cells_max` is the maximum number of all cells, empty ones included. It bounds
+/// the memory that damaged bytes can demand; bytes that never left this process need no bound.
 ///
 /// # Errors
 /// [`ColumnsDamage`] for invalid bytes, and for more than `cells_max` cells.
@@ -191,8 +191,8 @@ fn put_run(out: &mut Vec<u8>, cells: &[Cell]) -> usize {
     run
 }
 
-/// Appends a run of leading floats and returns their number. If the first is a decimal with at least `places` places, the
-/// run takes floats that are exact with that many places. Otherwise it takes floats up to the next decimal.
+/// Appends a run of leading floats and returns their number. If the first is a decimal with at least `places` places,
+/// the run takes floats that are exact with that many places. Otherwise it takes floats up to the next decimal.
 fn put_floats(out: &mut Vec<u8>, first: f64, cells: &[Cell], places: &mut usize, room: &mut Vec<i64>) -> usize {
     let Some(found) = (*places..POWERS.len()).find(|places| scaled(first, *places).is_some()) else {
         let is_none = |cell: &&Cell| float(cell).is_some_and(|v| scaled(v, *places).is_none());
@@ -292,8 +292,8 @@ pub fn take_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Resu
     if are_numbers { Ok(()) } else { Err(NOT_A_NUMBER) }
 }
 
-/// Skips a column that [`take_numbers`] would decode, and keeps only the kind of each number: floats become NaN, integers
-/// 0.
+/// Skips a column that [`take_numbers`] would decode, and keeps only the kind of each number: floats become NaN,
+/// integers 0.
 ///
 /// # Errors
 /// As [`take_numbers`], except that numbers of more than 64 bits are not detected.

@@ -8,22 +8,23 @@
 //! **The union is by stamps.** A settled cell counts as old as the floor of its page or part. This is exact, because of
 //! three rules:
 //!
-//! * The floor of a page that may exist beside a part is never raised ([`may_be_sealed`]). A cell that is added to such a
-//!   page keeps its stamp, which is above the floor of every part that was folded without it.
+//! * The floor of a page that may exist beside a part is never raised ([`may_be_sealed`]). A cell that is added to such
+//!   a page keeps its stamp, which is above the floor of every part that was folded without it.
 //! * Only folding settles the cells of parts, at a floor at or above all folded stamps. If a folded source could not be
 //!   removed, its cells are older than the part's, or equal.
-//! * Before an instance reads sources to fold, it claims the target: it writes an empty part, or remembers the rev of the
-//!   stored one. A deletion removes claims and rewrites every part in its range, changed or not. So an instance that read
-//!   a source before the deletion fails to write the target.
+//! * Before an instance reads sources to fold, it claims the target: it writes an empty part, or remembers the rev of
+//!   the stored one. A deletion removes claims and rewrites every part in its range, changed or not. So an instance
+//!   that read a source before the deletion fails to write the target.
 //!
-//! Readings move in one direction: from pages and chunks to the part of the whole day, and from all of these to parts by
-//! hour ([`DayPart::stage`]). A deletion therefore cuts pages first, then the parts stage by stage, and lists each stage
-//! only after all earlier stages are cut. An instance that read a source before the cut has claimed the target by then,
-//! so the listing contains the target: it is either written before it is cut, or its writer fails. A single listing of
-//! all stages would miss a target that is claimed after the listing and filled from a source that is not cut yet.
+//! Readings move in one direction: from pages and chunks to the part of the whole day, and from all of these to parts
+//! by hour ([`DayPart::stage`]). A deletion therefore cuts pages first, then the parts stage by stage, and lists each
+//! stage only after all earlier stages are cut. An instance that read a source before the cut has claimed the target by
+//! then, so the listing contains the target: it is either written before it is cut, or its writer fails. A single
+//! listing of all stages would miss a target that is claimed after the listing and filled from a source that is not cut
+//! yet.
 //!
-//! Sealing is a merge: it folds pages and chunks, writes the part by compare-and-set, and then removes each source by its
-//! rev. If it is interrupted, readings are in both, and the union is the same.
+//! Sealing is a merge: it folds pages and chunks, writes the part by compare-and-set, and then removes each source by
+//! its rev. If it is interrupted, readings are in both, and the union is the same.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -233,8 +234,8 @@ pub fn by_hour(readings: Readings) -> Vec<(Hour, Readings)> {
     readings.parts(Hour::of)
 }
 
-/// Merges hour pages with the parts of days, both ordered by hour. The result is ordered by hour. An hour of a part that
-/// also has other pages becomes one page with the union; all pages of such an hour must have their readings.
+/// Merges hour pages with the parts of days, both ordered by hour. The result is ordered by hour. An hour of a part
+/// that also has other pages becomes one page with the union; all pages of such an hour must have their readings.
 #[must_use]
 pub fn unite(pages: Vec<ScannedPage>, sealed: Vec<ScannedPage>) -> Vec<ScannedPage> {
     if sealed.is_empty() {

@@ -114,8 +114,8 @@ impl Deletions {
         self.by_database.get(database).is_some_and(|known| known.iter().any(overlaps))
     }
 
-    /// The stamp below which all data of a sensor is deleted, including metadata: the greatest stamp of the deletions that
-    /// cover the whole range `always`. 0 if there are none.
+    /// The stamp below which all data of a sensor is deleted, including metadata: the greatest stamp of the deletions
+    /// that cover the whole range `always`. 0 if there are none.
     #[must_use]
     pub fn of_sensor(&self, database: &str, sensor: &Sensor, always: &Range<i64>) -> Stamp {
         let is_whole = |known: &&KnownDeletion| {

@@ -23,8 +23,8 @@ const SHIFT_MAX: i32 = 73;
 const UNIT_MAX: i32 = 2046 - SHIFT_MAX;
 /// The scale of an empty window: no value fits.
 const NO_UNIT: i32 = 4096;
-/// Bits left free below the first value of a window, for later values with smaller units. The magnitudes of one sensor's
-/// decimals rarely differ by more.
+/// Bits left free below the first value of a window, for later values with smaller units. The magnitudes of one
+/// sensor's decimals rarely differ by more.
 const SLACK: i32 = 24;
 /// A mask for the low bits of scales: the scales of restored sums are multiples of 8.
 const SCALE_MASK: i32 = 7;
@@ -49,9 +49,9 @@ pub struct SumPart {
     exponent: i32,
 }
 
-/// The rounding error of a sum, in parts: the error rounded to 53 bits, then the error of that rounding, and so on until
-/// the rest is zero. Nearly always it is one part of a few bits. A sum beyond the range of doubles rounds to an infinity;
-/// its parts are the whole sum.
+/// The rounding error of a sum, in parts: the error rounded to 53 bits, then the error of that rounding, and so on
+/// until the rest is zero. Nearly always it is one part of a few bits. A sum beyond the range of doubles rounds to an
+/// infinity; its parts are the whole sum.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SumRest {
     first: Option<SumPart>,
@@ -330,7 +330,8 @@ impl SumPart {
     }
 }
 
-/// The exponent of two by which the first part of a sum beyond the range of doubles is divided, so that it fits a double.
+/// The exponent of two by which the first part of a sum beyond the range of doubles is divided, so that it fits a
+/// double.
 const BEYOND: i32 = 64;
 
 impl SumRest {
@@ -353,8 +354,8 @@ impl SumRest {
         }
     }
 
-    /// The parts as doubles; `sum` is the rounded sum. If `sum` is an infinity, the first part is divided by 2^64, because
-    /// it would also be an infinity.
+    /// The parts as doubles; `sum` is the rounded sum. If `sum` is an infinity, the first part is divided by 2^64,
+    /// because it would also be an infinity.
     pub fn doubles(&self, sum: f64) -> impl Iterator<Item = f64> {
         let scale = move |place| if place == 0 && sum.is_infinite() { -BEYOND } else { 0 };
         self.parts().enumerate().map(move |(place, part)| part.double(scale(place)))

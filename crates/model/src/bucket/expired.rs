@@ -1,5 +1,5 @@
-//! The remains of a part of a day whose readings have expired: exact summaries by hour. No readings can be added to such
-//! a part or read from it. Whole hours can still be removed, and all other figures are computed from the hours.
+//! The remains of a part of a day whose readings have expired: exact summaries by hour. No readings can be added to
+//! such a part or read from it. Whole hours can still be removed, and all other figures are computed from the hours.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

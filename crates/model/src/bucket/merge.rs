@@ -28,8 +28,8 @@ pub struct Caps {
 pub struct MergeOptions<'a> {
     /// Page size limits.
     pub caps: &'a Caps,
-    /// The registry's floor: no WAL has unflushed readings at or below this stamp. 0 for an hour that may be in a part of
-    /// a sealed day, because its pages must not settle (see [`day`](super::day)).
+    /// The registry's floor: no WAL has unflushed readings at or below this stamp. 0 for an hour that may be in a part
+    /// of a sealed day, because its pages must not settle (see [`day`](super::day)).
     pub floor: Stamp,
     /// True if an unchanged value gets the newer stamp in the store. Needed while other instances may have unflushed
     /// older values, which would otherwise win over it.
@@ -224,8 +224,8 @@ impl Bucket {
         latest.iter().map(|(_, p, i)| self.pages[*p].readings.reading(*i)).collect()
     }
 
-    /// Merges rows, given in time order. If pages are left out, those in [`Bucket::always_needed`] must be loaded first,
-    /// and those in [`Bucket::needed_for`] the times of the rows.
+    /// Merges rows, given in time order. If pages are left out, those in [`Bucket::always_needed`] must be loaded
+    /// first, and those in [`Bucket::needed_for`] the times of the rows.
     ///
     /// A timestamp that some page holds, open or closed, is merged there by stamp. A new timestamp goes to the open
     /// page; if that page is full, it is closed and the next one is opened.
@@ -297,14 +297,14 @@ impl Bucket {
         Some(Applied { new: 1, late: u64::from(is_late), ..Applied::default() })
     }
 
-    /// Deletes the cells in a time range whose stamp is below `before`; returns the number of readings that lost a cell.
-    /// Emptied pages are removed, and later pages take their numbers, so that the numbers have no gap.
+    /// Deletes the cells in a time range whose stamp is below `before`; returns the number of readings that lost a
+    /// cell. Emptied pages are removed, and later pages take their numbers, so that the numbers have no gap.
     pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
         self.cut(|readings| readings.delete(range, before))
     }
 
-    /// As [`Bucket::delete`], for any choice of cells: `cut` removes cells from a page's readings, and returns the number
-    /// of readings that lost a cell.
+    /// As [`Bucket::delete`], for any choice of cells: `cut` removes cells from a page's readings, and returns the
+    /// number of readings that lost a cell.
     pub fn cut(&mut self, cut: impl Fn(&mut Readings) -> usize) -> usize {
         let mut deleted = 0;
         for page in &mut self.pages {
@@ -394,9 +394,9 @@ struct PageChange {
     is_rewritten: bool,
 }
 
-/// Returns true if a row and the next one are folded into one, field by field, before they are merged. They must have the
-/// same time. Either one request wrote both, so that they share a stamp, or both are at or below the floor, where only
-/// their order in the WAL is known.
+/// Returns true if a row and the next one are folded into one, field by field, before they are merged. They must have
+/// the same time. Either one request wrote both, so that they share a stamp, or both are at or below the floor, where
+/// only their order in the WAL is known.
 fn is_one_group(row: &Row<'_>, next: &Row<'_>, floor: Stamp) -> bool {
     row.time == next.time && (row.stamp == next.stamp || row.stamp.max(next.stamp) <= floor)
 }

@@ -78,7 +78,8 @@ impl Meta {
         self.entries.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 
-    /// Replaces texts with equal ones from `shared`, and adds new texts to it. Many sensors have equal names and values.
+    /// Replaces texts with equal ones from `shared`, and adds new texts to it. Many sensors have equal names and
+    /// values.
     pub fn share(&mut self, shared: &mut HashSet<Arc<str>>) {
         let mut share = |text: &mut Arc<str>| match shared.get(&**text) {
             Some(same) => *text = same.clone(),
@@ -101,8 +102,8 @@ impl Meta {
         self.entries.retain(|(_, entry)| is_kept(entry.stamp));
     }
 
-    /// Forgets removals at or below the floor. They are remembered only against older changes, and no change at or below
-    /// the floor can arrive any more.
+    /// Forgets removals at or below the floor. They are remembered only against older changes, and no change at or
+    /// below the floor can arrive any more.
     pub fn settle(&mut self, floor: Stamp) {
         if self.replaced <= floor {
             self.dropped = self.dropped.max(self.replaced);

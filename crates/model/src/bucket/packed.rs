@@ -114,8 +114,8 @@ impl Packed {
         }
     }
 
-    /// Grows the buffer by a quarter if it is nearly full. A memtable has very many of these buffers, and doubling would
-    /// leave a third of the memory unused.
+    /// Grows the buffer by a quarter if it is nearly full. A memtable has very many of these buffers, and doubling
+    /// would leave a third of the memory unused.
     fn make_room(&mut self) {
         /// Bytes of a first reading with a few numbers, including its shape.
         const FIRST_READING: usize = 40;

@@ -154,8 +154,8 @@ impl Page {
         self.pending().unwrap_or(WriteKind::Append { from })
     }
 
-    /// The times of the first and the last reading, in nanoseconds; rounded down to milliseconds if the readings are left
-    /// out.
+    /// The times of the first and the last reading, in nanoseconds; rounded down to milliseconds if the readings are
+    /// left out.
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
         match self.left_out {

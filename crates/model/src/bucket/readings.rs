@@ -26,8 +26,9 @@ pub struct Reading {
     pub fields: Vec<(Arc<str>, Value)>,
 }
 
-/// A set of readings with distinct times. [`Readings::push`] appends readings to a tail, and [`Readings::settle`] merges
-/// the tail by time and updates the summaries. After that, all readings are in time order and every summary is current.
+/// A set of readings with distinct times. [`Readings::push`] appends readings to a tail, and [`Readings::settle`]
+/// merges the tail by time and updates the summaries. After that, all readings are in time order and every summary is
+/// current.
 #[derive(Debug, Clone, Default)]
 pub struct Readings {
     times: Vec<i64>,
@@ -65,8 +66,8 @@ pub enum InvalidReadings {
     Twice(Arc<str>),
 }
 
-/// The size of a reading in a stored page, in bytes, by the BSON specification: an array element (type, index, document)
-/// with a date, its sub-millisecond part and its fields.
+/// The size of a reading in a stored page, in bytes, by the BSON specification: an array element (type, index,
+/// document) with a date, its sub-millisecond part and its fields.
 #[must_use]
 pub fn reading_bytes<'a>(time: i64, fields: impl Iterator<Item = (&'a str, &'a Value)>) -> usize {
     const ELEMENT: usize = 7 + 5;

@@ -1,8 +1,9 @@
 //! The member registry: one small document in the store that all instances change by compare-and-set. It lists the WALs
-//! with their watermarks, the floor that follows from them, and the remembered deletions. Callers pass the current time.
+//! with their watermarks, the floor that follows from them, and the remembered deletions. Callers pass the current
+//! time.
 //!
-//! A WAL's **watermark** is below every stamp of the WAL whose readings may not be stored yet. The WAL assigns no stamp at
-//! or below its watermark. The **floor** is the least watermark and never falls. An instance that knows a floor also
+//! A WAL's **watermark** is below every stamp of the WAL whose readings may not be stored yet. The WAL assigns no stamp
+//! at or below its watermark. The **floor** is the least watermark and never falls. An instance that knows a floor also
 //! knows every deletion below it: both are read from one document, and the watermark of the WAL with a deletion stays
 //! below the deletion's stamp until the registry lists the deletion.
 //!
@@ -71,8 +72,8 @@ impl MemberRegistry {
         self.logs.iter().any(|log| log.opening != opening && log.taken.is_none())
     }
 
-    /// Registers an opening, or updates its entry. A watermark never falls. The watermark of a new entry may be below the
-    /// floor: its WAL has readings that are too late, and the floor does not rise until they are stored.
+    /// Registers an opening, or updates its entry. A watermark never falls. The watermark of a new entry may be below
+    /// the floor: its WAL has readings that are too late, and the floor does not rise until they are stored.
     pub fn publish(&mut self, mut entry: Registered) {
         match self.logs.iter_mut().find(|log| log.opening == entry.opening) {
             Some(log) => {

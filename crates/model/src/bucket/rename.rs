@@ -247,8 +247,8 @@ impl Renames {
     }
 
     /// The stored sensors that a written name may refer to, in order of precedence. The first has exactly this name. If
-    /// none of them exists, the last is the name of the new sensor. So a write under a shown name reaches the sensor that
-    /// is shown under it.
+    /// none of them exists, the last is the name of the new sensor. So a write under a shown name reaches the sensor
+    /// that is shown under it.
     #[must_use]
     pub fn written(&self, name: &Sensor) -> Vec<Sensor> {
         let mut stored = self.stored(name);

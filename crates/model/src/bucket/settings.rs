@@ -56,8 +56,8 @@ impl Keep {
         }
     }
 
-    /// The time before which readings have expired at `now`: the start of a UTC day, or of an hour if the period is less
-    /// than seven days. Never later than [`Keep::from`].
+    /// The time before which readings have expired at `now`: the start of a UTC day, or of an hour if the period is
+    /// less than seven days. Never later than [`Keep::from`].
     #[must_use]
     pub fn cutoff(self, now: i64) -> Option<i64> {
         let step = if self.ns() >= DAILY_EXPIRY_MIN { DAY } else { HOUR };
@@ -138,10 +138,11 @@ pub struct DatabaseSettings {
     pub expired_readings: Option<ExpiredReadings>,
     /// The stored form of past days; `None` for the configured default.
     pub seal_form: Option<SealForm>,
-    /// The treatment of values of other families. `None` for the setting of the policy's database, or else the configured
-    /// default.
+    /// The treatment of values of other families. `None` for the setting of the policy's database, or else the
+    /// configured default.
     pub drift: Option<Drift>,
-    /// The stamp of the last explicit creation. Drops with a lower stamp came before it. 0 if writes created the database.
+    /// The stamp of the last explicit creation. Drops with a lower stamp came before it. 0 if writes created the
+    /// database.
     pub created: Stamp,
     /// The stamp of the last change of these settings by a client.
     pub set: Stamp,
@@ -150,8 +151,8 @@ pub struct DatabaseSettings {
 }
 
 impl DatabaseSettings {
-    /// The settings after a drop with this stamp: unchanged if they were set later, without settings if only the creation
-    /// was later, or else `None`.
+    /// The settings after a drop with this stamp: unchanged if they were set later, without settings if only the
+    /// creation was later, or else `None`.
     #[must_use]
     pub fn left_by_drop(&self, stamp: Stamp) -> Option<Self> {
         if self.set > stamp {
@@ -166,7 +167,8 @@ impl DatabaseSettings {
         self.created.max(self.set)
     }
 
-    /// The duration of `InfluxDB`'s shard groups in nanoseconds. If it was not set, it follows from the retention period.
+    /// The duration of `InfluxDB`'s shard groups in nanoseconds. If it was not set, it follows from the retention
+    /// period.
     #[must_use]
     pub fn shard_duration(&self, kept: Keep) -> i64 {
         shard_duration(self.shard_duration.unwrap_or_default(), kept)

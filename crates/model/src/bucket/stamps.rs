@@ -109,8 +109,8 @@ impl Stamps {
         part
     }
 
-    /// The least stamp, or the floor if any cell is settled. A deletion with a stamp at or below this cannot cover any cell
-    /// of the page: pending deletions are applied before the floor is raised above them.
+    /// The least stamp, or the floor if any cell is settled. A deletion with a stamp at or below this cannot cover any
+    /// cell of the page: pending deletions are applied before the floor is raised above them.
     #[must_use]
     pub fn oldest(&self) -> Stamp {
         let least = self.rows.iter().chain(self.cells.values()).min().copied().unwrap_or(SETTLED);

@@ -21,8 +21,8 @@ pub struct BucketId {
     pub hour: Hour,
 }
 
-/// The prefix of the `_id` of every page of a bucket: the hour and the sensor's key. Hours have four-digit years, so ids
-/// sort by time.
+/// The prefix of the `_id` of every page of a bucket: the hour and the sensor's key. Hours have four-digit years, so
+/// ids sort by time.
 #[must_use]
 pub fn bucket_name(sensor: &str, hour: Hour) -> String {
     let mut name = String::with_capacity("2026-01-15T14:00:00".len() + sensor.len() + 4);
@@ -77,8 +77,8 @@ pub struct Projection {
     /// The range of times in nanoseconds. A scan with readings may omit pages without any time in the range. The pages
     /// that it returns are complete.
     pub times: Range<i64>,
-    /// True if the caller uses only counts and sums of summaries. The other figures are then unspecified, so that a store
-    /// can skip them without decoding.
+    /// True if the caller uses only counts and sums of summaries. The other figures are then unspecified, so that a
+    /// store can skip them without decoding.
     pub only_sums: bool,
 }
 

@@ -7,9 +7,11 @@
 //! * After a part is written or removed, its month is removed, before any source of the part is removed: hour pages,
 //!   chunks, WAL records and remembered deletions.
 //! * A reader looks for such sources before it reads totals, and uses no totals of days with sources. A part that a
-//!   deletion empties is first written empty and then removed, so that a deletion that is repeated after a crash finds it.
+//!   deletion empties is first written empty and then removed, so that a deletion that is repeated after a crash finds
+//!   it.
 //!
-//! So a reader that finds a month older than a part also finds the sources of the part, and reads the day's hours instead.
+//! So a reader that finds a month older than a part also finds the sources of the part, and reads the day's hours
+//! instead.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -109,7 +111,8 @@ mod tests {
 
     #[test]
     fn hours_add_up_unless_parts_overlap() {
-        let totals = MonthTotals::from_pages(&[page(1, 1.0), page(5, 5.0), page(24, 0.0), page(24, 0.0), page(49, 9.0)]);
+        let totals =
+            MonthTotals::from_pages(&[page(1, 1.0), page(5, 5.0), page(24, 0.0), page(24, 0.0), page(49, 9.0)]);
         let days: Vec<Day> = totals.days.iter().map(|(day, _)| *day).collect();
         assert_eq!((days, &*totals.overlapping), (vec![Day(0), Day(2)], &[Day(1)][..]));
         let figures = totals.days[0].1[0].1.figures();
@@ -122,7 +125,8 @@ mod tests {
 
     #[test]
     fn a_day_with_other_data_counts_as_overlapping() {
-        let mut totals = MonthTotals::from_pages(&[page(1, 1.0), page(24, 0.0), page(24, 0.0), page(49, 9.0), page(73, 9.0)]);
+        let mut totals =
+            MonthTotals::from_pages(&[page(1, 1.0), page(24, 0.0), page(24, 0.0), page(49, 9.0), page(73, 9.0)]);
         totals.narrow(&(Day(0)..Day(3)), [Day(2), Day(3)]);
         assert_eq!(totals.days.iter().map(|(day, _)| *day).collect::<Vec<_>>(), [Day(0)]);
         assert_eq!(totals.overlapping, [Day(1), Day(2)]);

@@ -87,7 +87,7 @@ impl Sample {
 }
 
 #[test]
-fn any_byte_may_flip() {
+fn flipping_any_byte_loses_at_most_its_record() {
     for compress in [false, true] {
         let sample = sample(compress);
         for name in sample.files() {
@@ -103,7 +103,7 @@ fn any_byte_may_flip() {
 }
 
 #[test]
-fn many_bytes_may_flip_together() {
+fn flipping_many_bytes_loses_only_their_records() {
     let sample = sample(false);
     let mut state = 1_u64;
     let mut random = |below: usize| {
@@ -127,7 +127,7 @@ fn many_bytes_may_flip_together() {
 }
 
 #[test]
-fn any_file_may_be_cut_at_any_byte() {
+fn truncating_any_file_invents_no_record() {
     let sample = sample(false);
     for name in sample.files() {
         let length = sample.disk.bytes(&name).len();
@@ -168,7 +168,7 @@ fn damage_in_the_middle_is_counted_once_and_its_bytes_are_kept() {
 }
 
 #[test]
-fn a_segment_without_a_header_is_put_away_whole_and_the_others_are_kept() {
+fn a_segment_without_a_header_is_quarantined() {
     let sample = sample(false);
     for name in sample.disk.segments() {
         let disk = sample.disk.fork();
@@ -183,7 +183,7 @@ fn a_segment_without_a_header_is_put_away_whole_and_the_others_are_kept() {
 }
 
 #[test]
-fn whole_records_that_do_not_belong_behind_the_tail_are_not_taken() {
+fn foreign_records_after_the_tail_are_ignored() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options()).unwrap();
     append(&log, b"the last one").unwrap();
@@ -210,7 +210,7 @@ fn whole_records_that_do_not_belong_behind_the_tail_are_not_taken() {
 }
 
 #[test]
-fn a_missing_segment_is_noticed() {
+fn a_missing_segment_is_reported() {
     let sample = sample(false);
     let disk = sample.disk.fork();
     let name = disk.segments().remove(1);
@@ -221,7 +221,7 @@ fn a_missing_segment_is_noticed() {
 }
 
 #[test]
-fn a_damaged_checkpoint_means_more_replay_and_no_less() {
+fn a_damaged_checkpoint_only_causes_more_replay() {
     let sample = sample(false);
     let disk = sample.disk.fork();
     disk.rot("checkpoint", |bytes| bytes[16] ^= 0xff);
@@ -231,7 +231,7 @@ fn a_damaged_checkpoint_means_more_replay_and_no_less() {
 }
 
 #[test]
-fn a_later_format_is_left_alone() {
+fn a_newer_format_is_rejected_unchanged() {
     let sample = sample(false);
     let disk = sample.disk.fork();
     let name = disk.segments().pop().unwrap();
@@ -250,7 +250,7 @@ fn a_later_format_is_left_alone() {
 }
 
 #[test]
-fn a_foreign_segment_is_left_alone() {
+fn a_foreign_segment_is_rejected_unchanged() {
     let sample = sample(false);
     let other = Simulated::new(9);
     // Ids derive from the number of operations: one more makes them differ.

@@ -21,7 +21,7 @@ fn everything(disk: &Simulated) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn what_a_reader_would_be_given_is_counted_and_nothing_is_changed() {
+fn an_inspection_counts_the_readable_records_and_changes_nothing() {
     let disk = Simulated::new(1);
     let log = filled(&disk, 60);
     log.truncate(33).unwrap();
@@ -49,7 +49,7 @@ fn a_folder_without_a_log_is_an_empty_log() {
 }
 
 #[test]
-fn damage_is_told_and_left_where_it_is() {
+fn an_inspection_reports_damage_and_leaves_it_in_place() {
     let disk = Simulated::new(1);
     filled(&disk, 60).close();
     let first = disk.segments().remove(0);
@@ -67,7 +67,7 @@ fn damage_is_told_and_left_where_it_is() {
 }
 
 #[test]
-fn a_tail_that_a_kill_tore_is_no_damage() {
+fn a_tail_torn_by_a_kill_is_not_damage() {
     let disk = Simulated::new(1);
     filled(&disk, 5).close();
     let last = disk.segments().pop().unwrap();
@@ -82,12 +82,15 @@ fn a_tail_that_a_kill_tore_is_no_damage() {
     let (log, recovery) = open(&disk, small()).unwrap();
     let found_damage = &found.damage[0];
     let kept = &recovery.damage[0];
-    assert_eq!((found_damage.offset, found_damage.bytes, found_damage.verdict), (kept.offset, kept.bytes, kept.verdict));
+    assert_eq!(
+        (found_damage.offset, found_damage.bytes, found_damage.verdict),
+        (kept.offset, kept.bytes, kept.verdict)
+    );
     assert_eq!((log.stats().found.in_doubt, log.stats().found.torn), (0, 1));
 }
 
 #[test]
-fn a_log_that_is_open_and_written_to_can_be_looked_at() {
+fn an_open_log_can_be_inspected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let (log, _) = Wal::open(Folder::new(&path).unwrap(), WalOptions { segment_bytes: 16 << 10, ..small() }).unwrap();

@@ -8,7 +8,7 @@ use super::{append, open, read_all, small};
 use crate::{AppendError, WalOptions};
 
 #[test]
-fn everything_that_waited_during_a_sync_shares_the_next() {
+fn records_that_wait_during_a_sync_share_the_next_one() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, WalOptions { segment_bytes: 1 << 20, ..small() }).unwrap();
     let (open_gate, gate) = mpsc::channel::<()>();
@@ -33,7 +33,7 @@ fn everything_that_waited_during_a_sync_shares_the_next() {
 }
 
 #[test]
-fn nobody_is_told_before_the_bytes_survive_a_power_cut() {
+fn callbacks_run_after_the_bytes_are_durable() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, small()).unwrap();
     let (sender, outcomes) = mpsc::channel();
@@ -56,7 +56,7 @@ fn nobody_is_told_before_the_bytes_survive_a_power_cut() {
 }
 
 #[test]
-fn readers_see_what_is_durable_when_it_is_told() {
+fn readers_see_durable_records_in_the_callback() {
     let (log, _) = open(&Simulated::new(1), small()).unwrap();
     let mut reader = log.reader(1);
     assert_eq!(reader.next().unwrap(), None);
@@ -79,7 +79,7 @@ fn readers_see_what_is_durable_when_it_is_told() {
 }
 
 #[test]
-fn compressed_and_plain_records_come_back_alike_and_compression_saves() {
+fn compressed_records_round_trip_and_are_smaller() {
     for compress in [false, true] {
         let disk = Simulated::new(1);
         let options = WalOptions { compress, ..small() };
@@ -106,7 +106,7 @@ fn a_panic_in_a_callback_does_not_end_the_log() {
 }
 
 #[test]
-fn closing_writes_what_waits() {
+fn closing_writes_queued_records() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, small()).unwrap();
     let (sender, outcomes) = mpsc::channel();
@@ -123,7 +123,7 @@ fn closing_writes_what_waits() {
 }
 
 #[test]
-fn release_is_remembered_and_deletes_whole_segments_oldest_first() {
+fn truncation_is_durable_and_removes_the_oldest_segments_first() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, small()).unwrap();
     for number in 1..=60 {
@@ -144,7 +144,7 @@ fn release_is_remembered_and_deletes_whole_segments_oldest_first() {
 }
 
 #[test]
-fn a_log_that_is_only_opened_does_not_grow() {
+fn opening_alone_does_not_grow_a_log() {
     let disk = Simulated::new(1);
     let (log, first) = open(&disk, small()).unwrap();
     append(&log, b"one").unwrap();

@@ -8,7 +8,7 @@ use super::{read_all, small};
 use crate::{AppendError, Disk, Folder, Wal, WalOptions};
 
 #[test]
-fn a_reader_keeps_up_with_four_appenders_and_a_release() {
+fn a_reader_keeps_up_with_four_appenders_and_truncation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("below/log");
     let options = WalOptions { segment_bytes: 64 << 10, compress: true, ..small() };
@@ -56,7 +56,7 @@ fn a_reader_keeps_up_with_four_appenders_and_a_release() {
 }
 
 #[test]
-fn a_folder_does_what_the_seam_says() {
+fn a_folder_implements_the_disk_trait() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Folder::new(folder.path().join("a/b/c")).unwrap();
     let file = disk.create("one").unwrap();

@@ -24,7 +24,7 @@ fn grow(log: &Wal, disk: &Simulated) -> u64 {
 
 /// The story: after everything was flushed, the log kept 128 MiB for ever: its full-grown segment and the next one.
 #[test]
-fn a_quiet_log_gives_back_what_it_does_not_need() {
+fn a_quiet_log_gives_up_unneeded_space() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options()).unwrap();
     let last = grow(&log, &disk);
@@ -49,7 +49,7 @@ fn a_quiet_log_gives_back_what_it_does_not_need() {
 }
 
 #[test]
-fn a_log_that_is_written_to_keeps_what_serves_it() {
+fn a_busy_log_keeps_its_segments() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options()).unwrap();
     grow(&log, &disk);
@@ -61,7 +61,7 @@ fn a_log_that_is_written_to_keeps_what_serves_it() {
 }
 
 #[test]
-fn what_is_appended_while_the_log_rests_keeps_within_the_budget() {
+fn appends_during_a_rest_stay_within_the_budget() {
     let disk = Simulated::new(1);
     let options = WalOptions { budget_bytes: 512 << 10, quiet: Duration::ZERO, ..options() };
     let (log, _) = open(&disk, options.clone()).unwrap();
@@ -89,7 +89,7 @@ fn what_is_appended_while_the_log_rests_keeps_within_the_budget() {
 }
 
 #[test]
-fn a_log_that_is_closed_leaves_no_preallocated_space() {
+fn a_closed_log_leaves_no_preallocated_space() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options()).unwrap();
     let last = grow(&log, &disk);

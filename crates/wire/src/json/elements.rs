@@ -125,8 +125,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Detects the layout: `Lines`, unless the first reading spans several lines. It does if it is valid JSON that way, or if
-/// no later line is valid JSON by itself.
+/// Detects the layout: `Lines`, unless the first reading spans several lines. It does if it is valid JSON that way, or
+/// if no later line is valid JSON by itself.
 fn layout_from(body: &[u8], start: usize) -> Layout {
     let first_line = line_at(body, start);
     let end = value_end(body, start);
@@ -159,8 +159,8 @@ fn skip_white(body: &[u8], at: usize) -> usize {
     body[at..].iter().position(|byte| !white(byte)).map_or(body.len(), |offset| at + offset)
 }
 
-/// The end of the value at `start`. An object or array ends at its last closing bracket; any other value ends before the
-/// next comma, bracket or white space.
+/// The end of the value at `start`. An object or array ends at its last closing bracket; any other value ends before
+/// the next comma, bracket or white space.
 fn value_end(body: &[u8], start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = start;

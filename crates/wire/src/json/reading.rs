@@ -1,5 +1,5 @@
-//! Parses one reading from one JSON object. The JSON decoder returns only keys and raw values, so the depth of nesting is
-//! bounded, and every error has its position.
+//! Parses one reading from one JSON object. The JSON decoder returns only keys and raw values, so the depth of nesting
+//! is bounded, and every error has its position.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -279,8 +279,8 @@ impl<'a> JsonValue<'a> {
         }))
     }
 
-    /// Parses a number. Numbers are floats, as in line protocol, except integers that a float cannot represent exactly. The
-    /// standard library parses the digits, because the JSON decoder rounds some floats incorrectly.
+    /// Parses a number. Numbers are floats, as in line protocol, except integers that a float cannot represent exactly.
+    /// The standard library parses the digits, because the JSON decoder rounds some floats incorrectly.
     fn number(self) -> Result<RawValue<'a>, JsonFault> {
         let out_of_range = || JsonFault::new(self.at, Reason::NumberOutOfRange(names::shown(self.text)));
         let float = self.text.parse().ok().filter(|float: &f64| float.is_finite()).ok_or_else(out_of_range)?;

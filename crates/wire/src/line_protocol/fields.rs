@@ -54,8 +54,8 @@ impl<'a> LineFields<'a> {
         self.open_string = None;
     }
 
-    /// Reads `key=value[,key=value…]` from `at` on into the cleared list. Returns the end position, which is at a space or
-    /// at the end of the line.
+    /// Reads `key=value[,key=value…]` from `at` on into the cleared list. Returns the end position, which is at a space
+    /// or at the end of the line.
     pub fn read(
         &mut self,
         scanner: &Scanner<'a>,
@@ -134,9 +134,9 @@ impl<'a> LineFields<'a> {
 }
 
 impl OpenString {
-    /// Returns true if the string probably has a closing quote. If it has none, the quote taken for its end belongs to a
-    /// later line that is valid by itself, which has an even number of quotes. The last line of a string with newlines has
-    /// an odd number.
+    /// Returns true if the string probably has a closing quote. If it has none, the quote taken for its end belongs to
+    /// a later line that is valid by itself, which has an even number of quotes. The last line of a string with
+    /// newlines has an odd number.
     pub fn looks_closed(&self, scanner: &Scanner<'_>) -> bool {
         let mut quotes = 0;
         let mut escaped = false;

@@ -1,6 +1,6 @@
-//! The parser of line protocol: `climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000`.
-//! The points borrow from the body, an invalid line does not affect the others, and a missing timestamp stays missing. A
-//! line's series is parsed separately, because the caller usually knows its text already.
+//! The parser of line protocol: `climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000`. The points
+//! borrow from the body, an invalid line does not affect the others, and a missing timestamp stays missing. A line's
+//! series is parsed separately, because the caller usually knows its text already.
 
 mod escape;
 mod fields;
@@ -86,9 +86,9 @@ impl<'a> Lines<'a> {
         Ok(Read { series, timestamp, end })
     }
 
-    /// Rejects the line at `start` and resumes after the first newline behind the error. If a string was opened before a
-    /// newline and seems never closed, the error is placed at its opening quote and reading resumes on the next physical
-    /// line: else that quote would hide all lines up to some later quote or the end.
+    /// Rejects the line at `start` and resumes after the first newline behind the error. If a string was opened before
+    /// a newline and seems never closed, the error is placed at its opening quote and reading resumes on the next
+    /// physical line: else that quote would hide all lines up to some later quote or the end.
     ///
     /// Going back costs linear time. A string's scan ends at the next quote that can open a string (such a quote
     /// follows `=`, so no backslash escapes it), and the lines before that quote open none: they are read again, but

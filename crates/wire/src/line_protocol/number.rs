@@ -1,5 +1,5 @@
-//! The parser of unquoted values and timestamps. It checks the grammar; the standard library converts the digits, except
-//! those of short decimals.
+//! The parser of unquoted values and timestamps. It checks the grammar; the standard library converts the digits,
+//! except those of short decimals.
 
 use super::scanner::{LineEnd, LineFault, Scanner};
 use crate::names;
@@ -36,9 +36,9 @@ pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue
 }
 
 /// Parses a decimal with a point and at most 15 digits, which nearly all values are; returns it with its length. This
-/// reads the digits once, not once for the grammar and again for the value. The digits and the power of ten are integers
-/// that a double represents exactly, so their quotient is the nearest double (Clinger, "How to Read Floating Point Numbers
-/// Accurately").
+/// reads the digits once, not once for the grammar and again for the value. The digits and the power of ten are
+/// integers that a double represents exactly, so their quotient is the nearest double (Clinger, "How to Read Floating
+/// Point Numbers Accurately").
 #[inline]
 fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
     const TENS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
@@ -57,8 +57,8 @@ fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((if sign == 1 { -value } else { value }, end))
 }
 
-/// Appends the decimal digits at `at` to `value`; returns the number and the end of the digits. The number is invalid for
-/// more than 19 digits.
+/// Appends the decimal digits at `at` to `value`; returns the number and the end of the digits. The number is invalid
+/// for more than 19 digits.
 #[inline]
 fn gather_digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     while let Some(digit) = text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {

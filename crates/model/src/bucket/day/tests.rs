@@ -28,8 +28,8 @@ enum Step {
     Over,
     /// As a flush, as a chunk.
     Chunk(usize),
-    /// The pages and chunks are folded into one part, or one per hour; whether it is written, and after how many pages and chunks
-    /// their removal stops.
+    /// The pages and chunks are folded into one part, or one per hour; whether it is written, and after how many pages
+    /// and chunks their removal stops.
     Seal { hourly: bool, written: bool, removed: usize },
     /// Cells of these minutes that are older than now are deleted.
     Delete(std::ops::Range<i64>),
@@ -99,7 +99,8 @@ impl World {
             Step::Over => self.is_over = true,
             Step::Raise => self.floor = self.unflushed.iter().map(|(stamp, _)| stamp - 1).min().unwrap_or(self.stamp),
             Step::Delete(minutes) => {
-                // A deletion is carried out in the store before the floor may pass it, and hides later flushes' older cells.
+                // A deletion is carried out in the store before the floor may pass it, and hides later flushes' older
+                // cells.
                 let range = minutes.start * MINUTE..minutes.end * MINUTE;
                 let before = self.stamp;
                 self.unflushed.iter_mut().for_each(|(_, cells)| cells.retain(|(minute, ..)| !minutes.contains(minute)));
@@ -291,8 +292,8 @@ proptest! {
     }
 }
 
-/// Regression: the slack for clocks that differ was taken off instead of added, so for an hour after midnight queries did not
-/// look for the day that had just been sealed on request.
+/// Regression: the slack for clocks that differ was taken off instead of added, so for an hour after midnight queries
+/// did not look for the day that had just been sealed on request.
 #[test]
 fn a_day_is_looked_for_in_parts_before_any_clock_can_have_sealed_it() {
     let midnight = Day(20_468).hours().end;

@@ -79,8 +79,8 @@ impl Wide {
         let size = if is_negative { self.negated() } else { self.clone() };
         let top = size.words.iter().rposition(|word| *word != 0)?;
         let bits = top * 64 + 63 - size.words[top].leading_zeros() as usize;
-        // Take the highest 63 bits. The lowest of them is set if any bit below is set, so that they round like the whole
-        // number.
+        // Take the highest 63 bits. The lowest of them is set if any bit below is set, so that they round like the
+        // whole number.
         let from = bits.saturating_sub(62);
         let word = from / 64;
         let shift = from % 64;

@@ -4,7 +4,8 @@ use super::Bucket;
 use crate::bucket::page::{Page, StoredPage};
 use crate::reading::time::MILLI_NS;
 
-/// The number of latest pages that [`Bucket::leave_out`] keeps. Most readings arrive in roughly the order of their times.
+/// The number of latest pages that [`Bucket::leave_out`] keeps. Most readings arrive in roughly the order of their
+/// times.
 const LATEST_KEPT: usize = 3;
 
 impl Bucket {
@@ -37,7 +38,8 @@ impl Bucket {
         self.pages.iter().filter(is_needed).map(|page| page.number).collect()
     }
 
-    /// The numbers of left-out pages that may have a reading at one of these times, which are in nanoseconds and sorted.
+    /// The numbers of left-out pages that may have a reading at one of these times, which are in nanoseconds and
+    /// sorted.
     #[must_use]
     pub fn needed_for(&self, times: &[i64]) -> Vec<u32> {
         let is_needed = |page: &&Page| {
@@ -55,7 +57,8 @@ impl Bucket {
         let mut pages: Vec<(i64, i64, &Page)> =
             self.pages.iter().filter_map(|page| page.span().map(|(first, last)| (last, first, page))).collect();
         pages.sort_by_key(|(last, ..)| std::cmp::Reverse(*last));
-        // The first `count` pages have at least one reading each, so a page that ends before all of these is not needed.
+        // The first `count` pages have at least one reading each, so a page that ends before all of these is not
+        // needed.
         let ends = count.checked_sub(1).and_then(|index| pages.get(index)).map_or(i64::MIN, |(last, ..)| *last);
         let mut needed = Vec::new();
         let mut found = 0;

@@ -5,8 +5,9 @@ use crate::bucket::page::Page;
 use crate::bucket::readings::{Readings, reading_bytes};
 
 /// The size of the smallest stored cell: a type byte, a one-letter name with its terminator, and a boolean. `max_bytes`
-/// divided by this bounds the cells of a page, empty ones included. A page without empty cells reaches `max_bytes` first.
-/// If every reading has different fields, empty cells would take far more memory than the page takes in the store.
+/// divided by this bounds the cells of a page, empty ones included. A page without empty cells reaches `max_bytes`
+/// first. If every reading has different fields, empty cells would take far more memory than the page takes in the
+/// store.
 const CELL_BYTES_MIN: usize = 4;
 
 impl Bucket {
@@ -73,9 +74,9 @@ impl Bucket {
     /// Numbers the pages that were never stored in the order in which they will be stored: first pages split off stored
     /// pages, then other new pages, then the open page.
     ///
-    /// The stored numbers then have no gap, and the open page is the last. A writer with an outdated view could insert an
-    /// open page in a gap, while another writer opens one after the later pages; there must never be room for two open
-    /// pages. A page after the open one could not be inserted until the open page is closed.
+    /// The stored numbers then have no gap, and the open page is the last. A writer with an outdated view could insert
+    /// an open page in a gap, while another writer opens one after the later pages; there must never be room for two
+    /// open pages. A page after the open one could not be inserted until the open page is closed.
     fn number_unstored(&mut self) {
         self.pages.sort_by_key(|page| match page.stored {
             Some(_) => 0,

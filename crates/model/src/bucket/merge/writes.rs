@@ -10,15 +10,16 @@ impl Bucket {
     /// The writes that can go to the store now: groups of page indexes, each of which must succeed or fail as a whole.
     /// Empty if everything is stored. The indexes are valid until the next [`Bucket::apply`].
     ///
-    /// A new page other than page 0 is inserted in one group with page 0, whose rev therefore grows with every new page.
-    /// So the insert conflicts with any writer that has an outdated view of the bucket or deletes it. The page that is
-    /// closed in favor of the new one is in the same group, so that no other writer can add a timestamp there that the
-    /// new page also has.
+    /// A new page other than page 0 is inserted in one group with page 0, whose rev therefore grows with every new
+    /// page. So the insert conflicts with any writer that has an outdated view of the bucket or deletes it. The page
+    /// that is closed in favor of the new one is in the same group, so that no other writer can add a timestamp there
+    /// that the new page also has.
     ///
     /// The group also has all split pages and the pages split off them. Otherwise one of these writes could fail and
     /// leave a gap in the numbers.
     ///
-    /// If a deletion removed or refilled pages, all pending writes form one group, because readings moved between pages.
+    /// If a deletion removed or refilled pages, all pending writes form one group, because readings moved between
+    /// pages.
     #[must_use]
     pub fn next_writes(&self) -> Vec<Vec<usize>> {
         let pending = (0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some());

@@ -23,8 +23,8 @@ pub enum Merged {
 }
 
 impl Readings {
-    /// Merges the fields of a record with this stamp into the reading at `index`. Field by field, the greater stamp wins.
-    /// For equal stamps, the greater value wins ([`Value::is_greater`]).
+    /// Merges the fields of a record with this stamp into the reading at `index`. Field by field, the greater stamp
+    /// wins. For equal stamps, the greater value wins ([`Value::is_greater`]).
     pub fn merge<'a>(
         &mut self,
         index: usize,
@@ -140,8 +140,8 @@ impl Readings {
         copy
     }
 
-    /// Merges another sorted set into this one, in which every cell must have a stamp ([`Readings::explicit`], or an empty
-    /// set). By time and field, the greater stamp wins. A settled cell counts as old as its set's floor.
+    /// Merges another sorted set into this one, in which every cell must have a stamp ([`Readings::explicit`], or an
+    /// empty set). By time and field, the greater stamp wins. A settled cell counts as old as its set's floor.
     pub fn unite(&mut self, other: &Self) {
         if other.stamps.floor() == 0 && other.stamps.oldest() > 0 {
             self.merge_set(other);
