@@ -47,7 +47,7 @@ fn statements_broken_at_random_are_answered_as_by_influxdb() {
 }
 
 #[test]
-fn what_is_printed_parses_to_the_same_statement() {
+fn printed_statements_parse_to_the_same_statement() {
     let tables = [
         include_str!("clauses.txt"),
         include_str!("functions_and_times.txt"),

@@ -8,7 +8,7 @@ const HOUR: i64 = 3_600_000_000_000;
 const MINUTE: i64 = 60_000_000_000;
 
 #[test]
-fn conditions_fall_apart_into_time_and_the_rest() {
+fn conditions_split_into_time_and_the_rest() {
     for (condition, min, max, rest) in [
         ("time > 5", Some(6), None, ""),
         ("time >= 5 and time < 9", Some(5), Some(8), ""),
@@ -63,7 +63,7 @@ fn checked(text: &str) -> Checked {
 }
 
 #[test]
-fn windows_end_now_and_readings_never() {
+fn only_windows_end_now_by_default() {
     let windows = checked("select mean(v) from m group by time(1m)");
     assert_eq!((windows.min, windows.max), (MIN_TIME, NOW));
     let readings = checked("select v from m");

@@ -235,7 +235,7 @@ impl World {
 
 /// A reading that came beside them hid the summaries of an hour.
 #[test]
-fn nothing_stays_beside_what_is_kept_of_expired_readings() {
+fn expired_hours_have_only_their_summaries() {
     let page = |hour: i64, is_expired: bool| ScannedPage {
         hour: Hour(hour),
         number: 0,
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn the_parts_of_a_day_are_the_day(minutes in prop::collection::btree_map(0..1440_i64, (0..3_usize, 0..9_i64), 0..50)) {
+    fn the_parts_of_a_day_have_all_its_readings(minutes in prop::collection::btree_map(0..1440_i64, (0..3_usize, 0..9_i64), 0..50)) {
         let mut day = Readings::default();
         for (minute, (field, value)) in &minutes {
             day.push(minute * MINUTE, 5, std::iter::once((&Arc::from(NAMES[*field]), &Value::Integer(*value))));
@@ -295,7 +295,7 @@ proptest! {
 /// Regression: the slack for clocks that differ was taken off instead of added, so for an hour after midnight queries
 /// did not look for the day that had just been sealed on request.
 #[test]
-fn a_day_is_looked_for_in_parts_before_any_clock_can_have_sealed_it() {
+fn parts_are_read_before_any_clock_can_have_sealed_a_day() {
     let midnight = Day(20_468).hours().end;
     let last = Hour(midnight.0 - 1);
     for (minutes, expected) in [(-30, false), (-9, true), (0, true), (30, true), (90, true)] {

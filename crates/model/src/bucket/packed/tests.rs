@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_packed_comes_back(given in readings()) {
+    fn packed_readings_round_trip(given in readings()) {
         let packed = pack(&given);
         let mut expected = given_as_said(&given);
         prop_assert_eq!(packed.len(), given.len());
@@ -84,7 +84,7 @@ proptest! {
     /// Readings of one time and one stamp that were in two parts did not fold as they do when they are next to each
     /// other: of two values in one request the greater one was kept, not the last one.
     #[test]
-    fn parts_are_the_whole_in_pieces(given in readings(), count in 1..5_usize, skipped in 0..3_usize) {
+    fn parts_together_are_the_whole(given in readings(), count in 1..5_usize, skipped in 0..3_usize) {
         let packed = pack(&given);
         let mut parts = packed.parts(count);
         let mut part = Unpacked::default();
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn two_packs_make_one(given in readings(), cut in any::<prop::sample::Index>()) {
+    fn appending_one_pack_to_another_keeps_all_rows(given in readings(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(given.len() + 1);
         let whole = pack(&given);
         let mut first = pack(&given[..cut]);
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn what_goes_and_what_stays_are_all(given in readings(), limit in 0..100_i64) {
+    fn taken_and_kept_rows_are_all_rows(given in readings(), limit in 0..100_i64) {
         let mut kept = pack(&given);
         let gone = kept.take_out(|time, _| time < limit * 1_000_000_000);
         let (gone_expected, kept_expected): (Vec<_>, Vec<_>) =

@@ -25,7 +25,7 @@ fn keys(sensors: &[Sensor]) -> Vec<&str> {
 }
 
 #[test]
-fn entries_of_all_kinds_are_applied_at_once_and_a_sensors_own_entry_instead_of_them() {
+fn a_sensors_own_entry_takes_precedence_over_other_kinds() {
     let renames = table([
         rename(RenameKind::Measurement, ("", ""), "climate", "air"),
         rename(RenameKind::TagKey, ("", ""), "room", "place"),
@@ -52,7 +52,7 @@ fn entries_of_all_kinds_are_applied_at_once_and_a_sensors_own_entry_instead_of_t
 }
 
 #[test]
-fn a_name_is_one_level_deep_and_an_entry_given_by_its_shown_name_is_edited() {
+fn renames_do_not_chain() {
     let swapped = table([value("a", "b"), value("b", "c")]);
     assert_eq!(swapped.entries(), [value("a", "c")], "b was the shown name of a");
     let apart = table([value("b", "c"), value("a", "b")]);
@@ -75,7 +75,7 @@ fn a_name_is_one_level_deep_and_an_entry_given_by_its_shown_name_is_edited() {
 }
 
 #[test]
-fn a_written_name_is_that_of_a_stored_sensor_or_becomes_the_stored_name() {
+fn a_written_name_refers_to_a_stored_sensor_or_a_new_one() {
     let renames = table([value("lab", "hall")]);
     let written = |key: &str| keys(&renames.written(&sensor(key))).join(" ");
     assert_eq!(written("m,room=hall"), "m,room=hall m,room=lab", "a new one is stored as lab");
@@ -89,7 +89,7 @@ fn a_written_name_is_that_of_a_stored_sensor_or_becomes_the_stored_name() {
 }
 
 #[test]
-fn an_entry_is_refused_that_says_nothing_or_too_much() {
+fn invalid_entries_are_rejected() {
     use InvalidRename::{Backslash, Empty, NoKey, Same, Scope, TooMany, TooWide};
     let refusal = |entry: Rename| Renames::default().with(entry).expect_err("it is refused");
     let whole = |from: &str, to: &str| rename(RenameKind::Sensor, ("", ""), from, to);
@@ -112,7 +112,7 @@ fn an_entry_is_refused_that_says_nothing_or_too_much() {
 }
 
 #[test]
-fn an_entry_is_read_again_from_its_texts() {
+fn entries_round_trip_through_their_fields() {
     for entry in [value("a", "b c"), rename(RenameKind::TagValue, ("t", "m"), "a", "b")] {
         let fields: Vec<_> = entry.fields().collect();
         let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
@@ -124,7 +124,7 @@ fn an_entry_is_read_again_from_its_texts() {
 proptest::proptest! {
     /// Whatever the entries: a shown name leads back to the sensor, and a new sensor is shown as it was written.
     #[test]
-    fn stored_names_are_those_shown_so(
+    fn stored_names_are_the_inverse_of_shown_names(
         entries in proptest::collection::vec((0..4_usize, 0..4_usize, 0..4_usize, proptest::bool::ANY), 0..8),
         at in (0..4_usize, 0..4_usize, 0..4_usize),
     ) {

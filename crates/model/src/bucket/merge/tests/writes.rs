@@ -7,7 +7,7 @@ fn stored_page(closed: bool, readings: Readings) -> StoredPage {
 }
 
 #[test]
-fn appends_are_judged_in_whole_milliseconds() {
+fn appends_are_decided_in_whole_milliseconds() {
     for hour in [-1, 0, 3] {
         let start = hour * HOUR_NS;
         for (stored, next, append) in [
