@@ -1,4 +1,4 @@
-//! Bits flip and files are cut short: no record is invented, and only records that were hit are lost.
+//! Changed bytes and truncated files: no record is invented, and only damaged records are lost.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,7 +59,7 @@ fn places(disk: &Simulated, name: &str) -> Vec<(Range<usize>, u64)> {
 }
 
 impl Sample {
-    /// Opens the log after a change and checks its records: none that is not in the sample, and all that were not hit.
+    /// Opens the log after a change and checks its records: all records that were not hit, and none outside the sample.
     fn check(&self, disk: &Simulated, story: &str, was_hit: impl Fn(u64) -> bool) -> Wal {
         let (log, _) = open(disk, options()).unwrap_or_else(|error| panic!("{story}: {error}"));
         let found = read_all(&log, self.truncated + 1);

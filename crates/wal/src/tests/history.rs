@@ -86,7 +86,7 @@ impl History {
         }
     }
 
-    /// Truncates about this fraction of what was acked.
+    /// Truncates about this fraction of the acked records.
     pub(super) fn truncate(&mut self, numerator: usize, denominator: usize) {
         let Some(log) = &self.log else { return };
         let at = (self.acked.len() * numerator / denominator).max(1) - 1;
@@ -96,7 +96,7 @@ impl History {
         }
     }
 
-    /// Has the log give space back, as if it had been quiet.
+    /// Requests a rest, as if the log had been quiet.
     pub(super) fn rest(&mut self) {
         let Some(log) = &self.log else { return };
         log.rest_if_quiet(Instant::now() + self.options.quiet);
@@ -110,8 +110,8 @@ impl History {
         self.disk.cut(cut);
     }
 
-    /// Kills the process, opens the log again, and treats every record a reader returns as acked: it must survive from
-    /// then on.
+    /// Kills the process, opens the log again, and treats every record that a reader returns as acked: it must survive
+    /// from then on.
     pub(super) fn kill_and_read(&mut self) {
         self.disk.set_fault(Fault::Dead { after: 0 });
         self.log = None;
@@ -123,8 +123,8 @@ impl History {
         self.check();
     }
 
-    /// Checks that the open log holds all that was acked and not truncated, once, in order, and nothing that was not
-    /// sent.
+    /// Checks that the open log has all acked records that are not truncated, once and in order, and no record that was
+    /// not sent.
     pub(super) fn check(&mut self) {
         let records = read_all(self.log(), 0);
         let mut seen = BTreeSet::new();
@@ -147,8 +147,8 @@ impl History {
         self.check_damage();
     }
 
-    /// Checks that all damage found is torn writes, since nothing here damages synced bytes. Exception: the part of a
-    /// record in its last sector may be so short that zeros there prove nothing; it is then in doubt.
+    /// Checks that all damage is torn writes, because these tests do not damage synced bytes. Exception: a record's
+    /// part in its last sector may be too short for a verdict, and is then in doubt.
     fn check_damage(&self) {
         for damage in self.log().damage() {
             let in_last_sector = (damage.offset + damage.bytes) % 512;

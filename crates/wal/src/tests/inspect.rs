@@ -1,4 +1,4 @@
-//! Inspecting a log without opening it: the count matches what a reader returns, and nothing changes.
+//! Inspection of a log: the counts match the records of a reader, and nothing changes.
 
 use std::thread;
 

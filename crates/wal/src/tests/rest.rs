@@ -1,4 +1,4 @@
-//! Space that a log gives back when it is quiet, and when it closes.
+//! The space that a log gives up when it is quiet, and when it closes.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ fn options() -> WalOptions {
     WalOptions { segment_bytes: 128 << 10, quiet: Duration::from_secs(60), ..small() }
 }
 
-/// Appends until segments are full-grown, and the next one is prepared.
+/// Appends until segments have the full size and the next one is prepared.
 fn grow(log: &Wal, disk: &Simulated) -> u64 {
     let mut last = 0;
     while !disk.names().iter().any(|name| name == "fresh") || log.segments() < 6 {
@@ -22,7 +22,7 @@ fn grow(log: &Wal, disk: &Simulated) -> u64 {
     last
 }
 
-/// The story: after everything was flushed, the log kept 128 MiB for ever: its full-grown segment and the next one.
+/// Regression: after everything was flushed, the log kept 128 MiB forever: a segment of the full size and the next one.
 #[test]
 fn a_quiet_log_gives_up_unneeded_space() {
     let disk = Simulated::new(1);

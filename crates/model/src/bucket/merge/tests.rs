@@ -198,7 +198,7 @@ proptest! {
         let all = union(&bucket);
         let latest = all.keys().skip(all.len().saturating_sub(count)).copied().collect::<Vec<_>>();
         prop_assert_eq!(&tail, &latest);
-        // Of a bucket in part, the tail is the same, or said to be unknown; the pages it names make it known.
+        // The tail of a partial bucket is equal or unknown. Loading the pages in `needed_for_tail` makes it known.
         let mut partial = stored(&bucket);
         partial.leave_out(1);
         if let Some(tail) = partial.clone().pack().tail(count) {

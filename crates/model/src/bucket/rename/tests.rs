@@ -61,7 +61,7 @@ fn renames_do_not_chain() {
     assert_eq!(table([value("a", "b"), value("b", "a")]).entries(), [], "back to the stored name");
     let both = table([value("Lab", "lab"), value("LAB", "lab"), value("lab", "hall")]);
     assert_eq!(both.entries(), [value("LAB", "hall"), value("Lab", "hall")]);
-    // The scope may be given as it is shown, too.
+    // The scope may also be a shown name.
     let scoped = table([
         rename(RenameKind::TagKey, ("", ""), "room", "place"),
         rename(RenameKind::Measurement, ("", ""), "m", "air"),
@@ -122,7 +122,7 @@ fn entries_round_trip_through_their_fields() {
 }
 
 proptest::proptest! {
-    /// Whatever the entries: a shown name leads back to the sensor, and a new sensor is shown as it was written.
+    /// For any entries, a shown name leads back to the sensor, and a new sensor is shown under its written name.
     #[test]
     fn stored_names_are_the_inverse_of_shown_names(
         entries in proptest::collection::vec((0..4_usize, 0..4_usize, 0..4_usize, proptest::bool::ANY), 0..8),

@@ -64,7 +64,7 @@ pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Or
         names: &names,
         cells,
     });
-    // As the bucket cache does between two flush tasks.
+    // Pack and unpack, as the bucket cache does between two flush tasks.
     *bucket = std::mem::take(bucket).pack().unpack();
     bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: origin.shared })
 }
@@ -401,7 +401,8 @@ impl Job {
         }
     }
 
-    /// Merges the rows that one more page has, or all that no page has; false if the store's pages are others by now.
+    /// Loads one more page and merges its rows, or merges all rows without a page. Returns false if the stored pages
+    /// have changed.
     fn go_on(&mut self, bucket: &mut Bucket, store: &SimulatedStore) -> bool {
         let mut times: Vec<i64> = self.rest.iter().flat_map(|(_, rows)| rows.iter().map(|(time, _)| *time)).collect();
         times.sort_unstable();
