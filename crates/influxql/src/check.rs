@@ -55,7 +55,7 @@ pub fn check(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
 fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
     let clock = clock.in_zone(select.zone.as_deref());
     let (range, condition) = split(select.condition.as_ref(), &clock)?;
-    condition.as_ref().map_or(Ok(()), valid_condition)?;
+    condition.as_ref().map_or(Ok(()), check_condition)?;
     let grouping = grouping(select, &clock)?;
     let TimeRange { min, max } = range;
     let latest = if grouping.every == 0 { MAX_TIME } else { clock.now };
@@ -82,10 +82,10 @@ fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Ch
     }
     let mut columns = ColumnKinds::new(select, &checked);
     for expr in &folded {
-        columns.wildcard = true;
+        columns.can_have_wildcard = true;
         columns.expression(expr)?;
     }
-    columns.together()?;
+    columns.check_combination()?;
     for source in &select.sources {
         let FromSource::Subquery(inner) = source else { continue };
         let mut within = prepare(inner, clock)?;
@@ -108,7 +108,7 @@ fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Ch
 }
 
 /// Checks that a condition calls no function.
-fn valid_condition(condition: &Expr) -> Check<()> {
+fn check_condition(condition: &Expr) -> Check<()> {
     match condition {
         // `a =~ /x/ + 1` parses; InfluxDB panics on it.
         Expr::Binary { operator: Operator::EqRegex | Operator::NotEqRegex, right, .. }
@@ -116,7 +116,7 @@ fn valid_condition(condition: &Expr) -> Check<()> {
         {
             fault(format!("invalid condition expression: {condition}"))
         }
-        Expr::Binary { left, right, .. } => valid_condition(left).and_then(|()| valid_condition(right)),
+        Expr::Binary { left, right, .. } => check_condition(left).and_then(|()| check_condition(right)),
         Expr::Call { .. } => fault(format!("invalid function call in condition: {condition}")),
         _ => Ok(()),
     }
@@ -187,15 +187,15 @@ struct ColumnKinds<'s> {
     checked: &'s Checked,
     calls: usize,
     /// True if all functions are selectors, which choose a reading.
-    only_selectors: bool,
+    has_only_selectors: bool,
     /// True if there is a `distinct` that is not an argument of another function.
-    distinct: bool,
+    has_distinct: bool,
     /// The name `top` or `bottom`, if there is such a call.
     top_bottom: Option<&'s str>,
     /// True if there is a field or a tag outside functions.
-    bare: bool,
+    has_bare_field: bool,
     /// True if the current column can contain a wildcard, which is not allowed inside arithmetic.
-    wildcard: bool,
+    can_have_wildcard: bool,
 }
 
 impl<'s> ColumnKinds<'s> {
@@ -204,11 +204,11 @@ impl<'s> ColumnKinds<'s> {
             select,
             checked,
             calls: 0,
-            only_selectors: true,
-            distinct: false,
+            has_only_selectors: true,
+            has_distinct: false,
             top_bottom: None,
-            bare: false,
-            wildcard: true,
+            has_bare_field: false,
+            can_have_wildcard: true,
         }
     }
 
@@ -219,20 +219,22 @@ impl<'s> ColumnKinds<'s> {
 
     fn expression(&mut self, expr: &'s Expr) -> Check<()> {
         match expr {
-            Expr::Reference { .. } => self.bare = true,
-            Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_)) if self.wildcard => self.bare = true,
+            Expr::Reference { .. } => self.has_bare_field = true,
+            Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_)) if self.can_have_wildcard => {
+                self.has_bare_field = true
+            }
             Expr::Wildcard(_) => return fault("unable to use wildcard in a binary expression"),
             Expr::Literal(Literal::Regex(_)) => return fault("unable to use regex in a binary expression"),
             Expr::Literal(_) => return fault("field must contain at least one variable"),
             Expr::Call { name, args } => return self.call(name, args),
             Expr::Distinct(_) => {
                 self.calls += 1;
-                self.distinct = true;
-                self.only_selectors = false;
+                self.has_distinct = true;
+                self.has_only_selectors = false;
             }
             Expr::Paren(inner) => return self.expression(inner),
             Expr::Binary { left, right, .. } => {
-                self.wildcard = false;
+                self.can_have_wildcard = false;
                 return match (left.as_ref(), right.as_ref()) {
                     (Expr::Literal(_), Expr::Literal(_)) => fault("cannot perform a binary expression on two literals"),
                     (Expr::Literal(_), variable) | (variable, Expr::Literal(_)) => self.expression(variable),
@@ -244,7 +246,7 @@ impl<'s> ColumnKinds<'s> {
     }
 
     /// Checks the combination of columns.
-    fn together(&self) -> Check<()> {
+    fn check_combination(&self) -> Check<()> {
         if let Some(name) = self.top_bottom.filter(|_| self.calls > 1) {
             return fault(format!("selector function {name}() cannot be combined with other functions"));
         }
@@ -258,13 +260,13 @@ impl<'s> ColumnKinds<'s> {
                 return fault("GROUP BY requires at least one aggregate function");
             }
         }
-        if self.distinct && (self.calls != 1 || self.bare) {
+        if self.has_distinct && (self.calls != 1 || self.has_bare_field) {
             return fault("aggregate function distinct() cannot be combined with other functions or fields");
         }
-        if self.bare && !self.only_selectors {
+        if self.has_bare_field && !self.has_only_selectors {
             return fault("mixing aggregate and non-aggregate queries is not supported");
         }
-        if self.bare && self.calls > 1 {
+        if self.has_bare_field && self.calls > 1 {
             return fault("mixing multiple selector functions with tags or fields is not supported");
         }
         Ok(())

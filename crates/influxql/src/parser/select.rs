@@ -142,9 +142,9 @@ impl Parser<'_, '_> {
     /// Parses a clause that is written like a call of `name`; `None` if it is absent.
     fn clause_call(&mut self, name: &str) -> Parsed<Option<Expr>> {
         let lexeme = self.next();
-        let comes = lexeme.token == TokenKind::Ident && lexeme.text.eq_ignore_ascii_case(name);
+        let is_present = lexeme.token == TokenKind::Ident && lexeme.text.eq_ignore_ascii_case(name);
         self.put_back(lexeme);
-        if !comes {
+        if !is_present {
             return Ok(None);
         }
         self.expression().map(Some)
@@ -154,7 +154,7 @@ impl Parser<'_, '_> {
         let Some(call) = self.clause_call("fill")? else { return Ok(Fill::Null) };
         let problem = match arguments(&call) {
             None => "fill must be a function call",
-            Some([arg]) => match fill_of(arg) {
+            Some([arg]) => match fill_from_argument(arg) {
                 Some(fill) => return Ok(fill),
                 None => "expected number argument in fill()",
             },
@@ -191,19 +191,19 @@ impl Parser<'_, '_> {
             TokenKind::Ident => {
                 let ascending = self.direction();
                 if first.text != "time" {
-                    return Err(only_time());
+                    return Err(unsupported_order());
                 }
                 ascending
             }
             _ => return Err(unexpected(&first, &["identifier", "ASC", "DESC"])),
         };
-        let mut others = false;
+        let mut has_others = false;
         while self.accept(TokenKind::Comma) {
             self.identifier()?;
             self.direction();
-            others = true;
+            has_others = true;
         }
-        if others { Err(only_time()) } else { Ok(Some(ascending)) }
+        if has_others { Err(unsupported_order()) } else { Ok(Some(ascending)) }
     }
 
     fn direction(&mut self) -> bool {
@@ -241,7 +241,7 @@ fn arguments(call: &Expr) -> Option<&[Expr]> {
     }
 }
 
-fn fill_of(arg: &Expr) -> Option<Fill> {
+fn fill_from_argument(arg: &Expr) -> Option<Fill> {
     match arg {
         Expr::Literal(Literal::Integer(value)) => Some(Fill::Integer(*value)),
         Expr::Literal(Literal::Number(value)) => Some(Fill::Float(*value)),
@@ -256,7 +256,7 @@ fn fill_of(arg: &Expr) -> Option<Fill> {
     }
 }
 
-fn only_time() -> ParseError {
+fn unsupported_order() -> ParseError {
     ParseError("only ORDER BY time supported at this time".to_owned())
 }
 

@@ -63,7 +63,7 @@ pub enum InvalidRename {
     /// The database has [`RENAMES_MAX`] entries.
     #[error("there are {RENAMES_MAX} renames, which is the limit: delete some")]
     TooMany,
-    /// One shown name would stand for more than [`SOURCES_MAX`] stored names, all of which a write looks up.
+    /// One shown name would stand for too many stored names, all of which a write looks up.
     #[error("one name would stand for more than {SOURCES_MAX} stored names: rename single sensors instead")]
     TooWide,
 }

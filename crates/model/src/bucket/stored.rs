@@ -56,7 +56,7 @@ pub struct ScannedPage {
 }
 
 impl ScannedPage {
-    /// The size in bytes that an [`Extent`] counts for a page of `stored` stored bytes: the greater of `stored` and the
+    /// The size in bytes that an `Extent` counts for a page of `stored` stored bytes: the greater of `stored` and the
     /// memory of its readings divided by [`GROWTH`]. The latter is greater for sparse readings with many columns.
     #[must_use]
     pub fn bytes(&self, stored: usize) -> usize {

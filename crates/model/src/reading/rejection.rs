@@ -27,7 +27,7 @@ pub struct Rejection {
 pub struct WholeLine(pub Box<str>);
 
 impl Rejection {
-    /// A rejection that repeats at most [`TEXT_CHARS_MAX`] characters of `line_text`; invalid UTF-8 becomes the
+    /// A rejection that repeats at most 256 characters of `line_text`; invalid UTF-8 becomes the
     /// replacement character.
     #[must_use]
     pub fn new(line: usize, column: usize, line_text: &[u8], reason: Reason) -> Self {
