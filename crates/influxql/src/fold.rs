@@ -119,9 +119,9 @@ fn literals(operator: Operator, left: &Literal, right: &Literal, clock: Option<&
         (Duration(a), Integer(b)) => scaled(operator, *a, *b),
         #[expect(clippy::cast_possible_truncation, reason = "InfluxDB drops the fraction, too")]
         (Duration(a), Number(b)) => scaled(operator, *a, *b as i64),
-        (Integer(a), Duration(b)) => moved(operator, i128::from(*a), *b),
+        (Integer(a), Duration(b)) => shifted(operator, i128::from(*a), *b),
         (Integer(a) | Duration(a), Time(b)) if operator == Operator::Add => Some(Time(i128::from(*a) + b)),
-        (Time(a), Duration(b) | Integer(b)) => moved(operator, *a, *b),
+        (Time(a), Duration(b) | Integer(b)) => shifted(operator, *a, *b),
         (Time(a), Time(b)) => times(operator, *a, *b),
         (String(a), String(b)) => strings(operator, a, b, clock),
         (String(a), Duration(_) | Time(_) | Integer(_)) => literals(operator, &Time(instant(a, clock)?), right, clock),
@@ -225,10 +225,10 @@ fn scaled(operator: Operator, duration: i64, factor: i64) -> Option<Literal> {
     }
 }
 
-fn moved(operator: Operator, time: i128, by: i64) -> Option<Literal> {
+fn shifted(operator: Operator, time: i128, offset: i64) -> Option<Literal> {
     match operator {
-        Operator::Add => Some(Literal::Time(time + i128::from(by))),
-        Operator::Sub => Some(Literal::Time(time - i128::from(by))),
+        Operator::Add => Some(Literal::Time(time + i128::from(offset))),
+        Operator::Sub => Some(Literal::Time(time - i128::from(offset))),
         _ => None,
     }
 }
@@ -236,8 +236,8 @@ fn moved(operator: Operator, time: i128, by: i64) -> Option<Literal> {
 fn times(operator: Operator, a: i128, b: i128) -> Option<Literal> {
     if operator == Operator::Sub {
         // Clamp a difference that does not fit a duration.
-        let between = (a - b).clamp(i64::MIN.into(), i64::MAX.into());
-        return i64::try_from(between).ok().map(Literal::Duration);
+        let difference = (a - b).clamp(i64::MIN.into(), i64::MAX.into());
+        return i64::try_from(difference).ok().map(Literal::Duration);
     }
     compare(operator, &a, &b)
 }

@@ -26,7 +26,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict on a hole. Everything before `synced_end` was synced.
-    pub(super) fn of(hole: &Hole, synced_end: u64) -> Self {
+    pub(super) fn from_hole(hole: &Hole, synced_end: u64) -> Self {
         match hole {
             hole if hole.start < synced_end => Self::Damaged,
             hole if hole.lacks_sector => Self::Torn,
@@ -60,7 +60,13 @@ impl Damage {
     pub(super) fn of_hole(segment: &str, synced_end: u64, hole: &Hole) -> Self {
         let offset = hole.start;
         let bytes = hole.end - hole.start;
-        Self { segment: segment.to_owned(), offset, bytes, verdict: Verdict::of(hole, synced_end), kept_as: None }
+        Self {
+            segment: segment.to_owned(),
+            offset,
+            bytes,
+            verdict: Verdict::from_hole(hole, synced_end),
+            kept_as: None,
+        }
     }
 
     fn warn(&self) {

@@ -177,13 +177,13 @@ impl Wal {
         self.shared.lock().truncated
     }
 
-    /// Sequence of the last durable record, or 0.
+    /// The sequence of the last durable record, or 0.
     #[must_use]
     pub fn durable(&self) -> Sequence {
         self.shared.lock().durable
     }
 
-    /// Bytes of all segment files, including preallocated space.
+    /// The size of all segment files in bytes, including preallocated space.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.shared.lock().kept()
@@ -198,7 +198,7 @@ impl Wal {
         younger.map(|segment| segment.bytes).sum()
     }
 
-    /// Number of segment files.
+    /// The number of segment files.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.shared.lock().segments.len()

@@ -26,11 +26,11 @@ pub(super) struct Opened {
     pub(super) shared: Arc<WalShared>,
     pub(super) next: Sequence,
     pub(super) recovery: Recovery,
-    /// Names and sizes of segments whose header is damaged.
+    /// The names and sizes of segments with a damaged header.
     pub(super) headless: Vec<(String, u64)>,
 }
 
-/// A segment whose header could be read.
+/// A segment with a valid header.
 pub(super) struct Headed {
     name: String,
     header: SegmentHeader,
@@ -42,7 +42,7 @@ pub(super) struct Headed {
 pub(super) struct Inventory {
     /// Sorted by first sequence.
     pub(super) headed: Vec<Headed>,
-    /// Names and sizes of segments whose header is damaged.
+    /// The names and sizes of segments with a damaged header.
     pub(super) headless: Vec<(String, u64)>,
     /// At least the first sequence in every segment's file name.
     next: Sequence,
@@ -213,7 +213,7 @@ pub(super) fn classify(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, Wal
     Ok(classified)
 }
 
-/// Reads a whole segment whose end is not known.
+/// Reads a whole segment to find its end.
 fn read_tail(file: Box<dyn DiskFile>, segment: &Segment) -> io::Result<Tail> {
     let mut scanner = SegmentScanner::new(file, segment.id, segment.first, segment.bytes);
     let mut end = HEADER_BYTES;

@@ -296,12 +296,12 @@ impl WalWriter {
             return false;
         }
         let Some(current) = &self.current else { return false };
-        let least = first_bytes(self.shared.options.segment_bytes);
-        if current.segment.bytes > least {
-            if state.kept() + least > self.shared.options.budget_bytes {
+        let size_min = first_bytes(self.shared.options.segment_bytes);
+        if current.segment.bytes > size_min {
+            if state.kept() + size_min > self.shared.options.budget_bytes {
                 return false;
             }
-            state.plan = SegmentPlan::rest(least);
+            state.plan = SegmentPlan::rest(size_min);
         }
         true
     }
@@ -309,9 +309,9 @@ impl WalWriter {
     /// Drops the prepared segment. If the current one is larger than the smallest size, switches to a fresh one.
     fn rest(&mut self) {
         self.drop_spare();
-        let least = first_bytes(self.shared.options.segment_bytes);
-        let Some(large) = self.current.take_if(|current| current.segment.bytes > least) else { return };
-        let begun = self.take_fresh(least).and_then(|()| match &self.current {
+        let size_min = first_bytes(self.shared.options.segment_bytes);
+        let Some(large) = self.current.take_if(|current| current.segment.bytes > size_min) else { return };
+        let begun = self.take_fresh(size_min).and_then(|()| match &self.current {
             Some(current) => current.file.sync(),
             None => Ok(()),
         });

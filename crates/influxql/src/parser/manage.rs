@@ -156,7 +156,7 @@ impl Parser<'_, '_> {
     }
 
     fn replication(&mut self) -> Parsed<u32> {
-        let most = i32::MAX;
+        let max = i32::MAX;
         let lexeme = self.next();
         if lexeme.token != TokenKind::Integer {
             return Err(unexpected(&lexeme, &["integer"]));
@@ -167,8 +167,8 @@ impl Parser<'_, '_> {
             .map_err(|_| invalid(&lexeme, format!("strconv.Atoi: parsing \"{}\": value out of range", lexeme.text)))?;
         u32::try_from(value)
             .ok()
-            .filter(|value| (1..=most.unsigned_abs()).contains(value))
-            .ok_or_else(|| invalid(&lexeme, format!("invalid value {value}: must be 1 <= n <= {most}")))
+            .filter(|value| (1..=max.unsigned_abs()).contains(value))
+            .ok_or_else(|| invalid(&lexeme, format!("invalid value {value}: must be 1 <= n <= {max}")))
     }
 
     /// Parses DELETE after its first word.

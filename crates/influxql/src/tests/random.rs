@@ -100,7 +100,7 @@ const WORDS: [&str; 72] = [
     "*/",
 ];
 
-/// Does everything that can be done to a text without data.
+/// Parses a text, and checks, folds and prints its statements.
 fn answers(text: &str) {
     for statement in parsed(text).unwrap_or_default() {
         match &statement {

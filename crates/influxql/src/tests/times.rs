@@ -22,7 +22,7 @@ fn conditions_split_into_time_and_the_rest() {
         ("time >= '1970-01-01' + 1h", Some(HOUR), None, ""),
         ("time >= 5.9", Some(5), None, ""),
         ("time > 9223372036854775807", Some(i64::MAX), None, ""),
-        // There is one range, whatever operator joins its ends.
+        // There is one range, regardless of the operator that joins its ends.
         ("time > 3 or time < 9", Some(4), Some(8), ""),
         ("host = 'a' or time > 3", Some(4), None, "host = 'a'"),
         ("host = 'a' and time > 3", Some(4), None, "host = 'a'"),

@@ -35,7 +35,7 @@ pub struct Fold<T, S = T> {
 }
 
 impl Fold<i128> {
-    fn of(value: i128) -> Self {
+    fn new(value: i128) -> Self {
         Self { count: 1, min: value, max: value, sum: value, first: value, last: value }
     }
 
@@ -65,7 +65,7 @@ impl Fold<i128> {
 }
 
 impl Fold<f64, ExactSum> {
-    fn of(value: f64) -> Self {
+    fn new(value: f64) -> Self {
         let mut sum = ExactSum::default();
         sum.add(value);
         Self { count: 1, min: value, max: value, sum, first: value, last: value }
@@ -224,16 +224,16 @@ impl Summary {
         for value in values {
             match &mut summary {
                 Some(summary) => summary.push(value),
-                None => summary = Self::of(value),
+                None => summary = Self::from_value(value),
             }
         }
         summary
     }
 
-    fn of(value: &Value) -> Option<Self> {
+    fn from_value(value: &Value) -> Option<Self> {
         match value {
-            Value::Float(v) => Some(Self::Floats(Fold::<f64, ExactSum>::of(*v))),
-            other => Some(Self::Integers(Fold::<i128>::of(Number::of(other).integer()?))),
+            Value::Float(v) => Some(Self::Floats(Fold::<f64, ExactSum>::new(*v))),
+            other => Some(Self::Integers(Fold::<i128>::new(Number::of(other).integer()?))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Appends to a log through faults and power cuts, remembers what was acked, and checks what the log must still hold.
+//! Appends to a log through faults and power cuts, remembers the acked records, and checks that the log has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;

@@ -74,7 +74,8 @@ fn a_full_disk_rejects_new_records_only_and_recovers() {
         let foretold = history.log().stats().unwritable.is_some();
         history.append(&[900]);
         let is_refused = history.acked() == before;
-        // The story: for a minute `/ready` was 503 while writes were acked, because the next segment could not be made.
+        // Regression: `/ready` was 503 for a minute although writes were acked, because the next segment could not be
+        // created.
         assert!(is_refused || !foretold, "a record was taken that was said to be refused");
         assert!(!is_refused || history.log().stats().unwritable.is_some(), "a record was refused, and nothing is said");
         refused += usize::from(is_refused);

@@ -1,7 +1,7 @@
-//! Tests of the log's guarantees, on a disk that fails, reports false success, and loses what was not synced.
+//! Tests of the log's guarantees, on a disk that fails, reports false success, and loses unsynced bytes.
 //!
 //! * `simulated`: a disk in memory with power cuts and failing operations;
-//! * `history`: appends, remembers what was acked, and checks what a log must still hold;
+//! * `history`: appends records, remembers the acked ones, and checks that the log has them;
 //! * the rest: one file per kind of failure.
 
 mod damage;

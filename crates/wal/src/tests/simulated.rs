@@ -1,10 +1,10 @@
-//! A disk in memory that distinguishes what a process sees from what survives a power cut.
+//! A disk in memory that distinguishes the visible state from the durable state, which survives a power cut.
 //!
-//! * A write is durable after its file's sync, a name after the folder's sync. At a power cut everything else is lost,
-//!   kept, or torn: each block of 512 bytes of each write, and each change of a name, at random.
-//! * A failed write leaves some of its first blocks. After a failed sync the unsynced blocks are durable or not, at
-//!   random, and no later sync makes up for it, while reads still show them. A failed rename or removal happened or
-//!   not. A failed sync of the folder may be tried again.
+//! * A write is durable after a sync of its file, and a name after a sync of the folder. In a power cut all other
+//!   changes are lost or kept at random: each block of 512 bytes of each write, and each change of a name.
+//! * A failed write leaves some of its first blocks. After a failed sync, unsynced blocks are durable or not at random,
+//!   and a later sync does not change that, although reads still show them. A failed rename or removal may have
+//!   happened. A failed sync of the folder can be repeated.
 
 mod world;
 
@@ -324,7 +324,7 @@ impl DiskFile for Handle {
                 world.syncs += 1;
                 world.files[self.file].forget(&mut || true);
             }
-            // Whether a dead process's bytes survive is decided at the power cut.
+            // The power cut decides if the bytes of a dead process survive.
             Err(_) if world.life != self.life || matches!(world.fault, Fault::Dead { .. }) => {}
             Err(_) => world.files[self.file].forget(&mut || toss(&mut chance)),
         }

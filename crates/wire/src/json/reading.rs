@@ -50,7 +50,7 @@ impl JsonFault {
 
 /// Parses the reading in `text`.
 pub(super) fn parse<'a>(text: &'a str, precision: Precision, limits: &Limits) -> Result<JsonReading<'a>, JsonFault> {
-    let parts = Parts::of(text)?;
+    let parts = Parts::parse(text)?;
     let measurement = match &parts.measurement {
         Some(entry) => entry.value.name(names::MEASUREMENT, "measurement", limits)?,
         None => Cow::Borrowed(MEASUREMENT_DEFAULT),
@@ -78,7 +78,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(text: &'a str) -> Result<Self, JsonFault> {
+    fn parse(text: &'a str) -> Result<Self, JsonFault> {
         let at = text.len() - text.trim_start_matches([' ', '\t', '\n', '\r']).len();
         let mut parts = Self::default();
         let object = JsonValue { at, text: &text[at..] };

@@ -86,13 +86,13 @@ impl<'a> Lines<'a> {
         Ok(Read { series, timestamp, end })
     }
 
-    /// Rejects the line at `start` and resumes after the first newline behind the error. If a string was opened before
-    /// a newline and seems never closed, the error is placed at its opening quote and reading resumes on the next
-    /// physical line: else that quote would hide all lines up to some later quote or the end.
+    /// Rejects the line at `start` and resumes after the first newline after the error. If a string was opened before a
+    /// newline and has probably no closing quote, the error is at its opening quote, and reading resumes on the next
+    /// physical line. Otherwise that quote would hide all lines up to a later quote or the end.
     ///
-    /// Going back costs linear time. A string's scan ends at the next quote that can open a string (such a quote
-    /// follows `=`, so no backslash escapes it), and the lines before that quote open none: they are read again, but
-    /// start no long scan. Besides, no scan goes further than `limits.line_bytes` from its line's start.
+    /// Reading again takes linear time. The scan of a string ends at the next quote that can open a string (such a
+    /// quote follows `=`, so it is not escaped). The lines before that quote are read again, but they open no string
+    /// and start no long scan. In addition, no scan exceeds `limits.line_bytes` from the start of its line.
     fn recover(&mut self, start: usize, fault: LineFault) -> Rejection {
         let fault = match self.fields.open_string() {
             Some(string) if fault.unclosed || !string.looks_closed(&self.scanner) => {
